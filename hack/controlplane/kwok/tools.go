@@ -1,0 +1,9 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build tools
+
+// Package tools pins the command that hack/controlplane/build.sh builds from this module.
+package tools
+
+import _ "sigs.k8s.io/kwok/cmd/kwok"
