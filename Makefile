@@ -1,0 +1,71 @@
+# Refract. `make help` lists what there is to do.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Where the tools are kept between runs and checkouts (default ~/.cache/refract).
+ifdef REFRACT_CACHE
+export REFRACT_CACHE
+endif
+
+# The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
+CONCURRENT := host vk controllers sdk/plugintest internal/testenv
+comma := ,
+concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
+TEST_TIMEOUT ?= 15m
+
+##@ Use
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } \
+	  /^##@/ { printf "\n%s\n", substr($$0, 5) } \
+	  /^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: tools
+tools: ## Build the pinned test control planes and TinyGo into the cache (once)
+	@hack/tools.sh
+
+.PHONY: tinygo
+tinygo: ## Build the pinned TinyGo alone (what hack/tinygo/build-plugin.sh falls back to)
+	@hack/tinygo/build.sh
+
+##@ Develop
+
+.PHONY: build
+build: ## Compile everything; the commands land in bin/
+	go build ./...
+	go build -o bin/ ./cmd/...
+
+.PHONY: plugins
+plugins: ## Rebuild the WebAssembly modules of plugins/* and examples/plugins/*
+	@hack/plugins.sh
+
+.PHONY: test
+test: tools ## Run all tests on real control planes, the concurrent packages under -race
+	@status=0; \
+	all=$$(go list ./...); \
+	rest=$$(grep -vE '$(concurrent_pattern)' <<<"$$all" || true); \
+	race=$$(grep -E '$(concurrent_pattern)' <<<"$$all" || true); \
+	[ -z "$$rest" ] || go test -timeout $(TEST_TIMEOUT) $$rest || status=1; \
+	[ -z "$$race" ] || go test -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
+	exit $$status
+
+.PHONY: lint
+lint: ## Check formatting, go vet and staticcheck
+	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
+	[ -z "$$unformatted" ] || { printf 'not formatted (gofmt -w them):\n%s\n' "$$unformatted" >&2; exit 1; }
+	go vet ./...
+	go tool -modfile=hack/lint/go.mod staticcheck ./...
+
+.PHONY: verify
+verify: verify-plugins ## Check that everything generated is what the sources give
+
+.PHONY: verify-plugins
+verify-plugins: # each generator adds its own check to `verify` by a line `verify: verify-<what>`
+	@hack/plugins.sh --check
+
+##@ Generate
+
+##@ See it run

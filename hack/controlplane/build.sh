@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds one binary of the test control planes from the Go module proxy, into the cache.
+# Usage: hack/controlplane/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|kwok
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+name=${1:?which binary?}
+ldflags="-s -w"
+case $name in
+  kube*)
+    component=kubernetes package=k8s.io/kubernetes/cmd/$name
+    minor=${KUBERNETES_VERSION#v1.} minor=${minor%%.*}
+    for pkg in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+      ldflags+=" -X $pkg.gitVersion=$KUBERNETES_VERSION -X $pkg.gitMajor=1 -X $pkg.gitMinor=$minor"
+    done
+    ;;
+  etcd) component=etcd package=go.etcd.io/etcd/server/v3 ;;
+  kwok) component=kwok package=sigs.k8s.io/kwok/cmd/kwok ldflags+=" -X sigs.k8s.io/kwok/pkg/consts.Version=$KWOK_VERSION" ;;
+  *) die "unknown binary $name" ;;
+esac
+
+# The pins are what the cache folder is named after: a go.mod that says something else would fill it with the wrong thing.
+version=${component^^}_VERSION
+module=$ROOT/hack/controlplane/$component
+grep -qE "^require [^ ]+ ${!version}$|^	[^ ]+ ${!version}$" "$module/go.mod" ||
+  die "hack/pins.env says $component ${!version}, $module/go.mod does not" "change both, run 'go mod tidy' there, and commit"
+
+dir=$(tool_dir "$component")
+mkdir -p "$dir"
+exec 9>"$dir.lock" # another checkout may be building the same
+flock 9
+[ -x "$dir/$name" ] && exit 0
+
+# The platform is this machine's, whatever the environment cross-compiles for; GOFLAGS is non-empty to overrule `go env -w`.
+unset GOOS GOARCH
+export CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false"
+cd "$module"
+if [ "$name" = kwok ]; then # the life of simulated nodes and pods, as kwok itself ships it
+  stages=$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)
+  [ -n "$stages" ] || { go mod download sigs.k8s.io/kwok && stages=$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok); }
+  for f in node/fast/node-initialize node/heartbeat-with-lease/node-heartbeat-with-lease \
+    pod/fast/pod-ready pod/fast/pod-complete pod/fast/pod-delete; do
+    printf -- '---\n'
+    cat "$stages/kustomize/stage/$f.yaml"
+  done >"$dir/stages.yaml"
+fi
+go build -trimpath -ldflags "$ldflags" -o "$dir/$name.partial" "$package"
+mv "$dir/$name.partial" "$dir/$name"
