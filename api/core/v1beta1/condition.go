@@ -1,0 +1,90 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ConditionType names an aspect of a foreign cluster.
+type ConditionType string
+
+// The aspects of a foreign cluster.
+const (
+	// APIServerStatusCondition: does the foreign API server answer.
+	APIServerStatusCondition ConditionType = "APIServerStatus"
+
+	// NetworkConfigurationStatusCondition: are the networks of both sides known.
+	NetworkConfigurationStatusCondition ConditionType = "NetworkConfigurationStatus"
+	// NetworkConnectionStatusCondition: is the tunnel up.
+	NetworkConnectionStatusCondition ConditionType = "NetworkConnectionStatus"
+	// NetworkGatewayPresenceCondition: is there a gateway.
+	NetworkGatewayPresenceCondition ConditionType = "NetworkGatewayPresence"
+	// NetworkGatewayServerStatusCondition: is the serving gateway up.
+	NetworkGatewayServerStatusCondition ConditionType = "NetworkGatewayServerStatus"
+	// NetworkGatewayClientStatusCondition: is the dialling gateway up.
+	NetworkGatewayClientStatusCondition ConditionType = "NetworkGatewayClientStatus"
+
+	// AuthTenantStatusCondition: is the tenant accepted.
+	AuthTenantStatusCondition ConditionType = "AuthTenantStatus"
+	// AuthIdentityControlPlaneStatusCondition: is there a control-plane identity.
+	AuthIdentityControlPlaneStatusCondition ConditionType = "AuthIdentityControlPlaneStatus"
+
+	// OffloadingVirtualNodeStatusCondition: do the virtual kubelets run.
+	OffloadingVirtualNodeStatusCondition ConditionType = "OffloadingVirtualNodeStatus"
+	// OffloadingNodeStatusCondition: are the virtual nodes Ready.
+	OffloadingNodeStatusCondition ConditionType = "OffloadingNodeStatus"
+)
+
+// ConditionStatus is the value of a Condition. It is not the three-valued one
+// of Kubernetes.
+//
+// +kubebuilder:validation:Enum=None;Pending;Established;Error;Ready;NotReady;SomeNotReady
+type ConditionStatus string
+
+// The values of a Condition.
+const (
+	ConditionStatusNone         ConditionStatus = "None"
+	ConditionStatusPending      ConditionStatus = "Pending"
+	ConditionStatusEstablished  ConditionStatus = "Established"
+	ConditionStatusError        ConditionStatus = "Error"
+	ConditionStatusReady        ConditionStatus = "Ready"
+	ConditionStatusNotReady     ConditionStatus = "NotReady"
+	ConditionStatusSomeNotReady ConditionStatus = "SomeNotReady"
+)
+
+// Condition is the state of one aspect of a foreign cluster.
+type Condition struct {
+	// Type of the condition.
+	Type ConditionType `json:"type"`
+
+	// Status of the condition.
+	//
+	// +kubebuilder:default=None
+	Status ConditionStatus `json:"status"`
+
+	// LastTransitionTime is when the status changed last.
+	//
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+
+	// Reason is one word for the last change.
+	//
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Message describes the last change to a human.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// ConditionOf returns the status of the condition of type t, and
+// ConditionStatusNone when there is none.
+func ConditionOf(conditions []Condition, t ConditionType) ConditionStatus {
+	for i := range conditions {
+		if conditions[i].Type == t {
+			return conditions[i].Status
+		}
+	}
+	return ConditionStatusNone
+}

@@ -1,0 +1,136 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// ForeignCluster is another cluster as this one sees it. Its name is the
+// cluster id.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=fc,categories=liqo
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.status.role`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="ClusterID",type=string,priority=1,JSONPath=`.spec.clusterID`
+type ForeignCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ForeignClusterSpec `json:"spec,omitempty"`
+	// +optional
+	Status ForeignClusterStatus `json:"status,omitempty"`
+}
+
+// ForeignClusterList is a list of ForeignClusters.
+//
+// +kubebuilder:object:root=true
+type ForeignClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ForeignCluster `json:"items"`
+}
+
+// ForeignClusterSpec says which cluster is meant.
+type ForeignClusterSpec struct {
+	// ClusterID is the id of the foreign cluster. It never changes.
+	//
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="clusterID is immutable"
+	ClusterID ClusterID `json:"clusterID"`
+}
+
+// Role is what the foreign cluster is to this one.
+//
+// +kubebuilder:validation:Enum=Consumer;Provider;ConsumerAndProvider;Unknown
+type Role string
+
+// The roles of a foreign cluster.
+const (
+	ConsumerRole            Role = "Consumer"
+	ProviderRole            Role = "Provider"
+	ConsumerAndProviderRole Role = "ConsumerAndProvider"
+	UnknownRole             Role = "Unknown"
+)
+
+// ForeignClusterStatus is what is known of the foreign cluster.
+type ForeignClusterStatus struct {
+	// ObservedGeneration is the generation that this status describes; 0 means
+	// that no controller has looked at the cluster yet.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Role of the foreign cluster, not of this one.
+	//
+	// +kubebuilder:default=Unknown
+	// +optional
+	Role Role `json:"role,omitempty"`
+
+	// Modules tells for each module whether it takes part in the peering.
+	//
+	// +optional
+	Modules Modules `json:"modules,omitempty"`
+
+	// APIServerURL is the address of the foreign API server.
+	//
+	// +optional
+	APIServerURL string `json:"apiServerUrl,omitempty"`
+
+	// ForeignProxyURL is the proxy through which that API server is reached.
+	//
+	// +optional
+	ForeignProxyURL string `json:"foreignProxyUrl,omitempty"`
+
+	// TenantNamespace names the tenant namespaces of the peering.
+	//
+	// +optional
+	TenantNamespace TenantNamespaces `json:"tenantNamespace,omitempty"`
+
+	// Conditions that belong to no module.
+	//
+	// +optional
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// TenantNamespaces are the two namespaces in which a peering keeps its resources.
+type TenantNamespaces struct {
+	// Local namespace, in this cluster.
+	//
+	// +optional
+	Local string `json:"local,omitempty"`
+
+	// Remote namespace, in the foreign cluster.
+	//
+	// +optional
+	Remote string `json:"remote,omitempty"`
+}
+
+// Modules are the parts of a peering that can be used alone.
+type Modules struct {
+	// Networking connects pods of both clusters.
+	//
+	// +optional
+	Networking Module `json:"networking,omitempty"`
+
+	// Authentication issues the identities of the peering.
+	//
+	// +optional
+	Authentication Module `json:"authentication,omitempty"`
+
+	// Offloading runs pods of one cluster on the other.
+	//
+	// +optional
+	Offloading Module `json:"offloading,omitempty"`
+}
+
+// Module is the state of one module.
+type Module struct {
+	// Enabled tells whether the module takes part in the peering.
+	Enabled bool `json:"enabled"`
+
+	// Conditions of the module.
+	//
+	// +optional
+	Conditions []Condition `json:"conditions,omitempty"`
+}

@@ -1,0 +1,81 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// NamespaceMap pairs namespaces of the consumer with their twins on one
+// provider. Its name is the id of the remote cluster; it lives in the tenant
+// namespace of both clusters. The spec travels from consumer to provider, the
+// status comes back.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=nm;nsmap,categories=liqo
+// +kubebuilder:printcolumn:name="Local",type=string,JSONPath=`.metadata.labels.liqo\.io/replication`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NamespaceMap struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec NamespaceMapSpec `json:"spec,omitempty"`
+	// +optional
+	Status NamespaceMapStatus `json:"status,omitempty"`
+}
+
+// NamespaceMapList is a list of NamespaceMaps.
+//
+// +kubebuilder:object:root=true
+type NamespaceMapList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NamespaceMap `json:"items"`
+}
+
+// NamespaceMapSpec is what the consumer wishes.
+type NamespaceMapSpec struct {
+	// DesiredMapping holds the name of the twin by the name of the local
+	// namespace.
+	//
+	// +optional
+	DesiredMapping map[string]string `json:"desiredMapping,omitempty"`
+}
+
+// MappingPhase is the state of one twin namespace.
+//
+// +kubebuilder:validation:Enum=Accepted;CreationLoopBackOff;Terminating
+type MappingPhase string
+
+// The states of a twin namespace.
+const (
+	// MappingAccepted: the twin exists and the consumer may use it.
+	MappingAccepted MappingPhase = "Accepted"
+	// MappingCreationLoopBackOff: it cannot be created, for instance because a
+	// namespace of that name belongs to somebody else.
+	MappingCreationLoopBackOff MappingPhase = "CreationLoopBackOff"
+	// MappingTerminating: it is being deleted.
+	MappingTerminating MappingPhase = "Terminating"
+)
+
+// NamespaceMapStatus is what the provider answers.
+type NamespaceMapStatus struct {
+	// CurrentMapping holds the state of the twin by the name of the consumer's
+	// namespace.
+	//
+	// +optional
+	CurrentMapping map[string]RemoteNamespaceStatus `json:"currentMapping,omitempty"`
+}
+
+// RemoteNamespaceStatus is one twin namespace.
+type RemoteNamespaceStatus struct {
+	// RemoteNamespace is the name of the twin.
+	//
+	// +optional
+	RemoteNamespace string `json:"remoteNamespace,omitempty"`
+
+	// Phase of the twin.
+	//
+	// +optional
+	Phase MappingPhase `json:"phase,omitempty"`
+}

@@ -1,0 +1,185 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NamespaceOffloadingName is the only name that a NamespaceOffloading may
+// have: there is one per namespace.
+const NamespaceOffloadingName = "offloading"
+
+// NamespaceOffloading extends its namespace onto virtual nodes. There is one
+// per namespace, named "offloading".
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=nso;nsof;nsoff;nsoffloading,categories=liqo
+// +kubebuilder:printcolumn:name="NamespaceMappingStrategy",type=string,JSONPath=`.spec.namespaceMappingStrategy`
+// +kubebuilder:printcolumn:name="PodOffloadingStrategy",type=string,JSONPath=`.spec.podOffloadingStrategy`
+// +kubebuilder:printcolumn:name="OffloadingPhase",type=string,JSONPath=`.status.offloadingPhase`
+// +kubebuilder:printcolumn:name="RemoteNamespaceName",type=string,priority=10,JSONPath=`.status.remoteNamespaceName`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'offloading'",message="a NamespaceOffloading must be named offloading: there is one per namespace"
+type NamespaceOffloading struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says where the namespace extends to.
+	Spec NamespaceOffloadingSpec `json:"spec"`
+	// +optional
+	Status NamespaceOffloadingStatus `json:"status,omitempty"`
+}
+
+// NamespaceOffloadingList is a list of NamespaceOffloadings.
+//
+// +kubebuilder:object:root=true
+type NamespaceOffloadingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NamespaceOffloading `json:"items"`
+}
+
+// NamespaceMappingStrategyType says how the twin namespaces are named.
+//
+// +kubebuilder:validation:Enum=EnforceSameName;DefaultName;SelectedName
+type NamespaceMappingStrategyType string
+
+// The ways of naming twin namespaces.
+const (
+	// EnforceSameNameMappingStrategyType: as the local namespace. The creation
+	// fails when the provider has a namespace of that name already.
+	EnforceSameNameMappingStrategyType NamespaceMappingStrategyType = "EnforceSameName"
+	// DefaultNameMappingStrategyType: the local name, a dash, the local cluster id.
+	DefaultNameMappingStrategyType NamespaceMappingStrategyType = "DefaultName"
+	// SelectedNameMappingStrategyType: as remoteNamespaceName says.
+	SelectedNameMappingStrategyType NamespaceMappingStrategyType = "SelectedName"
+)
+
+// PodOffloadingStrategyType says where the pods of the namespace may run.
+//
+// +kubebuilder:validation:Enum=Local;Remote;LocalAndRemote
+type PodOffloadingStrategyType string
+
+// The places where pods may run.
+const (
+	// LocalPodOffloadingStrategyType: on this cluster only; Services still cross.
+	LocalPodOffloadingStrategyType PodOffloadingStrategyType = "Local"
+	// RemotePodOffloadingStrategyType: on virtual nodes only.
+	RemotePodOffloadingStrategyType PodOffloadingStrategyType = "Remote"
+	// LocalAndRemotePodOffloadingStrategyType: wherever the scheduler likes.
+	LocalAndRemotePodOffloadingStrategyType PodOffloadingStrategyType = "LocalAndRemote"
+)
+
+// NamespaceOffloadingSpec says where the namespace extends to.
+//
+// Liqo enforces the rules below in a webhook; here the API server does it, so
+// that they hold also when no webhook is running.
+//
+// +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy == oldSelf.namespaceMappingStrategy",message="namespaceMappingStrategy is immutable: delete the NamespaceOffloading and create another"
+// +kubebuilder:validation:XValidation:rule="self.remoteNamespaceName == oldSelf.remoteNamespaceName",message="remoteNamespaceName is immutable: delete the NamespaceOffloading and create another"
+// +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy != 'SelectedName' || size(self.remoteNamespaceName) > 0",message="remoteNamespaceName is required with the mapping strategy SelectedName"
+type NamespaceOffloadingSpec struct {
+	// NamespaceMappingStrategy says how the twin namespaces are named. It never
+	// changes.
+	//
+	// +kubebuilder:default=DefaultName
+	// +optional
+	NamespaceMappingStrategy NamespaceMappingStrategyType `json:"namespaceMappingStrategy,omitempty"`
+
+	// RemoteNamespaceName is the name of the twin namespaces with the mapping
+	// strategy SelectedName; the others ignore it. It never changes.
+	//
+	// +kubebuilder:default=""
+	// +optional
+	RemoteNamespaceName string `json:"remoteNamespaceName,omitempty"`
+
+	// PodOffloadingStrategy says where the pods of the namespace may run.
+	//
+	// +kubebuilder:default=LocalAndRemote
+	// +optional
+	PodOffloadingStrategy PodOffloadingStrategyType `json:"podOffloadingStrategy,omitempty"`
+
+	// ClusterSelector picks virtual nodes by their labels; empty picks all.
+	//
+	// +optional
+	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitempty"`
+}
+
+// OffloadingPhaseType sums the state of all twin namespaces up.
+type OffloadingPhaseType string
+
+// The phases of a NamespaceOffloading.
+const (
+	ReadyOffloadingPhaseType             OffloadingPhaseType = "Ready"
+	NoClusterSelectedOffloadingPhaseType OffloadingPhaseType = "NoClusterSelected"
+	InProgressOffloadingPhaseType        OffloadingPhaseType = "InProgress"
+	SomeFailedOffloadingPhaseType        OffloadingPhaseType = "SomeFailed"
+	AllFailedOffloadingPhaseType         OffloadingPhaseType = "AllFailed"
+	TerminatingOffloadingPhaseType       OffloadingPhaseType = "Terminating"
+)
+
+// NamespaceOffloadingStatus is how far the extension has come.
+type NamespaceOffloadingStatus struct {
+	// RemoteNamespaceName is the name of the twin namespaces.
+	//
+	// +optional
+	RemoteNamespaceName string `json:"remoteNamespaceName,omitempty"`
+
+	// OffloadingPhase sums the state of all twin namespaces up.
+	//
+	// +optional
+	OffloadingPhase OffloadingPhaseType `json:"offloadingPhase,omitempty"`
+
+	// RemoteNamespacesConditions holds the conditions of each twin namespace by
+	// the name of its NamespaceMap, which is the id of the remote cluster.
+	//
+	// +optional
+	RemoteNamespacesConditions map[string]RemoteNamespaceConditions `json:"remoteNamespacesConditions,omitempty"`
+
+	// ObservedGeneration is the generation that this status describes.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// RemoteNamespaceConditions are the conditions of one twin namespace.
+type RemoteNamespaceConditions []RemoteNamespaceCondition
+
+// RemoteNamespaceConditionType names an aspect of a twin namespace.
+type RemoteNamespaceConditionType string
+
+// The aspects of a twin namespace.
+const (
+	// NamespaceOffloadingRequired: is the cluster selected.
+	NamespaceOffloadingRequired RemoteNamespaceConditionType = "OffloadingRequired"
+	// NamespaceReady: does the twin namespace exist.
+	NamespaceReady RemoteNamespaceConditionType = "Ready"
+)
+
+// RemoteNamespaceCondition is the state of one aspect of a twin namespace.
+type RemoteNamespaceCondition struct {
+	// Type of the condition.
+	Type RemoteNamespaceConditionType `json:"type"`
+
+	// Status of the condition: True, False or Unknown.
+	Status corev1.ConditionStatus `json:"status"`
+
+	// LastTransitionTime is when the status changed last.
+	//
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+
+	// Reason is one word for the last change.
+	//
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Message describes the last change to a human.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}

@@ -1,0 +1,70 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Quota bounds what one identity of a consumer may run on this provider. Its
+// name is that of the user; it lives in the tenant namespace.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=qt,categories=liqo
+// +kubebuilder:printcolumn:name="Enforcement",type=string,JSONPath=`.spec.limitsEnforcement`
+// +kubebuilder:printcolumn:name="Cordoned",type=boolean,JSONPath=`.spec.cordoned`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="User",type=string,priority=1,JSONPath=`.spec.user`
+type Quota struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec QuotaSpec `json:"spec,omitempty"`
+}
+
+// QuotaList is a list of Quotas.
+//
+// +kubebuilder:object:root=true
+type QuotaList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Quota `json:"items"`
+}
+
+// LimitsEnforcement says how strictly pods must declare what they use.
+//
+// +kubebuilder:validation:Enum=Hard;Soft;None
+type LimitsEnforcement string
+
+// The degrees of enforcement.
+const (
+	// HardLimitsEnforcement: requests are mandatory and equal to the limits.
+	HardLimitsEnforcement LimitsEnforcement = "Hard"
+	// SoftLimitsEnforcement: requests are mandatory.
+	SoftLimitsEnforcement LimitsEnforcement = "Soft"
+	// NoLimitsEnforcement: what is requested counts, nothing is mandatory.
+	NoLimitsEnforcement LimitsEnforcement = "None"
+)
+
+// QuotaSpec is the bound.
+type QuotaSpec struct {
+	// User is the name under which the consumer authenticates.
+	//
+	// +kubebuilder:validation:MinLength=1
+	User string `json:"user"`
+
+	// LimitsEnforcement says how strictly pods must declare what they use.
+	//
+	// +optional
+	LimitsEnforcement LimitsEnforcement `json:"limitsEnforcement,omitempty"`
+
+	// Resources that the user's pods may request together.
+	Resources corev1.ResourceList `json:"resources"`
+
+	// Cordoned refuses new pods.
+	//
+	// +optional
+	Cordoned *bool `json:"cordoned,omitempty"`
+}

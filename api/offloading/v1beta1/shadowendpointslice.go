@@ -1,0 +1,67 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ShadowEndpointSlice holds endpoints of the consumer that this provider must
+// know. The EndpointSlice made of it has the same name and namespace; its
+// endpoints are ready only while their cluster can be reached.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=shes;sheps;seps,categories=liqo
+type ShadowEndpointSlice struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ShadowEndpointSliceSpec `json:"spec,omitempty"`
+}
+
+// ShadowEndpointSliceList is a list of ShadowEndpointSlices.
+//
+// +kubebuilder:object:root=true
+type ShadowEndpointSliceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ShadowEndpointSlice `json:"items"`
+}
+
+// ShadowEndpointSliceSpec is the slice that is wanted.
+type ShadowEndpointSliceSpec struct {
+	// Template is the content of the EndpointSlice.
+	//
+	// +optional
+	Template EndpointSliceTemplate `json:"template,omitempty"`
+}
+
+// EndpointSliceTemplate is an EndpointSlice without its metadata. What it
+// holds is stored without a schema, so that fields which this version has
+// never heard of survive; the API server validates the EndpointSlice when it
+// is created.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
+type EndpointSliceTemplate struct {
+	// AddressType of all endpoints: IPv4, IPv6 or FQDN.
+	//
+	// +kubebuilder:validation:Enum=IPv4;IPv6;FQDN
+	// +optional
+	AddressType discoveryv1.AddressType `json:"addressType,omitempty"`
+
+	// Endpoints of the slice.
+	//
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Endpoints []discoveryv1.Endpoint `json:"endpoints,omitempty"`
+
+	// Ports of all endpoints.
+	//
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Ports []discoveryv1.EndpointPort `json:"ports,omitempty"`
+}

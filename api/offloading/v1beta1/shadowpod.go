@@ -1,0 +1,59 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ShadowPod is a pod that a consumer wants on this provider. The pod has the
+// same name and namespace; it is created again when it is lost, also while
+// the consumer cannot be reached.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=shp;shpod,categories=liqo
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ShadowPod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ShadowPodSpec `json:"spec,omitempty"`
+	// +optional
+	Status ShadowPodStatus `json:"status,omitempty"`
+}
+
+// ShadowPodList is a list of ShadowPods.
+//
+// +kubebuilder:object:root=true
+type ShadowPodList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ShadowPod `json:"items"`
+}
+
+// ShadowPodSpec is the pod that is wanted.
+type ShadowPodSpec struct {
+	// Pod is the spec of the pod. The CRD stores it without a schema, so that
+	// fields which this version has never heard of survive; the API server
+	// validates the pod when it is created.
+	//
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Pod corev1.PodSpec `json:"pod,omitempty"`
+}
+
+
+// ShadowPodStatus is how far the pod has come.
+type ShadowPodStatus struct {
+	// Phase of the pod. After Succeeded or Failed the pod is not created again.
+	//
+	// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed;Unknown
+	// +kubebuilder:default=Unknown
+	Phase corev1.PodPhase `json:"phase"`
+}

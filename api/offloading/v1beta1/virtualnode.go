@@ -1,0 +1,273 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+)
+
+// VirtualNode is a share of a provider that the consumer sees as a node. The
+// Node and the ServiceAccount of its virtual kubelet bear the same name. It
+// lives in the tenant namespace of the provider.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=vn;vnode;virno;vno,categories=liqo
+// +kubebuilder:printcolumn:name="ClusterID",type=string,JSONPath=`.spec.clusterID`
+// +kubebuilder:printcolumn:name="Create Node",type=boolean,JSONPath=`.spec.createNode`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="VirtualKubelet",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="VirtualKubelet")].status`
+// +kubebuilder:printcolumn:name="Node",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Node")].status`
+type VirtualNode struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VirtualNodeSpec `json:"spec,omitempty"`
+	// +optional
+	Status VirtualNodeStatus `json:"status,omitempty"`
+}
+
+// VirtualNodeList is a list of VirtualNodes.
+//
+// +kubebuilder:object:root=true
+type VirtualNodeList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VirtualNode `json:"items"`
+}
+
+// VirtualNodeSpec says what the node offers and how its virtual kubelet runs.
+type VirtualNodeSpec struct {
+	// ClusterID is the provider.
+	//
+	// +optional
+	ClusterID corev1beta1.ClusterID `json:"clusterID,omitempty"`
+
+	// Template is the Deployment of the virtual kubelet. It is stored without a
+	// schema: it comes from machines, and the Deployment is validated when it
+	// is created.
+	//
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +optional
+	Template *DeploymentTemplate `json:"template,omitempty"`
+
+	// OffloadingPatch changes every pod that runs on this node.
+	//
+	// +optional
+	OffloadingPatch *OffloadingPatch `json:"offloadingPatch,omitempty"`
+
+	// CreateNode tells whether there is a Node at all.
+	//
+	// +optional
+	CreateNode *bool `json:"createNode,omitempty"`
+
+	// DisableNetworkCheck leaves the state of the network out of the node's
+	// readiness, and the condition NetworkUnavailable off the Node.
+	//
+	// +optional
+	DisableNetworkCheck *bool `json:"disableNetworkCheck,omitempty"`
+
+	// KubeconfigSecretRef names a Secret of this namespace whose key
+	// "kubeconfig" opens the provider's API server.
+	//
+	// +optional
+	KubeconfigSecretRef *corev1.LocalObjectReference `json:"kubeconfigSecretRef,omitempty"`
+
+	// Images are copied into the status of the Node.
+	//
+	// +optional
+	Images []corev1.ContainerImage `json:"images,omitempty"`
+
+	// ResourceQuota is the share: its hard limits become the capacity and the
+	// allocatable resources of the Node.
+	//
+	// +optional
+	ResourceQuota corev1.ResourceQuotaSpec `json:"resourceQuota,omitempty"`
+
+	// Labels are copied onto the Node.
+	//
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Annotations are copied onto the Node.
+	//
+	// +optional
+	Annotations map[string]string `json:"annotations,omitempty"`
+
+	// Taints are added to those of every virtual node.
+	//
+	// +optional
+	Taints []corev1.Taint `json:"taints,omitempty"`
+
+	// StorageClasses that the provider offers.
+	//
+	// +optional
+	StorageClasses []StorageType `json:"storageClasses,omitempty"`
+
+	// IngressClasses that the provider offers.
+	//
+	// +optional
+	IngressClasses []IngressType `json:"ingressClasses,omitempty"`
+
+	// LoadBalancerClasses that the provider offers.
+	//
+	// +optional
+	LoadBalancerClasses []LoadBalancerType `json:"loadBalancerClasses,omitempty"`
+
+	// VkOptionsTemplateRef names the VkOptionsTemplate from which the template
+	// is made; without it the installation's default one is used.
+	//
+	// +optional
+	VkOptionsTemplateRef *corev1.ObjectReference `json:"vkOptionsTemplateRef,omitempty"`
+}
+
+// DeploymentTemplate is a Deployment without its name and status.
+type DeploymentTemplate struct {
+	// Metadata of the Deployment.
+	Metadata metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec of the Deployment.
+	Spec appsv1.DeploymentSpec `json:"spec,omitempty"`
+}
+
+// OffloadingPatch is what changes in every object, or every pod, that a
+// virtual node sends to its provider.
+type OffloadingPatch struct {
+	// NodeSelector is set on offloaded pods, in place of their own.
+	//
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// Tolerations are added to those of offloaded pods.
+	//
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// Affinity is set on offloaded pods.
+	//
+	// +optional
+	Affinity *Affinity `json:"affinity,omitempty"`
+
+	// RuntimeClassName is used for pods that name none themselves.
+	//
+	// +optional
+	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
+
+	// AnnotationsNotReflected are keys of annotations that stay here.
+	//
+	// +optional
+	AnnotationsNotReflected []string `json:"annotationsNotReflected,omitempty"`
+
+	// LabelsNotReflected are keys of labels that stay here.
+	//
+	// +optional
+	LabelsNotReflected []string `json:"labelsNotReflected,omitempty"`
+}
+
+// Affinity is the part of a pod's affinity that makes sense for all pods of a
+// node.
+type Affinity struct {
+	// NodeAffinity picks nodes of the provider.
+	//
+	// +optional
+	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
+}
+
+// StorageType is a storage class of the provider.
+type StorageType struct {
+	// StorageClassName names the class.
+	StorageClassName string `json:"storageClassName"`
+
+	// Default is true for the class of claims that name none.
+	//
+	// +optional
+	Default bool `json:"default,omitempty"`
+}
+
+// IngressType is an ingress class of the provider.
+type IngressType struct {
+	// IngressClassName names the class.
+	IngressClassName string `json:"ingressClassName"`
+
+	// Default is true for the class that ingresses get.
+	//
+	// +optional
+	Default bool `json:"default,omitempty"`
+}
+
+// LoadBalancerType is a load-balancer class of the provider.
+type LoadBalancerType struct {
+	// LoadBalancerClassName names the class.
+	LoadBalancerClassName string `json:"loadBalancerClassName"`
+
+	// Default is true for the class that Services get.
+	//
+	// +optional
+	Default bool `json:"default,omitempty"`
+}
+
+// VirtualNodeStatus is how far the virtual node has come.
+type VirtualNodeStatus struct {
+	// Conditions of the virtual kubelet and of the Node, one each.
+	//
+	// +optional
+	Conditions []VirtualNodeCondition `json:"conditions,omitempty"`
+}
+
+// VirtualNodeConditionType names one of the two halves of a virtual node.
+//
+// +kubebuilder:validation:Enum=VirtualKubelet;Node
+type VirtualNodeConditionType string
+
+// The halves of a virtual node.
+const (
+	VirtualKubeletConditionType VirtualNodeConditionType = "VirtualKubelet"
+	NodeConditionType           VirtualNodeConditionType = "Node"
+)
+
+// VirtualNodeConditionStatus is the state of one half.
+//
+// +kubebuilder:validation:Enum=None;Running;Creating;Draining;Deleting
+type VirtualNodeConditionStatus string
+
+// The states of a half.
+const (
+	NoneConditionStatus     VirtualNodeConditionStatus = "None"
+	RunningConditionStatus  VirtualNodeConditionStatus = "Running"
+	CreatingConditionStatus VirtualNodeConditionStatus = "Creating"
+	DrainingConditionStatus VirtualNodeConditionStatus = "Draining"
+	DeletingConditionStatus VirtualNodeConditionStatus = "Deleting"
+)
+
+// VirtualNodeCondition is the state of one half of a virtual node.
+type VirtualNodeCondition struct {
+	// Type tells which half.
+	Type VirtualNodeConditionType `json:"type"`
+
+	// Status of that half.
+	//
+	// +kubebuilder:default=None
+	Status VirtualNodeConditionStatus `json:"status"`
+
+	// LastTransitionTime is when the status changed last.
+	//
+	// +optional
+	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
+
+	// Reason is one word for the last change.
+	//
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Message describes the last change to a human.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}

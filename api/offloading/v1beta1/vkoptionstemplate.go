@@ -1,0 +1,143 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// VkOptionsTemplate says how virtual kubelets are run and what they reflect.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:shortName=vkot;vkopt,categories=liqo
+type VkOptionsTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec VkOptionsTemplateSpec `json:"spec,omitempty"`
+}
+
+// VkOptionsTemplateList is a list of VkOptionsTemplates.
+//
+// +kubebuilder:object:root=true
+type VkOptionsTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []VkOptionsTemplate `json:"items"`
+}
+
+// ReflectionType says which objects of a kind are reflected.
+//
+// +kubebuilder:validation:Enum=DenyList;AllowList;CustomLiqo
+type ReflectionType string
+
+// The ways of choosing.
+const (
+	// DenyList: all but those annotated liqo.io/skip-reflection.
+	DenyList ReflectionType = "DenyList"
+	// AllowList: only those annotated liqo.io/allow-reflection.
+	AllowList ReflectionType = "AllowList"
+	// CustomLiqo: the kind has rules of its own and no annotation counts.
+	CustomLiqo ReflectionType = "CustomLiqo"
+)
+
+// ReflectorConfig is how one kind is reflected.
+type ReflectorConfig struct {
+	// NumWorkers is how many objects of the kind are worked on at once; 0
+	// switches the reflection of the kind off.
+	NumWorkers uint `json:"workers"`
+
+	// Type says which objects of the kind are reflected.
+	//
+	// +optional
+	Type ReflectionType `json:"type,omitempty"`
+}
+
+// VkOptionsTemplateSpec is how virtual kubelets are run.
+type VkOptionsTemplateSpec struct {
+	// CreateNode is the default of VirtualNode.spec.createNode.
+	CreateNode bool `json:"createNode"`
+
+	// DisableNetworkCheck is the default of VirtualNode.spec.disableNetworkCheck.
+	DisableNetworkCheck bool `json:"disableNetworkCheck"`
+
+	// ContainerImage of the virtual kubelet.
+	ContainerImage string `json:"containerImage"`
+
+	// MetricsEnabled tells whether the virtual kubelet serves metrics.
+	MetricsEnabled bool `json:"metricsEnabled"`
+
+	// MetricsAddress is where it does, as host:port.
+	//
+	// +optional
+	MetricsAddress string `json:"metricsAddress,omitempty"`
+
+	// LabelsNotReflected are keys of labels that stay in the consumer.
+	//
+	// +optional
+	LabelsNotReflected []string `json:"labelsNotReflected,omitempty"`
+
+	// AnnotationsNotReflected are keys of annotations that stay in the consumer.
+	//
+	// +optional
+	AnnotationsNotReflected []string `json:"annotationsNotReflected,omitempty"`
+
+	// ReflectorsConfig holds how each kind is reflected, by: pod, service,
+	// endpointslice, ingress, configmap, secret, serviceaccount,
+	// persistentvolumeclaim, event.
+	//
+	// +optional
+	ReflectorsConfig map[string]ReflectorConfig `json:"reflectorsConfig,omitempty"`
+
+	// Resources of the virtual kubelet's container.
+	//
+	// +optional
+	Resources corev1.ResourceRequirements `json:"resources,omitempty"`
+
+	// ExtraArgs are added to the virtual kubelet's arguments.
+	//
+	// +optional
+	ExtraArgs []string `json:"extraArgs,omitempty"`
+
+	// ExtraAnnotations are put on the virtual kubelet's pods.
+	//
+	// +optional
+	ExtraAnnotations map[string]string `json:"extraAnnotations,omitempty"`
+
+	// ExtraLabels are put on the virtual kubelet's pods.
+	//
+	// +optional
+	ExtraLabels map[string]string `json:"extraLabels,omitempty"`
+
+	// NodeExtraAnnotations are put on the Node.
+	//
+	// +optional
+	NodeExtraAnnotations map[string]string `json:"nodeExtraAnnotations,omitempty"`
+
+	// NodeExtraLabels are put on the Node.
+	//
+	// +optional
+	NodeExtraLabels map[string]string `json:"nodeExtraLabels,omitempty"`
+
+	// Replicas of the virtual kubelet, of which one is active.
+	//
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// ImagePullSecrets with which the image is fetched.
+	//
+	// +optional
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+
+	// PullPolicy of the image.
+	//
+	// +optional
+	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"`
+
+	// Tolerations of the virtual kubelet's pods.
+	//
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
