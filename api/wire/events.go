@@ -1,0 +1,26 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// Reasons of the Events about objects that cross.
+const (
+	// SuccessfulReflectionReason: it is on the other side.
+	SuccessfulReflectionReason = "SuccessfulReflection"
+	// FailedReflectionReason: it could not be written there; the message says why.
+	FailedReflectionReason = "FailedReflection"
+	// FailedDeletionReason: it could not be deleted.
+	FailedDeletionReason = "FailedDeletion"
+	// ReflectionDisabledReason: policy, or a plugin, keeps it at home.
+	ReflectionDisabledReason = "ReflectionDisabled"
+)
+
+// Reasons of the Events of the shadow controllers.
+const (
+	// CreatedPodReason: the pod of a ShadowPod was created.
+	CreatedPodReason = "CreatedPod"
+	// FailedCreatePodReason: the API server refused it.
+	FailedCreatePodReason = "FailedCreatePod"
+	// FailedUpdatePodReason: its labels or annotations could not be written.
+	FailedUpdatePodReason = "FailedUpdatePod"
+)

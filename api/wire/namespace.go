@@ -1,0 +1,57 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// What a namespace carries that is extended, or is the twin of one.
+const (
+	// SchedulingEnabledLabel ("true") lets the pods of a namespace onto virtual nodes.
+	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"
+	// ManagedByNamespaceMapAnnotation holds namespace/name of the NamespaceMap
+	// for which a twin was created; without it the namespace is not ours.
+	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
+	// OriginalNameAnnotation holds the name of the consumer's namespace.
+	OriginalNameAnnotation = "liqo.io/original-name"
+
+	// NamespaceMapFinalizer holds the provider's copy of a NamespaceMap until
+	// its twins are gone.
+	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
+	// NamespaceOffloadingFinalizer holds a NamespaceOffloading until its
+	// namespace is mapped nowhere.
+	NamespaceOffloadingFinalizer = "namespaceoffloading-controller.liqo.io/finalizer"
+)
+
+// Tenant namespaces, in which a peering keeps its resources.
+const (
+	// TenantNamespaceLabel ("true") marks one.
+	TenantNamespaceLabel = "liqo.io/tenant-namespace"
+	// TenantNamespacePrefix before the id of the other cluster is its name.
+	TenantNamespacePrefix = "liqo-tenant-"
+)
+
+// How the resources of a peering travel between its two tenant namespaces.
+const (
+	// ReplicationLabel is "true" on what is to be sent and "false" on the copy.
+	ReplicationLabel = "liqo.io/replication"
+	// RemoteIDLabel names, on what is sent, the cluster it goes to.
+	RemoteIDLabel = "liqo.io/remoteID"
+	// OriginIDLabel names, on the copy, the cluster it comes from.
+	OriginIDLabel = "liqo.io/originID"
+	// ReplicatedLabel is "true" on the copy.
+	ReplicatedLabel = "liqo.io/replicated"
+	// ReplicatorFinalizer holds what was sent until its copy is gone.
+	ReplicatorFinalizer = "crdreplicator.liqo.io/resource"
+)
+
+// Reasons of the conditions of a NamespaceOffloading.
+const (
+	ClusterSelectedReason     = "ClusterSelected"
+	ClusterNotSelectedReason  = "ClusterNotSelected"
+	NamespaceCreatedReason    = "NamespaceCreated"
+	NamespaceCreatingReason   = "Creating"
+	CreationLoopBackOffReason = "CreationLoopBackOff"
+	TerminatingReason         = "Terminating"
+)
+
+// TenantNamespace returns the name of the tenant namespace for the cluster id.
+func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }

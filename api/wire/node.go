@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// What a virtual node is known by.
+const (
+	// RemoteClusterIDLabel names the other cluster: on nodes, namespaces and
+	// most resources of a peering.
+	RemoteClusterIDLabel = "liqo.io/remote-cluster-id"
+
+	// TypeLabel with the value VirtualNodeType marks a Node that is virtual.
+	TypeLabel = "liqo.io/type"
+	// VirtualNodeType is the value of TypeLabel.
+	VirtualNodeType = "virtual-node"
+
+	// AutoscalerTypeLabel with the value AutoscalerType tells cluster
+	// autoscalers to leave the node alone.
+	AutoscalerTypeLabel = "type"
+	// AutoscalerType is the value of AutoscalerTypeLabel.
+	AutoscalerType = "virtual-kubelet"
+
+	// VirtualNodeTaint, with the value VirtualNodeTaintValue and the effect
+	// NoExecute, keeps ordinary pods off virtual nodes.
+	VirtualNodeTaint = "virtual-node.liqo.io/not-allowed"
+	// VirtualNodeTaintValue is the value of VirtualNodeTaint.
+	VirtualNodeTaintValue = "true"
+
+	// StorageAvailableLabel tells whether the node offers storage classes.
+	StorageAvailableLabel = "storage.liqo.io/available"
+
+	// ExcludeFromExternalLoadBalancersLabel (Kubernetes) keeps cloud load
+	// balancers from sending traffic to the node.
+	ExcludeFromExternalLoadBalancersLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
+	// LegacyExcludeBalancerLabel is the former name of the same.
+	LegacyExcludeBalancerLabel = "alpha.service-controller.kubernetes.io/exclude-balancer"
+)
+
+// Reasons of the conditions of a virtual Node.
+const (
+	NodeReadyReason            = "KubeletReady"
+	NodeNotReadyReason         = "KubeletNotReady"
+	NodeSufficientMemoryReason = "RemoteClusterHasSufficientMemory"
+	NodeMemoryPressureReason   = "RemoteClusterHasMemoryPressure"
+	NodeNoDiskPressureReason   = "RemoteClusterHasNoDiskPressure"
+	NodeDiskPressureReason     = "RemoteClusterHasDiskPressure"
+	NodeNoPIDPressureReason    = "RemoteClusterHasNoPIDPressure"
+	NodePIDPressureReason      = "RemoteClusterHasPIDPressure"
+	NodeNetworkUpReason        = "LiqoNetworkingUp"
+	NodeNetworkDownReason      = "LiqoNetworkingDown"
+)
+
+// What VirtualNodes and the Deployments of their virtual kubelets carry.
+const (
+	// VirtualNodeFinalizer holds a VirtualNode until its node is drained.
+	VirtualNodeFinalizer = "virtualnode-controller.liqo.io/finalizer"
+	// ResourceSliceNameLabel names the ResourceSlice a VirtualNode came from.
+	ResourceSliceNameLabel = "liqo.io/resourceslice-name"
+	// VirtualNodeLabel names the VirtualNode, on its virtual kubelet.
+	VirtualNodeLabel = "liqo.io/virtual-node"
+	// ComponentLabel tells what a pod of the installation is.
+	ComponentLabel = "offloading.liqo.io/component"
+	// VirtualKubeletComponent is the value of ComponentLabel on virtual kubelets.
+	VirtualKubeletComponent = "virtual-kubelet"
+	// OffloadingPatchHashAnnotation rolls a virtual kubelet that reads its
+	// offloadingPatch only at its start.
+	OffloadingPatchHashAnnotation = "liqo.io/offloading-patch-hash"
+	// KubeconfigSecretKey is the key, in the Secret that a VirtualNode names,
+	// of the kubeconfig that opens the provider.
+	KubeconfigSecretKey = "kubeconfig"
+)
+
+// What ForeignClusters carry.
+const (
+	// APIServerCheckerFinalizer holds a ForeignCluster while it is probed.
+	APIServerCheckerFinalizer = "api-server-checker.liqo.io/finalizer"
+	// PermanentlyUnreachableAnnotation ("true") declares a cluster dead.
+	PermanentlyUnreachableAnnotation = "liqo.io/foreign-cluster-permanently-unreachable"
+)

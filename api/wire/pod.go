@@ -1,0 +1,61 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// What marks an offloaded pod, in the consumer.
+const (
+	// OffloadedPodLabel ("true") is on the consumer's pod, not on ShadowPods.
+	OffloadedPodLabel = "liqo.io/shadowPod"
+	// RemoteUnavailableLabel ("true") is on pods whose virtual node is not ready.
+	RemoteUnavailableLabel = "liqo.io/remote-unavailable"
+	// CreatorUserLabel is, on a ShadowPod, who created it: the user name with
+	// every character outside [A-Za-z0-9_.-] replaced by a dash.
+	CreatorUserLabel = "liqo.io/creator-user"
+)
+
+// What users write on a pod to change how it crosses.
+const (
+	// AntiAffinityPresetAnnotation spreads offloaded pods over the provider's
+	// nodes: see the values below.
+	AntiAffinityPresetAnnotation = "liqo.io/anti-affinity-preset"
+	// AntiAffinityPropagate keeps the pod's own anti-affinity.
+	AntiAffinityPropagate = "propagate"
+	// AntiAffinitySoft prefers different nodes.
+	AntiAffinitySoft = "soft"
+	// AntiAffinityHard requires different nodes.
+	AntiAffinityHard = "hard"
+	// AntiAffinityLabelsAnnotation lists, separated by commas, the keys of the
+	// labels by which soft and hard recognise the pods to keep apart.
+	AntiAffinityLabelsAnnotation = "liqo.io/anti-affinity-labels"
+
+	// APIServerSupportAnnotation says which API server the pod talks to.
+	APIServerSupportAnnotation = "liqo.io/api-server-support"
+	// APIServerSupportRemote is that of the provider.
+	APIServerSupportRemote = "remote"
+	// APIServerSupportDisabled is none.
+	APIServerSupportDisabled = "disabled"
+	// RemoteServiceAccountNameAnnotation names the provider's ServiceAccount
+	// with which the pod runs in the mode APIServerSupportRemote.
+	RemoteServiceAccountNameAnnotation = "liqo.io/remote-service-account-name"
+
+	// RemoteRuntimeClassNameAnnotation names the pod's runtime class on the provider.
+	RemoteRuntimeClassNameAnnotation = "liqo.io/remote-runtime-class-name"
+	// RuntimeClassName is the runtime class with which users send a pod to
+	// virtual nodes; it means nothing to the provider.
+	RuntimeClassName = "liqo"
+)
+
+// Reasons in the status of a pod that was not offloaded, or not to the end.
+const (
+	// OffloadingBackOffReason: not started; it will be when its namespace is extended.
+	OffloadingBackOffReason = "OffloadingBackOff"
+	// OffloadingAbortedReason: it ran, and its namespace is no longer extended.
+	OffloadingAbortedReason = "OffloadingAborted"
+	// RemotePodTerminatedReason: it finished and the provider's pod is gone.
+	RemotePodTerminatedReason = "RemotePodTerminated"
+)
+
+// RootCAConfigMap is the ConfigMap that Kubernetes puts into every namespace.
+// Its copy on the provider is renamed, because the provider has its own.
+const RootCAConfigMap = "kube-root-ca.crt"

@@ -1,0 +1,24 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+// What users write on a Service to change how it crosses.
+const (
+	// ForceRemoteNodePortAnnotation ("true") keeps the node ports.
+	ForceRemoteNodePortAnnotation = "liqo.io/force-remote-node-port"
+	// UseDirectConnectionsAnnotation ("true") sends traffic between two
+	// providers straight, not through the consumer.
+	UseDirectConnectionsAnnotation = "liqo.io/use-direct-connections"
+	// DirectConnectionsDataAnnotation, on a ShadowEndpointSlice, holds as JSON
+	// which addresses belong to which cluster.
+	DirectConnectionsDataAnnotation = "liqo.io/direct-connections-data"
+)
+
+// What users write on a PersistentVolumeClaim to change how it crosses.
+const (
+	// RemoteStorageClassAnnotation names the claim's class on the provider.
+	RemoteStorageClassAnnotation = "liqo.io/remote-storage-class"
+	// RemoteAccessModesAnnotation lists its access modes there, separated by commas.
+	RemoteAccessModesAnnotation = "liqo.io/remote-access-modes"
+)
