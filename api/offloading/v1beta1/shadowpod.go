@@ -48,7 +48,6 @@ type ShadowPodSpec struct {
 	Pod corev1.PodSpec `json:"pod,omitempty"`
 }
 
-
 // ShadowPodStatus is how far the pod has come.
 type ShadowPodStatus struct {
 	// Phase of the pod. After Succeeded or Failed the pod is not created again.
