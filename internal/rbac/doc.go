@@ -1,0 +1,18 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rbac is the one place that says what each of our processes may do, and why.
+//
+// Three identities exist. The virtual kubelet has one in its own cluster and
+// one in the provider's; the controller manager has one in the provider's.
+// Their rules stand in kubelet.go, remote.go and controllermanager.go as
+// data, each with its reason. From them come the roles of the Helm chart
+// (package rbac/chart writes the files that the templates include) and the
+// objects that tests, demo and benchmarks install with Install: what is
+// tested is what is shipped.
+//
+// Roles that exist in Liqo bear its names, "liqo-virtual-kubelet-remote" for
+// one, so that a provider of either implementation binds them alike. They
+// grant less: no Secret but the kubelet's own kubeconfig, no token of any
+// service account, no node but its own.
+package rbac

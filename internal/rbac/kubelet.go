@@ -1,0 +1,102 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+// VirtualKubeletLocal is what the virtual kubelet needs in all namespaces of
+// its own cluster, because any namespace may be extended.
+func VirtualKubeletLocal() Role {
+	return Role{
+		Name:    "virtual-kubelet-local",
+		Purpose: "the virtual kubelet in its own cluster: reads what it reflects, writes pod status",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to run the pods of its node: to watch them, to mark them as offloaded, to remove them once they have ended over there",
+				"", on("pods"), do("get", "list", "watch", "patch", "delete")),
+			grant("to tell how they fare over there",
+				"", on("pods/status"), do("patch", "update")),
+			grant("to reflect Services",
+				"", on("services"), do("get", "list", "watch")),
+			grant("to reflect endpoints",
+				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch")),
+			grant("to leave out endpoints that run at the provider anyway, and to register its own node (creation cannot be bound to a name)",
+				"", on("nodes"), do("get", "list", "watch", "create")),
+			grant("to tell users what could not be reflected",
+				"", on("events"), do("create", "patch")),
+			grant("to tell users what could not be reflected",
+				"events.k8s.io", on("events"), do("create", "patch")),
+			grant("to know whether the provider's API server and the network are up",
+				"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
+			grant("to know who asks for logs or a shell",
+				"authentication.k8s.io", on("tokenreviews"), do("create")),
+			grant("to know whether they may",
+				"authorization.k8s.io", on("subjectaccessreviews"), do("create")),
+		},
+	}
+}
+
+// VirtualKubeletNode is what the virtual kubelet may do to its own Node.
+func VirtualKubeletNode() Role {
+	return Role{
+		Name:    "virtual-kubelet-node",
+		Purpose: "one virtual kubelet: keeps its own node, and no other, up to date",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to keep labels, annotations and taints as the VirtualNode has them",
+				"", on("nodes"), do("patch", "update"), NodeNamePlaceholder),
+			grant("to keep capacity, addresses and conditions up to date",
+				"", on("nodes/status"), do("patch", "update"), NodeNamePlaceholder),
+		},
+	}
+}
+
+// VirtualKubeletTenant is what the virtual kubelet needs in the tenant
+// namespace of its provider.
+func VirtualKubeletTenant() Role {
+	return Role{
+		Name:    "virtual-kubelet-tenant",
+		Purpose: "one virtual kubelet, in the tenant namespace of its provider",
+		Scope:   NamespaceScope,
+		Rules: []Rule{
+			grant("to know what its node offers and which namespaces are extended",
+				"offloading.liqo.io", on("virtualnodes", "namespacemaps"), do("get", "list", "watch")),
+			grant("to open the provider's API server; no other Secret can be read",
+				"", on("secrets"), do("get", "list", "watch"), KubeconfigSecretPlaceholder),
+			grant("to take part in the elections of its node and of its provider (creation cannot be bound to a name)",
+				"coordination.k8s.io", on("leases"), do("create")),
+			grant("to hold, renew and release those leases",
+				"coordination.k8s.io", on("leases"), do("get", "patch", "update"), NodeNamePlaceholder, "virtual-kubelet-leader-election"),
+		},
+	}
+}
+
+// VirtualKubeletLease is what the virtual kubelet needs to send heartbeats.
+func VirtualKubeletLease() Role {
+	return Role{
+		Name:      "virtual-kubelet-lease",
+		Purpose:   "one virtual kubelet, in kube-node-lease",
+		Scope:     NamespaceScope,
+		Namespace: "kube-node-lease",
+		Rules: []Rule{
+			grant("to start the heartbeat of its node (creation cannot be bound to a name)",
+				"coordination.k8s.io", on("leases"), do("create")),
+			grant("to send it",
+				"coordination.k8s.io", on("leases"), do("get", "patch", "update"), NodeNamePlaceholder),
+		},
+	}
+}
+
+// VirtualKubeletAuthentication is what the virtual kubelet needs to recognise
+// the client certificate of its API server.
+func VirtualKubeletAuthentication() Role {
+	return Role{
+		Name:      "virtual-kubelet-authentication",
+		Purpose:   "virtual kubelets, in kube-system",
+		Scope:     NamespaceScope,
+		Namespace: "kube-system",
+		Rules: []Rule{
+			grant("to recognise the client certificates of this cluster",
+				"", on("configmaps"), do("get", "list", "watch"), "extension-apiserver-authentication"),
+		},
+	}
+}

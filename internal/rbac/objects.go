@@ -1,0 +1,117 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Object is a Role, a ClusterRole, or a binding of one.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Kubelet names one virtual kubelet, in its own cluster.
+type Kubelet struct {
+	// Prefix of the roles; empty means DefaultPrefix.
+	Prefix string
+	// NodeName is the name of the VirtualNode and of its Node.
+	NodeName string
+	// TenantNamespace is where VirtualNode, NamespaceMap and leases are.
+	TenantNamespace string
+	// KubeconfigSecret names the Secret there that opens the provider.
+	KubeconfigSecret string
+	// Subject is who the virtual kubelet authenticates as.
+	Subject rbacv1.Subject
+}
+
+// Objects returns the roles and bindings of the virtual kubelet. The
+// namespaces must exist.
+func (k Kubelet) Objects() []Object {
+	replace := strings.NewReplacer(NodeNamePlaceholder, k.NodeName, KubeconfigSecretPlaceholder, k.KubeconfigSecret)
+	var objects []Object
+	for _, r := range []Role{VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication()} {
+		shared, own := prefixed(k.Prefix, r.Name), prefixed(k.Prefix, r.Name)+"-"+k.NodeName
+		switch {
+		case r.Name == VirtualKubeletLocal().Name:
+			// The binding bears the name that Liqo gives it.
+			objects = append(objects, r.clusterRole(shared, replace),
+				clusterRoleBinding(prefixed(k.Prefix, "node-"+k.NodeName), shared, k.Subject))
+		case r.Scope == ClusterScope:
+			objects = append(objects, r.clusterRole(own, replace), clusterRoleBinding(own, own, k.Subject))
+		default:
+			namespace := r.Namespace
+			if namespace == "" {
+				namespace = k.TenantNamespace
+			}
+			objects = append(objects, r.role(namespace, own, replace), roleBinding(namespace, own, "Role", own, k.Subject))
+		}
+	}
+	return objects
+}
+
+// Consumer names one consumer, in the cluster of its provider.
+type Consumer struct {
+	// Prefix of the roles; empty means DefaultPrefix.
+	Prefix string
+	// Subject is who the consumer's virtual kubelets authenticate as; in a
+	// Liqo peering the group named after the consumer's cluster id.
+	Subject rbacv1.Subject
+}
+
+// Objects returns the ClusterRoles of consumers and the binding of what holds
+// outside twin namespaces.
+func (c Consumer) Objects() []Object {
+	remote, clusterwide := VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide()
+	none := strings.NewReplacer()
+	name := prefixed(c.Prefix, clusterwide.Name)
+	return []Object{
+		remote.clusterRole(prefixed(c.Prefix, remote.Name), none),
+		clusterwide.clusterRole(name, none),
+		clusterRoleBinding(name+"-"+c.Subject.Name, name, c.Subject),
+	}
+}
+
+// TwinNamespace returns the binding that opens one twin namespace to the
+// consumer.
+func (c Consumer) TwinNamespace(namespace string) Object {
+	role := prefixed(c.Prefix, VirtualKubeletRemote().Name)
+	return roleBinding(namespace, role+"-"+c.Subject.Name, "ClusterRole", role, c.Subject)
+}
+
+// Manager names the controller manager of a provider.
+type Manager struct {
+	// Prefix of the roles; empty means DefaultPrefix.
+	Prefix string
+	// Namespace of the installation, where the leader-election lease is.
+	Namespace string
+	// Subject is who the controller manager authenticates as.
+	Subject rbacv1.Subject
+}
+
+// Objects returns the roles and bindings of the controller manager. The
+// namespace must exist.
+func (m Manager) Objects() []Object {
+	none := strings.NewReplacer()
+	manager, election := ControllerManager(), ControllerManagerLeaderElection()
+	managerName, electionName := prefixed(m.Prefix, manager.Name), prefixed(m.Prefix, election.Name)
+	return []Object{
+		manager.clusterRole(managerName, none),
+		clusterRoleBinding(managerName, managerName, m.Subject),
+		election.role(m.Namespace, electionName, none),
+		roleBinding(m.Namespace, electionName, "Role", electionName, m.Subject),
+	}
+}
+
+func prefixed(prefix, name string) string {
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	return prefix + "-" + name
+}

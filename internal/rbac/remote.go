@@ -1,0 +1,45 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import rbacv1 "k8s.io/api/rbac/v1"
+
+// VirtualKubeletRemote is what a consumer may do in its twin namespaces on the
+// provider, and nowhere else.
+func VirtualKubeletRemote() Role {
+	all := do("get", "list", "watch", "create", "update", "patch", "delete")
+	return Role{
+		Name:    "virtual-kubelet-remote",
+		Purpose: "a consumer, in each of its twin namespaces",
+		Scope:   TwinNamespaceScope,
+		Rules: []Rule{
+			grant("to ask for pods and endpoints, which the provider's own controllers make",
+				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), all),
+			grant("to reflect Services",
+				"", on("services"), all),
+			grant("to see how its pods fare",
+				"", on("pods"), do("get", "list", "watch")),
+			grant("to answer for logs",
+				"", on("pods/log"), do("get")),
+			grant("to answer for a shell or a forwarded port: SPDY asks with create, WebSocket with get",
+				"", on("pods/exec", "pods/attach", "pods/portforward"), do("create", "get")),
+			grant("to show the users of its pods what happened to them",
+				"", on("events"), do("list", "watch", "create")),
+		},
+	}
+}
+
+// VirtualKubeletRemoteClusterwide is what a consumer may do in the provider's
+// cluster at large.
+func VirtualKubeletRemoteClusterwide() Role {
+	return Role{
+		Name:    "virtual-kubelet-remote-clusterwide",
+		Purpose: "a consumer, outside its twin namespaces: no object at all",
+		Scope:   ClusterScope,
+		Rules: []Rule{{
+			Reason:     "to ask whether the API server is alive, and which version it is",
+			PolicyRule: rbacv1.PolicyRule{NonResourceURLs: []string{"/livez", "/readyz", "/version"}, Verbs: do("get")},
+		}},
+	}
+}

@@ -1,0 +1,142 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// DefaultPrefix stands before the names of all roles, as in a Liqo installation.
+const DefaultPrefix = "liqo"
+
+// Placeholders of resource names that only an installation knows. They are
+// replaced when a Role becomes an object, by Go here and by the chart's
+// templates there.
+const (
+	// NodeNamePlaceholder stands for the name of the virtual node.
+	NodeNamePlaceholder = "$(NODE_NAME)"
+	// KubeconfigSecretPlaceholder stands for the name of the Secret that opens the provider.
+	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
+)
+
+// Scope says where the rules of a Role hold.
+type Scope string
+
+const (
+	// ClusterScope: everywhere, through a ClusterRoleBinding.
+	ClusterScope Scope = "Cluster"
+	// TwinNamespaceScope: in the twin namespaces of one consumer, through a
+	// RoleBinding in each to one ClusterRole.
+	TwinNamespaceScope Scope = "TwinNamespace"
+	// NamespaceScope: in the one namespace of a Role.
+	NamespaceScope Scope = "Namespace"
+)
+
+// Rule is a policy rule and the reason for it.
+type Rule struct {
+	// Reason completes the sentence "this is granted …".
+	Reason string
+	rbacv1.PolicyRule
+}
+
+// Role is a set of rules under one name.
+type Role struct {
+	// Name without the prefix of the installation.
+	Name string
+	// Purpose says who holds the role and what for.
+	Purpose string
+	// Scope says where the rules hold.
+	Scope Scope
+	// Namespace of a Role of NamespaceScope; empty when the installation
+	// chooses it.
+	Namespace string
+	// Rules, each with its reason.
+	Rules []Rule
+}
+
+// Roles returns every role of every identity, in a fixed order.
+func Roles() []Role {
+	return []Role{
+		VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
+		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(),
+		ControllerManager(), ControllerManagerLeaderElection(),
+	}
+}
+
+// PolicyRules returns the rules with their placeholders replaced.
+func (r Role) PolicyRules(replace *strings.Replacer) []rbacv1.PolicyRule {
+	rules := make([]rbacv1.PolicyRule, 0, len(r.Rules))
+	for i := range r.Rules {
+		rule := *r.Rules[i].DeepCopy()
+		for j := range rule.ResourceNames {
+			rule.ResourceNames[j] = replace.Replace(rule.ResourceNames[j])
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// grant is the short form in which the rules of this package are written. A
+// resource may name a subresource, as in RBAC itself.
+func grant(reason, group string, resources, verbs []string, names ...string) Rule {
+	return Rule{Reason: reason, PolicyRule: rbacv1.PolicyRule{
+		APIGroups: []string{group}, Resources: resources, Verbs: verbs, ResourceNames: names,
+	}}
+}
+
+// on and do name the resources and the verbs of a grant.
+func on(resources ...string) []string { return resources }
+func do(verbs ...string) []string     { return verbs }
+
+// User is the subject for a client certificate's common name.
+func User(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+// Group is the subject for a client certificate's organisation.
+func Group(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+// ServiceAccount is the subject for a service account.
+func ServiceAccount(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+}
+
+func (r Role) clusterRole(name string, replace *strings.Replacer) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      r.PolicyRules(replace),
+	}
+}
+
+func (r Role) role(namespace, name string, replace *strings.Replacer) *rbacv1.Role {
+	return &rbacv1.Role{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "Role"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Rules:      r.PolicyRules(replace),
+	}
+}
+
+func clusterRoleBinding(name, role string, subject rbacv1.Subject) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{subject},
+	}
+}
+
+func roleBinding(namespace, name, roleKind, role string, subject rbacv1.Subject) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role},
+		Subjects:   []rbacv1.Subject{subject},
+	}
+}
