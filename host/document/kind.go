@@ -1,0 +1,50 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+// Kind is the JSON type of a value. The numbers are part of the plugin ABI.
+type Kind uint8
+
+const (
+	Absent Kind = iota
+	Null
+	Bool
+	Int
+	Float
+	String
+	Map
+	List
+)
+
+var kindNames = [...]string{"absent", "null", "bool", "int", "float", "string", "map", "list"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// KindOf tells the kind of a plain value: what JSON decoding into `any` gives, with int64 for whole numbers as in
+// unstructured objects; int and int32 count as Int, float32 as Float. Any other Go type is Absent: it has no place in
+// an object.
+func KindOf(v any) Kind {
+	switch v.(type) {
+	case nil:
+		return Null
+	case string:
+		return String
+	case map[string]any:
+		return Map
+	case []any:
+		return List
+	case int64, int, int32:
+		return Int
+	case bool:
+		return Bool
+	case float64, float32:
+		return Float
+	}
+	return Absent
+}
