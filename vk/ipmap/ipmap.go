@@ -1,0 +1,153 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ipmap translates addresses of a provider's networks into the ranges by which the consumer sees them.
+//
+// When the networks of two clusters overlap, the consumer sees the provider's pod range 10.0.0.0/16 as, say,
+// 10.71.0.0/16: the network bits are replaced, the host bits stay. A Table holds the pairs of ranges, pod ranges
+// before external ones, and the first pair that contains an address decides.
+package ipmap
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Config lists the ranges of the provider and, at the same index, what the consumer sees them as. The lists come
+// from the flags that carry the same names.
+type Config struct {
+	PodCIDRs           []string // --remote-pod-cidr
+	PodCIDRRemaps      []string // --remote-pod-cidr-remap
+	ExternalCIDRs      []string // --remote-external-cidr
+	ExternalCIDRRemaps []string // --remote-external-cidr-remap
+}
+
+// Table is an immutable list of remapped ranges; it is safe for concurrent use. A nil Table changes nothing.
+type Table struct{ pairs []pair }
+
+type pair struct{ from, to netip.Prefix }
+
+// New checks the lists and builds the table. It refuses lists of different lengths, ranges that do not parse, and
+// pairs of another family or size: the host bits of an address must have room on the other side.
+func New(config Config) (*Table, error) {
+	table := &Table{}
+	for _, list := range []struct {
+		flag     string
+		from, to []string
+	}{
+		{"--remote-pod-cidr", config.PodCIDRs, config.PodCIDRRemaps},
+		{"--remote-external-cidr", config.ExternalCIDRs, config.ExternalCIDRRemaps},
+	} {
+		if len(list.from) != len(list.to) {
+			return nil, fmt.Errorf("%s lists %d ranges but %s-remap lists %d: give one remapped range for each",
+				list.flag, len(list.from), list.flag, len(list.to))
+		}
+		for i := range list.from {
+			p, err := parsePair(list.from[i], list.to[i])
+			if err != nil {
+				return nil, fmt.Errorf("parsing %s number %d, %w", list.flag, i+1, err)
+			}
+			table.pairs = append(table.pairs, p)
+		}
+	}
+	return table, nil
+}
+
+func parsePair(from, to string) (pair, error) {
+	f, err := netip.ParsePrefix(from)
+	if err != nil {
+		return pair{}, fmt.Errorf("range %q is not a CIDR such as 10.0.0.0/16: %w", from, err)
+	}
+	t, err := netip.ParsePrefix(to)
+	if err != nil {
+		return pair{}, fmt.Errorf("remapped range %q is not a CIDR such as 10.71.0.0/16: %w", to, err)
+	}
+	if f.Addr().Is4() != t.Addr().Is4() {
+		return pair{}, fmt.Errorf("range %s and its remapped range %s are not of the same IP family", f, t)
+	}
+	if f.Bits() != t.Bits() {
+		return pair{}, fmt.Errorf("range %s and its remapped range %s are not of the same size", f, t)
+	}
+	return pair{from: f.Masked(), to: t.Masked()}, nil
+}
+
+// Map returns the address as the consumer sees it: translated when a range contains it, else unchanged. It reports
+// false for text that is no IP address.
+func (t *Table) Map(ip string) (string, bool) {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return "", false
+	}
+	if t == nil {
+		return ip, true
+	}
+	plain := addr.Unmap().WithZone("")
+	for _, p := range t.pairs {
+		if !p.from.Contains(plain) {
+			continue
+		}
+		if p.from == p.to {
+			return ip, true
+		}
+		return Remap(plain, p.to).String(), true
+	}
+	return ip, true
+}
+
+// Remap replaces the network bits of addr by those of the range and keeps the host bits. An address of another
+// family is returned unchanged.
+func Remap(addr netip.Addr, to netip.Prefix) netip.Addr {
+	if addr.Is4() != to.Addr().Is4() {
+		return addr
+	}
+	host, network := addr.AsSlice(), to.Masked().Addr().AsSlice()
+	for i := range host {
+		mask := hostMask(to.Bits() - 8*i)
+		host[i] = host[i]&mask | network[i]
+	}
+	mapped, _ := netip.AddrFromSlice(host)
+	return mapped
+}
+
+// hostMask has a one for each host bit of a byte whose first n bits belong to the network.
+func hostMask(n int) byte {
+	switch {
+	case n <= 0:
+		return 0xff
+	case n >= 8:
+		return 0
+	default:
+		return 0xff >> n
+	}
+}
+
+// Ranges tells whether an address belongs to one of a list of ranges, such as the pod ranges of this cluster.
+type Ranges []netip.Prefix
+
+// ParseRanges parses the values of the named flag.
+func ParseRanges(flag string, values []string) (Ranges, error) {
+	var ranges Ranges
+	for _, value := range values {
+		prefix, err := netip.ParsePrefix(value)
+		if err != nil {
+			return nil, fmt.Errorf("parsing %s, %q is not a CIDR such as 10.0.0.0/16: %w", flag, value, err)
+		}
+		ranges = append(ranges, prefix.Masked())
+	}
+	return ranges, nil
+}
+
+// Contain reports whether one of the ranges holds the address.
+func (r Ranges) Contain(ip string) bool {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return false
+	}
+	addr = addr.Unmap().WithZone("")
+	for _, prefix := range r {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
