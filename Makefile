@@ -68,4 +68,13 @@ verify-plugins: # each generator adds its own check to `verify` by a line `verif
 
 ##@ Generate
 
+.PHONY: generate
+generate: ## Write deepcopy methods, CRDs and the chart's roles from the Go sources
+	@hack/generate.sh
+
+.PHONY: verify-generate
+verify: verify-generate
+verify-generate:
+	@hack/generate.sh --check
+
 ##@ See it run

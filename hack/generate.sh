@@ -2,26 +2,41 @@
 # Copyright The Refract Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# generate.sh writes everything that is generated from Go types: deepcopy
-# methods, CRDs, and the chart's copies of CRDs and roles. The same input gives
-# the same bytes, so CI runs it and fails when git sees a difference.
-set -euo pipefail
-cd "$(dirname "$0")/.."
+# generate.sh [--check]: writes everything that comes from Go sources: deepcopy methods, CRDs, and the chart's copies of
+# CRDs and roles. The same sources give the same bytes. With --check it fails when what was there before is different.
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$ROOT"
 
 header=hack/codegen/header.go.txt
-controller_gen() {
-	GOWORK=off go -C hack/codegen build -o "$work/controller-gen" sigs.k8s.io/controller-tools/cmd/controller-gen
-	"$work/controller-gen" "$@"
-}
+outputs=(api/*/*/zz_generated.deepcopy.go api/crds charts/refract/crds charts/refract/files/rbac)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-controller_gen paths=./api/... object:headerFile="$header" \
-	crd:maxDescLen=512 output:crd:dir="$work/crds"
+snapshot() { # snapshot DIR: keeps a copy of all outputs
+  mkdir -p "$1"
+  cp -r --parents "${outputs[@]}" "$1"
+}
 
-# The old files go first: a CRD whose type was removed must not stay behind.
-rm -f api/crds/*.yaml
-for file in "$work"/crds/*.yaml; do
-	{ sed 's|^// |# |' "$header"; cat "$file"; } >"api/crds/$(basename "$file")"
-done
+generate() {
+  need_go
+  go -C hack/codegen build -o "$work/controller-gen" sigs.k8s.io/controller-tools/cmd/controller-gen
+  "$work/controller-gen" paths=./api/... "object:headerFile=$header" crd:maxDescLen=512 "output:crd:dir=$work/crds"
+
+  # The old files go first: the CRD or role of something that was removed must not stay behind.
+  rm -f api/crds/*.yaml charts/refract/crds/*.yaml charts/refract/files/rbac/*.yaml
+  for file in "$work"/crds/*.yaml; do
+    { sed 's|^// |# |' "$header"; cat "$file"; } >"api/crds/$(basename "$file")"
+  done
+  cp api/crds/*.yaml charts/refract/crds/
+  go run ./internal/rbac/rbacgen charts/refract/files/rbac
+}
+
+if [ "${1:-}" != --check ]; then
+  generate
+  exit
+fi
+snapshot "$work/before"
+generate
+snapshot "$work/after"
+diff -ru "$work/before" "$work/after" >&2 || die "generated files are stale" "commit what 'make generate' writes"

@@ -1,0 +1,37 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command rbacgen writes the rules of every role into the directory named by its argument, one NAME.yaml each, for the Helm chart.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: rbacgen DIRECTORY")
+		os.Exit(2)
+	}
+	if err := generate(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "rbacgen:", err)
+		os.Exit(1)
+	}
+}
+
+func generate(dir string) error {
+	for _, role := range rbac.Roles() {
+		rules, err := rbac.RulesYAML(role)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, role.Name+".yaml"), rules, 0o644); err != nil {
+			return fmt.Errorf("writing the rules of role %s, %w", role.Name, err)
+		}
+	}
+	return nil
+}
