@@ -1,0 +1,87 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Config returns the access of a cluster administrator, without client-side throttling. The caller may change its copy.
+func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
+
+// Kubeconfig returns the path of the administrator's kubeconfig. It is there until Stop.
+func (c *Cluster) Kubeconfig() string { return c.path("admin.conf") }
+
+// ConfigFor returns the access of a user, by a client certificate of the cluster's authority. What the user may do is up to RBAC.
+func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error) {
+	cert, key, err := c.ca.issue(subject{name: user, orgs: groups})
+	if err != nil {
+		return nil, err
+	}
+	config := c.anonymous()
+	config.CertData, config.KeyData = cert, key
+	return config, nil
+}
+
+// KubeconfigFor writes a kubeconfig for the user, with everything in the one file.
+func (c *Cluster) KubeconfigFor(path, user string, groups ...string) error {
+	config, err := c.ConfigFor(user, groups...)
+	if err != nil {
+		return err
+	}
+	name := c.opts.Name
+	err = clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: config.Host, CertificateAuthorityData: config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
+		CurrentContext: name,
+	}, path)
+	if err != nil {
+		return fmt.Errorf("writing the kubeconfig of %s, %w", user, err)
+	}
+	return nil
+}
+
+// ServiceAccountConfig returns the access of an existing service account, by a token that lasts a day.
+func (c *Cluster) ServiceAccountConfig(ctx context.Context, namespace, name string) (*rest.Config, error) {
+	clients, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		return nil, err
+	}
+	seconds := int64(24 * 60 * 60)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	token, err := clients.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("requesting a token of the service account %s/%s, %w", namespace, name, err)
+	}
+	config := c.anonymous()
+	config.BearerToken = token.Status.Token
+	return config, nil
+}
+
+// anonymous returns the way to the API server without an identity. A negative rate turns client-side throttling off.
+func (c *Cluster) anonymous() *rest.Config {
+	return &rest.Config{Host: c.server(), TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.certPEM}, QPS: -1}
+}
+
+// CA returns the certificate of the cluster's authority, PEM: it has signed the API server's certificate.
+func (c *Cluster) CA() []byte { return append([]byte(nil), c.ca.certPEM...) }
+
+// KubeletClientCA returns the authority, PEM, of the certificate that the API server shows to kubelets.
+func (c *Cluster) KubeletClientCA() []byte { return c.CA() }
+
+// IssueServing returns a certificate and key, PEM, that the API server trusts when it calls a kubelet or a webhook: for a kubelet
+// cn is "system:node:<node>" and orgs "system:nodes".
+func (c *Cluster) IssueServing(cn string, orgs []string, ips []net.IP, dns []string) (certPEM, keyPEM []byte, err error) {
+	return c.ca.issue(subject{name: cn, orgs: orgs, ips: ips, dns: dns})
+}

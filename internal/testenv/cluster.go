@@ -1,0 +1,255 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// startTimeout bounds Start when its context does not: many times what a loaded machine of two cores needs.
+const startTimeout = 3 * time.Minute
+
+// Cluster is a running control plane. Its methods are safe for concurrent use.
+type Cluster struct {
+	opts  Options
+	tools tools
+	dir   string
+
+	ca, frontProxyCA *authority
+	admin            *rest.Config
+	clients          kubernetes.Interface
+
+	launcher *launcher
+	port     *reservation
+
+	// mu guards what runs.
+	mu        sync.Mutex
+	processes map[string]*process
+	stopped   bool
+	nodes     int
+	// kwokMu lets one caller at a time start kwok.
+	kwokMu sync.Mutex
+}
+
+// Start starts a cluster and returns when its API takes pods: the default service account exists, the CRDs are established,
+// the simulated nodes are Ready. The context bounds the start, not the cluster's life: call Stop.
+func Start(ctx context.Context, opts Options) (*Cluster, error) { return start(ctx, opts, 0) }
+
+// StartAll starts clusters side by side and returns them in the order of their options. When one fails, none is left.
+func StartAll(ctx context.Context, opts ...Options) ([]*Cluster, error) {
+	clusters := make([]*Cluster, len(opts))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, o := range opts {
+		group.Go(func() (err error) {
+			clusters[i], err = start(ctx, o, i)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		for _, c := range clusters {
+			if c != nil {
+				err = errors.Join(err, c.Stop())
+			}
+		}
+		return nil, err
+	}
+	return clusters, nil
+}
+
+func start(ctx context.Context, opts Options, index int) (*Cluster, error) {
+	opts, err := opts.withDefaults(index)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := findTools()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{opts: opts, tools: tools, processes: map[string]*process{}}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := c.up(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting cluster %s, %w", opts.Name, err), c.Stop())
+	}
+	return c, nil
+}
+
+func (c *Cluster) up(ctx context.Context) error {
+	begun := time.Now()
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	if err := c.run("etcd", c.tools.etcd, c.etcdArgs()); err != nil {
+		return err
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	c.opts.Log("cluster %s: the API server is ready after %.1f s", c.opts.Name, time.Since(begun).Seconds())
+	if err := c.startControllers(); err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(c.installCRDs)
+	group.Go(func() error { return c.AddKwokNodes(groupCtx, c.opts.KwokNodes, nil) })
+	group.Go(func() error { return c.awaitDefaults(groupCtx) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	c.opts.Log("cluster %s: takes pods after %.1f s", c.opts.Name, time.Since(begun).Seconds())
+	return nil
+}
+
+// prepare does everything up to the first process.
+func (c *Cluster) prepare() (err error) {
+	if c.dir, err = c.opts.makeDir(); err != nil {
+		return err
+	}
+	if c.port, err = reservePort(); err != nil {
+		return err
+	}
+	if c.ca, err = newAuthority(c.opts.Name + "-ca"); err != nil {
+		return err
+	}
+	if c.frontProxyCA, err = newAuthority(c.opts.Name + "-front-proxy-ca"); err != nil {
+		return err
+	}
+	if err = c.writeState(); err != nil {
+		return err
+	}
+	if c.admin, err = c.ConfigFor("kubernetes-admin", "system:masters"); err != nil {
+		return err
+	}
+	if c.clients, err = kubernetes.NewForConfig(c.admin); err != nil {
+		return err
+	}
+	c.launcher, err = newLauncher(c.dir)
+	return err
+}
+
+func (c *Cluster) startControllers() error {
+	if err := c.run("kube-controller-manager", c.tools.controllerManager, c.controllerManagerArgs()); err != nil {
+		return err
+	}
+	if c.opts.NoScheduler {
+		return nil
+	}
+	return c.run("kube-scheduler", c.tools.scheduler, c.schedulerArgs())
+}
+
+func (c *Cluster) installCRDs() error {
+	if len(c.opts.CRDPaths) == 0 {
+		return nil
+	}
+	_, err := envtest.InstallCRDs(c.Config(), envtest.CRDInstallOptions{
+		Paths: c.opts.CRDPaths, ErrorIfPathMissing: true, MaxTime: time.Minute, PollInterval: pollInterval,
+	})
+	return err
+}
+
+// run starts a component and remembers it under its name.
+func (c *Cluster) run(name, path string, args []string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return fmt.Errorf("starting %s, cluster %s has been stopped", name, c.opts.Name)
+	}
+	if p := c.processes[name]; p != nil && !p.hasEnded() {
+		return nil
+	}
+	p, err := startProcess(c.launcher, c.dir, name, path, args...)
+	if err != nil {
+		return err
+	}
+	c.processes[name] = p
+	return nil
+}
+
+// forget drops an ended component, so that it no longer counts as a failure of the cluster.
+func (c *Cluster) forget(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.processes, name)
+}
+
+// Stop ends all processes of the cluster and removes its state. The second call does nothing.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	var group sync.WaitGroup
+	for _, p := range c.processes {
+		group.Go(p.kill)
+	}
+	group.Wait()
+	if c.launcher != nil {
+		c.launcher.close()
+	}
+	if c.port != nil {
+		c.port.release()
+	}
+	if c.dir == "" {
+		return nil
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		return fmt.Errorf("removing the state of cluster %s, %w", c.opts.Name, err)
+	}
+	return nil
+}
+
+// StopAPIServer ends the API server at once, as a crash or a cut line would: the port refuses connections, the data stay.
+func (c *Cluster) StopAPIServer() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.processes["kube-apiserver"]; p != nil {
+		p.kill()
+		delete(c.processes, p.name)
+	}
+	return nil
+}
+
+// StartAPIServer starts the API server again, on the same port with the same data, and returns when it is ready.
+func (c *Cluster) StartAPIServer(ctx context.Context) error {
+	if err := c.run("kube-apiserver", c.tools.apiServer, c.apiServerArgs()); err != nil {
+		return err
+	}
+	return c.await(ctx, "the API server to be ready", c.apiServerReady)
+}
+
+// Name returns the cluster's name.
+func (c *Cluster) Name() string { return c.opts.Name }
+
+// PodCIDR and ServiceCIDR return the address ranges of simulated pods and of Services.
+func (c *Cluster) PodCIDR() string     { return c.opts.PodCIDR }
+func (c *Cluster) ServiceCIDR() string { return c.opts.ServiceCIDR }
+
+// AuditLogPath returns the file with one JSON line (audit.k8s.io/v1 Event, level Metadata, stage ResponseComplete) for every
+// finished request: user, verb, object, status. The file exists with Options.AuditLog only.
+func (c *Cluster) AuditLogPath() string { return c.path("audit.log") }
+
+// Processes returns the process ids of what runs now, by component ("etcd", "kube-apiserver", …), for measurements.
+func (c *Cluster) Processes() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pids := map[string]int{}
+	for name, p := range c.processes {
+		if !p.hasEnded() {
+			pids[name] = p.cmd.Process.Pid
+		}
+	}
+	return pids
+}

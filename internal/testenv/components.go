@@ -1,0 +1,165 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// etcd and the API server speak over a Unix socket in the state folder, named relative to it: no port, no TLS, and no limit
+// on the folder's path.
+const etcdSocket = "unix://etcd.sock"
+
+// auditPolicy records who did what with which result, once for every request, without bodies.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted, Panic]
+rules:
+- level: Metadata
+`
+
+// clientLimits let controller manager and scheduler start, and work, at the speed of the machine.
+var clientLimits = []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
+
+// writeState puts certificates, keys and kubeconfigs where the components look for them.
+func (c *Cluster) writeState() error {
+	for _, sub := range []string{"log", "pki"} {
+		if err := os.MkdirAll(filepath.Join(c.dir, sub), 0o700); err != nil {
+			return err
+		}
+	}
+	if err := c.writeCertificates(); err != nil {
+		return err
+	}
+	for _, name := range []string{"system:kube-controller-manager", "system:kube-scheduler"} {
+		if err := c.KubeconfigFor(c.path(name+".conf"), name); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(c.path("audit-policy.yaml"), []byte(auditPolicy), 0o600); err != nil {
+		return err
+	}
+	return c.KubeconfigFor(c.Kubeconfig(), "kubernetes-admin", "system:masters")
+}
+
+func (c *Cluster) writeCertificates() error {
+	server := subject{
+		name: "kube-apiserver",
+		ips:  []net.IP{net.IPv4(127, 0, 0, 1), firstAddress(c.opts.ServiceCIDR)},
+		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local"},
+	}
+	for name, issue := range map[string]struct {
+		by *authority
+		to subject
+	}{
+		"apiserver":          {c.ca, server},
+		"kubelet-client":     {c.ca, subject{name: "kube-apiserver-kubelet-client", orgs: []string{"system:masters"}}},
+		"front-proxy-client": {c.frontProxyCA, subject{name: "front-proxy-client"}},
+	} {
+		cert, key, err := issue.by.issue(issue.to)
+		if err != nil {
+			return err
+		}
+		if err := c.writePair(name, cert, key); err != nil {
+			return err
+		}
+	}
+	if err := c.writePair("ca", c.ca.certPEM, c.ca.keyPEM); err != nil {
+		return err
+	}
+	if err := c.writePair("front-proxy-ca", c.frontProxyCA.certPEM, c.frontProxyCA.keyPEM); err != nil {
+		return err
+	}
+	return c.writeServiceAccountKey()
+}
+
+func (c *Cluster) writeServiceAccountKey() error {
+	key, keyPEM, err := newKey()
+	if err != nil {
+		return err
+	}
+	public, err := encodePublic(key)
+	if err != nil {
+		return err
+	}
+	return c.writePair("service-account", public, keyPEM)
+}
+
+func (c *Cluster) writePair(name string, cert, key []byte) error {
+	if err := os.WriteFile(c.crt(name), cert, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(c.key(name), key, 0o600)
+}
+
+func (c *Cluster) etcdArgs() []string {
+	const peer = "unix://etcd-peer.sock"
+	return []string{
+		"--name=etcd", "--data-dir=etcd", "--log-level=warn",
+		"--listen-client-urls=" + etcdSocket, "--advertise-client-urls=" + etcdSocket,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=etcd=" + peer,
+		// The data need not survive a power failure.
+		"--unsafe-no-fsync",
+	}
+}
+
+func (c *Cluster) apiServerArgs() []string {
+	args := []string{
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.port.port),
+		// The port stays reserved by us, see reservation.
+		"--permit-port-sharing",
+		// Endpoints may not hold loopback addresses.
+		"--endpoint-reconciler-type=none",
+		"--etcd-servers=" + etcdSocket,
+		"--service-cluster-ip-range=" + c.opts.ServiceCIDR,
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+		"--client-ca-file=" + c.crt("ca"),
+		"--tls-cert-file=" + c.crt("apiserver"), "--tls-private-key-file=" + c.key("apiserver"),
+		"--kubelet-certificate-authority=" + c.crt("ca"), "--kubelet-preferred-address-types=InternalIP,Hostname",
+		"--kubelet-client-certificate=" + c.crt("kubelet-client"), "--kubelet-client-key=" + c.key("kubelet-client"),
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + c.crt("service-account"),
+		"--service-account-signing-key-file=" + c.key("service-account"),
+		"--requestheader-client-ca-file=" + c.crt("front-proxy-ca"), "--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + c.crt("front-proxy-client"), "--proxy-client-key-file=" + c.key("front-proxy-client"),
+		"--profiling=false",
+	}
+	if c.opts.AuditLog {
+		args = append(args, "--audit-policy-file="+c.path("audit-policy.yaml"), "--audit-log-path="+c.AuditLogPath(),
+			// Never rotated: counts over the log would come out too small.
+			"--audit-log-maxsize=100000")
+	}
+	return append(args, c.opts.ExtraAPIServerArgs...)
+}
+
+func (c *Cluster) controllerManagerArgs() []string {
+	args := []string{
+		"--kubeconfig=" + c.path("system:kube-controller-manager.conf"), "--secure-port=0", "--leader-elect=false",
+		// Each controller under its own name, as on any real cluster: audit logs tell them apart.
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=" + c.key("service-account"), "--root-ca-file=" + c.crt("ca"),
+		"--cluster-signing-cert-file=" + c.crt("ca"), "--cluster-signing-key-file=" + c.key("ca"),
+		"--service-cluster-ip-range=" + c.opts.ServiceCIDR, "--profiling=false",
+	}
+	return append(append(args, clientLimits...), c.opts.ExtraControllerManagerArgs...)
+}
+
+func (c *Cluster) schedulerArgs() []string {
+	return append([]string{
+		"--kubeconfig=" + c.path("system:kube-scheduler.conf"), "--secure-port=0", "--leader-elect=false", "--profiling=false",
+	}, clientLimits...)
+}
+
+func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
+func (c *Cluster) crt(name string) string  { return filepath.Join(c.dir, "pki", name+".crt") }
+func (c *Cluster) key(name string) string  { return filepath.Join(c.dir, "pki", name+".key") }
+
+func (c *Cluster) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port.port) }

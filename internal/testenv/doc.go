@@ -1,0 +1,29 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package testenv starts real Kubernetes control planes on loopback in a few seconds, for tests, benchmarks and the demo.
+//
+// A Cluster is an etcd, an API server, a controller manager and a scheduler of the versions in hack/pins.env, plus simulated
+// nodes by kwok when asked for. Nothing of it is faked up to the nodes: admission, RBAC, garbage collection, endpoints and
+// scheduling are those of production. Pods on simulated nodes become Ready at once and run nothing; their logs are one
+// fixed line, and commands of `kubectl exec` run on this machine, as nobody in an empty folder.
+//
+//	clusters := testenv.ForTest(t, testenv.Options{Name: "consumer"}, testenv.Options{Name: "provider", KwokNodes: 3})
+//
+// # Ports
+//
+// Only the API server and kwok listen on ports of 127.0.0.1; etcd is behind a Unix socket, the controllers serve nothing.
+// The API server's port is reserved for as long as the cluster lives (see reservation), so that any number of clusters start
+// side by side, and an API server that was stopped to simulate an outage finds its port free.
+//
+// # Nothing is left behind
+//
+// Every process is tied to this one twice: by the kernel's parent-death signal, and by a watchdog that holds the other end of
+// a pipe. Whatever ends the test or the demo, Ctrl-C or kill -9, takes the clusters and their state folders with it.
+//
+// # Limits
+//
+// Addresses of Services and pods lead nowhere: there is no network behind them. A simulated kubelet shows a certificate of the
+// cluster's authority but asks its callers for none. The API server cannot proxy to pods and nodes on loopback, by its own rule;
+// logs, exec, attach and port-forward work.
+package testenv

@@ -1,0 +1,219 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// KwokNodeLabel is on every simulated node, with the value "kwok".
+const KwokNodeLabel = "type"
+
+// nobody is the user that commands of `kubectl exec` run as: on this machine, in an empty folder, when we are root.
+const nobody = 65534
+
+// kwokConfig is read after kwok's own stages. With a KwokConfiguration all parallelisms have to be set: a zero stalls pods or
+// ends kwok.
+var kwokConfig = template.Must(template.New("kwok").Parse(`---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterLogs
+metadata: {name: all}
+spec: {logs: [{logsFile: "{{.Log}}", previousLogsFile: "{{.Log}}", follow: true}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterAttach
+metadata: {name: all}
+spec: {attaches: [{logsFile: "{{.Log}}"}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterExec
+metadata: {name: all}
+spec:
+  execs:
+  - local:
+      workDir: "{{.WorkDir}}"
+{{- if .User}}
+      securityContext: {runAsUser: {{.User}}, runAsGroup: {{.User}}}
+{{- end}}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: ClusterPortForward
+metadata: {name: all}
+spec: {forwards: [{target: {address: 127.0.0.1, port: {{.Port}}}}]}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: KwokConfiguration
+metadata: {name: kwok}
+options:
+  podPlayStageParallelism: 16
+  podsOnNodeSyncParallelism: 4
+  nodePlayStageParallelism: 4
+  nodeLeaseParallelism: 4
+  nodeLeaseDurationSeconds: 40
+  enableDebuggingHandlers: true
+`))
+
+// AddKwokNodes adds n simulated nodes, which also carry the given labels, and returns when they are Ready.
+// Nodes are named <cluster>-kwok-1, -2, … over all calls.
+func (c *Cluster) AddKwokNodes(ctx context.Context, n int, labels map[string]string) error {
+	if n <= 0 {
+		return nil
+	}
+	if err := c.startKwok(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	first := c.nodes + 1
+	c.nodes += n
+	c.mu.Unlock()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for i := first; i < first+n; i++ {
+		group.Go(func() error { return c.addKwokNode(ctx, fmt.Sprintf("%s-kwok-%d", c.opts.Name, i), labels) })
+	}
+	return group.Wait()
+}
+
+func (c *Cluster) addKwokNode(ctx context.Context, name string, labels map[string]string) error {
+	if _, err := c.clients.CoreV1().Nodes().Create(ctx, kwokNode(name, labels), metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the node %s, %w", name, err)
+	}
+	return c.await(ctx, "the node "+name+" to be Ready", func(ctx context.Context) error {
+		node, err := c.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(node.Spec.Taints) > 0 {
+			return fmt.Errorf("node %s has the taint %s", name, node.Spec.Taints[0].Key)
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("node %s is not Ready", name)
+	})
+}
+
+func kwokNode(name string, labels map[string]string) *corev1.Node {
+	room := corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("64"),
+		corev1.ResourceMemory:           resource.MustParse("256Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
+		corev1.ResourcePods:             resource.MustParse("5000"),
+	}
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        name,
+			Annotations: map[string]string{"kwok.x-k8s.io/node": "fake", "node.alpha.kubernetes.io/ttl": "0"},
+			Labels: map[string]string{
+				KwokNodeLabel: "kwok", corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+			},
+		},
+		Status: corev1.NodeStatus{Capacity: room, Allocatable: room},
+	}
+	for key, value := range labels {
+		node.Labels[key] = value
+	}
+	return node
+}
+
+// startKwok starts the simulated kubelet unless it runs. It cannot share a reserved port, so a port that is taken between
+// our look and its start is answered by another try.
+func (c *Cluster) startKwok(ctx context.Context) error {
+	c.kwokMu.Lock()
+	defer c.kwokMu.Unlock()
+	if _, runs := c.Processes()["kwok"]; runs {
+		return nil
+	}
+	if err := c.writeKwokState(); err != nil {
+		return fmt.Errorf("preparing kwok, %w", err)
+	}
+	for attempt := 1; ; attempt++ {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		err = c.runKwok(ctx, port)
+		if err == nil || attempt == 5 || !strings.Contains(err.Error(), "address already in use") {
+			return err
+		}
+		c.forget("kwok")
+	}
+}
+
+func (c *Cluster) runKwok(ctx context.Context, port int) error {
+	if err := c.writeKwokConfig(port); err != nil {
+		return fmt.Errorf("preparing kwok, %w", err)
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	err := c.run("kwok", c.tools.kwok, []string{
+		"--kubeconfig=" + c.path("kwok.conf"), "--config=" + c.path("kwok.yaml"),
+		"--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=" + c.opts.PodCIDR,
+		"--node-ip=127.0.0.1", "--node-port=" + strconv.Itoa(port), "--server-address=" + address,
+		"--tls-cert-file=" + c.crt("kwok"), "--tls-private-key-file=" + c.key("kwok"), "--node-lease-duration-seconds=40",
+	})
+	if err != nil {
+		return err
+	}
+	return c.await(ctx, "kwok to listen", func(ctx context.Context) error {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+func (c *Cluster) writeKwokState() error {
+	cert, key, err := c.IssueServing("system:node:kwok", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"})
+	if err != nil {
+		return err
+	}
+	work := c.path("containers")
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		return err
+	}
+	if os.Getuid() == 0 {
+		if err := os.Chown(work, nobody, nobody); err != nil {
+			return err
+		}
+	}
+	line := time.Now().UTC().Format(time.RFC3339Nano) + " stdout F simulated by kwok: nothing runs in this container\n"
+	return errors.Join(
+		c.writePair("kwok", cert, key),
+		c.KubeconfigFor(c.path("kwok.conf"), "kwok", "system:masters"),
+		os.WriteFile(c.path("container.log"), []byte(line), 0o600),
+	)
+}
+
+func (c *Cluster) writeKwokConfig(port int) error {
+	stages, err := os.ReadFile(c.tools.kwokStages)
+	if err != nil {
+		return err
+	}
+	values := map[string]any{"Log": c.path("container.log"), "WorkDir": c.path("containers"), "Port": port, "User": 0}
+	if os.Getuid() == 0 {
+		values["User"] = nobody
+	}
+	var config strings.Builder
+	config.Write(stages)
+	if err := kwokConfig.Execute(&config, values); err != nil {
+		return err
+	}
+	return os.WriteFile(c.path("kwok.yaml"), []byte(config.String()), 0o600)
+}

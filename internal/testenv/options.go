@@ -1,0 +1,99 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Options describes one cluster. The zero value is a control plane without nodes, in a temporary folder.
+type Options struct {
+	// Name appears in kubeconfigs, node names and errors. A DNS label; "cluster-1", "cluster-2", … when empty.
+	Name string
+	// KwokNodes is how many simulated nodes there are from the start. Their pods become Ready at once and run nothing.
+	KwokNodes int
+	// AuditLog writes one line for every finished request, see Cluster.AuditLogPath.
+	AuditLog bool
+	// NoScheduler leaves the scheduler out, for a cluster whose pods are all bound by the test.
+	NoScheduler bool
+	// PodCIDR is where simulated nodes take pod addresses from, ServiceCIDR is that of cluster IPs. By default the clusters of
+	// one StartAll get disjoint ones: 10.244.0.0/16 and 10.96.0.0/16, 10.245.0.0/16 and 10.97.0.0/16, …
+	PodCIDR, ServiceCIDR string
+	// CRDPaths are files and folders of CustomResourceDefinitions, which Start installs and awaits.
+	CRDPaths []string
+	// Dir holds the cluster's state. It must be empty or not exist, and Stop removes it. Default: a temporary folder.
+	Dir string
+	// ExtraAPIServerArgs and ExtraControllerManagerArgs are appended to the command lines: a later flag overrules an earlier.
+	ExtraAPIServerArgs, ExtraControllerManagerArgs []string
+	// Log receives the progress of Start. Default: nobody.
+	Log func(format string, args ...any)
+}
+
+// withDefaults fills in what is not set; index tells the clusters of one StartAll apart.
+func (o Options) withDefaults(index int) (Options, error) {
+	if o.Name == "" {
+		o.Name = fmt.Sprintf("cluster-%d", index+1)
+	}
+	if problems := validation.IsDNS1123Label(o.Name); len(problems) > 0 {
+		return o, fmt.Errorf("the cluster name %q is not usable: %s", o.Name, strings.Join(problems, "; "))
+	}
+	if o.PodCIDR == "" {
+		o.PodCIDR = fmt.Sprintf("10.%d.0.0/16", 244+index%12)
+	}
+	if o.ServiceCIDR == "" {
+		o.ServiceCIDR = fmt.Sprintf("10.%d.0.0/16", 96+index%128)
+	}
+	for _, cidr := range []string{o.PodCIDR, o.ServiceCIDR} {
+		if _, _, err := net.ParseCIDR(cidr); err != nil {
+			return o, fmt.Errorf("cluster %s, %w", o.Name, err)
+		}
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	return o, nil
+}
+
+// makeDir creates the state folder. Simulated containers run as nobody in a folder below it, so others may pass through.
+func (o Options) makeDir() (string, error) {
+	if o.Dir == "" {
+		dir, err := os.MkdirTemp("", "refract-"+o.Name+"-")
+		if err != nil {
+			return "", err
+		}
+		return dir, os.Chmod(dir, 0o711)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return "", err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	if len(entries) > 0 {
+		return "", fmt.Errorf("the state folder %s of cluster %s is not empty; it would be removed with the cluster, name another", dir, o.Name)
+	}
+	return dir, nil
+}
+
+// firstAddress returns the address that Kubernetes gives to its own Service: the first of the range.
+func firstAddress(cidr string) net.IP {
+	_, network, err := net.ParseCIDR(cidr)
+	if err != nil {
+		return nil
+	}
+	ip := append(net.IP(nil), network.IP...)
+	ip[len(ip)-1]++
+	return ip
+}

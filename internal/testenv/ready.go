@@ -1,0 +1,74 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// pollInterval is how often a condition of a starting cluster is looked at: often enough not to add to the start, seldom
+// enough not to take CPU from it.
+const pollInterval = 50 * time.Millisecond
+
+// await looks at a condition until it holds. It gives up, with the end of the log in question, when a component of the cluster has
+// ended or the context does.
+func (c *Cluster) await(ctx context.Context, what string, holds func(context.Context) error) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return nil
+		}
+		if ended := c.endedComponent(); ended != nil {
+			return fmt.Errorf("waiting for %s, %w", what, ended)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s, %w: %w\n%s", what, context.Cause(ctx), err, c.tails())
+		case <-ticker.C:
+		}
+	}
+}
+
+func (c *Cluster) endedComponent() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.processes {
+		if p.hasEnded() {
+			return p.failure()
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) tails() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all string
+	for name, p := range c.processes {
+		all += fmt.Sprintf("the log of %s ends:\n%s\n", name, p.tail())
+	}
+	return all
+}
+
+func (c *Cluster) apiServerReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return c.clients.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// awaitDefaults waits for what the controller manager puts into a new namespace, without which no pod is admitted or started.
+func (c *Cluster) awaitDefaults(ctx context.Context) error {
+	return c.await(ctx, "the default service account and the root CA config map", func(ctx context.Context) error {
+		_, accountErr := c.clients.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+		_, rootErr := c.clients.CoreV1().ConfigMaps("default").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return errors.Join(accountErr, rootErr)
+	})
+}
