@@ -1,0 +1,87 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Command is a program of the caller's that lives and dies with a cluster. Its methods are safe for concurrent use.
+type Command struct{ process *process }
+
+// StartCommand runs a program with the given arguments and returns once it runs. It is held by the same two nets as the
+// cluster's own components: it ends with the cluster, and when this process is killed. A name can be used again after the
+// program has ended; its log is appended to then.
+func (c *Cluster) StartCommand(name, path string, args ...string) (*Command, error) {
+	if err := c.run(name, path, args); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &Command{process: c.processes[name]}, nil
+}
+
+// Pid is the process id, for measurements.
+func (c *Command) Pid() int { return c.process.cmd.Process.Pid }
+
+// LogPath is the file that holds what the program prints, of all runs under its name.
+func (c *Command) LogPath() string { return c.process.log }
+
+// Failure returns nil while the program runs, then an error with the end of its log.
+func (c *Command) Failure() error {
+	if !c.process.hasEnded() {
+		return nil
+	}
+	return c.process.failure()
+}
+
+// Kill ends the program at once, as a crash would.
+func (c *Command) Kill() { c.process.kill() }
+
+// Interrupt asks the program to end (SIGTERM) and waits for it. When the context ends first the program is killed and that
+// is an error: a clean end was what was asked for.
+func (c *Command) Interrupt(ctx context.Context) error {
+	if c.process.hasEnded() {
+		return nil
+	}
+	begun := time.Now()
+	if err := c.process.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("asking %s to end, %w", c.process.name, err)
+	}
+	select {
+	case <-c.process.ended:
+	case <-ctx.Done():
+		c.process.kill()
+		return fmt.Errorf("%s did not end within %.0f s of SIGTERM and was killed, its log ends:\n%s", c.process.name, time.Since(begun).Seconds(), c.process.tail())
+	}
+	if state := c.process.cmd.ProcessState; !state.Success() {
+		return fmt.Errorf("after SIGTERM %w", c.process.failure())
+	}
+	return nil
+}
+
+// Usage is what a process has used so far.
+type Usage struct {
+	// CPU is user and system time.
+	CPU time.Duration
+	// RSS is the resident memory in bytes, PeakRSS the most it ever was.
+	RSS, PeakRSS int64
+}
+
+// ProcessUsage reads what a running process has used. Units are the kernel's, proc(5).
+func ProcessUsage(pid int) (Usage, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	return parseUsage(status, stat)
+}
