@@ -1,0 +1,146 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+// Frames are weighed in stack units so that a few huge frames count like many small ones. The compiler gives
+// each value that it spills a slot of its own, hence the size of the code counts too: a unit is 512 bytes at
+// most and about 64 in practice.
+const (
+	slotsPerUnit        = 8
+	instructionsPerUnit = 64
+)
+
+// weigh decides what recursion costs. Only calls that can close a cycle count down the depth: direct calls
+// inside a strongly connected component of the call graph, and all indirect calls, since their target is
+// not known. Between two of those the stack holds a chain of plain calls, which is as long as the graph
+// says: it is added to each indirect call, and is itself limited here.
+func (m *module) weigh(depth uint32) error {
+	for i := range m.functions {
+		f := &m.functions[i]
+		f.weight = 1 + f.slots/slotsPerUnit + f.size/instructionsPerUnit
+	}
+	g := m.components()
+	for i := range m.functions { // the heaviest member stands for its component
+		c := g.of[i]
+		g.weight[c] = max(g.weight[c], m.functions[i].weight)
+	}
+	for c := len(g.members) - 1; c >= 0; c-- { // callers have higher numbers than their callees
+		g.path[c] += g.weight[c]
+		for _, i := range g.members[c] {
+			m.functions[i].pathIn = g.path[c]
+			g.spread(m.functions[i].points, c)
+			if g.path[c] > uint64(depth) {
+				return &LimitError{What: "stack units of nested calls", Value: g.path[c], Max: uint64(depth), Offset: m.functions[i].base}
+			}
+		}
+	}
+	m.keepRecursive(g)
+	return nil
+}
+
+// keepRecursive drops the points of calls that cannot be part of a cycle, and gives the others their price.
+func (m *module) keepRecursive(g *callGraph) {
+	for i := range m.functions {
+		f := &m.functions[i]
+		kept := f.points[:0]
+		for _, p := range f.points {
+			switch p.kind {
+			case pointCall:
+				if g.of[p.arg] != g.of[i] {
+					continue
+				}
+				p.arg = uint32(f.weight)
+			case pointIndirect:
+				p.arg = uint32(f.pathIn)
+			}
+			kept = append(kept, p)
+		}
+		f.points = kept
+	}
+}
+
+// callGraph is the condensation of the graph of direct calls. Components are numbered so that a callee's
+// number is lower than its caller's.
+type callGraph struct {
+	of      []int   // component of each function
+	members [][]int // functions of each component
+	weight  []uint64
+	path    []uint64 // heaviest chain of calls that leads to the component
+}
+
+// spread tells the callees of component c how heavy the chain to them is.
+func (g *callGraph) spread(points []point, c int) {
+	for _, p := range points {
+		if p.kind == pointCall && g.of[p.arg] != c {
+			callee := g.of[p.arg]
+			g.path[callee] = max(g.path[callee], g.path[c])
+		}
+	}
+}
+
+// components is Tarjan's algorithm, with a stack of its own: a module can chain as many calls as it likes.
+func (m *module) components() *callGraph {
+	n := len(m.functions)
+	g := &callGraph{of: make([]int, n)}
+	index, low := make([]int, n), make([]int, n)
+	onStack := make([]bool, n)
+	var stack []int
+	type visit struct{ node, next int }
+	var path []visit
+	count := 0
+	enter := func(v int) {
+		count++
+		index[v], low[v] = count, count
+		stack, onStack[v] = append(stack, v), true
+		path = append(path, visit{node: v})
+	}
+	for root := range n {
+		if index[root] != 0 {
+			continue
+		}
+		for enter(root); len(path) > 0; {
+			top := &path[len(path)-1]
+			v, points := top.node, m.functions[top.node].points
+			if top.next < len(points) {
+				p := points[top.next]
+				top.next++
+				if p.kind != pointCall {
+					continue
+				}
+				if w := int(p.arg); index[w] == 0 {
+					enter(w)
+				} else if onStack[w] {
+					low[v] = min(low[v], index[w])
+				}
+				continue
+			}
+			path = path[:len(path)-1]
+			if len(path) > 0 {
+				caller := path[len(path)-1].node
+				low[caller] = min(low[caller], low[v])
+			}
+			if low[v] == index[v] {
+				stack = g.close(stack, onStack, v)
+			}
+		}
+	}
+	g.weight, g.path = make([]uint64, len(g.members)), make([]uint64, len(g.members))
+	return g
+}
+
+// close pops the component whose root is v.
+func (g *callGraph) close(stack []int, onStack []bool, v int) []int {
+	var members []int
+	for {
+		w := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		onStack[w] = false
+		g.of[w] = len(g.members)
+		members = append(members, w)
+		if w == v {
+			g.members = append(g.members, members)
+			return stack
+		}
+	}
+}

@@ -1,0 +1,95 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+// counters are the indices of the two globals that the pass adds.
+type counters struct{ fuel, depth uint32 }
+
+// instrument writes the body of the function again, with its charges.
+func (f *function) instrument(out []byte, c counters) []byte {
+	out = f.declareLocals(out)
+	out = c.charge(out, f.segments[0])
+	pos := f.code
+	for _, p := range f.points {
+		switch p.kind {
+		case pointLoop:
+			out = append(out, f.body[pos:p.end]...)
+			if cost := f.segments[p.arg]; cost > 0 {
+				out = c.charge(out, cost)
+			}
+		case pointBulk:
+			out = append(out, f.body[pos:p.start]...)
+			out = c.chargeLength(out, uint32(f.locals), p.arg)
+			out = append(out, f.body[p.start:p.end]...)
+		case pointCall, pointIndirect:
+			out = append(out, f.body[pos:p.start]...)
+			out = c.descend(out, p.arg)
+			out = append(out, f.body[p.start:p.end]...)
+			out = c.ascend(out, p.arg)
+		}
+		pos = p.end
+	}
+	return append(out, f.body[pos:]...)
+}
+
+// declareLocals copies the declarations, and adds an i32 to a function that has lengths to charge.
+func (f *function) declareLocals(out []byte) []byte {
+	if !f.bulk {
+		return append(out, f.body[:f.code]...)
+	}
+	declared := (&reader{data: f.body}).skipNumber()
+	out = appendU32(out, f.groups+1)
+	out = append(out, f.body[declared:f.code]...)
+	return append(out, 1, typeI32)
+}
+
+// skipNumber returns the position behind a number that was read without an error before.
+func (r *reader) skipNumber() int {
+	for r.data[r.pos] >= 0x80 {
+		r.pos++
+	}
+	return r.pos + 1
+}
+
+// charge takes cost units and traps when there were fewer.
+func (c counters) charge(out []byte, cost uint64) []byte {
+	out = appendU32(append(out, opGlobalGet), c.fuel)
+	out = appendSigned(append(out, opI64Const), int64(cost))
+	return c.settle(append(out, opI64Sub))
+}
+
+// chargeLength takes a unit for each 2^shift items; their number is on top of the stack and stays there.
+func (c counters) chargeLength(out []byte, local, shift uint32) []byte {
+	out = appendU32(append(out, opLocalTee), local)
+	out = appendU32(append(out, opGlobalGet), c.fuel)
+	out = appendU32(append(out, opLocalGet), local)
+	out = append(out, opI64ExtendU)
+	if shift > 0 {
+		out = append(out, opI64Const, byte(shift), opI64ShrU)
+	}
+	return c.settle(append(out, opI64Sub))
+}
+
+// settle stores the fuel on top of the stack and traps when it is negative. The engine keeps the value in a
+// register between global.set and global.get, see the package documentation.
+func (c counters) settle(out []byte) []byte {
+	out = appendU32(append(out, opGlobalSet), c.fuel)
+	out = appendU32(append(out, opGlobalGet), c.fuel)
+	return append(out, opI64Const, 0, opI64LtS, opIf, typeEmpty, opUnreachable, opEnd)
+}
+
+// descend takes units of stack before a call that may recurse, ascend gives them back after it.
+func (c counters) descend(out []byte, units uint32) []byte {
+	out = appendU32(append(out, opGlobalGet), c.depth)
+	out = appendSigned(append(out, opI32Const), int64(units))
+	out = appendU32(append(out, opI32Sub, opGlobalSet), c.depth)
+	out = appendU32(append(out, opGlobalGet), c.depth)
+	return append(out, opI32Const, 0, opI32LtS, opIf, typeEmpty, opUnreachable, opEnd)
+}
+
+func (c counters) ascend(out []byte, units uint32) []byte {
+	out = appendU32(append(out, opGlobalGet), c.depth)
+	out = appendSigned(append(out, opI32Const), int64(units))
+	return appendU32(append(out, opI32Add, opGlobalSet), c.depth)
+}

@@ -1,0 +1,159 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+import (
+	"cmp"
+	"math"
+)
+
+// The names under which an instrumented module exports its counters. Both can be written by the host only:
+// a module cannot name a global that it does not declare.
+const (
+	// GlobalName is a mutable i64: the units of fuel left. The host sets it before each call; negative means
+	// that the last call ran out.
+	GlobalName = "refract_fuel"
+	// DepthName is a mutable i32: the stack units left. Every call that returns puts back what it took, so
+	// the host never needs to set it; negative means that the last call recursed too deep.
+	DepthName = "refract_depth"
+)
+
+// Defaults of Options.
+const (
+	DefaultStart       = 50_000_000 // ≈ 50 ms
+	DefaultCallDepth   = 65_536
+	DefaultMemoryPages = 256 // 16 MiB
+)
+
+// Options are the limits that become part of the module. The zero value means the defaults.
+type Options struct {
+	// Start is the fuel of a new instance: what its start function may use, and what is left for exported
+	// functions until the host sets GlobalName. Units.
+	Start int64
+	// CallDepth limits the stack, in stack units: a unit is a frame of up to 8 locals and 64 instructions.
+	CallDepth uint32
+	// MemoryPages limits the memory, in pages of 64 KiB. The module's own maximum stays if it is lower.
+	MemoryPages uint32
+	// DropNames removes the functions' names, which are otherwise kept for the stack traces of traps.
+	DropNames bool
+	// Limits are about the binary itself.
+	Limits Limits
+}
+
+// Limits keep a small binary from costing the compiler much time or memory. Zero fields mean the defaults,
+// which are above what compilers of today make of programs a hundred times larger than a plugin.
+type Limits struct {
+	Types         uint32 // function types; 20,000
+	Functions     uint32 // functions, as well as imports and exports; 100,000
+	Parameters    uint32 // parameters, and results, of a function; 256
+	Locals        uint32 // locals of a function, parameters included; 8,192
+	LoopLocals    uint32 // loops of a function times its locals; 4,194,304
+	FunctionBytes uint32 // size of a function in bytes; 1 MiB
+	Nesting       uint32 // blocks inside one another; 16,384
+	BranchTable   uint32 // labels of a br_table; 65,536
+	Globals       uint32 // globals; 10,000
+	Tables        uint32 // tables; 16
+	TableElements uint32 // elements of a table and of an element segment; 131,072
+	Segments      uint32 // data segments, and element segments; 100,000
+}
+
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Types:         cmp.Or(l.Types, 20_000),
+		Functions:     cmp.Or(l.Functions, 100_000),
+		Parameters:    cmp.Or(l.Parameters, 256),
+		Locals:        cmp.Or(l.Locals, 8_192),
+		LoopLocals:    cmp.Or(l.LoopLocals, 4<<20),
+		FunctionBytes: cmp.Or(l.FunctionBytes, 1<<20),
+		Nesting:       cmp.Or(l.Nesting, 16_384),
+		BranchTable:   cmp.Or(l.BranchTable, 65_536),
+		Globals:       cmp.Or(l.Globals, 10_000),
+		Tables:        cmp.Or(l.Tables, 16),
+		TableElements: cmp.Or(l.TableElements, 131_072),
+		Segments:      cmp.Or(l.Segments, 100_000),
+	}
+}
+
+// Instrument returns the module with a fuel counter and the limits of opts built in. It never runs or changes
+// wasm, and the same input gives the same output, byte for byte.
+//
+// Errors are a *FormatError, *UnsupportedError, *LimitError or *CollisionError. A nil error does not mean
+// that the module is valid: it is the engine that checks types, on the output.
+func Instrument(wasm []byte, opts Options) ([]byte, error) {
+	m := &module{limits: opts.Limits.withDefaults(), pages: cmp.Or(opts.MemoryPages, DefaultMemoryPages)}
+	if err := m.parse(wasm); err != nil {
+		return nil, err
+	}
+	depth := min(cmp.Or(opts.CallDepth, DefaultCallDepth), math.MaxInt32)
+	if err := m.weigh(depth); err != nil {
+		return nil, err
+	}
+	if opts.DropNames {
+		m.names = nil
+	}
+	m.rewriteCode()
+	m.addCounters(cmp.Or(opts.Start, DefaultStart), depth)
+	return m.encode(), nil
+}
+
+func (m *module) counters() counters { return counters{fuel: m.globals, depth: m.globals + 1} }
+
+func (m *module) rewriteCode() {
+	if !m.sections[sectionCode].present {
+		return
+	}
+	c := m.counters()
+	out := appendU32(make([]byte, 0, 2*len(m.sections[sectionCode].content)), uint32(len(m.functions)))
+	var body []byte
+	for i := range m.functions {
+		body = m.functions[i].instrument(body[:0], c)
+		out = append(appendU32(out, uint32(len(body))), body...)
+	}
+	m.sections[sectionCode].content = out
+}
+
+// addCounters appends the two globals, so that no index in the module changes, and exports them.
+func (m *module) addCounters(start int64, depth uint32) {
+	c := m.counters()
+	globals := appendSigned([]byte{typeI64, 1, opI64Const}, start)
+	globals = append(globals, opEnd, typeI32, 1, opI32Const)
+	globals = append(appendSigned(globals, int64(depth)), opEnd)
+	m.appendItems(sectionGlobal, m.globals-m.importedGlobals, 2, globals)
+
+	exports := appendU32(append(appendName(nil, GlobalName), 3), c.fuel)
+	exports = appendU32(append(appendName(exports, DepthName), 3), c.depth)
+	m.appendItems(sectionExport, m.exports, 2, exports)
+}
+
+// appendItems adds encoded items to a vector section that had count of them.
+func (m *module) appendItems(id byte, count, more uint32, items []byte) {
+	s := &m.sections[id]
+	out := appendU32(nil, count+more)
+	if s.present {
+		out = append(out, s.content[m.section(id).skipNumber():]...)
+	}
+	s.present, s.content = true, append(out, items...)
+}
+
+// Cause says why a call stopped.
+type Cause int
+
+// The causes that Stopped can tell.
+const (
+	NotStopped Cause = iota // not by a limit of this package
+	OutOfFuel
+	OutOfStack
+)
+
+// Stopped tells, from the values of the two counters after a trap, whether it was a limit of this package
+// that stopped the call; the trap itself looks like any other execution of `unreachable`.
+func Stopped(fuel, depth uint64) Cause {
+	switch {
+	case int64(fuel) < 0:
+		return OutOfFuel
+	case int32(uint32(depth)) < 0:
+		return OutOfStack
+	}
+	return NotStopped
+}

@@ -1,0 +1,189 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+// The cost of instructions in units of fuel. What is not named here costs 1. Rules: an instruction whose
+// run time depends on an operand is charged by that operand (see bulks), and whatever leaves the sandbox
+// costs about what it takes.
+const (
+	costImported = 64   // a call of the host: 50–80 ns, an instruction is about 1 ns
+	costGrow     = 8192 // memory.grow: a page to clear, in units of 8 bytes
+)
+
+// function is a defined function: what was found in its body, and where the pass has to write.
+type function struct {
+	signature signature
+	body      []byte // locals and code
+	base      int    // offset of body in the binary
+	code      int    // where the instructions start
+	groups    uint32 // local declarations
+	locals    uint64 // parameters and locals
+	slots     uint64 // 8-byte slots of parameters, results and locals
+	bulk      bool   // has bulk instructions, hence needs a local of ours
+	size      uint64 // instructions
+
+	segments []uint64 // cost by segment: 0 is the code outside loops, the others are loops in order
+	points   []point
+	weight   uint64 // of its frame in stack units, see calls.go
+	pathIn   uint64 // heaviest chain of plain calls that ends in it, its own frame included
+}
+
+type pointKind uint8
+
+const (
+	pointLoop     pointKind = iota // at the start of a loop's body
+	pointBulk                      // before a bulk instruction
+	pointCall                      // around a direct call
+	pointIndirect                  // around a call_indirect
+)
+
+// point is a place in the body where the pass may write.
+type point struct {
+	kind       pointKind
+	start, end int    // of the instruction
+	arg        uint32 // segment, shift, or callee
+}
+
+// readCode reads all bodies.
+func (m *module) readCode(r *reader) error {
+	n, err := r.count("functions", m.limits.Functions)
+	if err != nil {
+		return err
+	}
+	if int(n) != len(m.functionTypes) {
+		return r.errorf("%d functions have code, %d are declared", n, len(m.functionTypes))
+	}
+	m.functions = make([]function, n)
+	return r.each(n, func(i uint32) error {
+		size, err := r.u32()
+		if err != nil {
+			return err
+		}
+		if err := r.limit("bytes of a function", uint64(size), uint64(m.limits.FunctionBytes)); err != nil {
+			return err
+		}
+		body, err := r.sub(size, "code")
+		if err != nil {
+			return err
+		}
+		f := &m.functions[i]
+		f.signature, f.body, f.base = m.types[m.functionTypes[i]], body.data, body.base
+		if err := f.readLocals(body, &m.limits); err != nil {
+			return err
+		}
+		return m.readBody(f, body)
+	})
+}
+
+func (f *function) readLocals(r *reader, limits *Limits) (err error) {
+	f.locals, f.slots = uint64(f.signature.params), f.signature.slots
+	if f.groups, err = r.count("locals of a function", limits.Locals); err != nil {
+		return err
+	}
+	for range f.groups {
+		n, err := r.u32()
+		if err != nil {
+			return err
+		}
+		if _, err := r.valueTypes(1); err != nil {
+			return err
+		}
+		f.locals += uint64(n)
+		f.slots += uint64(n) * slotsOf(r.data[r.pos-1])
+		if err := r.limit("locals of a function", f.locals, uint64(limits.Locals)); err != nil {
+			return err
+		}
+	}
+	f.code = r.pos
+	return nil
+}
+
+// label is an open block, loop, if, or the function itself.
+type label struct {
+	op      byte
+	segment uint32
+}
+
+// readBody adds up what each segment costs and notes the places to write at.
+func (m *module) readBody(f *function, r *reader) error {
+	f.segments = []uint64{1} // an empty function is not free: somebody called it
+	open := []label{{op: opBlock}}
+	for len(open) > 0 {
+		in, err := r.next(&m.limits)
+		if err != nil {
+			return err
+		}
+		f.size++
+		top := open[len(open)-1]
+		switch in.op {
+		case opLoop:
+			top = label{op: in.op, segment: uint32(len(f.segments))}
+			f.segments = append(f.segments, 0)
+			f.points = append(f.points, point{pointLoop, in.start, in.end, top.segment})
+			open = append(open, top)
+		case opBlock, opIf:
+			open = append(open, label{op: in.op, segment: top.segment})
+		case opElse:
+			if top.op != opIf {
+				return r.errorf("else without if")
+			}
+			open[len(open)-1].op = opBlock
+		case opEnd:
+			open = open[:len(open)-1]
+		}
+		if err := m.visit(f, r, in); err != nil {
+			return err
+		}
+		f.segments[top.segment] += m.cost(in)
+		if err := r.limit("nesting of blocks", uint64(len(open)), uint64(m.limits.Nesting)); err != nil {
+			return err
+		}
+	}
+	if !r.done() {
+		return r.errorf("%d bytes after the end of the function", r.left())
+	}
+	// The compiler's work for a loop or a join is proportional to the locals alive there.
+	return r.limit("loops of a function times its locals", uint64(len(f.segments)-1)*f.locals, uint64(m.limits.LoopLocals))
+}
+
+// visit checks the indices that could reach what is ours, and notes where to write.
+func (m *module) visit(f *function, r *reader, in instruction) error {
+	switch in.op {
+	case opLocalGet, opLocalSet, opLocalTee:
+		if uint64(in.index) >= f.locals {
+			return r.errorf("local %d of %d", in.index, f.locals)
+		}
+	case opGlobalGet, opGlobalSet:
+		return m.globalIndex(r, in.index)
+	case opCall:
+		if uint64(in.index) >= m.funcs() {
+			return r.errorf("function %d of %d", in.index, m.funcs())
+		}
+		if in.index >= m.importedFuncs {
+			f.points = append(f.points, point{pointCall, in.start, in.end, in.index - m.importedFuncs})
+		}
+	case opCallIndirect:
+		f.points = append(f.points, point{pointIndirect, in.start, in.end, 0})
+	case opPrefixBulk:
+		if in.bulk.charged {
+			f.bulk = true
+			f.points = append(f.points, point{pointBulk, in.start, in.end, uint32(in.bulk.shift)})
+		}
+	}
+	return nil
+}
+
+func (m *module) cost(in instruction) uint64 {
+	switch in.op {
+	case opBlock, opLoop, opElse, opEnd:
+		return 0 // not code
+	case opCall:
+		if in.index < m.importedFuncs {
+			return costImported
+		}
+	case opMemoryGrow:
+		return costGrow
+	}
+	return 1
+}

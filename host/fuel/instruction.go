@@ -1,0 +1,191 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+import "fmt"
+
+// instruction is one decoded instruction: where it starts and ends in its function's body, and the part
+// of its immediates that the pass needs.
+type instruction struct {
+	op         byte
+	index      uint32 // first index immediate
+	start, end int
+	bulk       bulk // for op == opPrefixBulk
+}
+
+// next decodes one instruction.
+func (r *reader) next(limits *Limits) (instruction, error) {
+	in := instruction{start: r.pos}
+	op, err := r.byte()
+	if err != nil {
+		return in, err
+	}
+	in.op = op
+	imm := immediates[op]
+	switch imm {
+	case immUnknown:
+		r.pos--
+		return in, r.unsupported(fmt.Sprintf("%s (opcode 0x%02x)", proposal(op), op))
+	case immBulk:
+		if imm, err = r.bulkOpcode(&in); err != nil {
+			return in, err
+		}
+	case immVector:
+		err = r.vector()
+		in.end = r.pos
+		return in, err
+	}
+	err = r.immediate(imm, &in, limits)
+	in.end = r.pos
+	return in, err
+}
+
+func (r *reader) bulkOpcode(in *instruction) (immediate, error) {
+	sub, err := r.u32()
+	if err != nil {
+		return immUnknown, err
+	}
+	if int64(sub) >= int64(len(bulks)) {
+		return immUnknown, r.unsupported(fmt.Sprintf("unknown instruction (opcode 0xfc %d)", sub))
+	}
+	in.bulk = bulks[sub]
+	return in.bulk.imm, nil
+}
+
+func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err error) {
+	switch imm {
+	case immBlock:
+		return r.blockType()
+	case immIndex:
+		in.index, err = r.u32()
+	case immIndices:
+		if in.index, err = r.u32(); err == nil {
+			_, err = r.u32()
+		}
+	case immMemory:
+		return r.memoryArgument()
+	case immTable:
+		return r.branchTable(limits)
+	case immI32:
+		_, err = r.signed(32)
+	case immI64:
+		_, err = r.signed(64)
+	case immF32:
+		return r.skip(4)
+	case immF64:
+		return r.skip(8)
+	case immRefType:
+		return r.refType()
+	case immTypes:
+		var n uint32
+		if n, err = r.count("types of select", 1); err == nil {
+			_, err = r.valueTypes(n)
+		}
+	}
+	return err
+}
+
+// blockType is a value type, the empty type, or the index of a function type.
+func (r *reader) blockType() error {
+	start := r.pos
+	v, err := r.signed(33)
+	if err != nil || v >= 0 || r.pos != start+1 {
+		return err
+	}
+	if b := r.data[start]; b != typeEmpty && !isValueType(b) {
+		return r.unsupported(fmt.Sprintf("block type 0x%02x", b))
+	}
+	return nil
+}
+
+func (r *reader) memoryArgument() error {
+	align, err := r.u32()
+	if err != nil {
+		return err
+	}
+	if align >= 32 {
+		return r.unsupported("more than one memory (or a damaged alignment)")
+	}
+	_, err = r.u32()
+	return err
+}
+
+func (r *reader) branchTable(limits *Limits) error {
+	n, err := r.count("labels of a br_table", limits.BranchTable)
+	if err != nil {
+		return err
+	}
+	for range uint64(n) + 1 {
+		if _, err := r.u32(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// vector skips the immediates of a SIMD instruction.
+func (r *reader) vector() error {
+	sub, err := r.u32()
+	if err != nil {
+		return err
+	}
+	switch {
+	case sub <= 11, sub == 92, sub == 93: // loads and stores
+		return r.memoryArgument()
+	case sub == 12, sub == 13: // v128.const, i8x16.shuffle
+		return r.skip(16)
+	case sub >= 21 && sub <= 34: // lanes
+		return r.skip(1)
+	case sub >= 84 && sub <= 91: // load and store of a lane
+		if err := r.memoryArgument(); err != nil {
+			return err
+		}
+		return r.skip(1)
+	case sub >= 256:
+		return r.unsupported(fmt.Sprintf("relaxed SIMD (opcode 0xfd %d)", sub))
+	}
+	return nil
+}
+
+func isValueType(b byte) bool {
+	switch b {
+	case 0x7f, 0x7e, 0x7d, 0x7c, 0x7b, 0x70, 0x6f:
+		return true
+	}
+	return false
+}
+
+// valueTypes skips n value types and says how many 8-byte slots they take.
+func (r *reader) valueTypes(n uint32) (slots uint64, err error) {
+	for range n {
+		b, err := r.byte()
+		if err != nil {
+			return 0, err
+		}
+		if !isValueType(b) {
+			return 0, r.unsupported(fmt.Sprintf("value type 0x%02x", b))
+		}
+		slots += slotsOf(b)
+	}
+	return slots, nil
+}
+
+// slotsOf is the size of a value in units of 8 bytes.
+func slotsOf(valueType byte) uint64 {
+	if valueType == 0x7b { // v128
+		return 2
+	}
+	return 1
+}
+
+func (r *reader) refType() error {
+	b, err := r.byte()
+	if err != nil {
+		return err
+	}
+	if b != 0x70 && b != 0x6f {
+		return r.unsupported(fmt.Sprintf("reference type 0x%02x", b))
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+import "bytes"
+
+// The sections of a module by their number in the binary format.
+const (
+	sectionCustom = iota
+	sectionType
+	sectionImport
+	sectionFunction
+	sectionTable
+	sectionMemory
+	sectionGlobal
+	sectionExport
+	sectionStart
+	sectionElement
+	sectionCode
+	sectionData
+	sectionDataCount
+	sectionTag
+)
+
+var sectionNames = [...]string{
+	"custom", "type", "import", "function", "table", "memory", "global", "export", "start", "element", "code",
+	"data", "data count", "tag",
+}
+
+// sectionOrder is the order in which sections stand in a binary: the data count comes before the code.
+var sectionOrder = [...]byte{
+	sectionType, sectionImport, sectionFunction, sectionTable, sectionMemory, sectionGlobal, sectionExport,
+	sectionStart, sectionElement, sectionDataCount, sectionCode, sectionData,
+}
+
+var header = []byte{0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00}
+
+// section is the content of one section, possibly rewritten.
+type section struct {
+	present bool
+	content []byte
+	base    int
+}
+
+// signature is what the pass needs to know of a function type.
+type signature struct {
+	params uint32
+	slots  uint64
+}
+
+// module is a parsed binary: its sections as they were, and what the pass needs from them.
+type module struct {
+	limits   Limits
+	pages    uint32
+	sections [len(sectionNames)]section
+	names    []byte // the cleaned name section
+
+	types           []signature
+	importedFuncs   uint32
+	importedGlobals uint32
+	globals         uint32 // imported and defined
+	exports         uint32
+	functionTypes   []uint32 // of the defined functions
+	functions       []function
+}
+
+func (m *module) funcs() uint64 { return uint64(m.importedFuncs) + uint64(len(m.functionTypes)) }
+
+func (m *module) section(id byte) *reader {
+	s := m.sections[id]
+	return &reader{data: s.content, base: s.base, section: sectionNames[id]}
+}
+
+// parse splits the binary into sections and reads them in order, so that each finds what it refers to.
+func (m *module) parse(wasm []byte) error {
+	if !bytes.HasPrefix(wasm, header) {
+		return &FormatError{Section: "header", Reason: `not a WebAssembly module of version 1 (it starts with "\0asm" 1 0 0 0)`}
+	}
+	if err := m.split(&reader{data: wasm, pos: len(header), section: "header"}); err != nil {
+		return err
+	}
+	steps := []struct {
+		id   byte
+		read func(*reader) error
+	}{
+		{sectionType, m.readTypes},
+		{sectionImport, m.readImports},
+		{sectionFunction, m.readFunctions},
+		{sectionTable, m.readTables},
+		{sectionMemory, m.readMemories},
+		{sectionGlobal, m.readGlobals},
+		{sectionExport, m.readExports},
+		{sectionElement, m.readElements},
+		{sectionCode, m.readCode},
+		{sectionData, m.readData},
+	}
+	for _, step := range steps {
+		if !m.sections[step.id].present {
+			continue
+		}
+		if err := step.read(m.section(step.id)); err != nil {
+			return err
+		}
+	}
+	if len(m.functions) != len(m.functionTypes) {
+		return &FormatError{Offset: len(wasm), Section: "code", Reason: "functions are declared but have no code"}
+	}
+	return nil
+}
+
+func (m *module) split(r *reader) error {
+	last := -1
+	for !r.done() {
+		start := r.offset()
+		id, err := r.byte()
+		if err != nil {
+			return err
+		}
+		size, err := r.u32()
+		if err != nil {
+			return err
+		}
+		if id == sectionTag {
+			return &UnsupportedError{Offset: start, Feature: "exception handling"}
+		}
+		if int(id) >= len(sectionNames) {
+			return &FormatError{Offset: start, Section: "header", Reason: "unknown section"}
+		}
+		body, err := r.sub(size, sectionNames[id])
+		if err != nil {
+			return err
+		}
+		if id == sectionCustom {
+			if err := m.readCustom(body); err != nil {
+				return err
+			}
+			continue
+		}
+		place := bytes.IndexByte(sectionOrder[:], id)
+		if place <= last {
+			return &FormatError{Offset: start, Section: sectionNames[id], Reason: "section is repeated or out of order"}
+		}
+		last = place
+		m.sections[id] = section{present: true, content: body.data, base: body.base}
+	}
+	return nil
+}
+
+// encode writes the module again.
+func (m *module) encode() []byte {
+	out := bytes.Clone(header)
+	for _, id := range sectionOrder {
+		if s := m.sections[id]; s.present {
+			out = appendSection(out, id, s.content)
+		}
+	}
+	if m.names != nil {
+		out = appendSection(out, sectionCustom, m.names)
+	}
+	return out
+}
+
+func appendSection(out []byte, id byte, content []byte) []byte {
+	out = append(out, id)
+	out = appendU32(out, uint32(len(content)))
+	return append(out, content...)
+}
+
+func appendU32(out []byte, v uint32) []byte {
+	for v >= 0x80 {
+		out = append(out, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(out, byte(v))
+}
+
+func appendSigned(out []byte, v int64) []byte {
+	for {
+		b := byte(v & 0x7f)
+		v >>= 7
+		if v == 0 && b&0x40 == 0 || v == -1 && b&0x40 != 0 {
+			return append(out, b)
+		}
+		out = append(out, b|0x80)
+	}
+}
+
+func appendName(out []byte, name string) []byte {
+	return append(appendU32(out, uint32(len(name))), name...)
+}

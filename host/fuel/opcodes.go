@@ -1,0 +1,130 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+// The opcodes that the pass looks at or writes. All others are only measured and copied.
+const (
+	opUnreachable  = 0x00
+	opBlock        = 0x02
+	opLoop         = 0x03
+	opIf           = 0x04
+	opElse         = 0x05
+	opEnd          = 0x0b
+	opCall         = 0x10
+	opCallIndirect = 0x11
+	opLocalGet     = 0x20
+	opLocalSet     = 0x21
+	opLocalTee     = 0x22
+	opGlobalGet    = 0x23
+	opGlobalSet    = 0x24
+	opMemoryGrow   = 0x40
+	opI32Const     = 0x41
+	opI64Const     = 0x42
+	opI32LtS       = 0x48
+	opI64LtS       = 0x53
+	opI32Add       = 0x6a
+	opI32Sub       = 0x6b
+	opI64Sub       = 0x7d
+	opI64ShrU      = 0x88
+	opI64ExtendU   = 0xad
+	opRefNull      = 0xd0
+	opRefFunc      = 0xd2
+	opPrefixBulk   = 0xfc
+	opPrefixVector = 0xfd
+
+	typeI32   = 0x7f
+	typeI64   = 0x7e
+	typeEmpty = 0x40
+)
+
+// immediate is the shape of what follows an opcode.
+type immediate uint8
+
+const (
+	immUnknown immediate = iota // not an instruction that we know
+	immNone
+	immBlock   // block type
+	immIndex   // one index
+	immIndices // two indices
+	immMemory  // alignment and offset
+	immTable   // vector of labels and the default one
+	immI32
+	immI64
+	immF32
+	immF64
+	immRefType
+	immTypes // vector of value types
+	immBulk  // second opcode, see bulkImmediates
+	immVector
+)
+
+// immediates is the instruction set of WebAssembly 2.0, by opcode.
+var immediates = func() (t [256]immediate) {
+	fill := func(from, to int, imm immediate) {
+		for op := from; op <= to; op++ {
+			t[op] = imm
+		}
+	}
+	fill(0x00, 0x01, immNone)  // unreachable, nop
+	fill(0x02, 0x04, immBlock) // block, loop, if
+	t[opElse], t[opEnd] = immNone, immNone
+	fill(0x0c, 0x0d, immIndex) // br, br_if
+	t[0x0e] = immTable         // br_table
+	t[0x0f] = immNone          // return
+	t[opCall], t[opCallIndirect] = immIndex, immIndices
+	fill(0x1a, 0x1b, immNone)   // drop, select
+	t[0x1c] = immTypes          // select with types
+	fill(0x20, 0x26, immIndex)  // local.*, global.*, table.get, table.set
+	fill(0x28, 0x3e, immMemory) // loads and stores
+	fill(0x3f, 0x40, immIndex)  // memory.size, memory.grow
+	t[opI32Const], t[opI64Const], t[0x43], t[0x44] = immI32, immI64, immF32, immF64
+	fill(0x45, 0xc4, immNone) // comparison, arithmetic, conversion, sign extension
+	t[opRefNull], t[0xd1], t[opRefFunc] = immRefType, immNone, immIndex
+	t[opPrefixBulk], t[opPrefixVector] = immBulk, immVector
+	return t
+}()
+
+// bulk describes an instruction behind the prefix 0xfc.
+type bulk struct {
+	imm immediate
+	// charged instructions work on as many items as the i32 on top of the stack says; shift is how many of
+	// them make one unit of fuel, as a power of two.
+	charged bool
+	shift   byte
+}
+
+// bytesPerUnit as a power of two: a memory.copy moves far more than a byte in the time of an instruction.
+const byteShift = 3
+
+var bulks = [...]bulk{
+	0: {imm: immNone}, 1: {imm: immNone}, 2: {imm: immNone}, 3: {imm: immNone}, // saturating truncation
+	4: {imm: immNone}, 5: {imm: immNone}, 6: {imm: immNone}, 7: {imm: immNone},
+	8:  {imm: immIndices, charged: true, shift: byteShift}, // memory.init
+	9:  {imm: immIndex},                                    // data.drop
+	10: {imm: immIndices, charged: true, shift: byteShift}, // memory.copy
+	11: {imm: immIndex, charged: true, shift: byteShift},   // memory.fill
+	12: {imm: immIndices, charged: true},                   // table.init
+	13: {imm: immIndex},                                    // elem.drop
+	14: {imm: immIndices, charged: true},                   // table.copy
+	15: {imm: immIndex, charged: true},                     // table.grow
+	16: {imm: immIndex},                                    // table.size
+	17: {imm: immIndex, charged: true},                     // table.fill
+}
+
+// proposal names the feature that an unknown opcode belongs to, as far as it can be told.
+func proposal(op byte) string {
+	switch {
+	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:
+		return "exception handling"
+	case op == 0x12, op == 0x13:
+		return "tail calls"
+	case op == 0x14, op == 0x15, op >= 0xd3 && op <= 0xd6:
+		return "typed function references"
+	case op == 0xfb:
+		return "garbage collection"
+	case op == 0xfe:
+		return "threads"
+	}
+	return "unknown instruction"
+}

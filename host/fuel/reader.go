@@ -1,0 +1,146 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+import (
+	"fmt"
+	"unicode/utf8"
+)
+
+// reader walks over a part of the binary. It never reads past its end, and every error it makes carries
+// the absolute offset, so that an author can find the byte.
+type reader struct {
+	data    []byte
+	pos     int
+	base    int // offset of data in the binary
+	section string
+}
+
+func (r *reader) offset() int { return r.base + r.pos }
+func (r *reader) left() int   { return len(r.data) - r.pos }
+func (r *reader) done() bool  { return r.pos == len(r.data) }
+
+func (r *reader) errorf(format string, args ...any) error {
+	return &FormatError{Offset: r.offset(), Section: r.section, Reason: fmt.Sprintf(format, args...)}
+}
+
+func (r *reader) unsupported(feature string) error {
+	return &UnsupportedError{Offset: r.offset(), Feature: feature}
+}
+
+func (r *reader) limit(what string, value, limit uint64) error {
+	if value <= limit {
+		return nil
+	}
+	return &LimitError{What: what, Value: value, Max: limit, Offset: r.offset()}
+}
+
+func (r *reader) byte() (byte, error) {
+	if r.done() {
+		return 0, r.errorf("unexpected end")
+	}
+	b := r.data[r.pos]
+	r.pos++
+	return b, nil
+}
+
+func (r *reader) skip(n uint64) error {
+	if n > uint64(r.left()) {
+		return r.errorf("%d bytes announced, %d left", n, r.left())
+	}
+	r.pos += int(n)
+	return nil
+}
+
+// sub takes the next n bytes as a reader of their own.
+func (r *reader) sub(n uint32, section string) (*reader, error) {
+	start := r.pos
+	if err := r.skip(uint64(n)); err != nil {
+		return nil, err
+	}
+	return &reader{data: r.data[start:r.pos], base: r.base + start, section: section}, nil
+}
+
+// u32 reads an unsigned LEB128 of at most 32 bits.
+func (r *reader) u32() (uint32, error) {
+	var v uint32
+	for shift := 0; shift < 35; shift += 7 {
+		b, err := r.byte()
+		if err != nil {
+			return 0, err
+		}
+		if shift == 28 && b > 0x0f {
+			return 0, r.errorf("number longer than 32 bits")
+		}
+		v |= uint32(b&0x7f) << shift
+		if b < 0x80 {
+			return v, nil
+		}
+	}
+	return 0, r.errorf("number longer than 32 bits")
+}
+
+// signed reads over a signed LEB128 of the given width and returns its value.
+func (r *reader) signed(bits int) (int64, error) {
+	var v int64
+	for shift := 0; shift < bits; shift += 7 {
+		b, err := r.byte()
+		if err != nil {
+			return 0, err
+		}
+		v |= int64(b&0x7f) << shift
+		if b < 0x80 {
+			if shift+7 < 64 && b&0x40 != 0 {
+				v |= -1 << (shift + 7)
+			}
+			return v, nil
+		}
+	}
+	return 0, r.errorf("number longer than %d bits", bits)
+}
+
+// count reads the length of a vector, whose elements take at least one byte each: a count that the rest
+// of the section cannot hold is an error here rather than a huge allocation in whoever reads it next.
+func (r *reader) count(what string, limit uint32) (uint32, error) {
+	n, err := r.u32()
+	if err != nil {
+		return 0, err
+	}
+	if err := r.limit(what, uint64(n), uint64(limit)); err != nil {
+		return 0, err
+	}
+	if uint64(n) > uint64(r.left()) {
+		return 0, r.errorf("%d %s announced, %d bytes left", n, what, r.left())
+	}
+	return n, nil
+}
+
+func (r *reader) name() (string, error) {
+	n, err := r.u32()
+	if err != nil {
+		return "", err
+	}
+	start := r.pos
+	if err := r.skip(uint64(n)); err != nil {
+		return "", err
+	}
+	s := string(r.data[start:r.pos])
+	if !utf8.ValidString(s) {
+		return "", r.errorf("name is not UTF-8")
+	}
+	return s, nil
+}
+
+// each calls read count times and wants the section to end there.
+func (r *reader) each(n uint32, read func(i uint32) error) error {
+	for i := range n {
+		if err := read(i); err != nil {
+			return err
+		}
+	}
+	if !r.done() {
+		return r.errorf("%d bytes too many", r.left())
+	}
+	return nil
+}

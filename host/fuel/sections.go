@@ -1,0 +1,244 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+import "fmt"
+
+func (m *module) readTypes(r *reader) error {
+	n, err := r.count("function types", m.limits.Types)
+	if err != nil {
+		return err
+	}
+	return r.each(n, func(uint32) error {
+		form, err := r.byte()
+		if err != nil {
+			return err
+		}
+		if form != 0x60 {
+			return r.unsupported(fmt.Sprintf("type of form 0x%02x", form))
+		}
+		params, err := r.count("parameters of a function", m.limits.Parameters)
+		if err != nil {
+			return err
+		}
+		slots, err := r.valueTypes(params)
+		if err != nil {
+			return err
+		}
+		results, err := r.count("results of a function", m.limits.Parameters)
+		if err != nil {
+			return err
+		}
+		more, err := r.valueTypes(results)
+		m.types = append(m.types, signature{params: params, slots: slots + more})
+		return err
+	})
+}
+
+func (m *module) readImports(r *reader) error {
+	n, err := r.count("imports", m.limits.Functions)
+	if err != nil {
+		return err
+	}
+	return r.each(n, func(uint32) error {
+		for range 2 { // module and name: for the host to judge
+			if _, err := r.name(); err != nil {
+				return err
+			}
+		}
+		kind, err := r.byte()
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case 0:
+			m.importedFuncs++
+			return m.typeIndex(r)
+		case 3:
+			m.importedGlobals++
+			m.globals++
+			return r.globalType()
+		}
+		// The limits of a memory or table could not be kept if it belonged to somebody else.
+		return r.unsupported(fmt.Sprintf("import of kind %d: only functions and globals can be imported", kind))
+	})
+}
+
+func (m *module) typeIndex(r *reader) error {
+	t, err := r.u32()
+	if err != nil {
+		return err
+	}
+	if uint64(t) >= uint64(len(m.types)) {
+		return r.errorf("type %d of %d", t, len(m.types))
+	}
+	return nil
+}
+
+func (r *reader) globalType() error {
+	if _, err := r.valueTypes(1); err != nil {
+		return err
+	}
+	mutable, err := r.byte()
+	if err == nil && mutable > 1 {
+		return r.errorf("mutability 0x%02x", mutable)
+	}
+	return err
+}
+
+func (m *module) readFunctions(r *reader) error {
+	n, err := r.count("functions", m.limits.Functions)
+	if err != nil {
+		return err
+	}
+	m.functionTypes = make([]uint32, n)
+	return r.each(n, func(i uint32) error {
+		t, err := r.u32()
+		if err != nil {
+			return err
+		}
+		if uint64(t) >= uint64(len(m.types)) {
+			return r.errorf("type %d of %d", t, len(m.types))
+		}
+		m.functionTypes[i] = t
+		return nil
+	})
+}
+
+// readTables gives every table a maximum: an element takes 8 bytes of the host's memory.
+func (m *module) readTables(r *reader) error {
+	n, err := r.count("tables", m.limits.Tables)
+	if err != nil {
+		return err
+	}
+	out := appendU32(nil, n)
+	err = r.each(n, func(uint32) error {
+		start := r.pos
+		if err := r.refType(); err != nil {
+			return err
+		}
+		out = append(out, r.data[start])
+		out, err = r.bound(out, "initial table elements", m.limits.TableElements)
+		return err
+	})
+	m.sections[sectionTable].content = out
+	return err
+}
+
+// readMemories gives the memory a maximum. That makes the limit the module's own, so that modules with
+// different limits can share one runtime.
+func (m *module) readMemories(r *reader) error {
+	n, err := r.count("memories", 1)
+	if err != nil {
+		return err
+	}
+	out := appendU32(nil, n)
+	err = r.each(n, func(uint32) error {
+		out, err = r.bound(out, "initial memory pages (64 KiB each)", m.pages)
+		return err
+	})
+	m.sections[sectionMemory].content = out
+	return err
+}
+
+// bound reads limits and appends them to out, lowered to most.
+func (r *reader) bound(out []byte, what string, most uint32) ([]byte, error) {
+	flags, err := r.byte()
+	if err != nil {
+		return nil, err
+	}
+	if flags > 1 {
+		return nil, r.unsupported(fmt.Sprintf("shared or 64-bit memory or table (limits flag 0x%02x)", flags))
+	}
+	low, err := r.u32()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.limit(what, uint64(low), uint64(most)); err != nil {
+		return nil, err
+	}
+	high := most
+	if flags == 1 {
+		own, err := r.u32()
+		if err != nil {
+			return nil, err
+		}
+		if own < low {
+			return nil, r.errorf("maximum %d below the minimum %d", own, low)
+		}
+		high = min(own, most)
+	}
+	return appendU32(appendU32(append(out, 1), low), high), nil
+}
+
+func (m *module) readGlobals(r *reader) error {
+	n, err := r.count("globals", m.limits.Globals)
+	if err != nil {
+		return err
+	}
+	err = r.each(n, func(uint32) error {
+		if err := r.globalType(); err != nil {
+			return err
+		}
+		return m.constant(r)
+	})
+	m.globals += n
+	return err
+}
+
+// globalIndex refuses globals that the module does not have: behind its own ones come the counters, and a
+// module that could write them would set its own limits.
+func (m *module) globalIndex(r *reader, index uint32) error {
+	if index >= m.globals {
+		return r.errorf("global %d of %d", index, m.globals)
+	}
+	return nil
+}
+
+func (m *module) readExports(r *reader) error {
+	n, err := r.count("exports", m.limits.Functions)
+	if err != nil {
+		return err
+	}
+	m.exports = n
+	return r.each(n, func(uint32) error {
+		name, err := r.name()
+		if err != nil {
+			return err
+		}
+		if name == GlobalName || name == DepthName {
+			return &CollisionError{Export: name}
+		}
+		kind, err := r.byte()
+		if err != nil {
+			return err
+		}
+		index, err := r.u32()
+		if err == nil && kind == 3 {
+			return m.globalIndex(r, index)
+		}
+		return err
+	})
+}
+
+// constant reads over an initialiser.
+func (m *module) constant(r *reader) error {
+	for {
+		in, err := r.next(&m.limits)
+		if err != nil {
+			return err
+		}
+		switch in.op {
+		case opEnd:
+			return nil
+		case opGlobalGet:
+			if err := m.globalIndex(r, in.index); err != nil {
+				return err
+			}
+		case opI32Const, opI64Const, 0x43, 0x44, opRefNull, opRefFunc, opPrefixVector:
+		default:
+			return r.errorf("instruction 0x%02x in a constant", in.op)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel
+
+// readElements only checks: what segments hold does not change, but the counts in them size allocations.
+func (m *module) readElements(r *reader) error {
+	n, err := r.count("element segments", m.limits.Segments)
+	if err != nil {
+		return err
+	}
+	return r.each(n, func(uint32) error { return m.readElement(r) })
+}
+
+// readElement reads one segment. Its first number is a set of bits: 1 not active, 2 table index (or, when
+// not active, declarative), 4 expressions instead of function indices.
+func (m *module) readElement(r *reader) error {
+	flags, err := r.u32()
+	if err != nil {
+		return err
+	}
+	if flags > 7 {
+		return r.errorf("element segment of kind %d", flags)
+	}
+	active, indexed, expressions := flags&1 == 0, flags&2 != 0, flags&4 != 0
+	if active {
+		if indexed {
+			if _, err := r.u32(); err != nil {
+				return err
+			}
+		}
+		if err := m.constant(r); err != nil {
+			return err
+		}
+	}
+	if !active || indexed {
+		if err := r.elementKind(expressions); err != nil {
+			return err
+		}
+	}
+	return m.elementItems(r, expressions)
+}
+
+func (r *reader) elementKind(expressions bool) error {
+	if expressions {
+		return r.refType()
+	}
+	kind, err := r.byte()
+	if err == nil && kind != 0 {
+		return r.errorf("element kind 0x%02x", kind)
+	}
+	return err
+}
+
+func (m *module) elementItems(r *reader, expressions bool) error {
+	items, err := r.count("elements of a segment", m.limits.TableElements)
+	if err != nil {
+		return err
+	}
+	for range items {
+		if expressions {
+			err = m.constant(r)
+		} else {
+			_, err = r.u32()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *module) readData(r *reader) error {
+	n, err := r.count("data segments", m.limits.Segments)
+	if err != nil {
+		return err
+	}
+	return r.each(n, func(uint32) error {
+		flags, err := r.u32()
+		if err != nil {
+			return err
+		}
+		if flags > 2 {
+			return r.errorf("data segment of kind %d", flags)
+		}
+		if flags == 2 {
+			if _, err := r.u32(); err != nil {
+				return err
+			}
+		}
+		if flags != 1 {
+			if err := m.constant(r); err != nil {
+				return err
+			}
+		}
+		size, err := r.u32()
+		if err != nil {
+			return err
+		}
+		return r.skip(uint64(size))
+	})
+}
+
+// readCustom drops custom sections. Of the name section it keeps the names of the module and of its
+// functions, which make the stack trace of a trap readable; by the specification a damaged one is no error.
+func (m *module) readCustom(r *reader) error {
+	name, err := r.name()
+	if err != nil || name != "name" || m.names != nil {
+		return err
+	}
+	names := appendName(nil, "name")
+	for !r.done() {
+		id, err := r.byte()
+		if err != nil {
+			return nil
+		}
+		size, err := r.u32()
+		if err != nil {
+			return nil
+		}
+		sub, err := r.sub(size, "name")
+		if err != nil {
+			return nil
+		}
+		if id == 1 && sub.functionNames(m.limits.Functions) == nil {
+			m.names = appendSection(names, id, sub.data)
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *reader) functionNames(limit uint32) error {
+	n, err := r.count("function names", limit)
+	if err != nil {
+		return err
+	}
+	return r.each(n, func(uint32) error {
+		if _, err := r.u32(); err != nil {
+			return err
+		}
+		_, err := r.name()
+		return err
+	})
+}
