@@ -40,8 +40,9 @@ func TestTwoClusters(t *testing.T) {
 
 	t.Run("pods become ready on simulated nodes", func(t *testing.T) {
 		for _, c := range clusters {
-			pod := createPod(t, c, "web")
-			awaitReady(t, c, pod.Name)
+			clients := clientset(t, c.Config())
+			createPod(t, clients, "web")
+			awaitReady(t, clients, "web")
 		}
 	})
 	t.Run("kubectl reads logs and runs commands in a simulated pod", func(t *testing.T) { testKubectl(t, provider) })
@@ -172,21 +173,20 @@ func clientset(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return clients
 }
 
-func createPod(t *testing.T, c *testenv.Cluster, name string) *corev1.Pod {
+func createPod(t *testing.T, clients kubernetes.Interface, name string) {
 	t.Helper()
-	pod, err := clientset(t, c.Config()).CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+	_, err := clients.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.invalid/web:1"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pod
 }
 
-func awaitReady(t *testing.T, c *testenv.Cluster, name string) {
+func awaitReady(t *testing.T, clients kubernetes.Interface, name string) {
 	t.Helper()
-	pods := clientset(t, c.Config()).CoreV1().Pods("default")
+	pods := clients.CoreV1().Pods("default")
 	var pod *corev1.Pod
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		var err error
@@ -201,7 +201,7 @@ func awaitReady(t *testing.T, c *testenv.Cluster, name string) {
 		return false, nil
 	})
 	if err != nil {
-		t.Fatalf("waiting for pod %s of %s to be Ready, %v; it is %+v", name, c.Name(), err, pod.Status)
+		t.Fatalf("waiting for pod %s to be Ready, %v; it is %+v", name, err, pod.Status)
 	}
 }
 

@@ -6,7 +6,7 @@
 // A Cluster is an etcd, an API server, a controller manager and a scheduler of the versions in hack/pins.env, plus simulated
 // nodes by kwok when asked for. Nothing of it is faked up to the nodes: admission, RBAC, garbage collection, endpoints and
 // scheduling are those of production. Pods on simulated nodes become Ready at once and run nothing; their logs are one
-// fixed line, and commands of `kubectl exec` run on this machine, as nobody in an empty folder.
+// fixed line, and commands of `kubectl exec` run on this machine, as nobody when the test runs as root.
 //
 //	clusters := testenv.ForTest(t, testenv.Options{Name: "consumer"}, testenv.Options{Name: "provider", KwokNodes: 3})
 //

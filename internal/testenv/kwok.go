@@ -23,7 +23,7 @@ import (
 // KwokNodeLabel is on every simulated node, with the value "kwok".
 const KwokNodeLabel = "type"
 
-// nobody is the user that commands of `kubectl exec` run as: on this machine, in an empty folder, when we are root.
+// nobody is the user that commands of `kubectl exec` run as, on this machine, when we are root.
 const nobody = 65534
 
 // kwokConfig is read after kwok's own stages. With a KwokConfiguration all parallelisms have to be set: a zero stalls pods or
@@ -45,7 +45,7 @@ metadata: {name: all}
 spec:
   execs:
   - local:
-      workDir: "{{.WorkDir}}"
+      workDir: /
 {{- if .User}}
       securityContext: {runAsUser: {{.User}}, runAsGroup: {{.User}}}
 {{- end}}
@@ -184,15 +184,6 @@ func (c *Cluster) writeKwokState() error {
 	if err != nil {
 		return err
 	}
-	work := c.path("containers")
-	if err := os.MkdirAll(work, 0o700); err != nil {
-		return err
-	}
-	if os.Getuid() == 0 {
-		if err := os.Chown(work, nobody, nobody); err != nil {
-			return err
-		}
-	}
 	line := time.Now().UTC().Format(time.RFC3339Nano) + " stdout F simulated by kwok: nothing runs in this container\n"
 	return errors.Join(
 		c.writePair("kwok", cert, key),
@@ -206,7 +197,7 @@ func (c *Cluster) writeKwokConfig(port int) error {
 	if err != nil {
 		return err
 	}
-	values := map[string]any{"Log": c.path("container.log"), "WorkDir": c.path("containers"), "Port": port, "User": 0}
+	values := map[string]any{"Log": c.path("container.log"), "Port": port, "User": 0}
 	if os.Getuid() == 0 {
 		values["User"] = nobody
 	}

@@ -61,20 +61,16 @@ func (o Options) withDefaults(index int) (Options, error) {
 	return o, nil
 }
 
-// makeDir creates the state folder. Simulated containers run as nobody in a folder below it, so others may pass through.
+// makeDir creates the state folder, for this user alone: it holds the keys of the cluster.
 func (o Options) makeDir() (string, error) {
 	if o.Dir == "" {
-		dir, err := os.MkdirTemp("", "refract-"+o.Name+"-")
-		if err != nil {
-			return "", err
-		}
-		return dir, os.Chmod(dir, 0o711)
+		return os.MkdirTemp("", "refract-"+o.Name+"-")
 	}
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
 	entries, err := os.ReadDir(dir)

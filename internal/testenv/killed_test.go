@@ -1,0 +1,163 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// ownerVariable makes this test binary a program that owns a cluster until it is killed.
+const ownerVariable = "REFRACT_TESTENV_OWNER"
+
+// owned is what that program prints about its cluster.
+type owned struct {
+	Dir, Kubeconfig string
+	Processes       map[string]int
+}
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(ownerVariable); dir != "" {
+		own(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// own starts a cluster from a goroutine whose thread ends with it, which must not take the cluster along, and waits to be killed.
+func own(dir string) {
+	started := make(chan owned)
+	go func() {
+		runtime.LockOSThread()
+		c, err := testenv.Start(context.Background(), testenv.Options{Name: "owned", KwokNodes: 1, Dir: dir})
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		started <- owned{Dir: dir, Kubeconfig: c.Kubeconfig(), Processes: c.Processes()}
+	}()
+	_ = json.NewEncoder(os.Stdout).Encode(<-started)
+	select {}
+}
+
+func TestKillLeavesNothingBehind(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	owner, cluster := startOwner(t, dir)
+	if len(cluster.Processes) != 5 {
+		t.Fatalf("want five components, got %v", cluster.Processes)
+	}
+	execSleep(t, cluster)
+	if before := processesIn(t, dir); len(before) < 7 { // with the watchdog and the simulated container's command
+		t.Fatalf("processes of the cluster while its owner lives: %v", before)
+	}
+
+	if err := owner.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = owner.Wait()
+
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(dir)
+		return os.IsNotExist(err) && len(processesIn(t, dir)) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("left behind by a killed owner: %v, %v", processesIn(t, dir), err)
+	}
+}
+
+func startOwner(t *testing.T, dir string) (*exec.Cmd, owned) {
+	t.Helper()
+	owner := exec.Command(os.Args[0])
+	owner.Env = append(os.Environ(), ownerVariable+"="+dir)
+	owner.Stderr = os.Stderr
+	out, err := owner.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = owner.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatalf("the owner started no cluster: %v", err)
+	}
+	var cluster owned
+	if err := json.Unmarshal(line, &cluster); err != nil {
+		t.Fatal(err)
+	}
+	return owner, cluster
+}
+
+// execSleep leaves a long command running in a simulated container: a process that kwok started, not we.
+func execSleep(t *testing.T, cluster owned) {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	createPod(t, clients, "sleeper")
+	awaitReady(t, clients, "sleeper")
+	path, err := testenv.Kubectl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The shell has the state folder among its arguments, by which processesIn finds it.
+	const script = "while :; do sleep 1; done"
+	kubectl := exec.Command(path, "--kubeconfig", cluster.Kubeconfig, "exec", "sleeper", "--", "sh", "-c", script, cluster.Dir)
+	kubectl.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := kubectl.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = kubectl.Process.Kill()
+		_ = kubectl.Wait()
+	})
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		return slices.ContainsFunc(processesIn(t, cluster.Dir), func(p string) bool { return strings.Contains(p, script) }), nil
+	})
+	if err != nil {
+		t.Fatalf("no command runs in the simulated container: %v", err)
+	}
+}
+
+// processesIn lists the processes that work in a folder or were told of it, except this one. A process that is dead but was not
+// waited for has neither.
+func processesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	var found []string
+	entries, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, proc := range entries {
+		cwd, _ := os.Readlink(proc + "/cwd")         // it may have ended since
+		cmdline, _ := os.ReadFile(proc + "/cmdline") // so may it here
+		arguments := strings.ReplaceAll(string(cmdline), "\x00", " ")
+		if strings.HasPrefix(cwd, dir) || strings.Contains(arguments, dir) && !strings.Contains(arguments, "kubectl") {
+			found = append(found, proc+" "+arguments)
+		}
+	}
+	return found
+}

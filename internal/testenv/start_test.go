@@ -1,0 +1,114 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+func TestStartNamesWhatIsWrong(t *testing.T) {
+	occupied := t.TempDir()
+	if err := os.WriteFile(filepath.Join(occupied, "thesis.txt"), []byte("do not lose"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		options testenv.Options
+		want    []string
+	}{
+		"a name that is no label":       {testenv.Options{Name: "My Cluster"}, []string{`"My Cluster"`}},
+		"a range that is none":          {testenv.Options{PodCIDR: "10.0.0.0"}, []string{"10.0.0.0"}},
+		"a folder with something in it": {testenv.Options{Dir: occupied}, []string{occupied, "not empty"}},
+		"a component that cannot run": {
+			testenv.Options{Name: "broken", ExtraAPIServerArgs: []string{"--authorization-mode=Telepathy"}},
+			[]string{"cluster broken", "kube-apiserver ended", "Telepathy"},
+		},
+		"definitions that are missing": {testenv.Options{CRDPaths: []string{"testdata/absent"}}, []string{"testdata/absent"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := testenv.Start(t.Context(), test.options)
+			if err == nil {
+				t.Fatal(errors.Join(errors.New("started all the same"), c.Stop()))
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q is missing in: %v", want, err)
+				}
+			}
+		})
+	}
+	if _, err := os.Stat(filepath.Join(occupied, "thesis.txt")); err != nil {
+		t.Errorf("a refused start touched the folder: %v", err)
+	}
+}
+
+func TestStartWithoutToolsNamesTheRemedy(t *testing.T) {
+	t.Setenv("REFRACT_CACHE", t.TempDir())
+	_, err := testenv.Start(t.Context(), testenv.Options{})
+	if !errors.Is(err, testenv.ErrNoTools) || !strings.Contains(err.Error(), "make tools") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestStartStopsWithItsContext(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := testenv.Start(ctx, testenv.Options{Dir: dir})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if left := processesIn(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the state folder is left: %v", err)
+	}
+}
+
+func TestStopEndsEverythingAndTwiceIsFine(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	c, err := testenv.Start(t.Context(), testenv.Options{Dir: dir, NoScheduler: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := processesIn(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the state folder is left: %v", err)
+	}
+	if err := c.StartAPIServer(t.Context()); err == nil {
+		t.Error("a stopped cluster started its API server")
+	}
+}
+
+// While the API server is down nobody else can take its port.
+func TestPortStaysReservedDuringAnOutage(t *testing.T) {
+	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
+	if err := c.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	address := strings.TrimPrefix(c.Config().Host, "https://")
+	if l, err := net.Listen("tcp", address); err == nil {
+		_ = l.Close()
+		t.Errorf("%s is free for others during the outage", address)
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
