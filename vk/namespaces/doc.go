@@ -1,0 +1,11 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package namespaces follows the NamespaceMap of one provider and tells the reflection engine which namespaces are
+// extended to it, and under which name.
+//
+// A namespace starts when the provider has accepted its twin and stops when the map says so; stopping deletes
+// nothing on the provider, whose own controller removes the twin. Doubt changes nothing: an entry that makes no sense
+// (no name, a name that cannot be one, the twin of two namespaces) leaves its namespace as it is, and two maps for one
+// provider leave all of them. Both are reported by an Event on the map, once.
+package namespaces

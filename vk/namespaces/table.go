@@ -1,0 +1,112 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaces
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// State is what is known about a namespace of this cluster.
+type State int
+
+const (
+	// Unknown: there is no map, or its word on this namespace is not final (the twin is not there yet, or is going).
+	Unknown State = iota
+	// NotOffloaded: there is a map and it does not name the namespace.
+	NotOffloaded
+	// Mapped: the twin exists and may be used.
+	Mapped
+)
+
+// table is what a NamespaceMap says.
+type table struct {
+	twins    map[string]string // accepted: local to remote
+	named    map[string]bool   // every entry, accepted or not
+	doubtful map[string]bool   // entries that make no sense: their namespaces stay as they are
+}
+
+// parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
+// The problems are sentences for the user, in a stable order.
+func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
+	parsed = table{twins: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
+	entries, _, err := unstructured.NestedFieldNoCopy(object.Object, "status", "currentMapping")
+	if err != nil {
+		return parsed, nil, fmt.Errorf("reading status.currentMapping, %w", err)
+	}
+	if entries == nil {
+		return parsed, nil, nil
+	}
+	mapping, ok := entries.(map[string]any)
+	if !ok {
+		return parsed, nil, fmt.Errorf("status.currentMapping is %T, want a map from the local namespace to its twin", entries)
+	}
+	taken := map[string]string{}
+	for _, local := range slices.Sorted(maps.Keys(mapping)) {
+		parsed.named[local] = true
+		remote, accepted, problem := parseEntry(mapping[local])
+		if other, twice := taken[remote]; problem == "" && twice {
+			problem = fmt.Sprintf("is mapped to %s, and so is %s: give each namespace a twin of its own", remote, other)
+			delete(parsed.twins, other)
+			parsed.doubtful[other] = true
+		}
+		switch {
+		case problem != "":
+			parsed.doubtful[local] = true
+			problems = append(problems, fmt.Sprintf("namespace %s %s", local, problem))
+		case accepted:
+			taken[remote] = local
+			parsed.twins[local] = remote
+		}
+	}
+	return parsed, problems, nil
+}
+
+func parseEntry(value any) (remote string, accepted bool, problem string) {
+	entry, ok := value.(map[string]any)
+	if !ok {
+		return "", false, fmt.Sprintf("has an entry of type %T, want {remoteNamespace, phase}", value)
+	}
+	phase, isText := entry["phase"].(string)
+	if _, present := entry["phase"]; present && !isText {
+		return "", false, "has a phase that is no text"
+	}
+	if offloadingv1beta1.MappingPhase(phase) != offloadingv1beta1.MappingAccepted {
+		return "", false, ""
+	}
+	remote, _ = entry["remoteNamespace"].(string)
+	if faults := validation.IsDNS1123Label(remote); len(faults) > 0 {
+		return "", false, fmt.Sprintf("has the remote namespace %q, which cannot be a namespace: %s", remote, faults[0])
+	}
+	return remote, true, ""
+}
+
+// change is what a new table asks for: each stop comes before the starts, because a twin that changed its name does both.
+type change struct {
+	stop  []string
+	start map[string]string
+}
+
+// diff compares the namespaces that run with what the table says.
+func diff(running map[string]string, next table) change {
+	result := change{start: map[string]string{}}
+	for local, remote := range running {
+		if now, ok := next.twins[local]; now != remote && (ok || !next.doubtful[local]) {
+			result.stop = append(result.stop, local)
+		}
+	}
+	slices.Sort(result.stop)
+	for local, remote := range next.twins {
+		if running[local] != remote {
+			result.start[local] = remote
+		}
+	}
+	return result
+}

@@ -1,0 +1,70 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaces
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func entry(remote, phase any) map[string]any {
+	return map[string]any{"remoteNamespace": remote, "phase": phase}
+}
+
+func TestParse(t *testing.T) {
+	object := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"currentMapping": map[string]any{
+		"shop":    entry("shop-a", "Accepted"),
+		"slow":    entry("slow-a", "CreationLoopBackOff"),
+		"going":   entry("going-a", "Terminating"),
+		"empty":   entry("", "Accepted"),
+		"upper":   entry("NOT_A_NAME", "Accepted"),
+		"number":  entry(int64(7), "Accepted"),
+		"phase":   entry("phase-a", int64(1)),
+		"list":    []any{"x"},
+		"twins-1": entry("same", "Accepted"),
+		"twins-2": entry("same", "Accepted"),
+	}}}}
+	got, problems, err := parse(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"shop": "shop-a"}, got.twins); diff != "" {
+		t.Errorf("twins (-want +got):\n%s", diff)
+	}
+	doubtful := map[string]bool{"empty": true, "upper": true, "number": true, "phase": true, "list": true, "twins-1": true, "twins-2": true}
+	if diff := cmp.Diff(doubtful, got.doubtful); diff != "" {
+		t.Errorf("doubtful (-want +got):\n%s", diff)
+	}
+	if len(got.named) != 10 || len(problems) != 6 {
+		t.Errorf("got %d entries and problems %q, want 10 and 6", len(got.named), problems)
+	}
+}
+
+func TestParseWhole(t *testing.T) {
+	for name, tc := range map[string]struct {
+		object map[string]any
+		fails  bool
+	}{
+		"no status":               {map[string]any{}, false},
+		"no mapping":              {map[string]any{"status": map[string]any{}}, false},
+		"status is a string":      {map[string]any{"status": "x"}, true},
+		"mapping is a list":       {map[string]any{"status": map[string]any{"currentMapping": []any{}}}, true},
+		"mapping is null is fine": {map[string]any{"status": map[string]any{"currentMapping": nil}}, false},
+	} {
+		if _, _, err := parse(&unstructured.Unstructured{Object: tc.object}); (err != nil) != tc.fails {
+			t.Errorf("%s: error %v, want one: %t", name, err, tc.fails)
+		}
+	}
+}
+
+func TestDiff(t *testing.T) {
+	running := map[string]string{"same": "same-a", "moved": "moved-a", "gone": "gone-a", "doubtful": "doubtful-a"}
+	next := table{twins: map[string]string{"same": "same-a", "moved": "moved-b", "new": "new-a"}, doubtful: map[string]bool{"doubtful": true}}
+	want := change{stop: []string{"gone", "moved"}, start: map[string]string{"moved": "moved-b", "new": "new-a"}}
+	if got := diff(running, next); !cmp.Equal(want, got, cmp.AllowUnexported(change{})) {
+		t.Errorf("diff = %+v, want %+v", got, want)
+	}
+}
