@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -41,20 +42,30 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// own starts a cluster from a goroutine whose thread ends with it, which must not take the cluster along, and waits to be killed.
+// own starts a cluster from a thread that ends right after, which must not take the cluster along, and waits to be killed.
 func own(dir string) {
 	started := make(chan owned)
-	go func() {
-		runtime.LockOSThread()
+	go onMortalThread(func() {
 		c, err := testenv.Start(context.Background(), testenv.Options{Name: "owned", KwokNodes: 1, Dir: dir})
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		started <- owned{Dir: dir, Kubeconfig: c.Kubeconfig(), Processes: c.Processes()}
-	}()
+	})
 	_ = json.NewEncoder(os.Stdout).Encode(<-started)
 	select {}
+}
+
+// onMortalThread runs f on a thread that ends with the calling goroutine. The main thread never ends: when the goroutine has got
+// that one, it keeps it and leaves f to the next.
+func onMortalThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		go onMortalThread(f)
+		select {}
+	}
+	f()
 }
 
 func TestKillLeavesNothingBehind(t *testing.T) {
