@@ -1,0 +1,99 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package jsonpatch builds JSON patches (RFC 6902) for writes that must change
+// nothing but what they name. The typed copy of an object loses the fields that
+// its Go type has never heard of; a patch does not touch them.
+package jsonpatch
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Operation is one step of a patch.
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// Patch is a list of steps: all of them are done, or none. The zero value is
+// the empty patch.
+type Patch []Operation
+
+// Test makes the patch fail unless the value at path is v.
+func (p *Patch) Test(path string, v any) { *p = append(*p, Operation{"test", path, v}) }
+
+// Add sets the value at path; its parent must exist.
+func (p *Patch) Add(path string, v any) { *p = append(*p, Operation{"add", path, v}) }
+
+// Replace sets the value at path, which must exist.
+func (p *Patch) Replace(path string, v any) { *p = append(*p, Operation{"replace", path, v}) }
+
+// Remove drops the value at path, which must exist.
+func (p *Patch) Remove(path string) { *p = append(*p, Operation{Op: "remove", Path: path}) }
+
+// For returns what the client sends: the patch, preceded by a test that the
+// object is still the one with this uid and not a namesake that came later.
+func (p Patch) For(uid types.UID) (client.Patch, error) {
+	guarded := append(Patch{{"test", "/metadata/uid", string(uid)}}, p...)
+	raw, err := json.Marshal(guarded)
+	if err != nil {
+		return nil, fmt.Errorf("encoding patch, %w", err)
+	}
+	return client.RawPatch(types.JSONPatchType, raw), nil
+}
+
+// String returns the patch as JSON; two patches that do the same in the same
+// order have the same string.
+func (p Patch) String() string {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Sprintf("%#v", []Operation(p))
+	}
+	return string(raw)
+}
+
+// Pointer returns the JSON pointer (RFC 6901) of the given segments.
+func Pointer(segments ...string) string {
+	var b strings.Builder
+	for _, segment := range segments {
+		b.WriteByte('/')
+		b.WriteString(escaper.Replace(segment))
+	}
+	return b.String()
+}
+
+var escaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// Strings returns what turns the string map actual, at path, into one that
+// holds all of desired; of the other keys it drops those that owned reports.
+// A nil map counts as absent on the server.
+func Strings(path string, actual, desired map[string]string, owned func(key string) bool) Patch {
+	var p Patch
+	if actual == nil && len(desired) > 0 {
+		// The cached object has no such map. Should the server's copy have
+		// gained one since, this step must not wipe it out.
+		p.Test(path, nil)
+		p.Add(path, desired)
+		return p
+	}
+	for _, key := range slices.Sorted(maps.Keys(desired)) {
+		if v, ok := actual[key]; !ok || v != desired[key] {
+			p.Add(path+Pointer(key), desired[key])
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(actual)) {
+		if _, wanted := desired[key]; !wanted && owned(key) {
+			p.Remove(path + Pointer(key))
+		}
+	}
+	return p
+}

@@ -1,0 +1,34 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memo is what a controller remembers of an object between two
+// reconciliations, beside what the API server stores.
+package memo
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Memo holds a value per object. The zero value is empty and ready. It is safe
+// for concurrent use. Whoever sets a value must drop it when the object goes.
+type Memo[V any] struct {
+	values sync.Map
+}
+
+// Get returns the value of key and whether there is one.
+func (m *Memo[V]) Get(key types.NamespacedName) (V, bool) {
+	stored, ok := m.values.Load(key)
+	if !ok {
+		var none V
+		return none, false
+	}
+	return stored.(V), true
+}
+
+// Set remembers v for key.
+func (m *Memo[V]) Set(key types.NamespacedName, v V) { m.values.Store(key, v) }
+
+// Drop forgets key.
+func (m *Memo[V]) Drop(key types.NamespacedName) { m.values.Delete(key) }

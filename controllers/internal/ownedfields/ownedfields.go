@@ -1,0 +1,76 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ownedfields reads the managedFields of an object: which labels and
+// annotations did one field manager write. Only those may be removed when they
+// are no longer wanted; the others belong to somebody else.
+package ownedfields
+
+import (
+	"encoding/json"
+	"io"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Only returns the entries of manager, which are all that a cache needs to keep.
+func Only(entries []metav1.ManagedFieldsEntry, manager string) []metav1.ManagedFieldsEntry {
+	var kept []metav1.ManagedFieldsEntry
+	for _, entry := range entries {
+		if entry.Manager == manager && entry.Subresource == "" {
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+// Metadata are the keys of labels and annotations that one manager wrote.
+type Metadata struct {
+	Labels, Annotations map[string]struct{}
+}
+
+// OwnsLabel reports whether the manager wrote the label key.
+func (m Metadata) OwnsLabel(key string) bool { _, ok := m.Labels[key]; return ok }
+
+// OwnsAnnotation reports whether the manager wrote the annotation key.
+func (m Metadata) OwnsAnnotation(key string) bool { _, ok := m.Annotations[key]; return ok }
+
+// Of returns what manager wrote according to entries. An entry that cannot be
+// read owns nothing: then nothing is removed.
+func Of(entries []metav1.ManagedFieldsEntry, manager string) Metadata {
+	owned := Metadata{Labels: map[string]struct{}{}, Annotations: map[string]struct{}{}}
+	for _, entry := range Only(entries, manager) {
+		if entry.FieldsV1 == nil {
+			continue
+		}
+		owned.read(entry.FieldsV1.GetRawReader())
+	}
+	return owned
+}
+
+// fields is the part of the trie in FieldsV1 that matters here: a key is
+// "f:" and the name of the field.
+type fields struct {
+	Metadata struct {
+		Labels      map[string]json.RawMessage `json:"f:labels"`
+		Annotations map[string]json.RawMessage `json:"f:annotations"`
+	} `json:"f:metadata"`
+}
+
+func (m Metadata) read(r io.Reader) {
+	var f fields
+	if json.NewDecoder(r).Decode(&f) != nil {
+		return
+	}
+	collect(m.Labels, f.Metadata.Labels)
+	collect(m.Annotations, f.Metadata.Annotations)
+}
+
+func collect(into map[string]struct{}, from map[string]json.RawMessage) {
+	for key := range from {
+		if name, ok := strings.CutPrefix(key, "f:"); ok {
+			into[name] = struct{}{}
+		}
+	}
+}

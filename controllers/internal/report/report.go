@@ -1,0 +1,69 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report tells users what is wrong with an object, on the object, once.
+//
+// A controller retries; without memory each attempt would be another Event,
+// which is a write to the API server and noise for the reader.
+package report
+
+import (
+	"unicode/utf8"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/controllers/internal/memo"
+)
+
+// maxNote is how many bytes the API server accepts in the note of an Event.
+const maxNote = 1024
+
+// Reporter writes Events. It is safe for concurrent use.
+type Reporter struct {
+	recorder events.EventRecorder
+	told     memo.Memo[complaint]
+}
+
+type complaint struct {
+	uid          types.UID
+	reason, note string
+}
+
+// New returns a Reporter that writes through recorder.
+func New(recorder events.EventRecorder) *Reporter { return &Reporter{recorder: recorder} }
+
+// Warn writes a Warning Event on object, unless it is what was said of it last.
+// The note says what is wrong and what to do. action is what was attempted, one
+// word in UpperCamelCase.
+func (r *Reporter) Warn(object client.Object, reason, action, note string) {
+	now := complaint{uid: object.GetUID(), reason: reason, note: note}
+	key := client.ObjectKeyFromObject(object)
+	if last, ok := r.told.Get(key); ok && last == now {
+		return
+	}
+	r.told.Set(key, now)
+	r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", shorten(note))
+}
+
+// Tell writes a Normal Event on object, about related when it is not nil.
+func (r *Reporter) Tell(object, related client.Object, reason, action, note string) {
+	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", shorten(note))
+}
+
+// Clear forgets what was said of key: its trouble is over, and the next one is
+// news, even if it is the same.
+func (r *Reporter) Clear(key types.NamespacedName) { r.told.Drop(key) }
+
+func shorten(note string) string {
+	if len(note) <= maxNote {
+		return note
+	}
+	cut := maxNote - len("…")
+	for cut > 0 && !utf8.RuneStart(note[cut]) {
+		cut--
+	}
+	return note[:cut] + "…"
+}

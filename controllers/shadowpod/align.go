@@ -1,0 +1,185 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/controllers/internal/ownedfields"
+)
+
+// refusal is what of a pod still differed right after it was written: the
+// provider's admission decided otherwise. It is not sent a second time.
+type refusal struct {
+	pod   types.UID
+	patch string
+}
+
+// align pushes to the pod what may change in the life of a pod: labels and
+// annotations, images, the active deadline, tolerations.
+func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+	key := client.ObjectKeyFromObject(shadow)
+	changes := difference(shadow, pod)
+	if len(changes) == 0 {
+		c.report.Clear(key)
+		c.refused.Drop(key)
+		return nil
+	}
+	if last, ok := c.refused.Get(key); ok && last == (refusal{pod.UID, changes.String()}) {
+		return nil
+	}
+	patch, err := changes.For(pod.UID)
+	if err != nil {
+		return err
+	}
+	written := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case isRejected(err):
+		c.refused.Set(key, refusal{pod.UID, changes.String()})
+		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, "updating the pod: "+err.Error())
+		return reconcile.TerminalError(fmt.Errorf("updating pod %s, %w", key, err))
+	case apierrors.IsForbidden(err):
+		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, "updating the pod: "+err.Error())
+		return fmt.Errorf("updating pod %s, %w", key, err)
+	case err != nil:
+		return fmt.Errorf("updating pod %s, %w", key, err)
+	}
+	if rest := difference(shadow, written); len(rest) > 0 {
+		c.refused.Set(key, refusal{pod.UID, rest.String()})
+		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
+			"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
+	}
+	return nil
+}
+
+// isRejected tells a pod that the API server finds invalid from a patch whose
+// tests failed because the pod has moved on; both are status 422, but only the
+// first says which fields are wrong.
+func isRejected(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && len(details.Causes) > 0
+}
+
+// difference returns what must change in pod.
+func difference(shadow *unstructured.Unstructured, pod *corev1.Pod) jsonpatch.Patch {
+	labels, annotations := podLabels(shadow), shadow.GetAnnotations()
+	delete(annotations, GenerationAnnotation)
+	owned := func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) }
+	patch := jsonpatch.Strings("/metadata/labels", pod.Labels, labels,
+		func(key string) bool { return owned().OwnsLabel(key) })
+	patch = append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations,
+		func(key string) bool { return key != GenerationAnnotation && owned().OwnsAnnotation(key) })...)
+	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0)...)
+}
+
+// specDifference compares specs only when the ShadowPod's has changed since
+// the pod was made from it: see GenerationAnnotation. annotated tells whether
+// the pod has annotations by the time these changes are made.
+func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotated bool) jsonpatch.Patch {
+	generation := strconv.FormatInt(shadow.GetGeneration(), 10)
+	made := pod.Annotations[GenerationAnnotation]
+	if made == generation || made == "" && shadow.GetGeneration() <= 1 {
+		return nil
+	}
+	spec, ok := podSpec(shadow)
+	if !ok {
+		return nil
+	}
+	patch := imageChanges("containers", spec, pod.Spec.Containers)
+	patch = append(patch, imageChanges("initContainers", spec, pod.Spec.InitContainers)...)
+	patch = append(patch, deadlineChange(spec, pod)...)
+	patch = append(patch, newTolerations(spec, pod)...)
+	switch {
+	case len(patch) == 0:
+	case annotated:
+		patch.Add("/metadata/annotations"+jsonpatch.Pointer(GenerationAnnotation), generation)
+	default:
+		patch.Test("/metadata/annotations", nil)
+		patch.Add("/metadata/annotations", map[string]string{GenerationAnnotation: generation})
+	}
+	return patch
+}
+
+func imageChanges(field string, spec map[string]any, actual []corev1.Container) jsonpatch.Patch {
+	var patch jsonpatch.Patch
+	images := map[string]string{}
+	wanted, _ := spec[field].([]any)
+	for _, item := range wanted {
+		container, _ := item.(map[string]any)
+		name, _ := container["name"].(string)
+		images[name], _ = container["image"].(string)
+	}
+	for i := range actual {
+		image := images[actual[i].Name]
+		if image == "" || image == actual[i].Image {
+			continue
+		}
+		path := jsonpatch.Pointer("spec", field, strconv.Itoa(i))
+		patch.Test(path+"/name", actual[i].Name)
+		patch.Replace(path+"/image", image)
+	}
+	return patch
+}
+
+// deadlineChange: the API server lets an active deadline only appear or shrink.
+func deadlineChange(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+	var patch jsonpatch.Patch
+	wanted, ok := spec["activeDeadlineSeconds"].(int64)
+	if now := pod.Spec.ActiveDeadlineSeconds; ok && (now == nil || wanted < *now) {
+		patch.Add("/spec/activeDeadlineSeconds", wanted)
+	}
+	return patch
+}
+
+// newTolerations adds, as they are written in the ShadowPod, the tolerations
+// that the pod does not have. The API server lets none be taken away.
+func newTolerations(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+	var patch jsonpatch.Patch
+	wanted, _ := spec["tolerations"].([]any)
+	for _, item := range wanted {
+		fields, _ := item.(map[string]any)
+		var toleration corev1.Toleration
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &toleration) != nil || tolerates(pod, &toleration) {
+			continue
+		}
+		if pod.Spec.Tolerations == nil && len(patch) == 0 {
+			patch.Test("/spec/tolerations", nil)
+			patch.Add("/spec/tolerations", []any{})
+		}
+		patch.Add("/spec/tolerations/-", fields)
+	}
+	return patch
+}
+
+// tolerates compares without tolerationSeconds: the pod may have had them
+// shortened, and a second toleration of the same taint would mean nothing.
+func tolerates(pod *corev1.Pod, toleration *corev1.Toleration) bool {
+	for i := range pod.Spec.Tolerations {
+		if pod.Spec.Tolerations[i].MatchToleration(toleration) {
+			return true
+		}
+	}
+	return false
+}

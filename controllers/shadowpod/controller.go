@@ -1,0 +1,153 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shadowpod enforces, on the provider, the pods that consumers want.
+//
+// A ShadowPod is a pod's spec that stays in the provider's cluster. While it
+// is there, its pod is: it is created from the spec verbatim, and again when it
+// is lost, whether or not the consumer can be reached. What has finished never
+// runs again: the last phase is recorded in the ShadowPod before anything else
+// is done. A pod that belongs to somebody else is never touched.
+//
+// A pod that starts and runs costs two writes: its creation, and the phase
+// Running in the status of its ShadowPod.
+package shadowpod
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/memo"
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// APIServerMapper says under which address the pods of this cluster reach the
+// API server of another one. Without a network fabric the address is the same.
+type APIServerMapper interface {
+	// MapAPIServer returns the address here of ip in the cluster origin.
+	MapAPIServer(ctx context.Context, origin, ip string) (string, error)
+}
+
+// Options are the settings of the controller.
+type Options struct {
+	// Workers is how many ShadowPods are worked on at once.
+	Workers int
+	// APIServerMapper maps the addresses of host aliases for the consumer's API
+	// server; nil leaves them as they are.
+	APIServerMapper APIServerMapper
+}
+
+// Controller enforces the pods of ShadowPods.
+type Controller struct {
+	// client reads from the cache, uncached from the API server.
+	client   client.Client
+	uncached client.Reader
+	report   *report.Reporter
+	options  Options
+
+	// finished remembers phases after which a pod never runs again, from when
+	// they are seen until the cache shows them recorded.
+	finished memo.Memo[finish]
+	// recorded remembers the last phase written, until the cache shows it.
+	recorded memo.Memo[recording]
+	// refused remembers what of a pod the API server does not take as it is sent.
+	refused memo.Memo[refusal]
+}
+
+// NewController returns a controller that works through c, which must read
+// from a cache made with CacheOptions, and live, which must not be cached.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "shadowpod" }
+
+// Reconcile makes the pod of the ShadowPod what it must be.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	shadow := newShadowPod()
+	err := c.client.Get(ctx, request.NamespacedName, shadow)
+	if apierrors.IsNotFound(err) {
+		c.forget(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("getting ShadowPod %s, %w", request.NamespacedName, err)
+	}
+	return reconcile.Result{}, c.enforce(ctx, shadow)
+}
+
+func (c *Controller) forget(key types.NamespacedName) {
+	c.finished.Drop(key)
+	c.recorded.Drop(key)
+	c.refused.Drop(key)
+	c.report.Clear(key)
+}
+
+// enforce must not change shadow: it is shared with the cache.
+func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) error {
+	key := client.ObjectKeyFromObject(shadow)
+	switch {
+	case isFinal(recordedPhase(shadow)):
+		c.forget(key)
+		return nil
+	case shadow.GetDeletionTimestamp() != nil:
+		return nil
+	}
+	if seen, ok := c.finished.Get(key); ok && seen.shadow == shadow.GetUID() {
+		return c.record(ctx, shadow, seen.phase)
+	}
+
+	pod := &corev1.Pod{}
+	err := c.client.Get(ctx, key, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return c.create(ctx, shadow)
+	case err != nil:
+		return fmt.Errorf("getting pod %s, %w", key, err)
+	case !metav1.IsControlledBy(pod, shadow):
+		return c.yield(shadow, pod)
+	}
+	return c.follow(ctx, shadow, pod)
+}
+
+// follow keeps an existing pod of ours and its ShadowPod in step. The phase
+// comes first: it is the only part that could be lost for ever.
+func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+	key := client.ObjectKeyFromObject(shadow)
+	if phase := finalPhase(pod); phase != "" {
+		c.finished.Set(key, finish{shadow: shadow.GetUID(), phase: phase})
+		return c.record(ctx, shadow, phase)
+	}
+	if pod.DeletionTimestamp != nil {
+		// It is on its way out; the Event of its deletion brings us back here
+		// to create the next one.
+		return nil
+	}
+	if err := c.record(ctx, shadow, pod.Status.Phase); err != nil {
+		return err
+	}
+	return c.align(ctx, shadow, pod)
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return c.watch(mgr)
+}
+
+func newShadowPod() *unstructured.Unstructured {
+	shadow := &unstructured.Unstructured{}
+	shadow.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowPodKind))
+	return shadow
+}

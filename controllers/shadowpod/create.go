@@ -1,0 +1,223 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// GenerationAnnotation is on a pod that was not made from the first generation
+// of its ShadowPod: the generation whose spec it has. Differences within one
+// generation are the provider's own (its admission may rewrite images) and are
+// left alone.
+const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
+
+// Actions in the Events of this controller.
+const (
+	createAction = "CreatePod"
+	updateAction = "UpdatePod"
+)
+
+// missingOriginReason is of the Event on a ShadowPod that names no consumer.
+const missingOriginReason = "MissingOrigin"
+
+// errForeign is of pods that stand where ours should.
+var errForeign = errors.New("a pod of this name exists that is not ours")
+
+// create makes the pod of shadow.
+func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructured) error {
+	key := client.ObjectKeyFromObject(shadow)
+	pod, err := c.forge(ctx, shadow)
+	if err != nil {
+		c.report.Warn(shadow, reasonOf(err), createAction, err.Error())
+		if errors.Is(err, errNoOrigin) || errors.Is(err, errNoSpec) {
+			return nil // told where the user looks; a change of the ShadowPod brings us back
+		}
+		return err
+	}
+	err = c.client.Create(ctx, pod, client.FieldOwner(wire.ShadowPodFieldManager))
+	switch {
+	case err == nil:
+		return c.created(shadow, pod)
+	case apierrors.IsAlreadyExists(err):
+		return c.meet(ctx, shadow)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	}
+	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, "creating the pod: "+err.Error())
+	if apierrors.IsInvalid(err) {
+		return reconcile.TerminalError(fmt.Errorf("creating pod %s, %w", key, err))
+	}
+	return fmt.Errorf("creating pod %s, %w", key, err)
+}
+
+// created tells of pods that came back: the first one is what everybody
+// expects, and an Event for it would be another write.
+func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
+	c.report.Clear(client.ObjectKeyFromObject(shadow))
+	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
+		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was gone and has been created again")
+	}
+	return nil
+}
+
+// meet handles a pod that exists though the cache, which holds only pods with
+// our label, does not know it.
+func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured) error {
+	key := client.ObjectKeyFromObject(shadow)
+	pod := &corev1.Pod{}
+	if err := c.uncached.Get(ctx, key, pod); err != nil {
+		return fmt.Errorf("getting pod %s, which exists already, %w", key, err)
+	}
+	if !metav1.IsControlledBy(pod, shadow) {
+		return c.yield(shadow, pod)
+	}
+	return c.follow(ctx, shadow, pod)
+}
+
+// yield leaves a pod alone that is not ours, and asks for another attempt.
+func (c *Controller) yield(shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+	key := client.ObjectKeyFromObject(shadow)
+	if isPredecessor(pod, shadow) {
+		return fmt.Errorf("waiting for pod %s of the former ShadowPod to be deleted, %w", key, errForeign)
+	}
+	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction,
+		fmt.Sprintf("a pod %s exists that does not belong to this ShadowPod (%s); it is left alone: delete it, or offload under another name", key, describeOwner(pod)))
+	return fmt.Errorf("creating pod %s, %w", key, errForeign)
+}
+
+// isPredecessor tells whether the pod belongs to an earlier ShadowPod of the
+// same name: the garbage collector is about to delete it.
+func isPredecessor(pod *corev1.Pod, shadow *unstructured.Unstructured) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == offloading.ShadowPodKind && owner.Name == shadow.GetName() && owner.UID != shadow.GetUID()
+}
+
+func describeOwner(pod *corev1.Pod) string {
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		return fmt.Sprintf("it is controlled by %s %s", owner.Kind, owner.Name)
+	}
+	return "it has no controller"
+}
+
+func reasonOf(err error) string {
+	if errors.Is(err, errNoOrigin) {
+		return missingOriginReason
+	}
+	return wire.FailedCreatePodReason
+}
+
+// What makes a ShadowPod unusable until it is changed.
+var (
+	errNoOrigin = fmt.Errorf("label %s is missing, so nobody knows which cluster this pod is for: set it to the consumer's cluster id", wire.OriginLabel)
+	errNoSpec   = errors.New("spec.pod is missing or not an object: it must be a pod's spec")
+)
+
+// forge returns the pod that shadow describes. Its spec is the ShadowPod's as
+// it is stored: nothing passes through a Go type that could lose a field.
+func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	origin := shadow.GetLabels()[wire.OriginLabel]
+	if origin == "" {
+		return nil, errNoOrigin
+	}
+	spec, ok := podSpec(shadow)
+	if !ok {
+		return nil, errNoSpec
+	}
+	spec, err := c.mapAPIServer(ctx, origin, spec)
+	if err != nil {
+		return nil, err
+	}
+	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": spec}}
+	pod.SetNamespace(shadow.GetNamespace())
+	pod.SetName(shadow.GetName())
+	pod.SetLabels(podLabels(shadow))
+	pod.SetAnnotations(podAnnotations(shadow))
+	pod.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(shadow, offloading.GroupVersion.WithKind(offloading.ShadowPodKind))})
+	return pod, nil
+}
+
+func podSpec(shadow *unstructured.Unstructured) (map[string]any, bool) {
+	spec, ok := shadow.Object["spec"].(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	pod, ok := spec["pod"].(map[string]any)
+	return pod, ok
+}
+
+func podLabels(shadow *unstructured.Unstructured) map[string]string {
+	labels := shadow.GetLabels() // a copy
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[wire.ManagedByLabel] = wire.ManagedByShadowPod
+	return labels
+}
+
+// podAnnotations returns the annotations of a new pod.
+func podAnnotations(shadow *unstructured.Unstructured) map[string]string {
+	annotations := shadow.GetAnnotations() // a copy
+	delete(annotations, GenerationAnnotation)
+	if shadow.GetGeneration() > 1 {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[GenerationAnnotation] = strconv.FormatInt(shadow.GetGeneration(), 10)
+	}
+	return annotations
+}
+
+// mapAPIServer returns spec with the host aliases of the consumer's API server
+// pointing to where it is reached from here. spec itself is not changed.
+func (c *Controller) mapAPIServer(ctx context.Context, origin string, spec map[string]any) (map[string]any, error) {
+	aliases, ok := spec["hostAliases"].([]any)
+	if !ok || c.options.APIServerMapper == nil {
+		return spec, nil
+	}
+	mapped := make([]any, len(aliases))
+	for i, alias := range aliases {
+		entry, ok := alias.(map[string]any)
+		if !ok || !namesAPIServer(entry) {
+			mapped[i] = alias
+			continue
+		}
+		ip, _ := entry["ip"].(string)
+		here, err := c.options.APIServerMapper.MapAPIServer(ctx, origin, ip)
+		if err != nil {
+			return nil, fmt.Errorf("mapping host alias %s of the API server of %s, %w", ip, origin, err)
+		}
+		entry = maps.Clone(entry)
+		entry["ip"] = here
+		mapped[i] = entry
+	}
+	spec = maps.Clone(spec)
+	spec["hostAliases"] = mapped
+	return spec, nil
+}
+
+func namesAPIServer(alias map[string]any) bool {
+	names, _ := alias["hostnames"].([]any)
+	for _, name := range names {
+		if text, ok := name.(string); ok && strings.Contains(text, "kubernetes.default") {
+			return true
+		}
+	}
+	return false
+}

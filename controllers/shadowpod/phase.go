@@ -1,0 +1,141 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+)
+
+// finish is the end of the pod of one ShadowPod.
+type finish struct {
+	shadow types.UID
+	phase  corev1.PodPhase
+}
+
+// recording is a phase that was written on top of a version of a ShadowPod.
+type recording struct {
+	resourceVersion string
+	phase           corev1.PodPhase
+}
+
+// finalPhase returns the phase in which the pod has ended for good, and "" as
+// long as it must be there.
+//
+// A terminal phase alone does not say that: a kubelet gives one also to pods
+// that it stops because they are deleted, and so does the control plane to
+// those that it drains, preempts or loses with their node. All of these come
+// back, unless the work was done nevertheless.
+func finalPhase(pod *corev1.Pod) corev1.PodPhase {
+	evicted := pod.DeletionTimestamp != nil
+	switch pod.Status.Phase {
+	case corev1.PodSucceeded:
+		if evicted && pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
+			return "" // it never ends by itself: it was stopped
+		}
+		return corev1.PodSucceeded
+	case corev1.PodFailed:
+		if evicted || isBeingReplaced(pod) {
+			return ""
+		}
+		return corev1.PodFailed
+	}
+	return ""
+}
+
+// isBeingReplaced tells whether the control plane failed the pod on the way to
+// deleting it. A kubelet that fails pods for want of resources
+// (TerminationByKubelet) deletes nothing: such a pod has failed.
+func isBeingReplaced(pod *corev1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		condition := &pod.Status.Conditions[i]
+		if condition.Type == corev1.DisruptionTarget {
+			return condition.Status == corev1.ConditionTrue && condition.Reason != corev1.PodReasonTerminationByKubelet
+		}
+	}
+	return false
+}
+
+func isFinal(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}
+
+// lost remembers how a pod ended that is no longer there, before the next
+// reconciliation finds it missing and would start it again.
+func (c *Controller) lost(pod *corev1.Pod) {
+	owner := metav1.GetControllerOf(pod)
+	phase := finalPhase(pod)
+	if phase == "" || owner == nil || owner.Kind != offloading.ShadowPodKind {
+		return
+	}
+	c.finished.Set(client.ObjectKeyFromObject(pod), finish{shadow: owner.UID, phase: phase})
+}
+
+// recordedPhase returns the phase in the status of shadow, "" when there is none.
+func recordedPhase(shadow *unstructured.Unstructured) corev1.PodPhase {
+	phase, _, err := unstructured.NestedString(shadow.Object, "status", "phase")
+	if err != nil {
+		return ""
+	}
+	return corev1.PodPhase(phase)
+}
+
+// worthRecording spares the writes that tell a reader nothing: a ShadowPod
+// without a phase is as good as one whose pod is pending.
+func worthRecording(recorded, phase corev1.PodPhase) bool {
+	switch phase {
+	case recorded, "", corev1.PodUnknown:
+		return false
+	case corev1.PodPending:
+		return recorded != "" && recorded != corev1.PodUnknown
+	}
+	return true
+}
+
+// record writes the phase into the status of shadow, if that is news.
+func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructured, phase corev1.PodPhase) error {
+	if !worthRecording(recordedPhase(shadow), phase) {
+		return nil
+	}
+	key := client.ObjectKeyFromObject(shadow)
+	now := recording{resourceVersion: shadow.GetResourceVersion(), phase: phase}
+	if last, ok := c.recorded.Get(key); ok && last == now {
+		return nil // written already: the cache has not caught up
+	}
+	patch, err := phasePatch(shadow, phase).For(shadow.GetUID())
+	if err != nil {
+		return err
+	}
+	written := newShadowPod()
+	written.SetNamespace(key.Namespace)
+	written.SetName(key.Name)
+	if err := c.client.Status().Patch(ctx, written, patch); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("recording phase %s of ShadowPod %s, %w", phase, key, err)
+	}
+	c.recorded.Set(key, now)
+	return nil
+}
+
+func phasePatch(shadow *unstructured.Unstructured, phase corev1.PodPhase) jsonpatch.Patch {
+	var patch jsonpatch.Patch
+	if _, ok := shadow.Object["status"].(map[string]any); ok {
+		patch.Add("/status/phase", phase)
+	} else {
+		patch.Add("/status", map[string]any{"phase": phase})
+	}
+	return patch
+}

@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// CacheOptions says what the manager's cache holds for this controller: of the
+// cluster's pods those that it manages, and of them what it reads. Objects are
+// shared with the cache, not copied: nobody may change them.
+func CacheOptions() map[client.Object]cache.ByObject {
+	shared := true
+	return map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {
+			Label:                 labels.SelectorFromSet(labels.Set{wire.ManagedByLabel: wire.ManagedByShadowPod}),
+			Transform:             trim,
+			UnsafeDisableDeepCopy: &shared,
+		},
+		newShadowPod(): {UnsafeDisableDeepCopy: &shared},
+	}
+}
+
+// trim keeps of a pod what this controller reads. Pods are written with
+// patches, so nothing that is missing here is lost on the server.
+func trim(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	kept := &corev1.Pod{TypeMeta: pod.TypeMeta, ObjectMeta: pod.ObjectMeta}
+	kept.ManagedFields = ownedfields.Only(pod.ManagedFields, wire.ShadowPodFieldManager)
+	kept.Spec.Containers = trimContainers(pod.Spec.Containers)
+	kept.Spec.InitContainers = trimContainers(pod.Spec.InitContainers)
+	kept.Spec.RestartPolicy = pod.Spec.RestartPolicy
+	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
+	kept.Spec.Tolerations = pod.Spec.Tolerations
+	kept.Status.Phase = pod.Status.Phase
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.DisruptionTarget {
+			kept.Status.Conditions = append(kept.Status.Conditions, condition)
+		}
+	}
+	return kept, nil
+}
+
+func trimContainers(containers []corev1.Container) []corev1.Container {
+	kept := make([]corev1.Container, 0, len(containers))
+	for i := range containers {
+		kept = append(kept, corev1.Container{Name: containers[i].Name, Image: containers[i].Image})
+	}
+	return kept
+}
+
+func (c *Controller) watch(mgr manager.Manager) error {
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(c.options.Workers)).
+		For(newShadowPod(), builder.WithPredicates(predicate.Funcs{UpdateFunc: shadowPodChanged})).
+		Watches(&corev1.Pod{}, c.podHandler()).
+		Complete(c)
+}
+
+// shadowPodChanged leaves out the echo of our own status writes.
+func shadowPodChanged(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld, e.ObjectNew
+	return before.GetUID() != now.GetUID() ||
+		before.GetGeneration() != now.GetGeneration() ||
+		(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+		!equality.Semantic.DeepEqual(before.GetLabels(), now.GetLabels()) ||
+		!equality.Semantic.DeepEqual(before.GetAnnotations(), now.GetAnnotations())
+}
+
+// podHandler turns events of a pod into requests for the ShadowPod of its
+// name. Creations are left out: they are our own, and at the start every
+// ShadowPod is looked at anyway.
+func (c *Controller) podHandler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			before, now := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+			if before.UID != now.UID {
+				c.lost(before) // deleted and created while the watch was interrupted
+			} else if !podChanged(before, now) {
+				return
+			}
+			q.Add(requestFor(now))
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			c.lost(e.Object.(*corev1.Pod))
+			q.Add(requestFor(e.Object))
+		},
+	}
+}
+
+func requestFor(obj client.Object) reconcile.Request {
+	return reconcile.Request{NamespacedName: client.ObjectKeyFromObject(obj)}
+}
+
+// podChanged compares what trim left; resourceVersions and the records of who
+// wrote what differ in every event.
+func podChanged(before, now *corev1.Pod) bool {
+	a, b := *before, *now
+	for _, pod := range []*corev1.Pod{&a, &b} {
+		pod.ResourceVersion, pod.Generation, pod.ManagedFields = "", 0, nil
+	}
+	return !equality.Semantic.DeepEqual(&a, &b)
+}
