@@ -1,0 +1,36 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugins embeds the default plugins, the modules that bend an object
+// of a kind when no other plugin is configured. Each stands in a folder of its
+// own: the source, its test, and the compiled module, which `make plugins`
+// rebuilds and continuous integration compares. What a plugin does with which
+// field stands at the top of its main.go.
+//
+// They have no privileges: a user's plugin can do what they do, and replace
+// them.
+package plugins
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+)
+
+// FS holds the default modules as <name>/<name>.wasm.
+//
+//go:embed service/service.wasm
+var FS embed.FS
+
+// Default returns the name and the module of the default plugin for a kind
+// ("Pod", or "EndpointSlice.discovery.k8s.io"). The module is nil for a kind
+// that has none: such objects cross verbatim.
+func Default(kind string) (name string, module []byte) {
+	kind, _, _ = strings.Cut(kind, ".")
+	name = strings.ToLower(kind)
+	module, err := FS.ReadFile(fmt.Sprintf("%s/%s.wasm", name, name))
+	if err != nil {
+		return "", nil
+	}
+	return name, module
+}

@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The default plugin for Services. What users know (Liqo: Service reflection)
+// is: verbatim, but for the cluster IPs, the load-balancer IP and the node
+// ports, which the provider assigns. In detail:
+//
+//   - clusterIP and clusterIPs go, but for headless Services ("None" stays).
+//   - ipFamilies go as well, because each cluster assigns them with the
+//     addresses and refuses a family it does not have; ipFamilyPolicy stays,
+//     so a Service that requires two families still does. A headless Service
+//     without selector keeps them: there they describe its endpoints.
+//   - node ports, the health-check node port included, go unless the
+//     annotation liqo.io/force-remote-node-port is "true".
+//   - loadBalancerClass becomes the one negotiated with the provider, or goes.
+//   - everything else crosses as it is: externalIPs, sessionAffinityConfig,
+//     trafficDistribution, and what later versions of Kubernetes add.
+package main
+
+import (
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/sdk"
+)
+
+var plugin = sdk.Register(sdk.Manifest{
+	Name:    "service",
+	Version: "1.0.0",
+	Kinds:   []string{"Service"},
+	Writes:  []string{"metadata.labels", "metadata.annotations", "spec"},
+}, sdk.Outgoing(outgoing))
+
+func main() {}
+
+// What goes: from every Service; unless node ports are forced; unless the
+// Service is headless.
+const (
+	always    = "spec.loadBalancerIP\nspec.loadBalancerClass"
+	nodePorts = "\nspec.ports.*.nodePort\nspec.healthCheckNodePort"
+	families  = "\nspec.ipFamilies"
+	addresses = families + "\nspec.clusterIP\nspec.clusterIPs"
+)
+
+func outgoing(ctx sdk.Context, service sdk.Object) error {
+	sdk.FilterMetadata(ctx, service)
+	service.Remove(assigned(service))
+	if service.Is("spec.type", "LoadBalancer") {
+		setLoadBalancerClass(ctx, service)
+	}
+	return nil
+}
+
+// assigned returns the paths of what the provider assigns by itself.
+func assigned(service sdk.Object) string {
+	forced := service.Is("metadata.annotations["+wire.ForceRemoteNodePortAnnotation+"]", "true")
+	switch {
+	case service.Is("spec.clusterIP", "None"):
+		return assignedHeadless(service)
+	case forced:
+		return always + addresses
+	}
+	return always + addresses + nodePorts
+}
+
+// assignedHeadless returns them for a Service without cluster IP, which has no
+// node ports either.
+func assignedHeadless(service sdk.Object) string {
+	if service.Len("spec.selector") == 0 {
+		return always
+	}
+	return always + families
+}
+
+// setLoadBalancerClass sets the negotiated class; the consumer's own means
+// nothing to the provider.
+func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
+	if class := ctx.LoadBalancerClass(); class != "" {
+		service.SetString("spec.loadBalancerClass", class)
+	}
+}

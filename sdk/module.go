@@ -1,0 +1,56 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build wasip1
+
+package sdk
+
+import (
+	"unsafe"
+
+	pdk "github.com/extism/go-pdk"
+)
+
+// abiVersion is the version of the contract with the host, docs/abi.md.
+const abiVersion = 1
+
+// manifestJSON keeps the manifest alive while the host reads it.
+var manifestJSON []byte
+
+//go:wasmexport refract_abi_version
+func exportVersion() int32 { return abiVersion }
+
+//go:wasmexport refract_manifest
+func exportManifest() int64 {
+	if registered == nil {
+		panic("the module registers no plugin: call sdk.Register in a package-level variable")
+	}
+	manifestJSON = registered.json()
+	address := uintptr(unsafe.Pointer(unsafe.SliceData(manifestJSON)))
+	return int64(address)<<32 | int64(len(manifestJSON))
+}
+
+//go:wasmexport outgoing
+func exportOutgoing() int32 { return serve(HookOutgoing) }
+
+//go:wasmexport incoming
+func exportIncoming() int32 { return serve(HookIncoming) }
+
+// serve runs a hook and hands its outcome to the host.
+func serve(hook Hook) int32 {
+	scratch.reset()
+	out := registered.run(hook, Context{root: contextRoot, config: configRoot}, Object{Node{objectRoot}})
+	if out.skipped {
+		hostSkip(address(out.reason), size(out.reason))
+	}
+	if !out.failed {
+		return 0
+	}
+	hostFail(address(out.reason), size(out.reason))
+	pdk.SetErrorString(out.reason)
+	return 1
+}
+
+// Setting returns a configuration value by the Extism protocol, in which all of
+// them are strings. [Context.Config] gives them with their types.
+func Setting(key string) (string, bool) { return pdk.GetConfig(key) }

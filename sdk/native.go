@@ -1,0 +1,98 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !wasip1
+
+package sdk
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Call is one run of a hook in the native build.
+type Call struct {
+	Hook Hook
+	// Object is what the hook works on. It is not modified.
+	Object map[string]any
+	// Context is the content of [Context], as docs/abi.md lists it.
+	Context map[string]any
+	// Config is the plugin's configuration.
+	Config map[string]any
+	// RemapIP answers [Context.RemapIP]; nil leaves every address as it is.
+	RemapIP func(ip string) (string, bool)
+}
+
+// Result is what a hook did.
+type Result struct {
+	// Object is the edited object; nil when it was skipped.
+	Object     map[string]any
+	Skipped    bool
+	SkipReason string
+	Warnings   []string
+	Log        []LogLine
+}
+
+// LogLine is a line that the hook logged.
+type LogLine struct {
+	Level Level
+	Text  string
+}
+
+// AccessError is a call with a bad handle, path or kind; the real host ends
+// the hook in the same way.
+type AccessError struct{ Function, Path, Problem string }
+
+func (e *AccessError) Error() string {
+	return fmt.Sprintf("%s %q: %s", e.Function, e.Path, e.Problem)
+}
+
+// RunNative runs a hook on an in-memory object. It is safe for concurrent use
+// if the hook is.
+func (p *Plugin) RunNative(call Call) (result *Result, err error) {
+	s := &session{remap: call.RemapIP}
+	object := newValue(call.Object)
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case *AccessError:
+			result, err = nil, r
+		default:
+			panic(r)
+		}
+	}()
+	out := s.run(p, call, object)
+	switch {
+	case out.failed:
+		return nil, errors.New(out.reason)
+	case out.skipped:
+		return &Result{Skipped: true, SkipReason: out.reason, Warnings: s.warnings, Log: s.lines}, nil
+	}
+	edited, _ := object.any().(map[string]any)
+	return &Result{Object: edited, Warnings: s.warnings, Log: s.lines}, nil
+}
+
+// ManifestJSON is the manifest as the host reads it from the module.
+func (p *Plugin) ManifestJSON() []byte { return p.json() }
+
+// session is what the host keeps for the duration of one call.
+type session struct {
+	remap    func(string) (string, bool)
+	warnings []string
+	lines    []LogLine
+}
+
+func (s *session) run(p *Plugin, call Call, object *value) outcome {
+	context := Context{root: s.readOnly(call.Context), config: s.readOnly(call.Config)}
+	return p.run(call.Hook, context, Object{Node{handle{s, object}}})
+}
+
+func (s *session) readOnly(m map[string]any) handle {
+	v := newValue(m)
+	v.freeze()
+	return handle{s, v}
+}
+
+// concat joins strings. The wasm build has its own, which does not allocate.
+func concat(parts ...string) string { return strings.Join(parts, "") }

@@ -1,0 +1,114 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import "iter"
+
+// Kind is the type of a value.
+type Kind int
+
+// The kinds of a value; KindAbsent is what is not there at all.
+const (
+	KindAbsent Kind = iota
+	KindNull
+	KindBool
+	KindInt
+	KindFloat
+	KindString
+	KindMap
+	KindList
+)
+
+// String names the kind as a YAML user would.
+func (k Kind) String() string {
+	names := [...]string{"absent", "null", "boolean", "integer", "float", "string", "map", "list"}
+	if k < 0 || int(k) >= len(names) {
+		return "unknown"
+	}
+	return names[k]
+}
+
+// Node refers to a value of the object, the context or the configuration. It
+// is valid until the hook returns. In every method the path is relative to the
+// node, and the empty path is the node itself.
+type Node struct{ h handle }
+
+// Exists reports whether there is a value; null counts as one.
+func (n Node) Exists() bool { return !n.h.isZero() }
+
+// Kind returns the type of the value at path.
+func (n Node) Kind(path string) Kind { return n.h.kind(path) }
+
+// Has reports whether there is a value at path that is not null.
+func (n Node) Has(path string) bool { return n.h.kind(path) > KindNull }
+
+// Len returns the entries of a map or a list or the bytes of a string, and 0
+// for what is absent.
+func (n Node) Len(path string) int { return n.h.length(path) }
+
+// Get returns the node at path.
+func (n Node) Get(path string) Node { return Node{n.h.get(path)} }
+
+// Field returns the entry of a map whose key is key, character by character.
+func (n Node) Field(key string) Node { return Node{n.h.field(key)} }
+
+// At returns element i of a list; past the end it does not exist.
+func (n Node) At(i int) Node { return Node{n.h.elem(i)} }
+
+// String returns the string at path, or "" for what is absent or null. It is
+// valid until the hook returns.
+func (n Node) String(path string) string {
+	s, _ := n.h.str(path)
+	return s
+}
+
+// Lookup returns the string at path and whether it is there.
+func (n Node) Lookup(path string) (string, bool) { return n.h.str(path) }
+
+// Is reports whether the string at path is want. It copies nothing.
+func (n Node) Is(path, want string) bool { return n.h.strEq(path, want) }
+
+// Int returns the integer at path, or fallback.
+func (n Node) Int(path string, fallback int64) int64 { return n.h.integer(path, fallback) }
+
+// Float returns the number at path, or fallback.
+func (n Node) Float(path string, fallback float64) float64 { return n.h.float(path, fallback) }
+
+// Bool returns the boolean at path, or fallback.
+func (n Node) Bool(path string, fallback bool) bool { return n.h.boolean(path, fallback) }
+
+// True reports whether the boolean at path is there and true.
+func (n Node) True(path string) bool { return n.h.boolean(path, false) }
+
+// Keys returns the keys of the map at path, sorted. They are valid until the
+// hook returns.
+func (n Node) Keys(path string) []string { return n.h.keys(path) }
+
+// JSON returns the value at path as JSON, or nil for what is absent. It is
+// valid until the hook returns. To decode it into a Go type use [Decode].
+func (n Node) JSON(path string) []byte { return n.h.json(path) }
+
+// Elements iterates over the list. The list may be changed meanwhile as long
+// as no element is inserted or removed.
+func (n Node) Elements() iter.Seq2[int, Node] {
+	return func(yield func(int, Node) bool) {
+		for i := 0; ; i++ {
+			e := n.At(i)
+			if !e.Exists() || !yield(i, e) {
+				return
+			}
+		}
+	}
+}
+
+// Entries iterates over the map in the order of its keys.
+func (n Node) Entries() iter.Seq2[string, Node] {
+	return func(yield func(string, Node) bool) {
+		for _, key := range n.Keys("") {
+			if !yield(key, n.Field(key)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+import (
+	"iter"
+	"strings"
+)
+
+// Object is the object that a hook changes.
+type Object struct{ Node }
+
+// Kind returns the object's kind, such as "Pod".
+func (o Object) Kind() string { return o.String("kind") }
+
+// APIVersion returns the object's group and version, such as "apps/v1".
+func (o Object) APIVersion() string { return o.String("apiVersion") }
+
+// Name returns the object's name.
+func (o Object) Name() string { return o.String("metadata.name") }
+
+// Namespace returns the object's namespace.
+func (o Object) Namespace() string { return o.String("metadata.namespace") }
+
+// Labels returns the object's labels, present or not.
+func (o Object) Labels() StringMap { return StringMap{o.h, "metadata.labels"} }
+
+// Annotations returns the object's annotations, present or not.
+func (o Object) Annotations() StringMap { return StringMap{o.h, "metadata.annotations"} }
+
+// StringMap is a map from strings to strings inside an object. It costs
+// nothing to make one, and a missing map is an empty one.
+type StringMap struct {
+	h    handle
+	path string
+}
+
+// Strings returns the string map at path.
+func (n Node) Strings(path string) StringMap { return StringMap{n.h, path} }
+
+// Get returns the value of key, or "".
+func (m StringMap) Get(key string) string {
+	s, _ := m.h.str(joinKey(m.path, key))
+	return s
+}
+
+// Lookup returns the value of key and whether it is there.
+func (m StringMap) Lookup(key string) (string, bool) { return m.h.str(joinKey(m.path, key)) }
+
+// Has reports whether key is there.
+func (m StringMap) Has(key string) bool { return m.h.kind(joinKey(m.path, key)) != KindAbsent }
+
+// Is reports whether the value of key is want.
+func (m StringMap) Is(key, want string) bool { return m.h.strEq(joinKey(m.path, key), want) }
+
+// Len returns the number of entries.
+func (m StringMap) Len() int { return m.h.length(m.path) }
+
+// Keys returns the keys, sorted.
+func (m StringMap) Keys() []string { return m.h.keys(m.path) }
+
+// All iterates over keys and values in the order of the keys.
+func (m StringMap) All() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, key := range m.Keys() {
+			if !yield(key, m.Get(key)) {
+				return
+			}
+		}
+	}
+}
+
+// Set sets the value of key.
+func (m StringMap) Set(key, value string) { m.h.setString(joinKey(m.path, key), value) }
+
+// Remove removes the key and reports whether it was there.
+func (m StringMap) Remove(key string) bool { return m.h.remove(joinKey(m.path, key)) > 0 }
+
+// RemovePrefix removes every key with the prefix and returns how many went.
+func (m StringMap) RemovePrefix(prefix string) int {
+	return m.removeWhere(func(key string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// RemoveGlob removes every key that matches one of the globs and returns how
+// many went. In a glob * stands for any characters and ? for one.
+func (m StringMap) RemoveGlob(globs ...string) int {
+	return m.h.removeGlob(m.path, strings.Join(globs, "\n"))
+}
+
+// RemoveListed removes every key that matches a glob in a list of strings,
+// such as one from the configuration, and returns how many went.
+func (m StringMap) RemoveListed(globs Node) int {
+	if !globs.Exists() {
+		return 0
+	}
+	return m.h.removeKeys(m.path, globs.h)
+}
+
+// Clear removes the map when it is empty, so that an object which lost its
+// last label does not carry an empty map across.
+func (m StringMap) Clear() {
+	if m.h.kind(m.path) == KindMap && m.h.length(m.path) == 0 {
+		m.h.remove(m.path)
+	}
+}
+
+func (m StringMap) removeWhere(match func(key string) bool) int {
+	removed := 0
+	for _, key := range m.Keys() {
+		if match(key) && m.Remove(key) {
+			removed++
+		}
+	}
+	return removed
+}

@@ -1,0 +1,121 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package sdk
+
+// Hook is a direction in which objects cross the boundary.
+type Hook int
+
+const (
+	// HookOutgoing bends the consumer's object into the provider's copy.
+	HookOutgoing Hook = iota
+	// HookIncoming bends the provider's object on its way back; of the result
+	// only the status is written to the consumer's object.
+	HookIncoming
+)
+
+// String returns the name of the hook, which is also the name of the export.
+func (h Hook) String() string {
+	if h == HookIncoming {
+		return "incoming"
+	}
+	return "outgoing"
+}
+
+// HookFunc changes obj in place. See the package documentation for what its
+// error means.
+type HookFunc func(ctx Context, obj Object) error
+
+// Manifest tells the host what a plugin is and what it may touch.
+type Manifest struct {
+	// Name identifies the plugin in logs, metrics and Events: a DNS label.
+	Name string
+	// Version is the plugin's own semantic version.
+	Version string
+	// Kinds that the plugin is meant for: "Service", "Deployment.apps", or "*"
+	// for every kind.
+	Kinds []string
+	// Writes lists the paths at or below which the plugin may write; "*" stands
+	// for all. A write anywhere else is refused by the host.
+	Writes []string
+	// ConfigSchema is the JSON schema of the configuration, as JSON text, or
+	// empty for a plugin that has none.
+	ConfigSchema string
+}
+
+// Plugin is a registered plugin. Its methods exist in the native build alone.
+type Plugin struct {
+	manifest Manifest
+	hooks    [2]HookFunc
+}
+
+// Option gives a plugin one of its hooks.
+type Option func(*Plugin)
+
+// Outgoing is the hook for objects on their way to the provider.
+func Outgoing(hook HookFunc) Option {
+	return func(p *Plugin) { p.hooks[HookOutgoing] = hook }
+}
+
+// Incoming is the hook for objects on their way back to the consumer.
+func Incoming(hook HookFunc) Option {
+	return func(p *Plugin) { p.hooks[HookIncoming] = hook }
+}
+
+// registered is the plugin that the exports of this module serve. It is
+// written by initialisers, before the host can call anything.
+var registered *Plugin
+
+// Register makes a module of the program. Call it once, from a package-level
+// variable or an init function: the host reads the manifest before main could
+// run. A second call panics.
+func Register(manifest Manifest, options ...Option) *Plugin {
+	if registered != nil {
+		panic("sdk.Register is called twice: a module is one plugin")
+	}
+	p := &Plugin{manifest: manifest}
+	for _, option := range options {
+		option(p)
+	}
+	registered = p
+	return p
+}
+
+// run calls a hook and classifies what it returns.
+func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
+	f := p.hooks[hook]
+	if f == nil {
+		return outcome{failed: true, reason: "the plugin has no " + hook.String() + " hook"}
+	}
+	err := f(ctx, obj)
+	if err == nil {
+		return outcome{}
+	}
+	if skip, ok := err.(skipError); ok {
+		return outcome{skipped: true, reason: string(skip)}
+	}
+	return outcome{failed: true, reason: err.Error()}
+}
+
+// outcome of a hook; the zero value means that the edits are kept.
+type outcome struct {
+	skipped, failed bool
+	reason          string
+}
+
+// skipError is not exported: hooks return it through Skip and never look at it.
+type skipError string
+
+func (e skipError) Error() string { return "skipped: " + string(e) }
+
+// Skip is what a hook returns when the object is not to be reflected. The
+// reason is shown to the user.
+func Skip(reason string) error { return skipError(reason) }
+
+// Fail is what a hook returns when the object cannot be reflected, an error of
+// that text. It is smaller in a module than fmt.Errorf.
+func Fail(reason string) error { return failError(reason) }
+
+type failError string
+
+func (e failError) Error() string { return string(e) }

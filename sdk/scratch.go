@@ -1,0 +1,59 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build wasip1
+
+package sdk
+
+import "unsafe"
+
+// arena hands out bytes that live until the next call of a hook. Nothing on the
+// hot path allocates: an instance serves one call at a time, and its arena
+// stays at the size of the largest call so far.
+type arena struct {
+	buffer []byte
+	used   int
+}
+
+const initialScratch = 8 << 10
+
+var (
+	initialBuffer [initialScratch]byte
+	scratch       = arena{buffer: initialBuffer[:]}
+	scratchKeys   []string
+)
+
+func (a *arena) reset() {
+	a.used = 0
+	scratchKeys = scratchKeys[:0]
+}
+
+// free returns the unused bytes, at least n of them.
+func (a *arena) free(n int) []byte {
+	if len(a.buffer)-a.used < n {
+		// Strings of this call keep the old buffer alive.
+		a.buffer = make([]byte, max(2*len(a.buffer), 2*n))
+		a.used = 0
+	}
+	return a.buffer[a.used:]
+}
+
+// take makes the first n free bytes a string.
+func (a *arena) take(free []byte, n int) string {
+	a.used += n
+	return unsafe.String(unsafe.SliceData(free), n)
+}
+
+// concat joins strings in the scratch area.
+func concat(parts ...string) string {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+	}
+	free := scratch.free(n)
+	at := 0
+	for _, part := range parts {
+		at += copy(free[at:], part)
+	}
+	return scratch.take(free, n)
+}
