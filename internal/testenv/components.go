@@ -11,6 +11,9 @@ import (
 	"strconv"
 )
 
+// components are the names of a cluster's own processes.
+var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+
 // etcd and the API server speak over a Unix socket in the state folder, named relative to it: no port, no TLS, and no limit
 // on the folder's path.
 const etcdSocket = "unix://etcd.sock"

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,11 +38,12 @@ func (c *Cluster) await(ctx context.Context, what string, holds func(context.Con
 	}
 }
 
+// endedComponent looks at the cluster's own processes only: a Command may end at any time.
 func (c *Cluster) endedComponent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.processes {
-		if p.hasEnded() {
+	for name, p := range c.processes {
+		if slices.Contains(components, name) && p.hasEnded() {
 			return p.failure()
 		}
 	}

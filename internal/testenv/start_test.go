@@ -97,6 +97,25 @@ func TestStopEndsEverythingAndTwiceIsFine(t *testing.T) {
 	}
 }
 
+// A program of the test's that ended is no reason for the cluster to give up.
+func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
+	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
+	command, err := c.StartCommand("kubelet", "/bin/sh", "-c", "echo out of film >&2; sleep 600")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Failure(); err != nil {
+		t.Fatalf("failed while it runs: %v", err)
+	}
+	command.Kill()
+	if err := command.Failure(); err == nil || !strings.Contains(err.Error(), "kubelet ended") {
+		t.Errorf("the failure of a killed command: %v", err)
+	}
+	if err := c.AddKwokNodes(t.Context(), 1, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // While the API server is down nobody else can take its port.
 func TestPortStaysReservedDuringAnOutage(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
