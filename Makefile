@@ -77,4 +77,9 @@ verify: verify-generate
 verify-generate:
 	@hack/generate.sh --check
 
+.PHONY: verify-chart
+verify: verify-chart
+verify-chart: # lint, render, strict decoding, roles; uncached, because go test does not see files outside its module
+	go -C hack/helm test -count=1 ./...
+
 ##@ See it run

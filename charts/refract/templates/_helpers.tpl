@@ -1,0 +1,75 @@
+{{/* refract.labels: of every object of the chart. */}}
+{{- define "refract.labels" -}}
+app.kubernetes.io/name: refract
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- with .Values.common.globalLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* refract.metadata: labels and annotations of every object of the chart. */}}
+{{- define "refract.metadata" -}}
+labels:
+  {{- include "refract.labels" . | nindent 2 }}
+{{- with .Values.common.globalAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* refract.image: (dict "root" $ "image" .Values.x.image) */}}
+{{- define "refract.image" -}}
+{{ .image.name }}:{{ .image.version | default .root.Chart.AppVersion }}
+{{- end -}}
+
+{{/* refract.rules: the generated rules of a role; (dict "root" $ "role" NAME), with "kubelet" for the names that only an entry of virtualKubelets knows. */}}
+{{- define "refract.rules" -}}
+{{- $rules := .root.Files.Get (printf "files/rbac/%s.yaml" .role) | required (printf "files/rbac/%s.yaml is missing: run make generate" .role) -}}
+{{- with .kubelet }}
+{{- $rules = $rules | replace "$(NODE_NAME)" .name | replace "$(KUBECONFIG_SECRET)" .kubeconfigSecretName -}}
+{{- end -}}
+{{ $rules }}
+{{- end -}}
+
+{{/* refract.tenantNamespace: of an entry of virtualKubelets. */}}
+{{- define "refract.tenantNamespace" -}}
+{{ .namespace | default (printf "liqo-tenant-%s" .clusterID) }}
+{{- end -}}
+
+{{/* refract.scheduling: where the pods of the chart run. */}}
+{{- define "refract.scheduling" -}}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* refract.podSecurity and refract.containerSecurity satisfy the restricted Pod Security Standard. */}}
+{{- define "refract.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+{{- define "refract.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}

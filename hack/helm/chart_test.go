@@ -1,0 +1,211 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+var cases = []string{"default", "pair", "consumer"}
+
+func TestLintIsClean(t *testing.T) {
+	for _, name := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, message := range lint.RunAll(chartDir, values(t, name), releaseNamespace).Messages {
+				if message.Severity > support.InfoSev {
+					t.Error(message)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryObjectDecodesStrictlyAndIsLabelled(t *testing.T) {
+	for _, name := range cases {
+		t.Run(name, func(t *testing.T) {
+			all := objects(t, values(t, name))
+			if len(all) == 0 {
+				t.Fatal("nothing was rendered")
+			}
+			seen := map[string]bool{}
+			for _, object := range all {
+				id := fmt.Sprintf("%T %s", object, client.ObjectKeyFromObject(object))
+				if seen[id] {
+					t.Errorf("%s is rendered twice", id)
+				}
+				seen[id] = true
+				if object.GetLabels()["liqo.io/managed"] != "true" || object.GetLabels()["app.kubernetes.io/instance"] != releaseName {
+					t.Errorf("%s lacks the labels of the chart: %v", id, object.GetLabels())
+				}
+			}
+		})
+	}
+}
+
+// The chart and package rbac must grant the same: what tests run under is
+// what users install.
+func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
+	milan := rbac.ServiceAccount("liqo-tenant-milan", "milan")
+	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
+	want := slices.Concat(
+		rbac.Kubelet{NodeName: "milan", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan", Subject: milan}.Objects(),
+		consumer.Objects(),
+		[]rbac.Object{consumer.TwinNamespace("shop-rome"), consumer.TwinNamespace("web-rome")},
+		rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}.Objects(),
+	)
+	expected, rendered := grants(want), map[string]any{}
+	for _, object := range objects(t, values(t, "pair")) {
+		if grant := grantOf(object); grant != nil {
+			rendered[key(object)] = grant
+		}
+	}
+	if diff := cmp.Diff(expected, rendered); diff != "" {
+		t.Errorf("package rbac (-) and the chart (+) differ:\n%s", diff)
+	}
+}
+
+func grants(objects []rbac.Object) map[string]any {
+	all := map[string]any{}
+	for _, object := range objects {
+		all[key(object)] = grantOf(object)
+	}
+	return all
+}
+
+func key(object rbac.Object) string {
+	return fmt.Sprintf("%T %s/%s", object, object.GetNamespace(), object.GetName())
+}
+
+// grantOf returns what an RBAC object grants, and nil for any other.
+func grantOf(object rbac.Object) any {
+	type binding struct {
+		Role     rbacv1.RoleRef
+		Subjects []rbacv1.Subject
+	}
+	switch o := object.(type) {
+	case *rbacv1.ClusterRole:
+		return o.Rules
+	case *rbacv1.Role:
+		return o.Rules
+	case *rbacv1.ClusterRoleBinding:
+		return binding{o.RoleRef, o.Subjects}
+	case *rbacv1.RoleBinding:
+		return binding{o.RoleRef, o.Subjects}
+	}
+	return nil
+}
+
+func TestRolePrefixIsAValue(t *testing.T) {
+	vals := values(t, "pair")
+	vals["rolePrefix"] = "acme"
+	for _, object := range objects(t, vals) {
+		if grantOf(object) != nil && !strings.HasPrefix(object.GetName(), "acme-") {
+			t.Errorf("%T %s does not bear the prefix", object, object.GetName())
+		}
+	}
+}
+
+func TestVirtualNodeMergesValues(t *testing.T) {
+	spec := get[*offloadingv1beta1.VirtualNode](t, objects(t, values(t, "pair")), "milan").Spec
+	if spec.ClusterID != "milan" || spec.KubeconfigSecretRef.Name != "kubeconfig-milan" || !*spec.CreateNode || *spec.DisableNetworkCheck {
+		t.Errorf("unexpected spec: %+v", spec)
+	}
+	if diff := cmp.Diff(map[string]string{"zone": "eu", "tier": "bronze"}, spec.Labels); diff != "" {
+		t.Errorf("the entry's labels win over those of all virtual nodes (-want +got):\n%s", diff)
+	}
+	wantQuota := corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi")}
+	if diff := cmp.Diff(wantQuota, spec.ResourceQuota.Hard); diff != "" {
+		t.Errorf("quota (-want +got):\n%s", diff)
+	}
+	patch := spec.OffloadingPatch
+	if diff := cmp.Diff([]string{"internal"}, patch.LabelsNotReflected); diff != "" {
+		t.Errorf("labels not reflected (-want +got):\n%s", diff)
+	}
+	if len(patch.AnnotationsNotReflected) != 11 || patch.NodeSelector["disk"] != "ssd" {
+		t.Errorf("the patch lacks the chart's list or the entry's selector: %+v", patch)
+	}
+}
+
+func TestVirtualKubeletFollowsNetworkingValues(t *testing.T) {
+	all := objects(t, values(t, "consumer"))
+	arguments := get[*appsv1.Deployment](t, all, "vk-milan").Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{"--disable-ip-reflection", "--node-check-network=false", "--home-cluster-id=home", "--tenant-namespace=liqo-tenant-milan"} {
+		if !slices.Contains(arguments, want) {
+			t.Errorf("%s is missing in %q", want, arguments)
+		}
+	}
+	if namespace := get[*appsv1.Deployment](t, all, "vk-turin").Namespace; namespace != "turin" {
+		t.Errorf("vk-turin is in %q, want the namespace of its entry", namespace)
+	}
+}
+
+func TestWrongValuesAreRefused(t *testing.T) {
+	entry := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s"}
+	with := func(key string, value any) map[string]any {
+		changed := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s", key: value}
+		return map[string]any{"virtualKubelets": []any{changed}}
+	}
+	mustFail(t, map[string]any{"virtualKubelets": []any{entry}}, "discovery.config.clusterID is required")
+	mustFail(t, with("clusterID", "Milan"), "clusterID")
+	mustFail(t, with("kubeconfig", "s"), "kubeconfig")
+	mustFail(t, with("extraArgs", []any{"verbose"}), "extraArgs")
+	mustFail(t, map[string]any{"offloading": map[string]any{"reflection": map[string]any{"service": map[string]any{"type": "Deny"}}}}, "service")
+	mustFail(t, map[string]any{"virtualKubelet": map[string]any{"replicas": "two"}}, "replicas")
+}
+
+func TestNotesNameEveryVirtualNode(t *testing.T) {
+	rendered, err := render(t, values(t, "consumer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := rendered["refract/templates/NOTES.txt"]
+	for _, want := range []string{"kubectl -n liqo-tenant-milan rollout status deployment/vk-milan", "kubectl get node turin"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("notes lack %q:\n%s", want, notes)
+		}
+	}
+}
+
+// The chart carries copies, because Helm reads nothing outside of it.
+func TestCRDsAreThoseOfTheAPI(t *testing.T) {
+	want, err := filepath.Glob("../../api/crds/*.yaml")
+	if err != nil || len(want) == 0 {
+		t.Fatalf("no CRDs found: %v", err)
+	}
+	shipped, err := filepath.Glob(filepath.Join(chartDir, "crds", "*.yaml"))
+	if err != nil || len(shipped) != len(want) {
+		t.Fatalf("the chart has %d CRDs, the API %d (%v)", len(shipped), len(want), err)
+	}
+	for i := range want {
+		if diff := cmp.Diff(read(t, want[i]), read(t, shipped[i])); diff != "" {
+			t.Errorf("%s (-) and %s (+) differ:\n%s", want[i], shipped[i], diff)
+		}
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}

@@ -1,0 +1,148 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+const (
+	chartDir         = "../../charts/refract"
+	releaseName      = "refract"
+	releaseNamespace = "liqo"
+)
+
+// values reads testdata/NAME.yaml; "default" stands for none.
+func values(t *testing.T, name string) map[string]any {
+	t.Helper()
+	if name == "default" {
+		return map[string]any{}
+	}
+	file, err := os.Open(filepath.Join("testdata", name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	read, err := loader.LoadValues(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+// render returns the text of every template by its file name, as helm
+// template would print it.
+func render(t *testing.T, vals map[string]any) (map[string]string, error) {
+	t.Helper()
+	chart, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := common.ReleaseOptions{Name: releaseName, Namespace: releaseNamespace, Revision: 1, IsInstall: true}
+	all, err := util.ToRenderValues(chart, vals, release, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(chart, all)
+}
+
+// objects renders the chart and decodes every object strictly: a field that
+// its type does not have is an error.
+func objects(t *testing.T, vals map[string]any) []client.Object {
+	t.Helper()
+	rendered, err := render(t, vals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []client.Object
+	for _, name := range slices.Sorted(maps.Keys(rendered)) {
+		if filepath.Ext(name) == ".yaml" {
+			found = append(found, decode(t, name, rendered[name])...)
+		}
+	}
+	return found
+}
+
+func decode(t *testing.T, name, text string) []client.Object {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme(t), serializer.EnableStrict).UniversalDeserializer()
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
+	var found []client.Object
+	for {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if len(bytes.TrimSpace(document)) == 0 {
+			continue
+		}
+		object, _, err := decoder.Decode(document, nil, nil)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, document)
+		}
+		found = append(found, object.(client.Object))
+	}
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, offloadingv1beta1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// get returns the one object of type T with that name, in any namespace.
+func get[T client.Object](t *testing.T, all []client.Object, name string) T {
+	t.Helper()
+	var found []T
+	for _, object := range all {
+		if typed, ok := object.(T); ok && object.GetName() == name {
+			found = append(found, typed)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%T %s: rendered %d times, want once", *new(T), name, len(found))
+	}
+	return found[0]
+}
+
+// mustFail expects that the values are refused with a message that says what.
+func mustFail(t *testing.T, vals map[string]any, says string) {
+	t.Helper()
+	_, err := render(t, vals)
+	if err == nil {
+		t.Fatalf("rendered, want an error with %q", says)
+	}
+	if !strings.Contains(err.Error(), says) {
+		t.Fatalf("error does not say %q:\n%v", says, err)
+	}
+}
