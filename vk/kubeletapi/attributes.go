@@ -1,0 +1,75 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// attributes tells what a caller must be allowed to do on the Node for the
+// request to be served; any one of the answers is enough. They are those of a
+// kubelet with fine-grained authorization: nodes/stats, nodes/metrics,
+// nodes/pods, nodes/healthz where such a subresource exists, and nodes/proxy
+// for all the rest.
+//
+// It differs from a kubelet in one point, to the stricter: whatever enters a
+// container needs the verb create. WebSocket upgrades are GET requests, and a
+// permission that reads like "look at nodes" should not be one to run commands.
+func attributes(nodeName string, caller user.Info, r *http.Request) []authorizer.Attributes {
+	var found []authorizer.Attributes
+	for _, subresource := range subresources(r.URL.Path) {
+		found = append(found, authorizer.AttributesRecord{
+			User:            caller,
+			Verb:            verb(r),
+			APIVersion:      "v1",
+			Resource:        "nodes",
+			Subresource:     subresource,
+			Name:            nodeName,
+			ResourceRequest: true,
+			Path:            r.URL.Path,
+		})
+	}
+	return found
+}
+
+// subresources of the Node that open a path, the narrowest first.
+func subresources(path string) []string {
+	switch {
+	case within(path, "/stats"):
+		return []string{"stats"}
+	case within(path, "/metrics"):
+		return []string{"metrics"}
+	case within(path, "/pods"), within(path, "/runningpods"):
+		return []string{"pods", "proxy"}
+	case within(path, "/healthz"):
+		return []string{"healthz", "proxy"}
+	default:
+		return []string{"proxy"}
+	}
+}
+
+// within reports whether path is root or below it.
+func within(path, root string) bool {
+	rest, found := strings.CutPrefix(path, root)
+	return found && (rest == "" || rest[0] == '/')
+}
+
+// verb of the Kubernetes API that a request stands for. Unknown methods have
+// none, and are therefore never allowed.
+func verb(r *http.Request) string {
+	switch {
+	case within(r.URL.Path, "/exec"), within(r.URL.Path, "/attach"), within(r.URL.Path, "/portForward"):
+		return "create"
+	case r.Method == http.MethodGet:
+		return "get"
+	case r.Method == http.MethodPost:
+		return "create"
+	default:
+		return ""
+	}
+}

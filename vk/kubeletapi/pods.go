@@ -1,0 +1,65 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// PodSource knows the local pods bound to this node. Implementations are caches:
+// they answer at once and are safe for concurrent use; callers do not modify
+// what they get.
+type PodSource interface {
+	// Pods lists all of them.
+	Pods() ([]*corev1.Pod, error)
+	// Pod returns one, and whether it is bound to this node.
+	Pod(namespace, name string) (*corev1.Pod, bool)
+}
+
+// NamespaceMapper knows where the pods of a local namespace are.
+type NamespaceMapper interface {
+	// Remote returns the provider's namespace, and whether the local one is
+	// offloaded there at the moment.
+	Remote(local string) (string, bool)
+}
+
+// servePods answers /pods with all pods bound to the node.
+func (s *Server) servePods(w http.ResponseWriter, r *http.Request) {
+	s.writePods(w, r, func(*corev1.Pod) bool { return true })
+}
+
+// serveRunningPods answers /runningpods/ with those that have not finished.
+func (s *Server) serveRunningPods(w http.ResponseWriter, r *http.Request) {
+	s.writePods(w, r, func(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning })
+}
+
+func (s *Server) writePods(w http.ResponseWriter, r *http.Request, keep func(*corev1.Pod) bool) {
+	pods, err := s.config.Pods.Pods()
+	if err != nil {
+		http.Error(w, "listing the pods of the node, "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	list := corev1.PodList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"},
+		Items:    make([]corev1.Pod, 0, len(pods)),
+	}
+	for _, pod := range pods {
+		if keep(pod) {
+			list.Items = append(list.Items, *pod)
+		}
+	}
+	writeJSON(w, r, &list)
+}
+
+func writeJSON(w http.ResponseWriter, r *http.Request, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		log.FromContext(r.Context()).V(1).Info("The caller left before the answer was complete", "path", r.URL.Path, "reason", err.Error())
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// readHeaderTimeout bounds how long a caller may take to say what it wants.
+	readHeaderTimeout = 10 * time.Second
+	// idleTimeout of kept-alive connections.
+	idleTimeout = 90 * time.Second
+	// drainTimeout is what short requests get to end at shutdown; streams are
+	// cut, as a kubelet cuts them.
+	drainTimeout = 3 * time.Second
+)
+
+// Config of a Server; all fields are required.
+type Config struct {
+	// NodeName is the Node that this server stands for.
+	NodeName string
+	// Pods of that Node.
+	Pods PodSource
+	// Namespaces of the provider.
+	Namespaces NamespaceMapper
+	// Remote is where requests go.
+	Remote Remote
+	// Access decides who may call.
+	Access *Access
+	// Certificate is what callers are shown.
+	Certificate CertificateSource
+}
+
+// Server is the kubelet API of one virtual node.
+type Server struct {
+	config Config
+}
+
+// New returns a server that does nothing until Serve.
+func New(config Config) *Server {
+	return &Server{config: config}
+}
+
+// Handler returns all routes behind authentication and authorization.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+	mux.HandleFunc("GET /pods", s.servePods)
+	mux.HandleFunc("GET /runningpods/", s.serveRunningPods)
+	mux.HandleFunc("GET /stats/summary", s.serveSummary)
+	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", s.serveSubresource("log", logQuery))
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		mux.Handle(method+" /exec/{namespace}/{pod}/{container}", s.serveSubresource("exec", execQuery))
+		mux.Handle(method+" /attach/{namespace}/{pod}/{container}", s.serveSubresource("attach", streamQuery))
+		mux.Handle(method+" /portForward/{namespace}/{pod}", s.serveSubresource("portforward", portForwardQuery))
+	}
+	return s.config.Access.guard(mux)
+}
+
+// Serve answers on listener until ctx ends, then closes it. Open streams are
+// cut; other requests get a few seconds.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	streams, cut := context.WithCancel(ctx)
+	defer cut()
+	server := &http.Server{
+		Handler:           s.Handler(),
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		BaseContext:       func(net.Listener) context.Context { return streams },
+		TLSConfig: &tls.Config{
+			MinVersion:     tls.VersionTLS12,
+			ClientAuth:     tls.RequestClientCert, // verified by Access
+			GetCertificate: s.config.Certificate,
+			NextProtos:     []string{"h2", "http/1.1"},
+		},
+	}
+	var group errgroup.Group
+	group.Go(func() error {
+		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			cut()
+			return fmt.Errorf("serving the kubelet API on %s, %w", listener.Addr(), err)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		<-streams.Done()
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		defer cancel()
+		if err := server.Shutdown(drain); err != nil {
+			return server.Close()
+		}
+		return nil
+	})
+	return group.Wait()
+}

@@ -1,0 +1,163 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	stats "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// metricsTimeout bounds one question to the provider's metrics API.
+const metricsTimeout = 10 * time.Second
+
+// podMetrics is the part of metrics.k8s.io/v1beta1 PodMetrics that is needed.
+type podMetrics struct {
+	Metadata   metav1.ObjectMeta  `json:"metadata"`
+	Timestamp  metav1.Time        `json:"timestamp"`
+	Containers []containerMetrics `json:"containers"`
+}
+
+type containerMetrics struct {
+	Name  string                                    `json:"name"`
+	Usage map[corev1.ResourceName]resource.Quantity `json:"usage"`
+}
+
+// serveSummary answers /stats/summary from the provider's metrics API. A pod
+// or a namespace without metrics is left out: what is known is worth showing.
+func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
+	pods, err := s.config.Pods.Pods()
+	if err != nil {
+		http.Error(w, "listing the pods of the node, "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writeJSON(w, r, summarize(s.config.NodeName, pods, s.metricsOf(r.Context(), pods)))
+}
+
+// metricsOf collects what the provider knows about pods, by local name.
+func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) map[types.NamespacedName]podMetrics {
+	found := map[types.NamespacedName]podMetrics{}
+	asked := map[string]bool{}
+	for _, pod := range pods {
+		remote, offloaded := s.config.Namespaces.Remote(pod.Namespace)
+		if asked[pod.Namespace] || !offloaded {
+			continue
+		}
+		asked[pod.Namespace] = true
+		items, err := s.remoteMetrics(ctx, remote)
+		if err != nil {
+			log.FromContext(ctx).V(1).Info("No metrics from the provider", "namespace", remote, "reason", err.Error())
+			continue
+		}
+		for _, item := range items {
+			found[types.NamespacedName{Namespace: pod.Namespace, Name: item.Metadata.Name}] = item
+		}
+	}
+	return found
+}
+
+// remoteMetrics lists the metrics of one namespace of the provider.
+func (s *Server) remoteMetrics(ctx context.Context, namespace string) ([]podMetrics, error) {
+	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
+	defer cancel()
+	target := s.config.Remote.URL.JoinPath("apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods")
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := s.config.Remote.Transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the metrics API answered %s", response.Status)
+	}
+	var list struct {
+		Items []podMetrics `json:"items"`
+	}
+	return list.Items, decodeInto(response, &list)
+}
+
+func decodeInto(response *http.Response, answer any) error {
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
+		return fmt.Errorf("reading %s, %w", response.Request.URL.Path, err)
+	}
+	return nil
+}
+
+// summarize joins the local pods with their metrics; the node is their sum.
+func summarize(nodeName string, pods []*corev1.Pod, metrics map[types.NamespacedName]podMetrics) *stats.Summary {
+	summary := &stats.Summary{Node: stats.NodeStats{NodeName: nodeName}, Pods: []stats.PodStats{}}
+	var total usage
+	for _, pod := range pods {
+		if summary.Node.StartTime.IsZero() || pod.CreationTimestamp.Before(&summary.Node.StartTime) {
+			summary.Node.StartTime = pod.CreationTimestamp
+		}
+		measured, found := metrics[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}]
+		if !found {
+			continue
+		}
+		podStats, used := summarizePod(pod, measured)
+		summary.Pods = append(summary.Pods, podStats)
+		total.add(used)
+	}
+	summary.Node.CPU, summary.Node.Memory = total.stats()
+	return summary
+}
+
+func summarizePod(pod *corev1.Pod, measured podMetrics) (stats.PodStats, usage) {
+	podStats := stats.PodStats{
+		PodRef:     stats.PodReference{Name: pod.Name, Namespace: pod.Namespace, UID: string(pod.UID)},
+		StartTime:  pod.CreationTimestamp,
+		Containers: []stats.ContainerStats{},
+	}
+	total := usage{at: measured.Timestamp}
+	for _, container := range measured.Containers {
+		used := usageOf(container, measured.Timestamp)
+		containerStats := stats.ContainerStats{Name: container.Name, StartTime: pod.CreationTimestamp}
+		containerStats.CPU, containerStats.Memory = used.stats()
+		podStats.Containers = append(podStats.Containers, containerStats)
+		total.add(used)
+	}
+	podStats.CPU, podStats.Memory = total.stats()
+	return podStats, total
+}
+
+// usage of CPU (nanocores) and memory (bytes) at a moment.
+type usage struct {
+	at        metav1.Time
+	nanoCores uint64
+	bytes     uint64
+}
+
+func usageOf(container containerMetrics, at metav1.Time) usage {
+	cpu, memory := container.Usage[corev1.ResourceCPU], container.Usage[corev1.ResourceMemory]
+	return usage{at: at, nanoCores: uint64(max(0, cpu.ScaledValue(resource.Nano))), bytes: uint64(max(0, memory.Value()))}
+}
+
+// add sums up; the moment is the latest one.
+func (u *usage) add(other usage) {
+	u.nanoCores += other.nanoCores
+	u.bytes += other.bytes
+	if u.at.Before(&other.at) {
+		u.at = other.at
+	}
+}
+
+func (u *usage) stats() (*stats.CPUStats, *stats.MemoryStats) {
+	nanoCores, bytes := u.nanoCores, u.bytes
+	return &stats.CPUStats{Time: u.at, UsageNanoCores: &nanoCores},
+		&stats.MemoryStats{Time: u.at, UsageBytes: &bytes, WorkingSetBytes: &bytes}
+}

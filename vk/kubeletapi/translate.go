@@ -1,0 +1,88 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// The API server and a kubelet name the same options differently.
+const (
+	kubeletStdin  = "input"
+	kubeletStdout = "output"
+	kubeletStderr = "error"
+	kubeletTTY    = "tty"
+	kubeletPort   = "port"
+)
+
+// logQuery keeps all options: both sides call them the same, also those that
+// are invented tomorrow. "tail" is the former name of tailLines.
+func logQuery(container string, query url.Values) (url.Values, error) {
+	if tail := query.Get("tail"); tail != "" && tail != "all" {
+		query.Set("tailLines", tail)
+	}
+	query.Del("tail")
+	query.Set("container", container)
+	return query, nil
+}
+
+// execQuery is streamQuery with the command to run.
+func execQuery(container string, query url.Values) (url.Values, error) {
+	if len(query["command"]) == 0 {
+		return nil, fmt.Errorf("no command given: the parameter \"command\" is missing")
+	}
+	translated, err := streamQuery(container, query)
+	if err != nil {
+		return nil, err
+	}
+	translated["command"] = query["command"]
+	return translated, nil
+}
+
+// streamQuery names the streams that the caller wants.
+func streamQuery(container string, query url.Values) (url.Values, error) {
+	translated := url.Values{"container": {container}}
+	for from, to := range map[string]string{
+		kubeletStdin: "stdin", kubeletStdout: "stdout", kubeletStderr: "stderr", kubeletTTY: "tty",
+	} {
+		wanted, err := flag(query, from)
+		if err != nil {
+			return nil, err
+		}
+		// The API server's own defaults are stdout and stderr: say false too.
+		translated.Set(to, strconv.FormatBool(wanted))
+	}
+	return translated, nil
+}
+
+// flag reads a boolean parameter; absent is false.
+func flag(query url.Values, name string) (bool, error) {
+	value := query.Get(name)
+	if value == "" {
+		return false, nil
+	}
+	parsed, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, fmt.Errorf("parameter %q is %q: use 1 or 0", name, value)
+	}
+	return parsed, nil
+}
+
+// portForwardQuery passes the ports that WebSocket clients of the former
+// protocol name up front; the others name them stream by stream.
+func portForwardQuery(_ string, query url.Values) (url.Values, error) {
+	translated := url.Values{}
+	for _, list := range query[kubeletPort] {
+		for port := range strings.SplitSeq(list, ",") {
+			if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+				return nil, fmt.Errorf("parameter %q is %q: use numbers from 1 to 65535", kubeletPort, list)
+			}
+			translated.Add("ports", port)
+		}
+	}
+	return translated, nil
+}

@@ -1,0 +1,178 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// compareLoop compares whenever something was observed, and again after a
+// while as long as the Node is not what it should be.
+func (c *Controller) compareLoop(ctx context.Context) error {
+	wait := firstRetry
+	for {
+		settled, err := c.compare(ctx)
+		if err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "Keeping the node up to date, trying again", "in", wait.String())
+		}
+		var again <-chan time.Time
+		if settled {
+			wait = firstRetry
+		} else {
+			again = c.config.Clock.After(wait)
+			wait = min(2*wait, lastRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.trigger:
+		case <-again:
+		}
+	}
+}
+
+// compare brings the Node to what it should be; settled means that it is.
+func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
+	wanted := c.refresh(c.observed.node())
+	if wanted == nil {
+		return true, nil // no VirtualNode: what was last known stays
+	}
+	actual := c.observed.node()
+	if actual == nil {
+		// Deleted, or not in the cache yet; c.ensureNode asks the API server.
+		return false, c.ensureNode(ctx)
+	}
+	if err := c.syncTaints(ctx, actual, wanted.Spec.Taints); err != nil {
+		return false, err
+	}
+	if !drifted(actual, wanted) {
+		return true, nil
+	}
+	return false, c.deliver(ctx, wanted)
+}
+
+// refresh computes what the Node should be. It returns nil while there is no
+// VirtualNode.
+func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
+	vn := c.observed.virtualNode()
+	if vn == nil {
+		return nil
+	}
+	now := health{network: networkIgnored}
+	if err := c.config.Pinger.Unreachable(); err != nil {
+		now.unreachable = err.Error()
+	}
+	if c.config.CheckNetwork && (vn.Spec.DisableNetworkCheck == nil || !*vn.Spec.DisableNetworkCheck) {
+		now.network = networkOf(c.observed.foreignCluster())
+	}
+	wanted := c.config.desired(vn)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var previous []corev1.NodeCondition
+	switch {
+	case c.wanted != nil:
+		previous = c.wanted.Status.Conditions
+	case actual != nil:
+		previous = actual.Status.Conditions // a restart is no transition
+	}
+	wanted.Status.Conditions = now.conditions(wanted.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
+	c.wanted = wanted
+	return wanted
+}
+
+// deliver hands the node to the library, which writes the difference.
+func (c *Controller) deliver(ctx context.Context, wanted *corev1.Node) error {
+	c.mu.Lock()
+	push := c.push
+	c.mu.Unlock()
+	if push == nil {
+		return nil // not registered yet; registration uses c.wanted
+	}
+	done := make(chan struct{})
+	go func() {
+		push(wanted.DeepCopy())
+		close(done)
+	}()
+	select {
+	case <-done: // the library has it, or has it in its queue
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// ensureNode makes sure that the Node exists and is ours to keep.
+func (c *Controller) ensureNode(ctx context.Context) error {
+	nodes := c.client.CoreV1().Nodes()
+	existing, err := nodes.Get(ctx, c.config.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return c.createNode(ctx)
+	case err != nil:
+		return fmt.Errorf("getting node %s, %w", c.config.Name, err)
+	case existing.Labels[wire.TypeLabel] != wire.VirtualNodeType:
+		return fmt.Errorf("node %s exists and is not a virtual node (no label %s=%s): rename the VirtualNode or remove the node",
+			c.config.Name, wire.TypeLabel, wire.VirtualNodeType)
+	case c.refresh(existing) == nil:
+		return c.errNoVirtualNode()
+	}
+	return nil
+}
+
+func (c *Controller) createNode(ctx context.Context) error {
+	vn := c.observed.virtualNode()
+	if vn == nil {
+		return c.errNoVirtualNode()
+	}
+	if !vn.DeletionTimestamp.IsZero() {
+		return fmt.Errorf("VirtualNode %s/%s is being deleted: its node is not created again", vn.Namespace, vn.Name)
+	}
+	wanted := c.refresh(nil)
+	if _, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(wanted), metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
+	}
+	log.FromContext(ctx).Info("Created the node")
+	return nil
+}
+
+func (c *Controller) errNoVirtualNode() error {
+	return fmt.Errorf("there is no VirtualNode %s in namespace %s: create it, it says how big node %s is",
+		c.config.VirtualNode, c.config.Namespace, c.config.Name)
+}
+
+// recover creates a node that was deleted meanwhile, so that the library can
+// go on; other errors of its status updates are left to it.
+func (c *Controller) recover(ctx context.Context, err error) error {
+	c.wake()
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	return c.ensureNode(ctx)
+}
+
+// syncTaints writes taints only when they differ.
+func (c *Controller) syncTaints(ctx context.Context, actual *corev1.Node, ours []corev1.Taint) error {
+	taints, applied, changed := retaint(actual, ours)
+	if !changed {
+		return nil
+	}
+	patch, err := taintPatch(actual, taints, applied)
+	if err != nil {
+		return fmt.Errorf("encoding the taints of node %s, %w", actual.Name, err)
+	}
+	if _, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("writing the taints of node %s, %w", actual.Name, err)
+	}
+	return nil
+}

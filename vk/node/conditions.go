@@ -1,0 +1,139 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// network between the clusters, as far as the node cares.
+type network int
+
+const (
+	networkIgnored network = iota // not checked, or there is none: no condition
+	networkUp
+	networkDown
+)
+
+// networkOf reads a ForeignCluster; nil is a cluster without one, of whose
+// network nothing is known and nothing expected.
+//
+// Until a controller has looked at the ForeignCluster (observed generation 0)
+// its network module counts as enabled (Liqo: network check of virtual nodes).
+func networkOf(fc *corev1beta1.ForeignCluster) network {
+	if fc == nil {
+		return networkIgnored
+	}
+	module := &fc.Status.Modules.Networking
+	if fc.Status.ObservedGeneration > 0 && !module.Enabled {
+		return networkIgnored
+	}
+	if corev1beta1.ConditionOf(module.Conditions, corev1beta1.NetworkConnectionStatusCondition) == corev1beta1.ConditionStatusEstablished {
+		return networkUp
+	}
+	return networkDown
+}
+
+// health of a provider, as observed from here.
+type health struct {
+	// unreachable is why the provider's API server counts as down; "" is up.
+	unreachable string
+	network     network
+}
+
+// conditions of a node with these resources. A condition whose status is that
+// of previous keeps its transition time.
+func (h *health) conditions(allocatable corev1.ResourceList, previous []corev1.NodeCondition, now metav1.Time) []corev1.NodeCondition {
+	resources := positive(allocatable, corev1.ResourceCPU) && positive(allocatable, corev1.ResourceMemory)
+	problems := h.problems(resources)
+	all := []corev1.NodeCondition{
+		choose(len(problems) == 0, corev1.NodeReady,
+			outcome{corev1.ConditionTrue, wire.NodeReadyReason, "The provider's API server answers"},
+			outcome{corev1.ConditionFalse, wire.NodeNotReadyReason, strings.Join(problems, "; ")}),
+		choose(resources, corev1.NodeMemoryPressure,
+			outcome{corev1.ConditionFalse, wire.NodeSufficientMemoryReason, "The provider offers CPU and memory"},
+			outcome{corev1.ConditionTrue, wire.NodeMemoryPressureReason, noResources}),
+		choose(resources, corev1.NodeDiskPressure,
+			outcome{corev1.ConditionFalse, wire.NodeNoDiskPressureReason, "The provider offers CPU and memory"},
+			outcome{corev1.ConditionTrue, wire.NodeDiskPressureReason, noResources}),
+		choose(resources, corev1.NodePIDPressure,
+			outcome{corev1.ConditionFalse, wire.NodeNoPIDPressureReason, "The provider offers CPU and memory"},
+			outcome{corev1.ConditionTrue, wire.NodePIDPressureReason, noResources}),
+	}
+	if h.network != networkIgnored {
+		all = append(all, choose(h.network == networkUp, corev1.NodeNetworkUnavailable,
+			outcome{corev1.ConditionFalse, wire.NodeNetworkUpReason, "The network between the clusters is up"},
+			outcome{corev1.ConditionTrue, wire.NodeNetworkDownReason, networkIsDown}))
+	}
+	for i := range all {
+		all[i].LastTransitionTime = transition(&all[i], previous, now)
+		all[i].LastHeartbeatTime = now
+	}
+	return all
+}
+
+const (
+	noResources   = "The VirtualNode offers no CPU or no memory: set spec.resourceQuota.hard"
+	networkIsDown = "The network between the clusters is down: look at the networking conditions of the ForeignCluster"
+)
+
+// problems that keep the node from being ready, for humans.
+func (h *health) problems(resources bool) []string {
+	var found []string
+	if h.unreachable != "" {
+		found = append(found, "The provider's API server does not answer: "+h.unreachable)
+	}
+	if !resources {
+		found = append(found, noResources)
+	}
+	if h.network == networkDown {
+		found = append(found, networkIsDown)
+	}
+	return found
+}
+
+func positive(list corev1.ResourceList, name corev1.ResourceName) bool {
+	quantity := list[name]
+	return quantity.Sign() > 0
+}
+
+type outcome struct {
+	status          corev1.ConditionStatus
+	reason, message string
+}
+
+func choose(good bool, kind corev1.NodeConditionType, yes, no outcome) corev1.NodeCondition {
+	chosen := no
+	if good {
+		chosen = yes
+	}
+	return corev1.NodeCondition{Type: kind, Status: chosen.status, Reason: chosen.reason, Message: chosen.message}
+}
+
+// transition is when a condition got its status: now, unless it had it before.
+func transition(condition *corev1.NodeCondition, previous []corev1.NodeCondition, now metav1.Time) metav1.Time {
+	if old := conditionOf(previous, condition.Type); old != nil && old.Status == condition.Status && !old.LastTransitionTime.IsZero() {
+		return old.LastTransitionTime
+	}
+	return now
+}
+
+// conditionOf finds a condition; nil when there is none.
+func conditionOf(list []corev1.NodeCondition, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range list {
+		if list[i].Type == kind {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// networkReasons are those that only a virtual kubelet gives.
+var networkReasons = []string{wire.NodeNetworkUpReason, wire.NodeNetworkDownReason}

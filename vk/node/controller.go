@@ -1,0 +1,204 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
+	"github.com/virtual-kubelet/virtual-kubelet/log/klogv2"
+	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// heartbeat of the node status when nothing changes: that of a kubelet.
+	heartbeat = 5 * time.Minute
+	// requestTimeout of everything this package asks the local API server.
+	requestTimeout = 30 * time.Second
+	// firstRetry and lastRetry bound the wait before something that did not
+	// work, or did not last, is done again.
+	firstRetry = 2 * time.Second
+	lastRetry  = heartbeat
+)
+
+// Config of a Controller.
+type Config struct {
+	Identity
+	// Local cluster, where the Node is.
+	Local *rest.Config
+	// VirtualNode is the name of the resource to follow, Namespace where it is.
+	VirtualNode, Namespace string
+	// CheckNetwork makes readiness depend on the network between the clusters.
+	CheckNetwork bool
+	// LeaseDuration of the node lease; it is renewed four times as often.
+	LeaseDuration time.Duration
+	// Pinger of the provider; the controller subscribes, others run it.
+	Pinger *Pinger
+	// Clock for everything that waits.
+	Clock clock.Clock
+}
+
+// Controller keeps one Node. Run it once.
+type Controller struct {
+	config  Config
+	client  kubernetes.Interface
+	trigger chan struct{}
+	ready   chan struct{}
+
+	observed observations
+
+	mu     sync.Mutex
+	push   func(*corev1.Node) // of the library, once it runs
+	wanted *corev1.Node
+}
+
+// NewController checks its configuration and makes no requests.
+func NewController(config Config) (*Controller, error) {
+	if config.LeaseDuration < 4*time.Second {
+		return nil, fmt.Errorf("the duration of the node lease is %s: use at least 4s", config.LeaseDuration)
+	}
+	local := rest.CopyConfig(config.Local)
+	local.Timeout = requestTimeout
+	client, err := kubernetes.NewForConfig(local)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for node %s, %w", config.Name, err)
+	}
+	return &Controller{
+		config: config, client: client,
+		trigger: make(chan struct{}, 1), ready: make(chan struct{}),
+	}, nil
+}
+
+// Ready is closed once the Node is registered.
+func (c *Controller) Ready() <-chan struct{} { return c.ready }
+
+// Run keeps the Node until ctx ends. It returns an error only when it cannot
+// work at all: what may pass is tried again.
+func (c *Controller) Run(ctx context.Context) error {
+	logger := log.FromContext(ctx).WithValues("node", c.config.Name)
+	ctx = log.IntoContext(ctx, logger)
+	ctx = vklog.WithLogger(ctx, klogv2.New(nil))
+	c.config.Pinger.Subscribe(c.wake)
+
+	group, ctx := errgroup.WithContext(ctx)
+	if err := c.observed.start(ctx, group, &c.config, c.wake); err != nil {
+		return err
+	}
+	group.Go(func() error { return c.register(ctx) })
+	return group.Wait()
+}
+
+// wake has the node compared soon. It never blocks.
+func (c *Controller) wake() {
+	select {
+	case c.trigger <- struct{}{}:
+	default: // it is going to happen anyway
+	}
+}
+
+// register waits for the VirtualNode, makes sure that there is a Node, and
+// then runs the library's controller and our comparison beside it.
+func (c *Controller) register(ctx context.Context) error {
+	logger := log.FromContext(ctx)
+	wait := firstRetry
+	for {
+		err := c.ensureNode(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		logger.Info("The node cannot be registered yet, trying again", "in", wait.String(), "reason", err.Error())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.trigger:
+		case <-c.config.Clock.After(wait):
+			wait = min(2*wait, lastRetry)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.runLibrary(ctx) })
+	group.Go(func() error { return c.compareLoop(ctx) })
+	return group.Wait()
+}
+
+// runLibrary registers with the virtual-kubelet library's node controller,
+// which heartbeats, renews the lease and patches the status. It ends early only
+// when its first update is refused, so it is started again.
+func (c *Controller) runLibrary(ctx context.Context) error {
+	wait := firstRetry
+	for ctx.Err() == nil {
+		controller, err := c.newLibraryController()
+		if err != nil {
+			return fmt.Errorf("setting up the node controller, %w", err)
+		}
+		go c.announce(ctx, controller)
+		err = controller.Run(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		log.FromContext(ctx).Error(err, "The node controller ended, starting it again", "in", wait.String())
+		select {
+		case <-ctx.Done():
+		case <-c.config.Clock.After(wait):
+			wait = min(2*wait, lastRetry)
+		}
+	}
+	return nil
+}
+
+// announce closes ready when the library has registered the node.
+func (c *Controller) announce(ctx context.Context, controller *vknode.NodeController) {
+	select {
+	case <-ctx.Done():
+	case <-controller.Done():
+	case <-controller.Ready():
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		select {
+		case <-c.ready:
+		default:
+			log.FromContext(ctx).Info("The node is registered")
+			close(c.ready)
+		}
+	}
+}
+
+func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
+	c.mu.Lock()
+	node := c.wanted.DeepCopy()
+	c.mu.Unlock()
+	return vknode.NewNodeController(provider{c}, node, c.client.CoreV1().Nodes(),
+		vknode.WithNodeEnableLeaseV1(c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(c.config.LeaseDuration.Seconds())),
+		vknode.WithNodeStatusUpdateInterval(heartbeat),
+		vknode.WithNodeStatusUpdateErrorHandler(c.recover),
+	)
+}
+
+// provider is what the library sees of a Controller.
+type provider struct{ *Controller }
+
+// Ping always succeeds: for the library a failed ping means that the node
+// agent is dead, and it would stop telling anything. That the provider is
+// unreachable is told by a condition instead.
+func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
+
+// NotifyNodeStatus keeps the library's callback.
+func (p provider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
+	p.mu.Lock()
+	p.push = push
+	p.mu.Unlock()
+	p.wake()
+}

@@ -1,0 +1,117 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+const (
+	// defaultOS and defaultArchitecture hold unless the VirtualNode's labels
+	// name others: the provider's nodes cannot be asked.
+	defaultOS           = "linux"
+	defaultArchitecture = "amd64"
+)
+
+// Identity is what never changes about a virtual node while the process runs.
+type Identity struct {
+	// Name of the Node.
+	Name string
+	// RemoteClusterID of the provider.
+	RemoteClusterID string
+	// Address at which the kubelet API is reached from the control plane.
+	Address string
+	// Port of the kubelet API.
+	Port int32
+	// KubeletVersion to report: that of the local API server.
+	KubeletVersion string
+	// Labels and Annotations from the command line.
+	Labels, Annotations map[string]string
+}
+
+// desired is the Node as the VirtualNode wants it, without conditions.
+func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
+	labels := id.labels(vn)
+	capacity := vn.Spec.ResourceQuota.Hard.DeepCopy()
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        id.Name,
+			Labels:      labels,
+			Annotations: union(id.Annotations, vn.Spec.Annotations),
+		},
+		Spec: corev1.NodeSpec{Taints: taints(vn)},
+		Status: corev1.NodeStatus{
+			Capacity:         capacity,
+			Allocatable:      capacity.DeepCopy(),
+			Addresses:        []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: id.Address}},
+			DaemonEndpoints:  corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: id.Port}},
+			Images:           vn.Spec.Images,
+			DeclaredFeatures: []string{"ExtendWebSocketsToKubelet"}, // kubeletapi passes WebSockets on
+			NodeInfo: corev1.NodeSystemInfo{
+				KubeletVersion:  id.KubeletVersion,
+				OperatingSystem: labels[corev1.LabelOSStable],
+				Architecture:    labels[corev1.LabelArchStable],
+			},
+		},
+	}
+}
+
+// labels: the VirtualNode may change all but those that make it a virtual node.
+func (id *Identity) labels(vn *offloadingv1beta1.VirtualNode) map[string]string {
+	defaults := map[string]string{
+		corev1.LabelHostname:                       id.Name,
+		corev1.LabelOSStable:                       defaultOS,
+		corev1.LabelArchStable:                     defaultArchitecture,
+		"kubernetes.io/role":                       "agent",
+		wire.AutoscalerTypeLabel:                   wire.AutoscalerType,
+		wire.ExcludeFromExternalLoadBalancersLabel: "true",
+		wire.LegacyExcludeBalancerLabel:            "true",
+		wire.StorageAvailableLabel:                 boolean(len(vn.Spec.StorageClasses) > 0),
+	}
+	fixed := map[string]string{
+		wire.TypeLabel:            wire.VirtualNodeType,
+		wire.RemoteClusterIDLabel: id.RemoteClusterID,
+	}
+	return union(defaults, id.Labels, vn.Spec.Labels, fixed)
+}
+
+// taints of the node: the one of all virtual nodes first.
+func taints(vn *offloadingv1beta1.VirtualNode) []corev1.Taint {
+	all := []corev1.Taint{{Key: wire.VirtualNodeTaint, Value: wire.VirtualNodeTaintValue, Effect: corev1.TaintEffectNoExecute}}
+	for i := range vn.Spec.Taints {
+		if !hasTaint(all, &vn.Spec.Taints[i]) {
+			all = append(all, vn.Spec.Taints[i])
+		}
+	}
+	return all
+}
+
+// hasTaint reports whether a taint of the same key and effect is in the list:
+// the API server allows only one.
+func hasTaint(list []corev1.Taint, taint *corev1.Taint) bool {
+	return slices.ContainsFunc(list, func(t corev1.Taint) bool { return t.MatchTaint(taint) })
+}
+
+// union of maps; later ones win. Never nil.
+func union(all ...map[string]string) map[string]string {
+	joined := map[string]string{}
+	for _, m := range all {
+		maps.Copy(joined, m)
+	}
+	return joined
+}
+
+func boolean(b bool) string {
+	if b {
+		return "true"
+	}
+	return "false"
+}

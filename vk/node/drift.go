@@ -1,0 +1,72 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// drifted reports whether the metadata or the status of a Node says anything
+// else than desired does. What others added is no drift. Taints have their own
+// comparison, see retaint.
+func drifted(actual, desired *corev1.Node) bool {
+	have, want := &actual.Status, &desired.Status
+	return !contains(actual.Labels, desired.Labels) ||
+		!contains(actual.Annotations, desired.Annotations) ||
+		!hasResources(have.Capacity, want.Capacity) ||
+		!hasResources(have.Allocatable, want.Allocatable) ||
+		!equality.Semantic.DeepEqual(have.Addresses, want.Addresses) ||
+		have.DaemonEndpoints != want.DaemonEndpoints ||
+		!sameNodeInfo(&have.NodeInfo, &want.NodeInfo) ||
+		!equality.Semantic.DeepEqual(have.Images, want.Images) ||
+		!hasConditions(have.Conditions, want.Conditions)
+}
+
+// contains reports whether all of want is in have.
+func contains(have, want map[string]string) bool {
+	for key, value := range want {
+		if found, ok := have[key]; !ok || found != value {
+			return false
+		}
+	}
+	return true
+}
+
+// hasResources compares amounts, not spellings: 1000m is 1.
+func hasResources(have, want corev1.ResourceList) bool {
+	for name, quantity := range want {
+		if found, ok := have[name]; !ok || found.Cmp(quantity) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func sameNodeInfo(have, want *corev1.NodeSystemInfo) bool {
+	return have.KubeletVersion == want.KubeletVersion &&
+		have.OperatingSystem == want.OperatingSystem &&
+		have.Architecture == want.Architecture
+}
+
+// hasConditions compares what conditions say; when they said it is not drift.
+// NetworkUnavailable is ours also when it should not be there.
+func hasConditions(have, want []corev1.NodeCondition) bool {
+	for i := range want {
+		found := conditionOf(have, want[i].Type)
+		if found == nil || found.Status != want[i].Status || found.Reason != want[i].Reason || found.Message != want[i].Message {
+			return false
+		}
+	}
+	return conditionOf(want, corev1.NodeNetworkUnavailable) != nil || !ownNetworkCondition(have)
+}
+
+// ownNetworkCondition reports whether NetworkUnavailable was set by a virtual
+// kubelet; network plugins and cloud controllers set it too.
+func ownNetworkCondition(list []corev1.NodeCondition) bool {
+	found := conditionOf(list, corev1.NodeNetworkUnavailable)
+	return found != nil && slices.Contains(networkReasons, found.Reason)
+}

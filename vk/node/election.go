@@ -1,0 +1,108 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// ErrLeadershipLost is returned when another replica took over, or may have:
+// the lease could not be renewed in time.
+var ErrLeadershipLost = errors.New("the lease was lost: another replica may be active now")
+
+// Election is a competition of replicas for one Lease.
+type Election struct {
+	Client kubernetes.Interface
+	// Namespace and Name of the Lease, Identity of this replica.
+	Namespace, Name, Identity string
+	// Duration after which a silent holder is replaced, RenewDeadline after
+	// which a holder that cannot renew gives up, RetryPeriod between attempts.
+	Duration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Run waits until this replica leads and then runs lead, whose context ends
+// with ctx or with the leadership. The lease is released when lead has returned,
+// never before, so the next replica starts at once and the two never overlap.
+// The result is lead's, or ErrLeadershipLost; nil when ctx ended the wait.
+func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
+	term := &term{lead: lead, ended: make(chan struct{})}
+	// The lease is kept while lead comes to its end: hence not ctx itself.
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	defer context.AfterFunc(ctx, func() {
+		if !term.started.Load() {
+			stop()
+		}
+	})()
+	elector, err := leaderelection.NewLeaderElector(e.config(ctx, term, stop))
+	if err != nil {
+		return fmt.Errorf("setting up the election of %s/%s, %w", e.Namespace, e.Name, err)
+	}
+	elector.Run(renewing)
+	if !term.started.Load() {
+		return nil
+	}
+	<-term.ended
+	if !term.finished.Load() {
+		return errors.Join(fmt.Errorf("leading by the lease %s/%s, %w", e.Namespace, e.Name, ErrLeadershipLost), term.result)
+	}
+	return term.result
+}
+
+// term is the time during which this replica leads.
+type term struct {
+	lead     func(context.Context) error
+	result   error // of lead, once ended is closed
+	started  atomic.Bool
+	finished atomic.Bool // lead ended by itself or by its caller, not by a lost lease
+	ended    chan struct{}
+}
+
+// serve runs lead until it ends by itself, with ctx, or with the lease.
+func (t *term) serve(ctx, leading context.Context, stop func()) {
+	defer close(t.ended)
+	t.started.Store(true)
+	working, cancel := context.WithCancel(leading)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	t.result = t.lead(working)
+	t.finished.Store(leading.Err() == nil)
+	stop()
+}
+
+func (e Election) config(ctx context.Context, term *term, stop func()) leaderelection.LeaderElectionConfig {
+	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
+	return leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
+			Client:     e.Client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
+		},
+		LeaseDuration: e.Duration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod,
+		ReleaseOnCancel: true,
+		Name:            e.Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				logger.Info("This replica leads")
+				term.serve(ctx, leading, stop)
+			},
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(leader string) {
+				if leader != e.Identity {
+					logger.Info("Another replica leads, standing by", "leader", leader)
+				}
+			},
+		},
+	}
+}

@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// observations are what the caches saw last. Reading is safe at any time and
+// gives shared objects that are not to be modified; nil is "there is none".
+type observations struct {
+	lastVirtualNode    atomic.Pointer[offloadingv1beta1.VirtualNode]
+	lastForeignCluster atomic.Pointer[corev1beta1.ForeignCluster]
+	lastNode           atomic.Pointer[corev1.Node]
+}
+
+func (o *observations) virtualNode() *offloadingv1beta1.VirtualNode { return o.lastVirtualNode.Load() }
+func (o *observations) foreignCluster() *corev1beta1.ForeignCluster {
+	return o.lastForeignCluster.Load()
+}
+func (o *observations) node() *corev1.Node { return o.lastNode.Load() }
+
+// start follows the three objects, each by a watch that sees nothing else, and
+// has changed called after every change. It does not wait for the first list:
+// an API server that is down now may be up later.
+func (o *observations) start(ctx context.Context, group *errgroup.Group, config *Config, changed func()) error {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("registering types, %w", err)
+		}
+	}
+	watches, err := cache.New(config.Local, cache.Options{
+		Scheme:           scheme,
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}: {Field: fields.OneTermEqualSelector("metadata.name", config.Name)},
+			&offloadingv1beta1.VirtualNode{}: {
+				Namespaces: map[string]cache.Config{config.Namespace: {}},
+				Field:      fields.OneTermEqualSelector("metadata.name", config.VirtualNode),
+			},
+			&corev1beta1.ForeignCluster{}: {Label: labels.SelectorFromSet(labels.Set{wire.RemoteClusterIDLabel: config.RemoteClusterID})},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the watches of node %s, %w", config.Name, err)
+	}
+	group.Go(func() error { return watches.Start(ctx) })
+	group.Go(func() error { return follow(ctx, watches, config, &o.lastNode, changed) })
+	group.Go(func() error { return follow(ctx, watches, config, &o.lastVirtualNode, changed) })
+	if config.CheckNetwork {
+		group.Go(func() error { return follow(ctx, watches, config, &o.lastForeignCluster, changed) })
+	}
+	return nil
+}
+
+// object is a pointer to T that is a Kubernetes object.
+type object[T any] interface {
+	*T
+	client.Object
+}
+
+// follow keeps last up to date until ctx ends. A kind that the API server does
+// not serve yet is asked for again: its definition may be installed later.
+func follow[T any, P object[T]](ctx context.Context, watches cache.Cache, config *Config, last *atomic.Pointer[T], changed func()) error {
+	wait := firstRetry
+	for {
+		informer, err := watches.GetInformer(ctx, P(new(T)), cache.BlockUntilSynced(false))
+		if err == nil {
+			_, err = informer.AddEventHandler(recorder[T, P](last, changed))
+		}
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return nil
+		case apimeta.IsNoMatchError(err):
+			log.FromContext(ctx).Info("The API server does not know a kind yet, trying again: install the CRDs", "in", wait.String(), "reason", err.Error())
+		default:
+			log.FromContext(ctx).Error(err, "Starting a watch, trying again", "in", wait.String())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-config.Clock.After(wait):
+			wait = min(2*wait, time.Minute)
+		}
+	}
+}
+
+// recorder keeps the latest version of the one object that a watch sees.
+func recorder[T any, P object[T]](last *atomic.Pointer[T], changed func()) toolscache.ResourceEventHandler {
+	record := func(obj any) {
+		if seen, ok := obj.(P); ok {
+			last.Store((*T)(seen))
+			changed()
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    record,
+		UpdateFunc: func(_, obj any) { record(obj) },
+		DeleteFunc: func(any) { // an object or a tombstone: either way it is gone
+			last.Store(nil)
+			changed()
+		},
+	}
+}

@@ -1,0 +1,143 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// lostPings in a row make a provider unreachable. Fewer would let one
+	// dropped packet take the node down, more delay what users wait for.
+	lostPings = 3
+	// retryDelay after a lost ping: the suspicion is settled within seconds
+	// instead of intervals.
+	retryDelay = time.Second
+)
+
+// errNoAnswerYet is why a provider is unreachable before the first ping.
+var errNoAnswerYet = errors.New("no ping was answered yet")
+
+// Pinger asks the provider's API server from time to time whether it lives.
+// All methods are safe for concurrent use.
+type Pinger struct {
+	ping              func(context.Context) error
+	interval, timeout time.Duration
+	clock             clock.Clock
+
+	mu        sync.Mutex
+	lost      int
+	down      error // nil: reachable
+	listeners []func()
+}
+
+// NewPinger returns a pinger that does nothing until Run. Until its first
+// answered ping the provider counts as unreachable.
+//
+// An interval of 0 switches pings off: the provider then counts as reachable.
+func NewPinger(ping func(context.Context) error, interval, timeout time.Duration, clk clock.Clock) *Pinger {
+	p := &Pinger{ping: ping, interval: interval, timeout: timeout, clock: clk}
+	if interval > 0 {
+		p.down = errNoAnswerYet
+	}
+	return p
+}
+
+// Unreachable returns why the provider's API server counts as down; nil is up.
+func (p *Pinger) Unreachable() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.down
+}
+
+// Subscribe has changed called after every change between up and down, from
+// the goroutine that pings: it must not block.
+func (p *Pinger) Subscribe(changed func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listeners = append(p.listeners, changed)
+}
+
+// Run pings until ctx ends.
+func (p *Pinger) Run(ctx context.Context) {
+	if p.interval == 0 {
+		return
+	}
+	for ctx.Err() == nil {
+		next := p.record(p.once(ctx))
+		select {
+		case <-ctx.Done():
+		case <-p.clock.After(next):
+		}
+	}
+}
+
+// once pings once, within the timeout.
+func (p *Pinger) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	return p.ping(ctx)
+}
+
+// record takes the result of a ping and returns when the next one is due.
+func (p *Pinger) record(err error) time.Duration {
+	p.mu.Lock()
+	was, next := p.down, p.interval
+	switch {
+	case err == nil:
+		p.lost, p.down = 0, nil
+	default:
+		p.lost++
+		if p.lost < lostPings {
+			next = min(p.interval, retryDelay)
+		}
+		if p.lost >= lostPings && (was == nil || errors.Is(was, errNoAnswerYet)) {
+			p.down = err // the first reason stays: it does not change with every attempt
+		}
+	}
+	listeners, changed := p.listeners, was != p.down
+	p.mu.Unlock()
+	if changed {
+		for _, notify := range listeners {
+			notify()
+		}
+	}
+	return next
+}
+
+// Livez pings an API server with the credentials of transport.
+func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) error {
+	target := server.JoinPath("livez").String()
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
+		if err != nil {
+			return err
+		}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return fmt.Errorf("pinging %s, %w", target, err)
+		}
+		defer response.Body.Close() //nolint:errcheck // the answer was read
+		if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)); err != nil {
+			return fmt.Errorf("pinging %s, %w", target, err)
+		}
+		switch response.StatusCode {
+		case http.StatusOK:
+			return nil
+		case http.StatusUnauthorized:
+			return fmt.Errorf("pinging %s: the provider does not accept our credentials (401): renew the kubeconfig", target)
+		default:
+			return fmt.Errorf("pinging %s: %s", target, response.Status)
+		}
+	}
+}

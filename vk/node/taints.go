@@ -1,0 +1,90 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// appliedTaintsAnnotation remembers on the Node which taints are ours, so that
+// one removed from the VirtualNode leaves the Node too, while those of the node
+// lifecycle controller and of administrators stay.
+const appliedTaintsAnnotation = "plugins.refract.io/applied-taints"
+
+// retaint returns the taints and the annotation that node should have, and
+// whether that is a change.
+func retaint(node *corev1.Node, ours []corev1.Taint) (taints []corev1.Taint, applied string, changed bool) {
+	former := decodeTaints(node.Annotations[appliedTaintsAnnotation])
+	taints = append(taints, ours...)
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if !hasTaint(former, taint) && !hasTaint(ours, taint) {
+			taints = append(taints, *taint)
+		}
+	}
+	applied = encodeTaints(ours)
+	changed = applied != node.Annotations[appliedTaintsAnnotation] || !sameTaints(taints, node.Spec.Taints)
+	return taints, applied, changed
+}
+
+// sameTaints compares without regard to order and to when they were added.
+func sameTaints(a, b []corev1.Taint) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		found := false
+		for j := range b {
+			found = found || (a[i].MatchTaint(&b[j]) && a[i].Value == b[j].Value)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// encodeTaints keeps key, value and effect.
+func encodeTaints(taints []corev1.Taint) string {
+	bare := make([]corev1.Taint, 0, len(taints))
+	for i := range taints {
+		bare = append(bare, corev1.Taint{Key: taints[i].Key, Value: taints[i].Value, Effect: taints[i].Effect})
+	}
+	encoded, err := json.Marshal(bare)
+	if err != nil {
+		panic(err) // a list of strings is always encodable
+	}
+	return string(encoded)
+}
+
+// decodeTaints of an annotation; one that somebody spoiled counts as none,
+// which at worst leaves a taint behind.
+func decodeTaints(annotation string) []corev1.Taint {
+	var taints []corev1.Taint
+	if json.Unmarshal([]byte(annotation), &taints) != nil {
+		return nil
+	}
+	return taints
+}
+
+// taintPatch is a merge patch that fails when the node changed meanwhile: the
+// list of taints is replaced as a whole.
+func taintPatch(node *corev1.Node, taints []corev1.Taint, applied string) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"resourceVersion": node.ResourceVersion,
+			"annotations":     map[string]string{appliedTaintsAnnotation: applied},
+		},
+		"spec": map[string]any{"taints": taints},
+	})
+}
+
+// withAppliedTaints is node as it is created: it remembers its taints at once.
+func withAppliedTaints(node *corev1.Node) *corev1.Node {
+	created := node.DeepCopy()
+	created.Annotations[appliedTaintsAnnotation] = encodeTaints(node.Spec.Taints)
+	return created
+}
