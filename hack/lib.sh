@@ -66,12 +66,16 @@ need_apt() {
   [ ${#missing[@]} -gt 0 ] || return 0
   command -v apt-get >/dev/null || die "missing: ${missing[*]}" "install them with this system's package manager"
   [ "$(id -u)" = 0 ] || die "missing Debian packages: ${missing[*]}" "sudo apt-get install --no-install-recommends ${missing[*]}"
+  mkdir -p "$LOGS"
   echo "installing Debian packages: ${missing[*]}"
-  local opts=(-y --no-install-recommends -o DPkg::Lock::Timeout=300)
-  # Without package lists apt knows no candidate: fetch them only then, it takes a while.
-  DEBIAN_FRONTEND=noninteractive apt-get install "${opts[@]}" "${missing[@]}" 2>/dev/null ||
-    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install "${opts[@]}" "${missing[@]}"; } ||
-    die "apt-get could not install ${missing[*]}" "check /etc/apt/sources.list*: Debian 12 (bookworm) main has all of them"
+  local install=(apt-get install -y --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}")
+  export DEBIAN_FRONTEND=noninteractive
+  # The package lists are fetched only when it does not work without: that takes a while.
+  { "${install[@]}" || { apt-get update && "${install[@]}"; }; } >"$LOGS/apt.log" 2>&1 </dev/null || {
+    tail -n 20 "$LOGS/apt.log" >&2
+    die "apt-get could not install ${missing[*]}; the whole log is $LOGS/apt.log" \
+      "check the network and /etc/apt/sources.list*: Debian 12 (bookworm) main has all of them"
+  }
 }
 
 need_go() {
