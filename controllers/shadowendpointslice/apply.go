@@ -1,0 +1,175 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowendpointslice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/controllers/internal/ownedfields"
+)
+
+// errForeign is of EndpointSlices that stand where ours should.
+var errForeign = errors.New("an EndpointSlice of this name exists that is not ours")
+
+// refusal is what of a slice still differed right after it was written: the
+// API server knows better. It is not sent a second time.
+type refusal struct {
+	slice types.UID
+	patch string
+}
+
+// apply makes the EndpointSlice what is desired, with at most one write, and
+// none when it is so already.
+func (c *Controller) apply(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+	key := client.ObjectKeyFromObject(shadow)
+	actual := newSlice()
+	err := c.client.Get(ctx, key, actual)
+	switch {
+	case apierrors.IsNotFound(err):
+		return c.create(ctx, shadow, desired)
+	case err != nil:
+		return fmt.Errorf("getting EndpointSlice %s, %w", key, err)
+	}
+	return c.update(ctx, shadow, desired, actual)
+}
+
+func (c *Controller) create(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+	key := client.ObjectKeyFromObject(shadow)
+	// The client puts what the server made of it into the object it is given.
+	created := &unstructured.Unstructured{Object: maps.Clone(desired.Object)}
+	err := c.client.Create(ctx, created, client.FieldOwner(wire.ShadowEndpointSliceFieldManager))
+	switch {
+	case err == nil:
+		c.settle(shadow, desired, created)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return c.meet(ctx, shadow, desired)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	}
+	c.report.Warn(shadow, failedCreateReason, createAction, "creating the EndpointSlice: "+err.Error())
+	return retryUnlessInvalid(fmt.Errorf("creating EndpointSlice %s, %w", key, err))
+}
+
+// meet handles a slice that exists though the cache, which holds only slices
+// with our label, does not know it.
+func (c *Controller) meet(ctx context.Context, shadow, desired *unstructured.Unstructured) error {
+	actual := newSlice()
+	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), actual); err != nil {
+		return fmt.Errorf("getting EndpointSlice %s, which exists already, %w", client.ObjectKeyFromObject(shadow), err)
+	}
+	return c.update(ctx, shadow, desired, actual)
+}
+
+func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstructured.Unstructured) error {
+	key := client.ObjectKeyFromObject(shadow)
+	switch {
+	case !metav1.IsControlledBy(actual, shadow):
+		c.report.Warn(shadow, failedCreateReason, createAction, fmt.Sprintf(
+			"an EndpointSlice %s exists that does not belong to this ShadowEndpointSlice; it is left alone: delete or rename it", key))
+		return fmt.Errorf("creating EndpointSlice %s, %w", key, errForeign)
+	case actual.GetDeletionTimestamp() != nil:
+		return nil // the Event of its deletion brings us back here
+	}
+	changes := difference(desired, actual)
+	if len(changes) == 0 {
+		c.refused.Drop(key)
+		return nil
+	}
+	if last, ok := c.refused.Get(key); ok && last == (refusal{actual.GetUID(), changes.String()}) {
+		return nil
+	}
+	return c.patch(ctx, shadow, desired, actual, changes)
+}
+
+func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstructured.Unstructured, changes jsonpatch.Patch) error {
+	key := client.ObjectKeyFromObject(shadow)
+	patch, err := changes.For(actual.GetUID())
+	if err != nil {
+		return err
+	}
+	written := newSlice()
+	written.SetNamespace(key.Namespace)
+	written.SetName(key.Name)
+	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowEndpointSliceFieldManager))
+	switch {
+	case err == nil:
+		c.settle(shadow, desired, written)
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return fmt.Errorf("updating EndpointSlice %s, %w", key, err)
+	}
+	c.report.Warn(shadow, failedUpdateReason, updateAction, "updating the EndpointSlice: "+err.Error())
+	return fmt.Errorf("updating EndpointSlice %s, %w", key, err)
+}
+
+// settle remembers what the server made different of what was written.
+func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured) {
+	key := client.ObjectKeyFromObject(shadow)
+	rest := difference(desired, written)
+	if len(rest) == 0 {
+		c.refused.Drop(key)
+		return
+	}
+	c.refused.Set(key, refusal{written.GetUID(), rest.String()})
+	c.report.Warn(shadow, failedUpdateReason, updateAction,
+		"writing the EndpointSlice: the API server or a webhook of this cluster made something else of it; differing: "+rest.String())
+}
+
+func retryUnlessInvalid(err error) error {
+	if apierrors.IsInvalid(err) {
+		return reconcile.TerminalError(err)
+	}
+	return err
+}
+
+// difference returns what must change in actual. Labels and annotations that
+// others have put there stay.
+func difference(desired, actual *unstructured.Unstructured) jsonpatch.Patch {
+	owned := func() ownedfields.Metadata {
+		return ownedfields.Of(actual.GetManagedFields(), wire.ShadowEndpointSliceFieldManager)
+	}
+	patch := jsonpatch.Strings("/metadata/labels", actual.GetLabels(), desired.GetLabels(),
+		func(key string) bool { return owned().OwnsLabel(key) })
+	patch = append(patch, jsonpatch.Strings("/metadata/annotations", actual.GetAnnotations(), desired.GetAnnotations(),
+		func(key string) bool { return owned().OwnsAnnotation(key) })...)
+	for _, field := range slices.Sorted(maps.Keys(desired.Object)) {
+		switch field {
+		case "apiVersion", "kind", "metadata":
+			continue
+		}
+		if !same(desired.Object[field], actual.Object[field]) {
+			patch.Add(jsonpatch.Pointer(field), desired.Object[field])
+		}
+	}
+	return patch
+}
+
+// same treats null, an absent field and an empty list alike.
+func same(a, b any) bool {
+	if isNothing(a) && isNothing(b) {
+		return true
+	}
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+func isNothing(v any) bool {
+	list, ok := v.([]any)
+	return v == nil || ok && len(list) == 0
+}

@@ -1,0 +1,158 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shadowendpointslice enforces, on the provider, the endpoints that
+// consumers want known there.
+//
+// The EndpointSlice made of a ShadowEndpointSlice has its name, its content
+// verbatim, and one thing of its own: an endpoint is ready only while the
+// cluster it lives in can be reached. When the consumer goes down, Services of
+// this cluster stop sending traffic there, and start again when it is back. A
+// cluster that nothing is known about counts as unreachable. What the consumer
+// itself calls not ready stays so. An EndpointSlice that belongs to somebody
+// else is never touched.
+package shadowendpointslice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/memo"
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// AddressMapper says under which address the pods of this cluster reach a pod
+// of another one.
+type AddressMapper interface {
+	// MapAddress returns the address here of address in the given cluster.
+	MapAddress(ctx context.Context, cluster, address string) (string, error)
+}
+
+// Options are the settings of the controller.
+type Options struct {
+	// Workers is how many ShadowEndpointSlices are worked on at once.
+	Workers int
+	// AddressMapper maps the addresses of endpoints; nil leaves them as they are.
+	AddressMapper AddressMapper
+	// DenyDirectConnections leaves out the endpoints that live on a third
+	// cluster, to which this one would have to talk past the consumer.
+	DenyDirectConnections bool
+}
+
+// Controller enforces the EndpointSlices of ShadowEndpointSlices.
+type Controller struct {
+	client   client.Client
+	uncached client.Reader
+	report   *report.Reporter
+	options  Options
+
+	// refused remembers what of a slice the API server does not take as it is sent.
+	refused memo.Memo[refusal]
+}
+
+// NewController returns a controller that works through c, which must read
+// from a cache made with CacheOptions, and live, which must not be cached.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "shadowendpointslice" }
+
+// Reasons and actions of the Events of this controller.
+const (
+	missingOriginReason         = "MissingOrigin"
+	missingForeignClusterReason = "ForeignClusterNotFound"
+	directConnectionsReason     = "InvalidDirectConnections"
+	failedCreateReason          = "FailedCreateEndpointSlice"
+	failedUpdateReason          = "FailedUpdateEndpointSlice"
+
+	forgeAction  = "ForgeEndpointSlice"
+	createAction = "CreateEndpointSlice"
+	updateAction = "UpdateEndpointSlice"
+)
+
+// Reconcile makes the EndpointSlice of the ShadowEndpointSlice what it must be.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	shadow := newShadow()
+	err := c.client.Get(ctx, request.NamespacedName, shadow)
+	if apierrors.IsNotFound(err) {
+		c.forget(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("getting ShadowEndpointSlice %s, %w", request.NamespacedName, err)
+	}
+	if shadow.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, c.enforce(ctx, shadow)
+}
+
+func (c *Controller) forget(key types.NamespacedName) {
+	c.refused.Drop(key)
+	c.report.Clear(key)
+}
+
+// enforce must not change shadow: it is shared with the cache.
+func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) error {
+	origin := shadow.GetLabels()[wire.OriginLabel]
+	if origin == "" {
+		c.report.Warn(shadow, missingOriginReason, forgeAction, fmt.Sprintf(
+			"label %s is missing, so nobody knows where these endpoints live: set it to the consumer's cluster id", wire.OriginLabel))
+		return nil
+	}
+	state, err := c.stateOf(ctx, origin)
+	if err != nil {
+		return err
+	}
+	desired, problems, err := c.forge(ctx, shadow, origin, state)
+	if err != nil {
+		c.report.Warn(shadow, failedUpdateReason, forgeAction, err.Error())
+		if errors.Is(err, errMalformed) {
+			return nil // told where the user looks; a change of the ShadowEndpointSlice brings us back
+		}
+		return fmt.Errorf("forging EndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
+	}
+	if err := c.apply(ctx, shadow, desired); err != nil {
+		return err
+	}
+	c.tell(shadow, problems)
+	return nil
+}
+
+// problem is something wrong with a slice that does not keep it from being
+// written, with its endpoints held not ready.
+type problem struct{ reason, note string }
+
+func (c *Controller) tell(shadow *unstructured.Unstructured, problems []problem) {
+	for _, p := range problems {
+		c.report.Warn(shadow, p.reason, forgeAction, p.note)
+		return
+	}
+	if _, refused := c.refused.Get(client.ObjectKeyFromObject(shadow)); !refused {
+		c.report.Clear(client.ObjectKeyFromObject(shadow))
+	}
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return c.watch(mgr)
+}
+
+func newShadow() *unstructured.Unstructured {
+	shadow := &unstructured.Unstructured{}
+	shadow.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind))
+	return shadow
+}

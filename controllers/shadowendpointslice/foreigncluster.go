@@ -1,0 +1,59 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowendpointslice
+
+import (
+	"context"
+	"fmt"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// state is what matters here of a foreign cluster.
+type state struct {
+	// known is false when this cluster has no ForeignCluster for it.
+	known bool
+	// reachable tells whether traffic may be sent there.
+	reachable bool
+	// networking tells whether addresses there are mapped to others here.
+	networking bool
+}
+
+// stateOf returns the state of the cluster with the given id.
+func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, error) {
+	clusters := &core.ForeignClusterList{}
+	if err := c.client.List(ctx, clusters); err != nil {
+		return state{}, fmt.Errorf("listing ForeignClusters, %w", err)
+	}
+	for i := range clusters.Items {
+		if string(clusters.Items[i].Spec.ClusterID) == clusterID {
+			return observe(&clusters.Items[i]), nil
+		}
+	}
+	return state{}, nil
+}
+
+// observe derives the state from the conditions: the network must be connected,
+// unless the peering has none, and the API server must answer, unless nobody
+// watches it (a provider that was given no access to its consumer cannot).
+// A ForeignCluster that no controller has looked at yet says nothing, and one
+// that is declared dead says no.
+//
+// Liqo: remote endpointslices, which keep their last state without a
+// ForeignCluster.
+func observe(cluster *core.ForeignCluster) state {
+	status := &cluster.Status
+	networking := status.Modules.Networking.Enabled
+	connected := !networking ||
+		core.ConditionOf(status.Modules.Networking.Conditions, core.NetworkConnectionStatusCondition) == core.ConditionStatusEstablished
+	server := core.ConditionOf(status.Conditions, core.APIServerStatusCondition)
+	answers := server == core.ConditionStatusEstablished || server == core.ConditionStatusNone
+	dead := cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
+	return state{
+		known:      true,
+		networking: networking,
+		reachable:  status.ObservedGeneration > 0 && connected && answers && !dead,
+	}
+}

@@ -1,0 +1,221 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowendpointslice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// errMalformed is of a ShadowEndpointSlice that is unusable until it is changed.
+var errMalformed = errors.New("spec.template must be an object with addressType and the lists endpoints and ports")
+
+// forge returns the EndpointSlice that shadow describes. Its content is the
+// template as it is stored: nothing passes through a Go type that could lose
+// a field. Problems are what keeps its endpoints from being ready.
+func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructured, origin string, from state) (*unstructured.Unstructured, []problem, error) {
+	template, ok, err := unstructured.NestedFieldNoCopy(shadow.Object, "spec", "template")
+	content, isMap := template.(map[string]any)
+	if !ok || err != nil || !isMap {
+		return nil, nil, errMalformed
+	}
+	var problems []problem
+	if !from.known {
+		problems = append(problems, problem{missingForeignClusterReason, fmt.Sprintf(
+			"there is no ForeignCluster with the id %s, so nobody knows whether it can be reached: its endpoints are held not ready", origin)})
+	}
+	directs, err := directConnections(shadow)
+	if err != nil {
+		problems = append(problems, problem{directConnectionsReason, err.Error()})
+	}
+	conversion := conversion{
+		origin: origin, from: from, directs: directs, options: &c.options,
+		ready:    from.reachable && len(problems) == 0,
+		mappable: content["addressType"] != string(discoveryv1.AddressTypeFQDN),
+	}
+	endpoints, err := conversion.endpoints(ctx, content["endpoints"])
+	if err != nil {
+		return nil, nil, err
+	}
+
+	slice := newSlice()
+	for field, value := range content {
+		slice.Object[field] = value
+	}
+	slice.Object["endpoints"] = endpoints
+	slice.Object["ports"] = withDefaults(content["ports"])
+	setMetadata(slice, shadow)
+	return slice, problems, nil
+}
+
+func newSlice() *unstructured.Unstructured {
+	slice := &unstructured.Unstructured{Object: map[string]any{}}
+	slice.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
+	return slice
+}
+
+// setMetadata also puts the kind back, should the template have had one.
+func setMetadata(slice, shadow *unstructured.Unstructured) {
+	delete(slice.Object, "metadata")
+	slice.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
+	slice.SetNamespace(shadow.GetNamespace())
+	slice.SetName(shadow.GetName())
+	labels := shadow.GetLabels() // a copy
+	labels[wire.ManagedByLabel] = wire.ManagedByShadowEndpointSlice
+	slice.SetLabels(labels)
+	annotations := shadow.GetAnnotations() // a copy
+	delete(annotations, wire.DirectConnectionsDataAnnotation)
+	slice.SetAnnotations(annotations)
+	slice.SetOwnerReferences([]metav1.OwnerReference{
+		*metav1.NewControllerRef(shadow, offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind)),
+	})
+}
+
+// directConnections returns, by address, the third cluster where an endpoint
+// lives with which this cluster talks directly.
+func directConnections(shadow *unstructured.Unstructured) (map[string]string, error) {
+	text, ok := shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation]
+	if !ok {
+		return nil, nil
+	}
+	var data struct {
+		ClusterAddresses map[string][]string `json:"clusterAddresses"`
+	}
+	if err := json.Unmarshal([]byte(text), &data); err != nil {
+		return nil, fmt.Errorf("annotation %s cannot be read (%w), so the endpoints are held not ready: it must be JSON like {\"clusterAddresses\":{\"cluster-id\":[\"10.0.0.1\"]}}",
+			wire.DirectConnectionsDataAnnotation, err)
+	}
+	clusters := map[string]string{}
+	for cluster, addresses := range data.ClusterAddresses {
+		for _, address := range addresses {
+			clusters[address] = cluster
+		}
+	}
+	return clusters, nil
+}
+
+// conversion turns the endpoints of one slice into those of this cluster.
+type conversion struct {
+	origin   string
+	from     state
+	directs  map[string]string
+	options  *Options
+	ready    bool
+	mappable bool
+}
+
+// endpoints does not change list. What is not an endpoint is passed on, for the
+// API server to refuse it by name.
+func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
+	items, ok := list.([]any)
+	if !ok && list != nil {
+		return nil, fmt.Errorf("endpoints is not a list, %w", errMalformed)
+	}
+	converted := make([]any, 0, len(items))
+	for i, item := range items {
+		endpoint, ok := item.(map[string]any)
+		if !ok {
+			converted = append(converted, item)
+			continue
+		}
+		if v.options.DenyDirectConnections && v.isDirect(endpoint) {
+			continue
+		}
+		endpoint, err := v.endpoint(ctx, endpoint)
+		if err != nil {
+			return nil, fmt.Errorf("mapping endpoint %d, %w", i, err)
+		}
+		converted = append(converted, endpoint)
+	}
+	return converted, nil
+}
+
+func (v *conversion) isDirect(endpoint map[string]any) bool {
+	addresses, _ := endpoint["addresses"].([]any)
+	for _, item := range addresses {
+		if address, ok := item.(string); ok && v.directs[address] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// endpoint returns a copy: conditions and addresses are new, all else is shared.
+func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map[string]any, error) {
+	endpoint = maps.Clone(endpoint)
+	conditions, _ := endpoint["conditions"].(map[string]any)
+	conditions = maps.Clone(conditions)
+	if conditions == nil {
+		conditions = map[string]any{}
+	}
+	if ready, set := conditions["ready"].(bool); !set || ready {
+		conditions["ready"] = v.ready
+	}
+	endpoint["conditions"] = conditions
+
+	addresses, ok := endpoint["addresses"].([]any)
+	if !ok || v.options.AddressMapper == nil || !v.mappable {
+		return endpoint, nil
+	}
+	mapped := make([]any, len(addresses))
+	for i, item := range addresses {
+		address, err := v.address(ctx, item)
+		if err != nil {
+			return nil, err
+		}
+		mapped[i] = address
+	}
+	endpoint["addresses"] = mapped
+	return endpoint, nil
+}
+
+func (v *conversion) address(ctx context.Context, item any) (any, error) {
+	address, ok := item.(string)
+	cluster := v.directs[address]
+	if cluster == "" && v.from.networking {
+		cluster = v.origin
+	}
+	if !ok || cluster == "" {
+		return item, nil
+	}
+	return v.options.AddressMapper.MapAddress(ctx, cluster, address)
+}
+
+// withDefaults fills in what the API server would, so that a slice that was
+// read back compares equal.
+func withDefaults(list any) any {
+	ports, ok := list.([]any)
+	if !ok {
+		return list
+	}
+	filled := make([]any, len(ports))
+	for i, item := range ports {
+		port, ok := item.(map[string]any)
+		if !ok {
+			filled[i] = item
+			continue
+		}
+		port = maps.Clone(port)
+		setDefault(port, "name", "")
+		setDefault(port, "protocol", "TCP")
+		filled[i] = port
+	}
+	return filled
+}
+
+func setDefault(port map[string]any, field, value string) {
+	if port[field] == nil {
+		port[field] = value
+	}
+}
