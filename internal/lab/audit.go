@@ -1,0 +1,129 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// Write is one successful request that changed an object, as an API server's audit log tells it.
+type Write struct {
+	Verb        string
+	User        string
+	Resource    string
+	Subresource string
+	Namespace   string
+	Name        string
+	// Failed is set when the API server refused it: it cost a round trip nevertheless.
+	Failed bool
+}
+
+// IsEvent tells whether the write is a Kubernetes Event.
+func (w Write) IsEvent() bool { return w.Resource == "events" }
+
+// IsLease tells whether the write is a heartbeat or an election.
+func (w Write) IsLease() bool { return w.Resource == "leases" }
+
+// Kind names what was written, "pods" or "pods/status".
+func (w Write) Kind() string {
+	if w.Subresource == "" {
+		return w.Resource
+	}
+	return w.Resource + "/" + w.Subresource
+}
+
+// auditEvent is the part of audit.k8s.io/v1 Event that counts here.
+type auditEvent struct {
+	Verb string
+	User struct{ Username string }
+	// ObjectRef is absent for what is not a resource.
+	ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
+	ResponseStatus struct{ Code int }
+}
+
+// writeVerbs are the verbs that reach the store. Reviews (TokenReview and the like) are created, too, but stored nowhere.
+var writeVerbs = map[string]bool{"create": true, "update": true, "patch": true, "delete": true, "deletecollection": true}
+
+func (e auditEvent) write() (Write, bool) {
+	if !writeVerbs[e.Verb] || strings.HasSuffix(e.ObjectRef.Resource, "reviews") {
+		return Write{}, false
+	}
+	return Write{
+		Verb: e.Verb, User: e.User.Username, Resource: e.ObjectRef.Resource, Subresource: e.ObjectRef.Subresource,
+		Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name, Failed: e.ResponseStatus.Code >= 400,
+	}, true
+}
+
+// Journal reads the writes of one API server's audit log, each once. Not for concurrent use.
+type Journal struct {
+	path   string
+	offset int64
+}
+
+// NewJournal starts at the end of what the log holds now.
+func NewJournal(path string) (*Journal, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the audit log, %w", err)
+	}
+	return &Journal{path: path, offset: info.Size()}, nil
+}
+
+// Next returns the writes since the last call. A line that is still being written is left for the next call.
+func (j *Journal) Next() ([]Write, error) {
+	file, err := os.Open(j.path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit log, %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	if _, err := file.Seek(j.offset, io.SeekStart); err != nil {
+		return nil, fmt.Errorf("reading the audit log, %w", err)
+	}
+	var writes []Write
+	for reader := bufio.NewReaderSize(file, 1<<16); ; {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return writes, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading the audit log, %w", err)
+		}
+		j.offset += int64(len(line))
+		var event auditEvent
+		if err := json.Unmarshal(line, &event); err != nil {
+			return nil, fmt.Errorf("reading the audit log, %w", err)
+		}
+		if write, ok := event.write(); ok {
+			writes = append(writes, write)
+		}
+	}
+}
+
+// Tally counts writes by what they are, "create shadowpods" for one.
+func Tally(writes []Write) map[string]int {
+	tally := map[string]int{}
+	for _, w := range writes {
+		tally[w.Verb+" "+w.Kind()]++
+	}
+	return tally
+}
+
+// Of returns the writes by the given users.
+func Of(writes []Write, users ...string) []Write {
+	var own []Write
+	for _, w := range writes {
+		for _, user := range users {
+			if w.User == user {
+				own = append(own, w)
+			}
+		}
+	}
+	return own
+}

@@ -1,0 +1,52 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// buildCommands builds the commands of this checkout into dir. With a warm build cache that takes a second.
+func buildCommands(ctx context.Context, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := moduleRoot(ctx)
+	if err != nil {
+		return err
+	}
+	build := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "./cmd/...")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building the commands, %w: %s", err, out)
+	}
+	return nil
+}
+
+// moduleRoot is the folder of the checkout's go.mod.
+func moduleRoot(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the checkout (run this from inside it), %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// ReadModule reads a plugin's module from this checkout, by its path from the root.
+func (l *Lab) ReadModule(path string) ([]byte, error) {
+	root, err := moduleRoot(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	module, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		return nil, fmt.Errorf("reading the plugin (`make plugins` builds it), %w", err)
+	}
+	return module, nil
+}

@@ -1,0 +1,152 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/crds"
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// kubeconfigSecret opens the provider; it lies in the tenant namespace of the consumer.
+const kubeconfigSecret = "kubeconfig-resourceslice-cloud"
+
+// join does what peering does: CRDs, tenant namespaces, roles, an identity of the consumer at the provider, and a VirtualNode.
+func (l *Lab) join(ctx context.Context) error {
+	for _, side := range []*Side{l.Consumer, l.Provider} {
+		if err := installCRDs(side); err != nil {
+			return err
+		}
+	}
+	if err := l.createNamespaces(ctx); err != nil {
+		return err
+	}
+	if err := l.grant(ctx); err != nil {
+		return err
+	}
+	if err := l.storeIdentity(ctx); err != nil {
+		return err
+	}
+	return l.createVirtualNode(ctx)
+}
+
+func installCRDs(side *Side) error {
+	dir, err := os.MkdirTemp("", "refract-crds-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.CopyFS(dir, crds.FS()); err != nil {
+		return fmt.Errorf("unpacking the CRDs, %w", err)
+	}
+	if _, err := envtest.InstallCRDs(side.Config(), envtest.CRDInstallOptions{Paths: []string{dir}}); err != nil {
+		return fmt.Errorf("installing the CRDs in %s, %w", side.ID, err)
+	}
+	return nil
+}
+
+func (l *Lab) createNamespaces(ctx context.Context) error {
+	for side, tenant := range map[*Side]string{l.Consumer: TenantNamespace, l.Provider: ProviderTenantNamespace} {
+		other := ProviderID
+		if side == l.Provider {
+			other = ConsumerID
+		}
+		for name, labels := range map[string]map[string]string{
+			SystemNamespace: nil,
+			tenant:          {wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: other},
+		} {
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+			if _, err := side.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+				return fmt.Errorf("creating namespace %s in %s, %w", name, side.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+// grant gives each of our processes the roles that the chart ships, and nothing else.
+func (l *Lab) grant(ctx context.Context) error {
+	kubelet := rbac.Kubelet{NodeName: NodeName, TenantNamespace: TenantNamespace, KubeconfigSecret: kubeconfigSecret, Subject: rbac.User(KubeletUser)}
+	if err := rbac.Install(ctx, l.Consumer.Client, kubelet.Objects()...); err != nil {
+		return err
+	}
+	consumer := rbac.Consumer{Subject: rbac.Group(ConsumerID)}
+	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.User(ProviderManagerUser)}
+	return rbac.Install(ctx, l.Provider.Client, append(consumer.Objects(), manager.Objects()...)...)
+}
+
+// storeIdentity puts the consumer's access to the provider where virtual kubelet and controller manager look for it.
+func (l *Lab) storeIdentity(ctx context.Context) error {
+	path := filepath.Join(l.dir, "remote.conf")
+	if err := l.Provider.KubeconfigFor(path, RemoteUser, ConsumerID); err != nil {
+		return err
+	}
+	kubeconfig, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: kubeconfigSecret, Namespace: TenantNamespace,
+			Labels:      map[string]string{wire.RemoteClusterIDLabel: ProviderID, "liqo.io/identity-type": "ResourceSlice"},
+			Annotations: map[string]string{"liqo.io/remote-tenant-namespace": ProviderTenantNamespace},
+		},
+		Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig},
+	}
+	if _, err := l.Consumer.Client.CoreV1().Secrets(TenantNamespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("storing the provider's kubeconfig, %w", err)
+	}
+	return nil
+}
+
+func (l *Lab) createVirtualNode(ctx context.Context) error {
+	capacity := corev1.ResourceList{}
+	for name, quantity := range l.opts.Capacity {
+		parsed, err := resource.ParseQuantity(quantity)
+		if err != nil {
+			return fmt.Errorf("parsing the virtual node's %s, %w", name, err)
+		}
+		capacity[corev1.ResourceName(name)] = parsed
+	}
+	yes := true
+	return l.Consumer.create(ctx, offloadingv1beta1.VirtualNodeGVR, &offloadingv1beta1.VirtualNode{
+		TypeMeta: metav1.TypeMeta{APIVersion: offloadingv1beta1.GroupVersion.String(), Kind: offloadingv1beta1.VirtualNodeKind},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: NodeName, Namespace: TenantNamespace, Labels: map[string]string{wire.RemoteClusterIDLabel: ProviderID},
+		},
+		Spec: offloadingv1beta1.VirtualNodeSpec{
+			ClusterID: corev1beta1.ClusterID(ProviderID), CreateNode: &yes, DisableNetworkCheck: &yes,
+			KubeconfigSecretRef: &corev1.LocalObjectReference{Name: kubeconfigSecret},
+			ResourceQuota:       corev1.ResourceQuotaSpec{Hard: capacity},
+		},
+	})
+}
+
+// create makes an object of any type as the administrator does.
+func (s *Side) create(ctx context.Context, gvr schema.GroupVersionResource, object metav1.Object) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return fmt.Errorf("converting %s %s, %w", gvr.Resource, object.GetName(), err)
+	}
+	_, err = s.Dynamic.Resource(gvr).Namespace(object.GetNamespace()).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("creating %s %s/%s in %s, %w", gvr.Resource, object.GetNamespace(), object.GetName(), s.ID, err)
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// Kubeconfig returns the path of an administrator's kubeconfig with both clusters as contexts "home" and "cloud". It is
+// there until Down.
+func (l *Lab) Kubeconfig() string { return filepath.Join(l.dir, "kubeconfig") }
+
+func (l *Lab) writeKubeconfig() error {
+	rules := clientcmd.ClientConfigLoadingRules{}
+	for _, side := range []*Side{l.Consumer, l.Provider} {
+		path := filepath.Join(l.dir, side.ID+".conf")
+		if err := side.KubeconfigFor(path, "admin-of-"+side.ID, "system:masters"); err != nil {
+			return err
+		}
+		rules.Precedence = append(rules.Precedence, path)
+	}
+	merged, err := rules.Load()
+	if err != nil {
+		return fmt.Errorf("merging kubeconfigs, %w", err)
+	}
+	if err := clientcmd.WriteToFile(*merged, l.Kubeconfig()); err != nil {
+		return fmt.Errorf("writing the merged kubeconfig, %w", err)
+	}
+	return nil
+}
+
+// Kubectl runs kubectl as the administrator of both clusters and returns what it prints on standard output. The first
+// argument is usually --context=home or --context=cloud.
+func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
+	path, err := testenv.Kubectl()
+	if err != nil {
+		return "", err
+	}
+	return l.command(ctx, path, args...)
+}
+
+// Refractctl runs refractctl against the consumer, as its administrator.
+func (l *Lab) Refractctl(ctx context.Context, args ...string) (string, error) {
+	return l.command(ctx, filepath.Join(l.bin, "refractctl"), args...)
+}
+
+func (l *Lab) command(ctx context.Context, path string, args ...string) (string, error) {
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(ctx, path, args...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig())
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("running %s %s, %w: %s", filepath.Base(path), strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,175 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// Names of what every Lab holds. The ids are also the groups as which the clusters know each other.
+const (
+	// ConsumerID is the cluster id of the consumer, ProviderID that of the provider.
+	ConsumerID, ProviderID = "home", "cloud"
+	// NodeName is the virtual node that stands for the provider.
+	NodeName = "cloud"
+	// TenantNamespace is, in the consumer, the namespace of everything about the provider; the provider has ProviderTenantNamespace.
+	TenantNamespace, ProviderTenantNamespace = "liqo-tenant-cloud", "liqo-tenant-home"
+	// SystemNamespace is where the controller managers live.
+	SystemNamespace = "refract-system"
+)
+
+// Users as which our processes authenticate; they are what audit logs name.
+const (
+	KubeletUser         = "refract:virtual-kubelet"
+	ConsumerManagerUser = "refract:controller-manager:home"
+	ProviderManagerUser = "refract:controller-manager:cloud"
+	// RemoteUser is the consumer, as the provider knows it.
+	RemoteUser = "refract:home"
+)
+
+// Users lists all of them.
+func Users() []string {
+	return []string{KubeletUser, ConsumerManagerUser, ProviderManagerUser, RemoteUser}
+}
+
+// Options describes a Lab. The zero value has one simulated node in each cluster and tells nobody of its progress.
+type Options struct {
+	// ConsumerNodes and ProviderNodes are how many simulated nodes each cluster has; 0 means 1.
+	ConsumerNodes, ProviderNodes int
+	// Capacity of the virtual node by resource name; nil means 10,000 pods with room.
+	Capacity map[string]string
+	// PluginDir is watched by the virtual kubelet; a folder of the Lab's when empty.
+	PluginDir string
+	// Log receives the progress.
+	Log func(format string, args ...any)
+}
+
+// Side is one of the two clusters with an administrator's clients, for looking at it and for acting as its users do.
+type Side struct {
+	*testenv.Cluster
+	ID      string
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	// Journal reads who wrote what since the Lab was up.
+	Journal *Journal
+}
+
+// Lab is a pair of joined clusters. It is not for concurrent use.
+type Lab struct {
+	Consumer, Provider *Side
+	// PluginDir is watched by the virtual kubelet.
+	PluginDir string
+
+	opts     Options
+	dir, bin string
+	ports    listenPorts
+	running  map[string]*testenv.Command
+}
+
+// Up starts and joins the clusters; no process of ours runs yet. Call Down in the end.
+func Up(ctx context.Context, opts Options) (*Lab, error) {
+	opts = opts.withDefaults()
+	dir, err := os.MkdirTemp("", "refract-lab-")
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{opts: opts, dir: dir, bin: filepath.Join(dir, "bin"), PluginDir: opts.PluginDir, running: map[string]*testenv.Command{}}
+	if err := l.up(ctx); err != nil {
+		return nil, errors.Join(err, l.Down())
+	}
+	return l, nil
+}
+
+func (o Options) withDefaults() Options {
+	o.ConsumerNodes, o.ProviderNodes = max(o.ConsumerNodes, 1), max(o.ProviderNodes, 1)
+	if o.Capacity == nil {
+		o.Capacity = map[string]string{"cpu": "10000", "memory": "100Ti", "pods": "10000", "ephemeral-storage": "100Ti"}
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	return o
+}
+
+func (l *Lab) up(ctx context.Context) error {
+	if l.PluginDir == "" {
+		l.PluginDir = filepath.Join(l.dir, "plugins")
+		if err := os.MkdirAll(l.PluginDir, 0o755); err != nil {
+			return err
+		}
+	}
+	// The compiler and the control planes share the processors well: neither is busy throughout.
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return buildCommands(groupCtx, l.bin) })
+	group.Go(func() error { return l.startClusters(groupCtx) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	var err error
+	if l.ports, err = pickPorts(); err != nil {
+		return err
+	}
+	if err := l.writeKubeconfig(); err != nil {
+		return err
+	}
+	return l.join(ctx)
+}
+
+func (l *Lab) startClusters(ctx context.Context) error {
+	clusters, err := testenv.StartAll(ctx,
+		testenv.Options{Name: ConsumerID, KwokNodes: l.opts.ConsumerNodes, AuditLog: true, Log: l.opts.Log},
+		testenv.Options{Name: ProviderID, KwokNodes: l.opts.ProviderNodes, AuditLog: true, Log: l.opts.Log})
+	if err != nil {
+		return err
+	}
+	if l.Consumer, err = newSide(clusters[0], ConsumerID); err != nil {
+		return errors.Join(err, clusters[0].Stop(), clusters[1].Stop())
+	}
+	if l.Provider, err = newSide(clusters[1], ProviderID); err != nil {
+		return errors.Join(err, clusters[0].Stop(), clusters[1].Stop())
+	}
+	return nil
+}
+
+func newSide(cluster *testenv.Cluster, id string) (*Side, error) {
+	config := cluster.Config()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	dynamicClient, err := dynamic.NewForConfig(rest.CopyConfig(config))
+	if err != nil {
+		return nil, err
+	}
+	journal, err := NewJournal(cluster.AuditLogPath())
+	if err != nil {
+		return nil, err
+	}
+	return &Side{Cluster: cluster, ID: id, Client: client, Dynamic: dynamicClient, Journal: journal}, nil
+}
+
+// Down ends everything and removes what the Lab has written.
+func (l *Lab) Down() error {
+	var err error
+	for _, side := range []*Side{l.Consumer, l.Provider} {
+		if side != nil {
+			err = errors.Join(err, side.Stop())
+		}
+	}
+	if removeErr := os.RemoveAll(l.dir); removeErr != nil {
+		err = errors.Join(err, fmt.Errorf("removing the lab's folder, %w", removeErr))
+	}
+	return err
+}

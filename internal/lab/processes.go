@@ -1,0 +1,179 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// stopTimeout is how long a process may take to end after SIGTERM, leases released and all.
+const stopTimeout = 10 * time.Second
+
+// names of our processes, in logs and measurements.
+const (
+	kubeletName         = "virtual-kubelet"
+	consumerManagerName = "controller-manager-home"
+	providerManagerName = "controller-manager-cloud"
+)
+
+// StartAll starts the controller managers of both clusters and the virtual kubelet.
+func (l *Lab) StartAll(ctx context.Context) error {
+	if err := l.StartProviderManager(ctx); err != nil {
+		return err
+	}
+	if err := l.StartConsumerManager(ctx); err != nil {
+		return err
+	}
+	return l.StartKubelet(ctx)
+}
+
+// StartKubelet starts the virtual kubelet; AwaitNodeReady tells when it works.
+func (l *Lab) StartKubelet(_ context.Context) error {
+	kubeconfig := filepath.Join(l.dir, "kubelet.conf")
+	if err := l.Consumer.KubeconfigFor(kubeconfig, KubeletUser); err != nil {
+		return err
+	}
+	certificate, key, err := l.servingCertificate()
+	if err != nil {
+		return err
+	}
+	return l.start(l.Consumer, kubeletName, "virtual-kubelet",
+		"--home-kubeconfig="+kubeconfig,
+		"--foreign-kubeconfig-secret-name="+kubeconfigSecret,
+		"--nodename="+NodeName, "--node-ip=127.0.0.1", fmt.Sprintf("--listen-port=%d", l.ports.kubelet),
+		"--tls-cert-file="+certificate, "--tls-private-key-file="+key,
+		"--tenant-namespace="+TenantNamespace, "--liqo-namespace="+SystemNamespace,
+		"--home-cluster-id="+ConsumerID, "--foreign-cluster-id="+ProviderID,
+		"--local-podcidr="+l.Consumer.PodCIDR(),
+		"--node-check-network=false",
+		"--plugin-dir="+l.PluginDir,
+		"--metrics-enabled", "--metrics-address="+address(l.ports.kubeletMetrics), "--health-probe-address="+address(l.ports.kubeletHealth),
+	)
+}
+
+// StartProviderManager starts the controllers that enforce in the provider what the consumer asked for.
+func (l *Lab) StartProviderManager(_ context.Context) error {
+	kubeconfig := filepath.Join(l.dir, "manager-cloud.conf")
+	if err := l.Provider.KubeconfigFor(kubeconfig, ProviderManagerUser); err != nil {
+		return err
+	}
+	return l.start(l.Provider, providerManagerName, "controller-manager",
+		"--kubeconfig="+kubeconfig, "--cluster-id="+ProviderID, "--liqo-namespace="+SystemNamespace,
+		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))
+}
+
+// StartConsumerManager starts the controllers that extend namespaces of the consumer.
+func (l *Lab) StartConsumerManager(_ context.Context) error {
+	kubeconfig := filepath.Join(l.dir, "manager-home.conf")
+	if err := l.Consumer.KubeconfigFor(kubeconfig, ConsumerManagerUser); err != nil {
+		return err
+	}
+	return l.start(l.Consumer, consumerManagerName, "controller-manager",
+		"--kubeconfig="+kubeconfig, "--cluster-id="+ConsumerID, "--liqo-namespace="+SystemNamespace,
+		"--metrics-address="+address(l.ports.consumerMetrics), "--health-probe-address="+address(l.ports.consumerHealth))
+}
+
+func (l *Lab) start(side *Side, name, program string, args ...string) error {
+	command, err := side.StartCommand(name, filepath.Join(l.bin, program), args...)
+	if err != nil {
+		return fmt.Errorf("starting %s, %w", name, err)
+	}
+	l.running[name] = command
+	return nil
+}
+
+// servingCertificate is what the consumer's API server sees when it asks the virtual kubelet for logs.
+func (l *Lab) servingCertificate() (certificate, key string, err error) {
+	certPEM, keyPEM, err := l.Consumer.IssueServing("system:node:"+NodeName, []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
+		return "", "", err
+	}
+	certificate, key = filepath.Join(l.dir, "kubelet.crt"), filepath.Join(l.dir, "kubelet.key")
+	if err := os.WriteFile(certificate, certPEM, 0o600); err != nil {
+		return "", "", err
+	}
+	return certificate, key, os.WriteFile(key, keyPEM, 0o600)
+}
+
+// KillKubelet ends the virtual kubelet at once, as a crash does.
+func (l *Lab) KillKubelet() {
+	if command := l.running[kubeletName]; command != nil {
+		command.Kill()
+		delete(l.running, kubeletName)
+	}
+}
+
+// StopKubelet ends the virtual kubelet as an upgrade does, with SIGTERM.
+func (l *Lab) StopKubelet(ctx context.Context) error {
+	command := l.running[kubeletName]
+	if command == nil {
+		return nil
+	}
+	delete(l.running, kubeletName)
+	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	defer cancel()
+	return command.Interrupt(ctx)
+}
+
+// Kubelet is the running virtual kubelet, or nil.
+func (l *Lab) Kubelet() *testenv.Command { return l.running[kubeletName] }
+
+// Usage tells what each of our running processes has used so far.
+func (l *Lab) Usage() (map[string]testenv.Usage, error) {
+	usage := map[string]testenv.Usage{}
+	for name, command := range l.running {
+		used, err := testenv.ProcessUsage(command.Pid())
+		if err != nil {
+			return nil, fmt.Errorf("measuring %s, %w", name, err)
+		}
+		usage[name] = used
+	}
+	return usage, nil
+}
+
+// AwaitNodeReady returns when the consumer sees the virtual node as Ready.
+func (l *Lab) AwaitNodeReady(ctx context.Context) error {
+	return l.Wait(ctx, "the virtual node to be Ready", func(ctx context.Context) (string, error) {
+		node, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, NodeName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "it is not registered", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, condition := range node.Status.Conditions {
+			if condition.Type == corev1.NodeReady {
+				if condition.Status == corev1.ConditionTrue {
+					return "", nil
+				}
+				return fmt.Sprintf("Ready is %s, %s: %s", condition.Status, condition.Reason, condition.Message), nil
+			}
+		}
+		return "it has no condition Ready", nil
+	})
+}
+
+// Memory is what the cluster's own processes hold, RSS in bytes.
+func (s *Side) Memory() (int64, error) {
+	var sum int64
+	for name, pid := range s.Processes() {
+		used, err := testenv.ProcessUsage(pid)
+		if err != nil {
+			return 0, fmt.Errorf("measuring %s of %s, %w", name, s.ID, err)
+		}
+		sum += used.RSS
+	}
+	return sum, nil
+}
