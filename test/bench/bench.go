@@ -1,0 +1,132 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// namespace is extended to the provider; twin is its name there.
+const namespace, twin = "bench", "bench-" + lab.ConsumerID
+
+// bench holds what the measurements have in common, and what they found.
+type bench struct {
+	*lab.Lab
+	pods, services int
+	plain          time.Duration
+	figures        []figure
+}
+
+// figure is one line of the report.
+type figure struct {
+	what, value, goal string
+	missed            bool
+}
+
+// found records a figure without a goal.
+func (b *bench) found(what, format string, args ...any) {
+	b.figures = append(b.figures, figure{what: what, value: fmt.Sprintf(format, args...)})
+}
+
+// atMost records a figure that should not exceed the goal.
+func (b *bench) atMost(what string, value, goal float64, unit string) {
+	b.figures = append(b.figures, figure{
+		what: what, value: fmt.Sprintf("%.2f%s", value, unit), goal: fmt.Sprintf("≤ %g%s", goal, unit), missed: value > goal,
+	})
+}
+
+var errGoalMissed = errors.New("a goal was missed, see the table")
+
+func (b *bench) report() error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintf(w, "FIGURE\tVALUE\tGOAL\t\n")
+	var err error
+	for _, f := range b.figures {
+		verdict := ""
+		switch {
+		case f.missed:
+			verdict, err = "missed", errGoalMissed
+		case f.goal != "":
+			verdict = "met"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", f.what, f.value, f.goal, verdict)
+	}
+	return errors.Join(err, w.Flush())
+}
+
+func (b *bench) join(ctx context.Context) error {
+	progress("joining the clusters")
+	if err := b.StartAll(ctx); err != nil {
+		return err
+	}
+	if err := b.AwaitNodeReady(ctx); err != nil {
+		return err
+	}
+	home := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := b.Consumer.Client.CoreV1().Namespaces().Create(ctx, home, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	_, err := b.Refractctl(ctx, "offload", "namespace", namespace, "--context", lab.ConsumerID)
+	return err
+}
+
+// writes returns what our processes have written to both clusters since the last call, heartbeats and elections aside.
+func (b *bench) writes() ([]lab.Write, error) {
+	var ours []lab.Write
+	for _, side := range []*lab.Side{b.Consumer, b.Provider} {
+		all, err := side.Journal.Next()
+		if err != nil {
+			return nil, err
+		}
+		for _, write := range lab.Of(all, lab.Users()...) {
+			if !write.IsLease() {
+				ours = append(ours, write)
+			}
+		}
+	}
+	return ours, nil
+}
+
+// quiet is how long our processes must have written nothing to count as done.
+const quiet = 3 * time.Second
+
+// settled waits until our processes have nothing more to do and returns what they wrote until then.
+func (b *bench) settled(ctx context.Context) ([]lab.Write, error) {
+	var all []lab.Write
+	since := time.Now()
+	err := b.Wait(ctx, "our processes to have nothing more to do", func(context.Context) (string, error) {
+		news, err := b.writes()
+		if err != nil {
+			return "", err
+		}
+		if len(news) > 0 {
+			all, since = append(all, news...), time.Now()
+		}
+		if time.Since(since) < quiet {
+			return "they still write", nil
+		}
+		return "", nil
+	})
+	return all, err
+}
+
+// events counts the Kubernetes Events among the writes.
+func events(writes []lab.Write) (n int) {
+	for _, write := range writes {
+		if write.IsEvent() {
+			n++
+		}
+	}
+	return n
+}

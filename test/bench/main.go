@@ -1,0 +1,57 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Bench measures, on two real control planes with simulated nodes, what offloading costs: `make bench-e2e` runs it and
+// prints a table of figures against their goals. Times are quoted as ratios within the one run, because absolute ones say
+// more about the machine than about us. It exits with 1 when a goal is missed.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/refract-project/refract/internal/lab"
+)
+
+func main() {
+	pods := flag.Int("pods", 1000, "replicas of the Deployment that is timed")
+	services := flag.Int("services", 1000, "Services that are reflected")
+	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
+	defer cancel()
+	if err := run(ctx, *pods, *services); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		cancel()
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, pods, services int) (err error) {
+	l, err := lab.Up(ctx, lab.Options{ConsumerNodes: 2, ProviderNodes: 2, Log: progress})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Down()) }()
+	b := &bench{Lab: l, pods: pods, services: services}
+	for _, measure := range []func(context.Context) error{
+		b.join, b.plainPods, b.offloadedPods, b.reflectedServices, b.changedServices, b.restart, b.deletedWhileDown, b.resources,
+	} {
+		if err := measure(ctx); err != nil {
+			return err
+		}
+	}
+	return b.report()
+}
+
+// progress tells on standard error what goes on, so that the table on standard output stands alone.
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "… "+format+"\n", args...) }

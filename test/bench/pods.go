@@ -1,0 +1,106 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+func (b *bench) plainPods(ctx context.Context) (err error) {
+	progress("%d pods on simulated nodes of the consumer", b.pods)
+	b.plain, err = b.deploy(ctx, "plain", map[string]string{testenv.KwokNodeLabel: "kwok"})
+	if err != nil {
+		return err
+	}
+	b.found(fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods), "%.1f s", b.plain.Seconds())
+	if err := b.remove(ctx, "plain"); err != nil {
+		return err
+	}
+	_, err = b.settled(ctx)
+	return err
+}
+
+func (b *bench) offloadedPods(ctx context.Context) error {
+	progress("%d pods on the virtual node", b.pods)
+	took, err := b.deploy(ctx, "offloaded", map[string]string{wire.TypeLabel: wire.VirtualNodeType})
+	if err != nil {
+		return err
+	}
+	writes, err := b.settled(ctx)
+	if err != nil {
+		return err
+	}
+	b.found("the same on the virtual node, all local pods Ready", "%.1f s", took.Seconds())
+	b.atMost("ratio of the two", took.Seconds()/b.plain.Seconds(), 2.5, "")
+	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
+	for kind, n := range lab.Tally(writes) {
+		if n >= b.pods/10 {
+			b.found("   of these: "+kind, "%.2f", float64(n)/float64(b.pods))
+		}
+	}
+	return nil
+}
+
+// deploy creates a Deployment on the nodes with the given labels and returns how long it took until all its pods were Ready.
+func (b *bench) deploy(ctx context.Context, name string, nodes map[string]string) (time.Duration, error) {
+	replicas := int32(b.pods)
+	labels := map[string]string{"app": name}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					NodeSelector: nodes,
+					Tolerations:  []corev1.Toleration{{Key: wire.VirtualNodeTaint, Operator: corev1.TolerationOpExists}},
+					Containers:   []corev1.Container{{Name: "app", Image: "registry.example/app:1"}},
+				},
+			},
+		},
+	}
+	begun := time.Now()
+	if _, err := b.Consumer.Client.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+		return 0, err
+	}
+	err := b.Wait(ctx, "all pods of "+name+" to be Ready", func(ctx context.Context) (string, error) {
+		found, err := b.Consumer.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if found.Status.ReadyReplicas < replicas {
+			return fmt.Sprintf("%d of %d are", found.Status.ReadyReplicas, replicas), nil
+		}
+		return "", nil
+	})
+	return time.Since(begun), err
+}
+
+// remove deletes a Deployment and waits until its pods are gone.
+func (b *bench) remove(ctx context.Context, name string) error {
+	if err := b.Consumer.Client.AppsV1().Deployments(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return b.Wait(ctx, "the pods of "+name+" to be gone", func(ctx context.Context) (string, error) {
+		left, err := b.Consumer.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name, Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		if len(left.Items) > 0 {
+			return "some are left", nil
+		}
+		return "", nil
+	})
+}
