@@ -106,7 +106,7 @@ type NamespaceOffloadingSpec struct {
 	// ClusterSelector picks virtual nodes by their labels; empty picks all.
 	//
 	// +optional
-	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitempty"`
+	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitzero"`
 }
 
 // OffloadingPhaseType sums the state of all twin namespaces up.

@@ -1,0 +1,182 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package crds_test
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+func TestCRDs(t *testing.T) {
+	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"."}, NoScheduler: true})[0]
+	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("are served under Liqo's names", func(t *testing.T) { served(t, discovery.NewDiscoveryClientForConfigOrDie(cluster.Config())) })
+	t.Run("show Liqo's columns", func(t *testing.T) { printColumns(t, discovery.NewDiscoveryClientForConfigOrDie(cluster.Config())) })
+	t.Run("keep every field", func(t *testing.T) { keepEveryField(t, c) })
+	t.Run("agree with the Go types", func(t *testing.T) { agreeWithTypes(t, c) })
+	t.Run("set defaults", func(t *testing.T) { setDefaults(t, c) })
+	t.Run("refuse what is wrong", func(t *testing.T) { refuse(t, c) })
+	t.Run("refuse forbidden changes", func(t *testing.T) { refuseChanges(t, c) })
+	t.Run("have status subresources", func(t *testing.T) { haveStatus(t, c) })
+}
+
+func scheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// resource is how a kind appears in discovery.
+type resource struct {
+	Plural, Kind string
+	Namespaced   bool
+	ShortNames   []string
+	Status       bool
+}
+
+// served compares discovery with the names that users of Liqo type.
+func served(t *testing.T, c discovery.DiscoveryInterface) {
+	want := map[string][]resource{
+		"core.liqo.io/v1beta1": {
+			{Plural: "foreignclusters", Kind: "ForeignCluster", ShortNames: []string{"fc"}, Status: true},
+		},
+		"offloading.liqo.io/v1beta1": {
+			{Plural: "namespacemaps", Kind: "NamespaceMap", Namespaced: true, ShortNames: []string{"nm", "nsmap"}, Status: true},
+			{Plural: "namespaceoffloadings", Kind: "NamespaceOffloading", Namespaced: true, ShortNames: []string{"nso", "nsof", "nsoff", "nsoffloading"}, Status: true},
+			{Plural: "quotas", Kind: "Quota", Namespaced: true, ShortNames: []string{"qt"}},
+			{Plural: "shadowendpointslices", Kind: "ShadowEndpointSlice", Namespaced: true, ShortNames: []string{"shes", "sheps", "seps"}},
+			{Plural: "shadowpods", Kind: "ShadowPod", Namespaced: true, ShortNames: []string{"shp", "shpod"}, Status: true},
+			{Plural: "virtualnodes", Kind: "VirtualNode", Namespaced: true, ShortNames: []string{"vn", "vnode", "virno", "vno"}, Status: true},
+			{Plural: "vkoptionstemplates", Kind: "VkOptionsTemplate", Namespaced: true, ShortNames: []string{"vkot", "vkopt"}},
+		},
+	}
+	for group, resources := range want {
+		list, err := c.ServerResourcesForGroupVersion(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(resources, discovered(t, list)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", group, diff)
+		}
+	}
+}
+
+// discovered returns the resources of a list by plural, subresources folded
+// into them.
+func discovered(t *testing.T, list *metav1.APIResourceList) []resource {
+	t.Helper()
+	status := map[string]bool{}
+	for _, r := range list.APIResources {
+		status[r.Name] = true
+	}
+	var found []resource
+	for _, r := range list.APIResources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		if diff := cmp.Diff([]string{"liqo"}, r.Categories); diff != "" {
+			t.Errorf("categories of %s (-want +got):\n%s", r.Name, diff)
+		}
+		found = append(found, resource{r.Name, r.Kind, r.Namespaced, r.ShortNames, status[r.Name+"/status"]})
+	}
+	slices.SortFunc(found, func(a, b resource) int { return strings.Compare(a.Plural, b.Plural) })
+	return found
+}
+
+// samples returns the objects of testdata/valid.yaml.
+func samples(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	content, err := os.ReadFile("testdata/valid.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, document := range bytes.Split(content, []byte("\n---\n")) {
+		objects = append(objects, parse(t, string(document)))
+	}
+	return objects
+}
+
+func parse(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict([]byte(text), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// keepEveryField stores the samples and reads them back: what was sent is
+// there, also below the fields that have no schema.
+func keepEveryField(t *testing.T, c client.Client) {
+	for _, sample := range samples(t) {
+		sent := sample.DeepCopy()
+		if err := c.Create(t.Context(), sample, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+			t.Errorf("%s: %v", sent.GetKind(), err)
+			continue
+		}
+		got := &unstructured.Unstructured{}
+		got.SetGroupVersionKind(sent.GroupVersionKind())
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(sent), got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(normal(t, sent.Object["spec"]), normal(t, got.Object["spec"])); diff != "" {
+			t.Errorf("%s comes back changed (-sent +got):\n%s", sent.GetKind(), diff)
+		}
+	}
+}
+
+// normal makes numbers of YAML and of the API server comparable.
+func normal(t *testing.T, value any) string {
+	t.Helper()
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// agreeWithTypes reads the stored samples into their Go types and back: all
+// that is lost are the fields of the future.
+func agreeWithTypes(t *testing.T, c client.Client) {
+	for _, sample := range samples(t) {
+		typed, err := scheme(t).New(sample.GroupVersionKind())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(sample), typed.(client.Object)); err != nil {
+			t.Fatal(err)
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		withoutFuture(sample.Object)
+		missing(t, sample.GetKind()+".spec", sample.Object["spec"], content["spec"])
+	}
+}

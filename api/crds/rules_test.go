@@ -1,0 +1,192 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package crds_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// withoutFuture removes, at any depth, the fields whose names begin with "future".
+func withoutFuture(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, child := range v {
+			if strings.HasPrefix(key, "future") {
+				delete(v, key)
+				continue
+			}
+			withoutFuture(child)
+		}
+	case []any:
+		for _, child := range v {
+			withoutFuture(child)
+		}
+	}
+}
+
+// missing reports what want has and got has not. A Go type may write more
+// (zero values without omitempty), never less.
+func missing(t *testing.T, path string, want, got any) {
+	t.Helper()
+	switch w := want.(type) {
+	case map[string]any:
+		g, _ := got.(map[string]any)
+		for key, child := range w {
+			// An explicit false or zero and an absent field are the same to omitempty.
+			if value, found := g[key]; found || child != false && fmt.Sprint(child) != "0" {
+				missing(t, path+"."+key, child, value)
+			}
+		}
+	case []any:
+		g, _ := got.([]any)
+		if len(g) != len(w) {
+			t.Errorf("%s: %d items, want %d", path, len(g), len(w))
+			return
+		}
+		for i := range w {
+			missing(t, fmt.Sprintf("%s[%d]", path, i), w[i], g[i])
+		}
+	default:
+		if fmt.Sprint(want) != fmt.Sprint(got) {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}
+
+func setDefaults(t *testing.T, c client.Client) {
+	offloading := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: "offloading", Namespace: "kube-public"}}
+	if err := c.Create(t.Context(), offloading); err != nil {
+		t.Fatal(err)
+	}
+	spec := offloading.Spec
+	if spec.NamespaceMappingStrategy != offloadingv1beta1.DefaultNameMappingStrategyType ||
+		spec.PodOffloadingStrategy != offloadingv1beta1.LocalAndRemotePodOffloadingStrategyType {
+		t.Errorf("unexpected defaults: %+v", spec)
+	}
+	// What a Go client leaves out must not count as a change of what the API server filled in.
+	offloading.Spec.PodOffloadingStrategy = offloadingv1beta1.LocalPodOffloadingStrategyType
+	if err := c.Update(t.Context(), offloading); err != nil {
+		t.Errorf("changing the mutable strategy: %v", err)
+	}
+}
+
+// refuse creates wrong objects; the API server must say what is wrong.
+func refuse(t *testing.T, c client.Client) {
+	cases := []struct{ object, says string }{
+		{`{apiVersion: core.liqo.io/v1beta1, kind: ForeignCluster, metadata: {name: a}, spec: {}}`, "spec.clusterID: Required"},
+		{`{apiVersion: core.liqo.io/v1beta1, kind: ForeignCluster, metadata: {name: a}, spec: {clusterID: Milan}}`, "spec.clusterID in body should match"},
+		{offloading("VirtualNode", `{clusterID: "-milan"}`), "spec.clusterID in body should match"},
+		{offloading("VirtualNode", `{storageClasses: [{default: true}]}`), "storageClassName: Required"},
+		{offloading("VirtualNode", `{template: text}`), "spec.template in body must be of type object"},
+		{offloading("NamespaceOffloading", `{}`), "must be named offloading"},
+		{named("offloading", `{namespaceMappingStrategy: Same}`), "spec.namespaceMappingStrategy: Unsupported value"},
+		{named("offloading", `{podOffloadingStrategy: Anywhere}`), "spec.podOffloadingStrategy: Unsupported value"},
+		{named("offloading", `{namespaceMappingStrategy: SelectedName}`), "remoteNamespaceName is required"},
+		{offloading("NamespaceMap", `{desiredMapping: {a: 1}}`), "spec.desiredMapping.a in body must be of type string"},
+		{offloading("ShadowPod", `{pod: text}`), "spec.pod in body must be of type object"},
+		{offloading("ShadowEndpointSlice", `{template: {addressType: IPv5}}`), "spec.template.addressType: Unsupported value"},
+		{offloading("Quota", `{user: "", resources: {}}`), "spec.user in body should be at least 1 chars"},
+		{offloading("Quota", `{user: a, resources: {}, limitsEnforcement: none}`), "spec.limitsEnforcement: Unsupported value"},
+		{offloading("VkOptionsTemplate", `{createNode: true, disableNetworkCheck: true, metricsEnabled: true}`), "spec.containerImage: Required"},
+		{offloading("VkOptionsTemplate", `{createNode: true, disableNetworkCheck: true, metricsEnabled: true, containerImage: a, reflectorsConfig: {pod: {workers: 1, type: Deny}}}`),
+			"spec.reflectorsConfig.pod.type: Unsupported value"},
+	}
+	for _, tc := range cases {
+		err := c.Create(t.Context(), parse(t, tc.object), client.DryRunAll)
+		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: got %v, want an error with %q", tc.object, err, tc.says)
+		}
+	}
+}
+
+func offloading(kind, spec string) string {
+	return fmt.Sprintf(`{apiVersion: offloading.liqo.io/v1beta1, kind: %s, metadata: {name: wrong, namespace: default}, spec: %s}`, kind, spec)
+}
+
+func named(name, spec string) string {
+	return fmt.Sprintf(`{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceOffloading, metadata: {name: %s, namespace: kube-system}, spec: %s}`, name, spec)
+}
+
+// refuseChanges works on the samples that keepEveryField stored.
+func refuseChanges(t *testing.T, c client.Client) {
+	cluster := &corev1beta1.ForeignCluster{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Spec.ClusterID = "turin"
+	mustBeInvalid(t, c.Update(t.Context(), cluster), "clusterID is immutable")
+
+	key := client.ObjectKey{Namespace: "default", Name: "offloading"}
+	for says, change := range map[string]func(*offloadingv1beta1.NamespaceOffloadingSpec){
+		"namespaceMappingStrategy is immutable": func(s *offloadingv1beta1.NamespaceOffloadingSpec) {
+			s.NamespaceMappingStrategy = offloadingv1beta1.EnforceSameNameMappingStrategyType
+		},
+		"remoteNamespaceName is immutable": func(s *offloadingv1beta1.NamespaceOffloadingSpec) { s.RemoteNamespaceName = "other" },
+	} {
+		extended := &offloadingv1beta1.NamespaceOffloading{}
+		if err := c.Get(t.Context(), key, extended); err != nil {
+			t.Fatal(err)
+		}
+		change(&extended.Spec)
+		mustBeInvalid(t, c.Update(t.Context(), extended), says)
+	}
+}
+
+func mustBeInvalid(t *testing.T, err error, says string) {
+	t.Helper()
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), says) {
+		t.Errorf("got %v, want an error with %q", err, says)
+	}
+}
+
+// haveStatus writes statuses of the samples that keepEveryField stored.
+func haveStatus(t *testing.T, c client.Client) {
+	shadow := &offloadingv1beta1.ShadowPod{}
+	key := client.ObjectKey{Namespace: "default", Name: "web"}
+	if err := c.Get(t.Context(), key, shadow); err != nil {
+		t.Fatal(err)
+	}
+	before := shadow.Generation
+	patch := client.MergeFrom(shadow.DeepCopy())
+	shadow.Status.Phase = corev1.PodRunning
+	if err := c.Status().Patch(t.Context(), shadow, patch); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Get(t.Context(), key, shadow); err != nil {
+		t.Fatal(err)
+	}
+	if shadow.Status.Phase != corev1.PodRunning || shadow.Generation != before {
+		t.Errorf("phase %s, generation %d (was %d)", shadow.Status.Phase, shadow.Generation, before)
+	}
+	patch = client.MergeFrom(shadow.DeepCopy())
+	shadow.Status.Phase = "Sleeping"
+	mustBeInvalid(t, c.Status().Patch(t.Context(), shadow, patch), "status.phase: Unsupported value")
+
+	cluster := &corev1beta1.ForeignCluster{}
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Status.Modules.Networking = corev1beta1.Module{Enabled: true, Conditions: []corev1beta1.Condition{
+		{Type: corev1beta1.NetworkConnectionStatusCondition, Status: corev1beta1.ConditionStatusEstablished},
+	}}
+	if err := c.Status().Update(t.Context(), cluster); err != nil {
+		t.Fatal(err)
+	}
+	if cluster.Status.Role != corev1beta1.UnknownRole {
+		t.Errorf("role %q, want the default Unknown", cluster.Status.Role)
+	}
+	if got := corev1beta1.ConditionOf(cluster.Status.Modules.Networking.Conditions, corev1beta1.NetworkConnectionStatusCondition); got != corev1beta1.ConditionStatusEstablished {
+		t.Errorf("network connection %q, want Established", got)
+	}
+}

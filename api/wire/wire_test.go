@@ -1,0 +1,89 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+func TestIsReflected(t *testing.T) {
+	labels := wire.ReflectionLabels("home", "milan")
+	if !wire.IsReflected(labels, "home", "milan") {
+		t.Error("its own labels are not recognised")
+	}
+	for name, foreign := range map[string]map[string]string{
+		"no labels":           nil,
+		"another origin":      wire.ReflectionLabels("other", "milan"),
+		"another destination": wire.ReflectionLabels("home", "turin"),
+		"half of them":        {wire.OriginLabel: "home"},
+	} {
+		if wire.IsReflected(foreign, "home", "milan") {
+			t.Errorf("%s: taken for ours", name)
+		}
+	}
+}
+
+// Every constant is read from the sources, so that a new one cannot be
+// forgotten: keys must be keys that the API server accepts, and have one name.
+func TestKeysAreValidAndUnique(t *testing.T) {
+	seen := map[string]string{}
+	for name, value := range constants(t) {
+		switch {
+		case strings.HasSuffix(name, "Label"), strings.HasSuffix(name, "Annotation"), strings.HasSuffix(name, "Taint"), strings.HasSuffix(name, "Finalizer"):
+			if problems := validation.IsQualifiedName(value); len(problems) > 0 {
+				t.Errorf("%s = %q: %v", name, value, problems)
+			}
+			if other, found := seen[value]; found {
+				t.Errorf("%s and %s are both %q", name, other, value)
+			}
+			seen[value] = name
+		case strings.HasSuffix(name, "Reason"):
+			if value == "" || strings.ContainsAny(value, " .-") {
+				t.Errorf("%s = %q is not a CamelCase reason", name, value)
+			}
+		}
+	}
+	if len(seen) < 30 {
+		t.Fatalf("only %d keys were found", len(seen))
+	}
+}
+
+// constants returns the string constants of the package by name.
+func constants(t *testing.T) map[string]string {
+	t.Helper()
+	paths, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok || len(spec.Values) != 1 {
+				return true
+			}
+			if literal, ok := spec.Values[0].(*ast.BasicLit); ok && literal.Kind == token.STRING {
+				if value, err := strconv.Unquote(literal.Value); err == nil {
+					found[spec.Names[0].Name] = value
+				}
+			}
+			return true
+		})
+	}
+	return found
+}

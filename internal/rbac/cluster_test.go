@@ -1,0 +1,179 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac_test
+
+import (
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+const tenant = "liqo-tenant-milan"
+
+// A real API server is asked what each identity may do.
+func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
+	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
+	client, err := kubernetes.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{tenant, "liqo", "twin", "kube-node-lease"} {
+		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	kubelet := rbac.Kubelet{NodeName: "milan", TenantNamespace: tenant, KubeconfigSecret: "kubeconfig-milan", Subject: rbac.ServiceAccount(tenant, "milan")}
+	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
+	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "manager")}
+	objects := append(kubelet.Objects(), consumer.Objects()...)
+	objects = append(objects, consumer.TwinNamespace("twin"))
+	objects = append(objects, manager.Objects()...)
+	for range 2 { // the second time everything exists
+		if err := rbac.Install(t.Context(), client, objects...); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for who, cases := range map[string]string{
+		"user system:serviceaccount:" + tenant + ":milan": kubeletCases,
+		"group rome": consumerCases,
+		"user system:serviceaccount:liqo:manager": managerCases,
+		"user nobody": nobodyCases,
+	} {
+		for line := range strings.Lines(strings.TrimSpace(cases)) {
+			t.Run(who+": "+strings.TrimSpace(line), func(t *testing.T) { check(t, client, who, line) })
+		}
+	}
+}
+
+// A case reads: may|not VERB RESOURCE[/SUBRESOURCE][.GROUP] [in NAMESPACE] [named NAME].
+const (
+	kubeletCases = `
+may watch pods
+may patch pods in shop
+may delete pods in shop
+may patch pods/status in shop
+not create pods in shop
+not create pods/exec in shop
+not create pods/eviction in shop
+may watch services
+not patch services in shop
+may watch endpointslices.discovery.k8s.io
+may create nodes
+may patch nodes named milan
+may patch nodes/status named milan
+not patch nodes named worker-1
+not patch nodes/status named worker-1
+not delete nodes named milan
+may update leases.coordination.k8s.io in kube-node-lease named milan
+not update leases.coordination.k8s.io in kube-node-lease named worker-1
+may update leases.coordination.k8s.io in liqo-tenant-milan named virtual-kubelet-leader-election
+not update leases.coordination.k8s.io in kube-system named kube-scheduler
+may get secrets in liqo-tenant-milan named kubeconfig-milan
+may watch secrets in liqo-tenant-milan named kubeconfig-milan
+not list secrets in liqo-tenant-milan
+not get secrets in liqo-tenant-milan named other
+not get secrets in shop named password
+not create serviceaccounts/token in shop
+may watch namespacemaps.offloading.liqo.io in liqo-tenant-milan
+not watch namespacemaps.offloading.liqo.io in liqo-tenant-turin
+may watch virtualnodes.offloading.liqo.io in liqo-tenant-milan
+may watch foreignclusters.core.liqo.io
+not patch foreignclusters.core.liqo.io/status
+may create tokenreviews.authentication.k8s.io
+may create subjectaccessreviews.authorization.k8s.io
+may create events in shop
+may patch events.events.k8s.io in shop
+may watch configmaps in kube-system named extension-apiserver-authentication
+not list configmaps in kube-system
+`
+	consumerCases = `
+may create shadowpods.offloading.liqo.io in twin
+may patch shadowendpointslices.offloading.liqo.io in twin
+may delete services in twin
+may watch pods in twin
+not create pods in twin
+not delete pods in twin
+not patch shadowpods.offloading.liqo.io/status in twin
+may get pods/log in twin
+may create pods/exec in twin
+may get pods/exec in twin
+may create pods/portforward in twin
+may watch events in twin
+not get secrets in twin named password
+not create endpointslices.discovery.k8s.io in twin
+not create shadowpods.offloading.liqo.io in shop
+not watch pods in shop
+not watch pods
+not list namespaces
+not list nodes
+may get /livez
+not get /metrics
+`
+	managerCases = `
+may watch shadowpods.offloading.liqo.io
+may patch shadowpods.offloading.liqo.io/status in twin
+not create shadowpods.offloading.liqo.io in twin
+not delete shadowpods.offloading.liqo.io in twin
+may create pods in twin
+may patch pods in twin
+not create pods/exec in twin
+may create endpointslices.discovery.k8s.io in twin
+may watch foreignclusters.core.liqo.io
+may watch namespaces
+may update leases.coordination.k8s.io in liqo named 66cf253f.ctrlmgr.liqo.io
+not update leases.coordination.k8s.io in liqo named other
+not list secrets
+not list nodes
+`
+	nobodyCases = `
+not watch pods
+not watch shadowpods.offloading.liqo.io
+`
+)
+
+func check(t *testing.T, client kubernetes.Interface, who, line string) {
+	t.Helper()
+	words := strings.Fields(line)
+	spec := authorizationv1.SubjectAccessReviewSpec{}
+	attributes := &authorizationv1.ResourceAttributes{Verb: words[1]}
+	spec.ResourceAttributes = attributes
+	if strings.HasPrefix(words[2], "/") {
+		spec.ResourceAttributes, spec.NonResourceAttributes = nil, &authorizationv1.NonResourceAttributes{Verb: words[1], Path: words[2]}
+	}
+	resource, subresource, _ := strings.Cut(words[2], "/")
+	resource, attributes.Group, _ = strings.Cut(resource, ".")
+	attributes.Resource, attributes.Subresource = resource, subresource
+	for i := 3; i+1 < len(words); i += 2 {
+		switch words[i] {
+		case "in":
+			attributes.Namespace = words[i+1]
+		case "named":
+			attributes.Name = words[i+1]
+		default:
+			t.Fatalf("unknown word %q", words[i])
+		}
+	}
+	if kind, name, _ := strings.Cut(who, " "); kind == "group" {
+		spec.User, spec.Groups = "kubelet-of-"+name, []string{name, "system:authenticated"}
+	} else {
+		spec.User, spec.Groups = name, []string{"system:authenticated"}
+	}
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := words[0] == "may"; review.Status.Allowed != want {
+		t.Errorf("allowed is %t, want %t (%s)", review.Status.Allowed, want, review.Status.Reason)
+	}
+}

@@ -1,0 +1,80 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// The bounds below hold for every identity, whatever is added later.
+func TestEveryRuleIsBounded(t *testing.T) {
+	for _, role := range Roles() {
+		if role.Purpose == "" || role.Scope == "" || len(role.Rules) == 0 {
+			t.Errorf("%s lacks purpose, scope or rules", role.Name)
+		}
+		for _, rule := range role.Rules {
+			if !strings.HasPrefix(rule.Reason, "to ") {
+				t.Errorf("%s: the reason %q does not continue the sentence \"granted to …\"", role.Name, rule.Reason)
+			}
+			for _, problem := range excessive(rule.PolicyRule) {
+				t.Errorf("%s: %s in %+v", role.Name, problem, rule.PolicyRule)
+			}
+		}
+	}
+}
+
+// excessive returns what a rule grants that none of our processes may have.
+func excessive(rule rbacv1.PolicyRule) (problems []string) {
+	named := len(rule.ResourceNames) > 0
+	for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs} {
+		if slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, "*") }) {
+			problems = append(problems, "a wildcard")
+		}
+	}
+	for _, verb := range []string{"deletecollection", "escalate", "impersonate"} {
+		if slices.Contains(rule.Verbs, verb) {
+			problems = append(problems, "the verb "+verb)
+		}
+	}
+	for _, resource := range []string{"secrets", "configmaps"} {
+		if slices.Contains(rule.Resources, resource) && !named {
+			problems = append(problems, resource+" without a name")
+		}
+	}
+	for _, resource := range []string{"serviceaccounts/token", "nodes/proxy", "clusterroles", "clusterrolebindings"} {
+		if slices.Contains(rule.Resources, resource) {
+			problems = append(problems, resource)
+		}
+	}
+	if named && slices.Contains(rule.Verbs, "create") {
+		problems = append(problems, "a named create, which RBAC never matches,")
+	}
+	return problems
+}
+
+func TestRulesYAMLIsTheRules(t *testing.T) {
+	for _, role := range Roles() {
+		text, err := RulesYAML(role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rules []rbacv1.PolicyRule
+		if err := yaml.UnmarshalStrict(text, &rules); err != nil {
+			t.Fatalf("%s: %v", role.Name, err)
+		}
+		if len(rules) != len(role.Rules) {
+			t.Errorf("%s: %d rules were written, want %d", role.Name, len(rules), len(role.Rules))
+		}
+		for _, rule := range role.Rules {
+			if !strings.Contains(string(text), rule.Reason) {
+				t.Errorf("%s: the reason %q was not written", role.Name, rule.Reason)
+			}
+		}
+	}
+}
