@@ -1,0 +1,229 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package namespacemap makes, on the provider, the twins of the namespaces that
+// a consumer extends.
+//
+// A consumer's NamespaceMap arrives in its tenant namespace. For every mapping
+// that it wishes there is a namespace, marked as made for this map, and in it a
+// RoleBinding that lets the consumer in. A namespace of that name that is not
+// marked belongs to somebody else: it is neither used nor deleted.
+//
+// A twin holds workloads. It is deleted only when its own mapping, which was
+// accepted before, is taken out of the map, or the map itself is deleted.
+package namespacemap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Workers is how many NamespaceMaps are worked on at once.
+	Workers int
+	// RemoteClusterRole is the ClusterRole that consumers get in their twins.
+	RemoteClusterRole string
+}
+
+// Controller makes the twin namespaces of NamespaceMaps.
+type Controller struct {
+	client   client.Client
+	uncached client.Reader
+	report   *report.Reporter
+	options  Options
+}
+
+// NewController returns a controller that works through c; live must not be
+// cached: it is asked about namespaces that are not ours.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "namespacemap" }
+
+// Reasons and action of the Events of this controller.
+const (
+	missingOriginReason = "MissingOrigin"
+	foreignOriginReason = "ForeignOrigin"
+	failedTwinReason    = "FailedCreateNamespace"
+	mapAction           = "MapNamespaces"
+)
+
+// Reconcile makes the twins of the NamespaceMap what they must be.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	nm := &offloading.NamespaceMap{}
+	err := c.client.Get(ctx, request.NamespacedName, nm)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.report.Clear(request.NamespacedName)
+		return reconcile.Result{}, nil
+	case err != nil:
+		return reconcile.Result{}, fmt.Errorf("getting NamespaceMap %s, %w", request.NamespacedName, err)
+	case !isReplicated(nm):
+		return reconcile.Result{}, nil
+	}
+	if trusted, err := c.checkOrigin(ctx, nm); err != nil || !trusted {
+		return reconcile.Result{}, err
+	}
+	if nm.DeletionTimestamp != nil {
+		return reconcile.Result{}, c.finalize(ctx, nm)
+	}
+	return reconcile.Result{}, c.realize(ctx, nm)
+}
+
+func isReplicated(nm client.Object) bool {
+	labels := nm.GetLabels()
+	_, hasOrigin := labels[wire.OriginIDLabel]
+	return hasOrigin && labels[wire.ReplicatedLabel] == "true"
+}
+
+// checkOrigin refuses a map that speaks for another consumer than the one its
+// tenant namespace belongs to: consumers write those labels themselves.
+func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMap) (bool, error) {
+	origin := nm.Labels[wire.OriginIDLabel]
+	if origin == "" {
+		c.report.Warn(nm, missingOriginReason, mapAction, fmt.Sprintf(
+			"label %s is empty: set it to the consumer's cluster id", wire.OriginIDLabel))
+		return false, nil
+	}
+	tenant := &corev1.Namespace{}
+	if err := c.uncached.Get(ctx, client.ObjectKey{Name: nm.Namespace}, tenant); err != nil {
+		return false, fmt.Errorf("getting tenant namespace %s, %w", nm.Namespace, err)
+	}
+	if id, ok := tenant.Labels[wire.RemoteClusterIDLabel]; ok && id != origin {
+		c.report.Warn(nm, foreignOriginReason, mapAction, fmt.Sprintf(
+			"label %s says %s, but the namespace %s belongs to the consumer %s: no namespace is made for it", wire.OriginIDLabel, origin, nm.Namespace, id))
+		return false, nil
+	}
+	return true, nil
+}
+
+// realize creates what is wished, deletes what no longer is, and answers in the status.
+func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) error {
+	if err := c.setFinalizer(ctx, nm, true); err != nil {
+		return err
+	}
+	current := map[string]offloading.RemoteNamespaceStatus{}
+	var problems []error
+	for _, local := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
+		twin := nm.Spec.DesiredMapping[local]
+		phase, err := c.ensureTwin(ctx, nm, local, twin)
+		problems = append(problems, err)
+		current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: twin, Phase: phase}
+	}
+	problems = append(problems, c.removeTwins(ctx, nm, current))
+	err := errors.Join(problems...)
+	if err == nil && !slices.ContainsFunc(slices.Collect(maps.Values(current)), isFailed) {
+		c.report.Clear(client.ObjectKeyFromObject(nm))
+	}
+	return errors.Join(err, c.writeStatus(ctx, nm, current))
+}
+
+func isFailed(s offloading.RemoteNamespaceStatus) bool {
+	return s.Phase == offloading.MappingCreationLoopBackOff
+}
+
+// removeTwins deletes the twins that were accepted and are no longer wished,
+// and keeps in current those that are still there.
+func (c *Controller) removeTwins(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
+	wished := map[string]bool{}
+	for _, twin := range nm.Spec.DesiredMapping {
+		wished[twin] = true
+	}
+	var problems []error
+	for _, local := range slices.Sorted(maps.Keys(nm.Status.CurrentMapping)) {
+		status := nm.Status.CurrentMapping[local]
+		if _, ok := nm.Spec.DesiredMapping[local]; ok || wished[status.RemoteNamespace] {
+			continue
+		}
+		gone, err := c.deleteTwin(ctx, nm, status.RemoteNamespace)
+		problems = append(problems, err)
+		if !gone {
+			status.Phase = offloading.MappingTerminating
+			current[local] = status
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// finalize deletes all twins of a map that is being deleted, then lets it go.
+func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) error {
+	if !controllerutil.ContainsFinalizer(nm, wire.NamespaceMapFinalizer) {
+		return nil
+	}
+	current := map[string]offloading.RemoteNamespaceStatus{}
+	withoutWishes := nm.DeepCopy()
+	withoutWishes.Spec.DesiredMapping = nil
+	for local, twin := range nm.Spec.DesiredMapping {
+		if _, ok := withoutWishes.Status.CurrentMapping[local]; !ok {
+			// Created, but not yet in the status.
+			withoutWishes.Status.CurrentMapping = withEntry(withoutWishes.Status.CurrentMapping, local, twin)
+		}
+	}
+	if err := c.removeTwins(ctx, withoutWishes, current); err != nil {
+		return err
+	}
+	if err := c.writeStatus(ctx, nm, current); err != nil || len(current) > 0 {
+		return err // the deletion of each namespace brings us back here
+	}
+	return c.setFinalizer(ctx, nm, false)
+}
+
+func withEntry(m map[string]offloading.RemoteNamespaceStatus, local, twin string) map[string]offloading.RemoteNamespaceStatus {
+	if m == nil {
+		m = map[string]offloading.RemoteNamespaceStatus{}
+	}
+	m[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: twin}
+	return m
+}
+
+func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
+	if equality.Semantic.DeepEqual(nm.Status.CurrentMapping, current) {
+		return nil
+	}
+	changed := nm.DeepCopy()
+	changed.Status.CurrentMapping = current
+	err := c.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("writing status of NamespaceMap %s, %w", client.ObjectKeyFromObject(nm), err)
+	}
+	nm.ResourceVersion, nm.Status.CurrentMapping = changed.ResourceVersion, current
+	return nil
+}
+
+func (c *Controller) setFinalizer(ctx context.Context, nm *offloading.NamespaceMap, present bool) error {
+	changed := nm.DeepCopy()
+	if present && !controllerutil.AddFinalizer(changed, wire.NamespaceMapFinalizer) ||
+		!present && !controllerutil.RemoveFinalizer(changed, wire.NamespaceMapFinalizer) {
+		return nil
+	}
+	err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("writing finalizer of NamespaceMap %s, %w", client.ObjectKeyFromObject(nm), err)
+	}
+	nm.ResourceVersion, nm.Finalizers = changed.ResourceVersion, changed.Finalizers
+	return nil
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return c.watch(mgr)
+}

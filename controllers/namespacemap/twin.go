@@ -1,0 +1,161 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+const (
+	fieldManager   = "namespacemap-controller"
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "liqo"
+)
+
+// ensureTwin makes one twin and returns its phase. What only the user can mend
+// is an Event and the phase CreationLoopBackOff; an error is worth a retry and
+// leaves the phase as it was.
+func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (offloading.MappingPhase, error) {
+	before := nm.Status.CurrentMapping[local].Phase
+	if problems := validation.IsDNS1123Label(twin); len(problems) > 0 {
+		return c.refuse(nm, "namespace %q, the twin of %s, cannot exist: %s", twin, local, problems[0]), nil
+	}
+	namespace := &corev1.Namespace{}
+	err := c.client.Get(ctx, client.ObjectKey{Name: twin}, namespace)
+	if apierrors.IsNotFound(err) {
+		namespace, err = c.createNamespace(ctx, nm, local, twin)
+	}
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return c.refuse(nm, "creating namespace %s, the twin of %s: %s", twin, local, err), err
+	case err != nil:
+		return before, fmt.Errorf("creating namespace %s, %w", twin, err)
+	case !c.isTwinOf(namespace, nm):
+		return c.refuse(nm, "namespace %s exists and was not made for this map, so it cannot be the twin of %s: choose another name for the twin, or delete that namespace", twin, local), errForeign(twin)
+	case namespace.DeletionTimestamp != nil:
+		return offloading.MappingTerminating, nil // made again when it is gone
+	}
+	if err := c.ensureRoleBinding(ctx, nm, twin); err != nil {
+		return before, err
+	}
+	return offloading.MappingAccepted, nil
+}
+
+func errForeign(twin string) error {
+	return fmt.Errorf("namespace %s exists and is not ours", twin)
+}
+
+func (c *Controller) refuse(nm *offloading.NamespaceMap, format string, args ...any) offloading.MappingPhase {
+	c.report.Warn(nm, failedTwinReason, mapAction, fmt.Sprintf(format, args...))
+	return offloading.MappingCreationLoopBackOff
+}
+
+// createNamespace returns the namespace of the name twin: the new one, or the
+// one that stands there and is not in the cache of those that are ours.
+func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (*corev1.Namespace, error) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   twin,
+		Labels: map[string]string{wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel]},
+		Annotations: map[string]string{
+			wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String(),
+			wire.OriginalNameAnnotation:          local,
+		},
+	}}
+	err := c.client.Create(ctx, namespace, client.FieldOwner(fieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		namespace = &corev1.Namespace{}
+		err = c.uncached.Get(ctx, client.ObjectKey{Name: twin}, namespace)
+	}
+	return namespace, err
+}
+
+// isTwinOf tells whether the namespace was made for this map and its consumer.
+func (c *Controller) isTwinOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
+	return namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == client.ObjectKeyFromObject(nm).String() &&
+		namespace.Labels[wire.RemoteClusterIDLabel] == nm.Labels[wire.OriginIDLabel]
+}
+
+// deleteTwin reports whether there is nothing left to delete: the namespace is
+// gone, or not ours.
+func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap, twin string) (bool, error) {
+	namespace := &corev1.Namespace{}
+	err := c.uncached.Get(ctx, client.ObjectKey{Name: twin}, namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("getting namespace %s, %w", twin, err)
+	case !c.isTwinOf(namespace, nm):
+		return true, nil
+	case namespace.DeletionTimestamp != nil:
+		return false, nil
+	}
+	err = c.client.Delete(ctx, namespace, client.Preconditions{UID: &namespace.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("deleting namespace %s, %w", twin, err)
+	}
+	return false, nil
+}
+
+// ensureRoleBinding lets the consumer, which authenticates as a member of the
+// group named after its cluster id, into the twin.
+func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.NamespaceMap, twin string) error {
+	desired := c.roleBinding(nm, twin)
+	actual := &rbacv1.RoleBinding{}
+	err := c.client.Get(ctx, client.ObjectKeyFromObject(desired), actual)
+	if apierrors.IsNotFound(err) {
+		err = c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager))
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating RoleBinding %s, %w", client.ObjectKeyFromObject(desired), err)
+		}
+		err = c.uncached.Get(ctx, client.ObjectKeyFromObject(desired), actual)
+	}
+	if err != nil {
+		return fmt.Errorf("getting RoleBinding %s, %w", client.ObjectKeyFromObject(desired), err)
+	}
+	if actual.RoleRef != desired.RoleRef {
+		return fmt.Errorf("RoleBinding %s refers to %s, not %s, which cannot be changed: delete it, and it is made anew",
+			client.ObjectKeyFromObject(actual), actual.RoleRef.Name, desired.RoleRef.Name)
+	}
+	if equality.Semantic.DeepEqual(actual.Subjects, desired.Subjects) {
+		return nil
+	}
+	changed := actual.DeepCopy()
+	changed.Subjects = desired.Subjects
+	if err := c.client.Patch(ctx, changed, client.MergeFrom(actual), client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
+	}
+	return nil
+}
+
+func (c *Controller) roleBinding(nm *offloading.NamespaceMap, twin string) *rbacv1.RoleBinding {
+	origin := nm.Labels[wire.OriginIDLabel]
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: twin,
+			Name:      nm.Namespace,
+			Labels:    map[string]string{managedByLabel: managedBy, wire.RemoteClusterIDLabel: origin},
+			Annotations: map[string]string{
+				wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String(),
+			},
+		},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: origin}},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.RemoteClusterRole},
+	}
+}

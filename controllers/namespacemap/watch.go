@@ -1,0 +1,58 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// CacheOptions says what the manager's cache holds for this controller: of the
+// RoleBindings those of peerings. Namespaces are held whole, because others look
+// at those without our labels.
+func CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&rbacv1.RoleBinding{}: {Label: labels.SelectorFromSet(labels.Set{managedByLabel: managedBy})},
+	}
+}
+
+func (c *Controller) watch(mgr manager.Manager) error {
+	toMap := handler.EnqueueRequestsFromMapFunc(mapOf)
+	marked := builder.WithPredicates(predicate.NewPredicateFuncs(func(obj client.Object) bool {
+		return obj.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation] != ""
+	}))
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(c.options.Workers)).
+		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isReplicated))).
+		Watches(&corev1.Namespace{}, toMap, marked).
+		Watches(&rbacv1.RoleBinding{}, toMap, marked).
+		Complete(c)
+}
+
+// mapOf returns the NamespaceMap that a namespace or RoleBinding was made for.
+func mapOf(_ context.Context, obj client.Object) []reconcile.Request {
+	mark := obj.GetAnnotations()[wire.ManagedByNamespaceMapAnnotation]
+	namespace, name, ok := strings.Cut(mark, "/")
+	if !ok {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+}

@@ -1,0 +1,208 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package namespaceoffloading extends, on the consumer, namespaces onto virtual
+// nodes.
+//
+// For every provider with a virtual node that the NamespaceOffloading selects,
+// the namespace gets an entry in the provider's NamespaceMap; what becomes of
+// it there comes back in the status of the map and is summed up in the status
+// of the NamespaceOffloading. A label on the namespace lets its pods onto
+// virtual nodes.
+//
+// Taking an entry out of a NamespaceMap deletes the twin namespace with all its
+// workloads. It is done when the NamespaceOffloading is deleted, or when none
+// of a provider's nodes is selected any more and all of them have been looked
+// at; a node that is not there, or a selector that makes no sense, removes
+// nothing.
+package namespaceoffloading
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Workers is how many NamespaceOffloadings are worked on at once.
+	Workers int
+	// ClusterID is this cluster, the consumer.
+	ClusterID core.ClusterID
+	// Clock tells the time of transitions.
+	Clock clock.PassiveClock
+}
+
+// Controller extends namespaces.
+type Controller struct {
+	client  client.Client
+	report  *report.Reporter
+	options Options
+}
+
+// NewController returns a controller that works through c.
+func NewController(c client.Client, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, report: report.New(recorder), options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "namespaceoffloading" }
+
+// Reasons and action of the Events of this controller.
+const (
+	invalidReason = "Invalid"
+	offloadAction = "OffloadNamespace"
+
+	fieldManager = "namespaceoffloading-controller"
+)
+
+// Reconcile extends the namespace, or withdraws it, and writes the status. What
+// went wrong is returned also when the status could be written: it is retried.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	nso := &offloading.NamespaceOffloading{}
+	err := c.client.Get(ctx, request.NamespacedName, nso)
+	if apierrors.IsNotFound(err) {
+		c.report.Clear(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("getting NamespaceOffloading %s, %w", request.NamespacedName, err)
+	}
+	if nso.Name != offloading.NamespaceOffloadingName {
+		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
+			"it is ignored: there is one NamespaceOffloading per namespace and its name is %q", offloading.NamespaceOffloadingName))
+		return reconcile.Result{}, nil
+	}
+	providers, err := c.providers(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if nso.DeletionTimestamp != nil {
+		return reconcile.Result{}, c.withdraw(ctx, nso, providers)
+	}
+	err = c.extend(ctx, nso, providers)
+	return reconcile.Result{}, errors.Join(err, c.writeStatus(ctx, nso, providers))
+}
+
+// extend maps the namespace on the selected providers and opens it to the
+// scheduler. One provider in trouble does not keep the others waiting.
+func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
+	if err := c.setFinalizer(ctx, nso, true); err != nil {
+		return err
+	}
+	twin := c.twinName(nso)
+	if problems := validation.IsDNS1123Label(twin); len(problems) > 0 {
+		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
+			"the remote namespace cannot be named %q: %s; use another namespaceMappingStrategy, or SelectedName with a shorter remoteNamespaceName", twin, problems[0]))
+		return nil
+	}
+	selects, err := newSelector(&nso.Spec.ClusterSelector)
+	if err != nil {
+		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing is changed: %s", err))
+		return nil
+	}
+	c.report.Clear(client.ObjectKeyFromObject(nso))
+
+	var problems []error
+	for _, p := range providers {
+		switch p.selected(selects) {
+		case yes:
+			problems = append(problems, c.mapNamespace(ctx, nso, p, twin))
+		case no:
+			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
+		}
+	}
+	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
+	return errors.Join(problems...)
+}
+
+// withdraw closes the namespace to the scheduler and takes it out of every
+// NamespaceMap; when the last twin is gone it lets the object go.
+func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
+	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
+		return nil
+	}
+	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
+	remaining := 0
+	for _, p := range providers {
+		problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
+		if p.knows(nso.Namespace) {
+			remaining++
+		}
+	}
+	problems = append(problems, c.writeStatus(ctx, nso, providers))
+	if err := errors.Join(problems...); err != nil || remaining > 0 {
+		return err // the status of the NamespaceMap brings us back here
+	}
+	return c.setFinalizer(ctx, nso, false)
+}
+
+// twinName returns the name of the namespace on the providers.
+func (c *Controller) twinName(nso *offloading.NamespaceOffloading) string {
+	switch nso.Spec.NamespaceMappingStrategy {
+	case offloading.EnforceSameNameMappingStrategyType:
+		return nso.Namespace
+	case offloading.SelectedNameMappingStrategyType:
+		return nso.Spec.RemoteNamespaceName
+	}
+	return nso.Namespace + "-" + c.options.ClusterID.String()
+}
+
+// labelNamespace arms or disarms the scheduling of its pods onto virtual nodes.
+func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bool) error {
+	namespace := &corev1.Namespace{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if (namespace.Labels[wire.SchedulingEnabledLabel] == "true") == enabled {
+		return nil
+	}
+	changed := namespace.DeepCopy()
+	if enabled {
+		if changed.Labels == nil {
+			changed.Labels = map[string]string{}
+		}
+		changed.Labels[wire.SchedulingEnabledLabel] = "true"
+	} else {
+		delete(changed.Labels, wire.SchedulingEnabledLabel)
+	}
+	err := c.client.Patch(ctx, changed, client.MergeFrom(namespace), client.FieldOwner(fieldManager))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("labelling namespace %s, %w", name, err)
+	}
+	return nil
+}
+
+func (c *Controller) setFinalizer(ctx context.Context, nso *offloading.NamespaceOffloading, present bool) error {
+	changed := nso.DeepCopy()
+	if present && !controllerutil.AddFinalizer(changed, wire.NamespaceOffloadingFinalizer) ||
+		!present && !controllerutil.RemoveFinalizer(changed, wire.NamespaceOffloadingFinalizer) {
+		return nil
+	}
+	err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(nso, client.MergeFromWithOptimisticLock{}))
+	if err != nil {
+		return fmt.Errorf("writing finalizer of NamespaceOffloading %s, %w", client.ObjectKeyFromObject(nso), err)
+	}
+	nso.ResourceVersion, nso.Finalizers = changed.ResourceVersion, changed.Finalizers
+	return nil
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return c.watch(mgr)
+}

@@ -1,0 +1,213 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// provider is a cluster that namespaces can be extended to, as this consumer
+// knows it.
+type provider struct {
+	id string
+	// namespace is the tenant namespace, where its NamespaceMap lives.
+	namespace string
+	// nodes are those that stand for it; none when only the map is left.
+	nodes []virtualNode
+	// mapping is nil until somebody needs it.
+	mapping *offloading.NamespaceMap
+}
+
+type virtualNode struct {
+	resource *offloading.VirtualNode
+	// node is nil while it is not registered.
+	node *corev1.Node
+}
+
+// providers returns all clusters that there are virtual nodes or maps of.
+func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
+	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
+	for _, list := range []client.ObjectList{virtualNodes, nodes, mappings} {
+		if err := c.client.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("listing virtual nodes and NamespaceMaps, %w", err)
+		}
+	}
+	byID := map[string]*provider{}
+	get := func(id, namespace string) *provider {
+		if byID[id] == nil {
+			byID[id] = &provider{id: id, namespace: namespace}
+		}
+		return byID[id]
+	}
+	for i := range mappings.Items {
+		if mapping := &mappings.Items[i]; isOutgoing(mapping) {
+			get(mapping.Labels[wire.RemoteIDLabel], mapping.Namespace).mapping = mapping
+		}
+	}
+	for i := range virtualNodes.Items {
+		resource := &virtualNodes.Items[i]
+		p := get(resource.Spec.ClusterID.String(), resource.Namespace)
+		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
+	}
+	ids := slices.Sorted(maps.Keys(byID))
+	providers := make([]*provider, 0, len(ids))
+	for _, id := range ids {
+		providers = append(providers, byID[id])
+	}
+	return providers, nil
+}
+
+// isOutgoing tells the maps that this cluster sends from those it received.
+func isOutgoing(mapping *offloading.NamespaceMap) bool {
+	return mapping.Labels[wire.ReplicationLabel] == "true" && mapping.Labels[wire.RemoteIDLabel] != ""
+}
+
+func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node {
+	for i := range nodes {
+		if nodes[i].Name == resource.Name && nodes[i].Labels[wire.TypeLabel] == wire.VirtualNodeType {
+			return &nodes[i]
+		}
+	}
+	return nil
+}
+
+type answer int
+
+const (
+	unsure answer = iota
+	yes
+	no
+)
+
+// selected says whether the selector picks the provider: any of its nodes is
+// enough. It is unsure as long as a node that could tell is not registered,
+// because what is known of it then are not all its labels.
+func (p *provider) selected(s *selector) answer {
+	if len(p.nodes) == 0 {
+		return unsure
+	}
+	result := no
+	for _, n := range p.nodes {
+		if s.matches(n.labels()) {
+			return yes
+		}
+		if n.node == nil {
+			result = unsure
+		}
+	}
+	return result
+}
+
+// labels are those of the Node; before it is registered, those it will have as
+// far as the VirtualNode tells.
+func (n virtualNode) labels() map[string]string {
+	if n.node != nil {
+		return n.node.Labels
+	}
+	labels := maps.Clone(n.resource.Spec.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[wire.TypeLabel] = wire.VirtualNodeType
+	labels[wire.RemoteClusterIDLabel] = n.resource.Spec.ClusterID.String()
+	labels[wire.StorageAvailableLabel] = strconv.FormatBool(len(n.resource.Spec.StorageClasses) > 0)
+	return labels
+}
+
+// knows tells whether the namespace is mapped there, or still was at the
+// provider's last word.
+func (p *provider) knows(namespace string) bool {
+	if p.mapping == nil {
+		return false
+	}
+	_, wished := p.mapping.Spec.DesiredMapping[namespace]
+	_, exists := p.mapping.Status.CurrentMapping[namespace]
+	return wished || exists
+}
+
+// mapNamespace wishes for the twin in the provider's map, and makes the map
+// when there is none yet.
+func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, twin string) error {
+	if err := c.ensureMap(ctx, p); err != nil {
+		return err
+	}
+	now, mapped := p.mapping.Spec.DesiredMapping[nso.Namespace]
+	switch {
+	case mapped && now == twin:
+		return nil
+	case mapped:
+		// Another name would delete the twin under the old one.
+		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
+			"on %s this namespace is %s already, it stays so instead of becoming %s: unoffload the namespace first", p.id, now, twin))
+		return nil
+	}
+	return c.patchMap(ctx, p, nso.Namespace, twin)
+}
+
+// unmapNamespace takes the wish for a twin back. The provider deletes the twin.
+func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *provider) error {
+	if p.mapping == nil {
+		return nil
+	}
+	if _, ok := p.mapping.Spec.DesiredMapping[namespace]; !ok {
+		return nil
+	}
+	return c.patchMap(ctx, p, namespace, nil)
+}
+
+// patchMap changes nothing but the entry of this namespace, nil removes it:
+// NamespaceOffloadings share the map, and one that the cache does not show yet
+// must not be lost.
+func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, twin any) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: twin}}})
+	if err != nil {
+		return fmt.Errorf("encoding patch, %w", err)
+	}
+	changed := p.mapping.DeepCopy()
+	err = c.client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
+	if err != nil {
+		return fmt.Errorf("writing NamespaceMap %s, %w", client.ObjectKeyFromObject(p.mapping), err)
+	}
+	p.mapping = changed
+	return nil
+}
+
+func (c *Controller) ensureMap(ctx context.Context, p *provider) error {
+	if p.mapping != nil {
+		return nil
+	}
+	mapping := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: p.namespace,
+		Name:      p.id,
+		Labels: map[string]string{
+			wire.RemoteClusterIDLabel: p.id,
+			wire.RemoteIDLabel:        p.id,
+			wire.ReplicationLabel:     "true",
+		},
+	}}
+	err := c.client.Create(ctx, mapping, client.FieldOwner(fieldManager))
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("waiting for NamespaceMap %s to be seen (labels %s=true and %s are needed), %w",
+			client.ObjectKeyFromObject(mapping), wire.ReplicationLabel, wire.RemoteIDLabel, err)
+	case err != nil:
+		return fmt.Errorf("creating NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
+	}
+	p.mapping = mapping
+	return nil
+}

@@ -1,0 +1,154 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// writeStatus sums up what the providers answered, and writes it if it differs.
+func (c *Controller) writeStatus(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
+	status := c.summarise(nso, providers)
+	if equality.Semantic.DeepEqual(nso.Status, status) {
+		return nil
+	}
+	changed := nso.DeepCopy()
+	changed.Status = status
+	err := c.client.Status().Patch(ctx, changed, client.MergeFrom(nso))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing status of NamespaceOffloading %s, %w", client.ObjectKeyFromObject(nso), err)
+	}
+	nso.ResourceVersion, nso.Status = changed.ResourceVersion, status
+	return nil
+}
+
+func (c *Controller) summarise(nso *offloading.NamespaceOffloading, providers []*provider) offloading.NamespaceOffloadingStatus {
+	status := offloading.NamespaceOffloadingStatus{
+		RemoteNamespaceName:        c.twinName(nso),
+		ObservedGeneration:         nso.Generation,
+		RemoteNamespacesConditions: map[string]offloading.RemoteNamespaceConditions{},
+	}
+	var required, ready, failed int
+	for _, p := range providers {
+		conditions, phase := c.conditions(nso, p)
+		if len(conditions) == 0 {
+			continue
+		}
+		status.RemoteNamespacesConditions[p.id] = conditions
+		if !p.wishes(nso.Namespace) {
+			continue
+		}
+		required++
+		switch phase {
+		case offloading.MappingAccepted:
+			ready++
+		case offloading.MappingCreationLoopBackOff:
+			failed++
+		}
+	}
+	status.OffloadingPhase = phaseOf(nso, required, ready, failed)
+	return status
+}
+
+// phaseOf: Liqo's phases, in its order.
+func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) offloading.OffloadingPhaseType {
+	switch {
+	case nso.DeletionTimestamp != nil:
+		return offloading.TerminatingOffloadingPhaseType
+	case required == 0:
+		return offloading.NoClusterSelectedOffloadingPhaseType
+	case ready == required:
+		return offloading.ReadyOffloadingPhaseType
+	case failed == required:
+		return offloading.AllFailedOffloadingPhaseType
+	case failed > 0:
+		return offloading.SomeFailedOffloadingPhaseType
+	}
+	return offloading.InProgressOffloadingPhaseType
+}
+
+func (p *provider) wishes(namespace string) bool {
+	if p.mapping == nil {
+		return false
+	}
+	_, ok := p.mapping.Spec.DesiredMapping[namespace]
+	return ok
+}
+
+// conditions returns those of the twin on one provider, none when it neither
+// exists nor will, and its phase there.
+func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {
+	var current *offloading.RemoteNamespaceStatus
+	if p.mapping != nil {
+		if s, ok := p.mapping.Status.CurrentMapping[nso.Namespace]; ok {
+			current = &s
+		}
+	}
+	required := p.wishes(nso.Namespace)
+	if nso.DeletionTimestamp != nil && !required && current == nil {
+		return nil, ""
+	}
+	before := nso.Status.RemoteNamespacesConditions[p.id]
+	conditions := offloading.RemoteNamespaceConditions{c.since(before, requiredCondition(required))}
+	phase := offloading.MappingPhase("")
+	if current != nil {
+		phase = current.Phase
+	}
+	if required || current != nil {
+		conditions = append(conditions, c.since(before, readyCondition(phase)))
+	}
+	return conditions, phase
+}
+
+func requiredCondition(required bool) offloading.RemoteNamespaceCondition {
+	condition := offloading.RemoteNamespaceCondition{Type: offloading.NamespaceOffloadingRequired}
+	if required {
+		condition.Status, condition.Reason = corev1.ConditionTrue, wire.ClusterSelectedReason
+		condition.Message = "The clusterSelector picks a virtual node of this cluster"
+	} else {
+		condition.Status, condition.Reason = corev1.ConditionFalse, wire.ClusterNotSelectedReason
+		condition.Message = "The clusterSelector picks no virtual node of this cluster"
+	}
+	return condition
+}
+
+func readyCondition(phase offloading.MappingPhase) offloading.RemoteNamespaceCondition {
+	condition := offloading.RemoteNamespaceCondition{Type: offloading.NamespaceReady, Status: corev1.ConditionFalse}
+	switch phase {
+	case offloading.MappingAccepted:
+		condition.Status, condition.Reason = corev1.ConditionTrue, wire.NamespaceCreatedReason
+		condition.Message = "The twin namespace exists and may be used"
+	case offloading.MappingCreationLoopBackOff:
+		condition.Reason = wire.CreationLoopBackOffReason
+		condition.Message = "The provider cannot create the twin namespace; the Events of its NamespaceMap say why"
+	case offloading.MappingTerminating:
+		condition.Reason = wire.TerminatingReason
+		condition.Message = "The twin namespace is being deleted"
+	default:
+		condition.Reason = wire.NamespaceCreatingReason
+		condition.Message = "Waiting for the provider to create the twin namespace"
+	}
+	return condition
+}
+
+// since dates the condition: as before, when its status has not changed.
+func (c *Controller) since(before offloading.RemoteNamespaceConditions, condition offloading.RemoteNamespaceCondition) offloading.RemoteNamespaceCondition {
+	condition.LastTransitionTime = metav1.NewTime(c.options.Clock.Now()).Rfc3339Copy()
+	for i := range before {
+		if before[i].Type == condition.Type && before[i].Status == condition.Status {
+			condition.LastTransitionTime = before[i].LastTransitionTime
+		}
+	}
+	return condition
+}

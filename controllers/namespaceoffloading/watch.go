@@ -1,0 +1,125 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// CacheOptions says what the manager's cache holds for this controller: of the
+// Nodes the virtual ones, without their status.
+func CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&corev1.Node{}: {
+			Label:     labels.SelectorFromSet(labels.Set{wire.TypeLabel: wire.VirtualNodeType}),
+			Transform: trimNode,
+		},
+	}
+}
+
+func trimNode(obj any) (any, error) {
+	if node, ok := obj.(*corev1.Node); ok {
+		node.ManagedFields, node.Spec, node.Status = nil, corev1.NodeSpec{}, corev1.NodeStatus{}
+	}
+	return obj, nil
+}
+
+func (c *Controller) watch(mgr manager.Manager) error {
+	toAll := handler.EnqueueRequestsFromMapFunc(c.all)
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(c.options.Workers)).
+		For(&offloading.NamespaceOffloading{}).
+		Watches(&offloading.NamespaceMap{}, c.mapHandler()).
+		Watches(&offloading.VirtualNode{}, toAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Node{}, toAll, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Complete(c)
+}
+
+func inNamespace(_ context.Context, namespace client.Object) []reconcile.Request {
+	return []reconcile.Request{requestFor(namespace.GetName())}
+}
+
+func requestFor(namespace string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
+}
+
+// all returns every NamespaceOffloading: any of them may select a node.
+func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	list := &offloading.NamespaceOffloadingList{}
+	if err := c.client.List(ctx, list); err != nil {
+		log.FromContext(ctx).Error(err, "listing NamespaceOffloadings")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}
+
+// mapHandler looks, after a change of a NamespaceMap, only at the namespaces
+// whose entries have changed.
+func (c *Controller) mapHandler() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	everybody := func(ctx context.Context, obj client.Object, q queue) {
+		for _, request := range c.all(ctx, obj) {
+			q.Add(request)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { everybody(ctx, e.Object, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { everybody(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if !equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
+				everybody(ctx, e.ObjectNew, q)
+				return
+			}
+			for namespace := range changedEntries(e.ObjectOld.(*offloading.NamespaceMap), e.ObjectNew.(*offloading.NamespaceMap)) {
+				q.Add(requestFor(namespace))
+			}
+		},
+	}
+}
+
+func changedEntries(before, now *offloading.NamespaceMap) map[string]bool {
+	changed := map[string]bool{}
+	compare(changed, before.Spec.DesiredMapping, now.Spec.DesiredMapping)
+	compare(changed, before.Status.CurrentMapping, now.Status.CurrentMapping)
+	return changed
+}
+
+// compare puts into changed the keys that a and b do not agree on.
+func compare[V comparable](changed map[string]bool, a, b map[string]V) {
+	for key, value := range a {
+		if other, ok := b[key]; !ok || other != value {
+			changed[key] = true
+		}
+	}
+	for key := range b {
+		if _, ok := a[key]; !ok {
+			changed[key] = true
+		}
+	}
+}
