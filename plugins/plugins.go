@@ -19,7 +19,7 @@ import (
 
 // FS holds the default modules as <name>/<name>.wasm.
 //
-//go:embed service/service.wasm
+//go:embed pod/pod.wasm service/service.wasm endpointslice/endpointslice.wasm
 var FS embed.FS
 
 // Default returns the name and the module of the default plugin for a kind

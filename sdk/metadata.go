@@ -36,8 +36,8 @@ func (m StringMap) filter(globs Node) {
 }
 
 func (m StringMap) filterOneByOne(keys []string, globs Node) {
-	for _, glob := range globs.Elements() {
-		pattern := glob.String("")
+	for i := range globs.Len("") {
+		pattern := globs.At(i).String("")
 		for _, key := range keys {
 			if !strings.HasPrefix(key, systemPrefix) && Match(pattern, key) {
 				m.Remove(key)

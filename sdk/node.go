@@ -89,8 +89,12 @@ func (n Node) Keys(path string) []string { return n.h.keys(path) }
 // valid until the hook returns. To decode it into a Go type use [Decode].
 func (n Node) JSON(path string) []byte { return n.h.json(path) }
 
-// Elements iterates over the list. The list may be changed meanwhile as long
-// as no element is inserted or removed.
+// Elements iterates over the list, of which no element may be inserted or
+// removed meanwhile. In a hook that runs often prefer
+//
+//	for i := range list.Len("") { element := list.At(i) … }
+//
+// because TinyGo allocates the iterator.
 func (n Node) Elements() iter.Seq2[int, Node] {
 	return func(yield func(int, Node) bool) {
 		for i := 0; ; i++ {

@@ -1,0 +1,138 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The default plugin for EndpointSlices, which tells the provider of endpoints
+// that its own control plane does not see (Liqo: EndpointSlice reflection).
+//
+//   - Endpoints on the virtual node of this provider are left out: their pods
+//     are there, and the provider has slices of its own for them. A slice of
+//     which nothing remains is not reflected.
+//   - Addresses are remapped to what the provider reaches them by. An endpoint
+//     that has no such address (yet) is left out alone, with a warning; the
+//     others do not wait for it. Host names (addressType FQDN) mean the same
+//     everywhere and stay.
+//   - nodeName becomes the consumer's cluster id: seen from the provider, that
+//     is where the endpoint is. The kind of targetRef is prefixed Remote, as
+//     the object cannot be found there.
+//   - zone, hints and deprecatedTopology describe the consumer's topology and
+//     go, unless the configuration says keepTopology: true for clusters that
+//     share their zones.
+//   - All conditions cross (ready, serving, terminating), as does everything
+//     else: ports, host names, and fields not named here.
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/sdk"
+)
+
+var plugin = sdk.Register(sdk.Manifest{
+	Name:    "endpointslice",
+	Version: "1.0.0",
+	Kinds:   []string{"EndpointSlice.discovery.k8s.io"},
+	Writes:  []string{"metadata.labels", "metadata.annotations", "endpoints"},
+	ConfigSchema: `{"type":"object","additionalProperties":false,"properties":{` +
+		`"keepTopology":{"type":"boolean","description":"Keep the zone and the hints of endpoints: ` +
+		`both clusters have the same zones. Default: false."}}}`,
+}, sdk.Outgoing(outgoing))
+
+func main() {}
+
+const topology = "endpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
+
+func outgoing(ctx sdk.Context, slice sdk.Object) error {
+	if ctx.DisableIPReflection() {
+		return sdk.Skip("the clusters do not share a network")
+	}
+	sdk.FilterMetadata(ctx, slice)
+	r := remapper{
+		ctx:     ctx,
+		local:   ctx.LocalClusterID(),
+		remote:  ctx.RemoteClusterID(),
+		isNames: slice.Is("addressType", "FQDN"),
+	}
+	endpoints := slice.Get("endpoints")
+	// From the end, so that removing an element does not move those to come.
+	for i := endpoints.Len("") - 1; i >= 0; i-- {
+		if !r.endpoint(endpoints.At(i)) {
+			endpoints.RemoveAt(i)
+		}
+	}
+	r.report()
+	if endpoints.Len("") == 0 {
+		return sdk.Skip("no endpoint is left that the provider does not have itself")
+	}
+	if !ctx.Config().True("keepTopology") {
+		slice.Remove(topology)
+	}
+	return nil
+}
+
+// remapper changes the endpoints of one slice.
+type remapper struct {
+	ctx           sdk.Context
+	local, remote string // cluster ids
+	isNames       bool   // addresses are host names
+
+	lastNode    string // the node asked for last, and the answer
+	lastCluster string
+
+	unmapped int // addresses without a counterpart, and the first of them
+	example  string
+}
+
+// endpoint changes one endpoint and reports whether it is to be kept.
+func (r *remapper) endpoint(endpoint sdk.Node) bool {
+	node := endpoint.String("nodeName")
+	if node != "" && r.cluster(node) == r.remote {
+		return false
+	}
+	kind := endpoint.String("targetRef.kind")
+	reflected := strings.HasPrefix(kind, wire.RemoteTargetKindPrefix)
+	if !(reflected && node == r.local) { // else it has been here already
+		if !r.isNames && !r.remap(endpoint.Get("addresses")) {
+			return false
+		}
+		endpoint.SetString("nodeName", r.local)
+	}
+	if kind != "" && !reflected {
+		endpoint.SetString("targetRef.kind", wire.RemoteTargetKindPrefix+kind)
+	}
+	return true
+}
+
+// cluster returns the cluster that a node stands for. Endpoints of a slice are
+// often on the same node as the one before.
+func (r *remapper) cluster(node string) string {
+	if node != r.lastNode {
+		r.lastNode, r.lastCluster = node, r.ctx.VirtualNode(node)
+	}
+	return r.lastCluster
+}
+
+// remap translates the addresses of an endpoint, all or none.
+func (r *remapper) remap(addresses sdk.Node) bool {
+	for i := range addresses.Len("") {
+		ip := addresses.At(i).String("")
+		mapped, ok := r.ctx.RemapIP(ip)
+		if !ok {
+			r.unmapped++
+			r.example = ip
+			return false
+		}
+		if mapped != ip {
+			addresses.SetString(strconv.Itoa(i), mapped)
+		}
+	}
+	return true
+}
+
+// report warns once for the whole slice.
+func (r *remapper) report() {
+	if r.unmapped > 0 {
+		r.ctx.Warn("endpoints left out because the provider has no address for them yet, among them ", r.example)
+	}
+}

@@ -1,0 +1,66 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The default plugin for pods. What users know (Liqo: Pod offloading) is:
+// verbatim, but for scheduling constraints, the service account and the host's
+// namespaces. In detail, on the way to the provider:
+//
+//   - What binds the pod to the consumer's nodes and scheduler goes: nodeName,
+//     nodeSelector, affinity, schedulerName, priority and its class,
+//     preemptionPolicy, schedulingGates, workloadRef, schedulingGroup; overhead
+//     too, which the provider's runtime class sets. The node selector, node
+//     affinity, tolerations and runtime class of the offloadingPatch come in
+//     their place (scheduling.go).
+//   - Anti-affinity is kept or made by preset (affinity.go). It stands beside
+//     the node affinity of the offloadingPatch, both hold.
+//   - Tolerations stay, but for those that would let the provider offload the
+//     pod again: of the virtual nodes' taint, and of every taint.
+//   - Label keys that the consumer's API server has merged into a selector are
+//     not sent again, which the provider's would refuse.
+//   - Host namespaces are off, and so are the host ports that a pod of the
+//     host's network had for this reason alone. Ephemeral containers cannot be
+//     created with a pod. hostUsers, os, resourceClaims and pod-level resources
+//     cross as they are, and so does every field not named here.
+//   - The service account and the way to the API server depend on the mode
+//     (apiserver.go, volumes.go, environment.go).
+//
+// On the way back the status crosses verbatim, but for what is true on one side
+// alone (status.go).
+package main
+
+import (
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/sdk"
+)
+
+var plugin = sdk.Register(sdk.Manifest{
+	Name:    "pod",
+	Version: "1.0.0",
+	Kinds:   []string{"Pod"},
+	Writes:  []string{"metadata.labels", "metadata.annotations", "spec", "status"},
+	ConfigSchema: `{"type":"object","additionalProperties":false,"properties":{` +
+		`"virtualStorageClass":{"type":"string","description":"The consumer's storage class of virtual nodes, ` +
+		`which ephemeral volumes do not take across. Default: liqo."}}}`,
+}, sdk.Outgoing(outgoing), sdk.Incoming(incoming))
+
+func main() {}
+
+func outgoing(ctx sdk.Context, pod sdk.Object) error {
+	pod.Remove("metadata.labels[" + wire.OffloadedPodLabel + "]")
+	sdk.FilterMetadata(ctx, pod)
+	isolate(ctx, pod)
+	schedule(ctx, pod)
+	return connect(ctx, pod)
+}
+
+// isolate switches the host's namespaces off.
+func isolate(ctx sdk.Context, pod sdk.Object) {
+	if !pod.True("spec.hostNetwork") {
+		return // host ports are the pod's own wish
+	}
+	pod.Remove("spec.containers.*.ports.*.hostPort\nspec.initContainers.*.ports.*.hostPort")
+	const option = ".securityContext.windowsOptions.hostProcess"
+	if pod.Remove("spec"+option+"\nspec.containers.*"+option+"\nspec.initContainers.*"+option) > 0 {
+		ctx.Warn("Windows HostProcess is off: offloaded pods do not use the namespaces of their host")
+	}
+}

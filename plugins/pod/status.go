@@ -1,0 +1,174 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strconv"
+
+	"github.com/refract-project/refract/sdk"
+)
+
+// foreign is what counts or names things of the provider: a node there, and
+// generations of the provider's pod.
+const foreign = "status.nominatedNodeName\nstatus.observedGeneration\nstatus.conditions.*.observedGeneration"
+
+// incoming makes the status of the provider's pod that of the consumer's.
+func incoming(ctx sdk.Context, pod sdk.Object) error {
+	own := ctx.Local()
+	pod.Remove(foreign)
+	setPodIPs(ctx, pod)
+	setHostIP(ctx, pod)
+	if ctx.Node().Len("extraRestarts") > 0 {
+		addRestarts(ctx, pod.Get("status.initContainerStatuses"))
+		addRestarts(ctx, pod.Get("status.containerStatuses"))
+	}
+	// The class is immutable, and the provider may compute another one.
+	if class, ok := own.Lookup("status.qosClass"); ok {
+		pod.SetString("status.qosClass", class)
+	}
+	holdTerminated(pod, own, "initContainers", "initContainerStatuses")
+	holdTerminated(pod, own, "containers", "containerStatuses")
+	if ctx.RemoteUnavailable() {
+		setNotReady(pod, own)
+	}
+	return nil
+}
+
+// setPodIPs translates the addresses of the pod. One that cannot be translated
+// (yet) is left out: shown as it is, it may belong to somebody else here.
+func setPodIPs(ctx sdk.Context, pod sdk.Object) {
+	if ctx.DisableIPReflection() {
+		pod.Remove("status.podIP\nstatus.podIPs")
+		return
+	}
+	first := remap(ctx, pod.String("status.podIP"))
+	ips := pod.Get("status.podIPs")
+	for i := ips.Len("") - 1; i >= 0; i-- {
+		ip := remap(ctx, ips.At(i).String("ip"))
+		if ip == "" {
+			ips.RemoveAt(i)
+			continue
+		}
+		ips.At(i).SetString("ip", ip)
+	}
+	if ips.Exists() {
+		first = ips.At(0).String("ip") // the API server wants them equal
+	}
+	if first == "" {
+		pod.Remove("status.podIP\nstatus.podIPs")
+		return
+	}
+	pod.SetString("status.podIP", first)
+}
+
+func remap(ctx sdk.Context, ip string) string {
+	if ip == "" {
+		return ""
+	}
+	mapped, ok := ctx.RemapIP(ip)
+	if !ok {
+		ctx.Log(sdk.LevelInfo, "no address stands for ", ip, " in this cluster yet")
+		return ""
+	}
+	return mapped
+}
+
+// setHostIP: to the consumer the pod's host is the virtual node.
+func setHostIP(ctx sdk.Context, pod sdk.Object) {
+	ip := ctx.NodeIP()
+	if ip == "" {
+		pod.Remove("status.hostIP\nstatus.hostIPs")
+		return
+	}
+	pod.SetString("status.hostIP", ip)
+	if pod.Len("status.hostIPs") != 1 {
+		pod.SetList("status.hostIPs").SetMap("-")
+	}
+	pod.SetString("status.hostIPs.0.ip", ip)
+}
+
+// addRestarts counts the copies of the pod that the provider lost.
+func addRestarts(ctx sdk.Context, statuses sdk.Node) {
+	for i := range statuses.Len("") {
+		status := statuses.At(i)
+		if extra := ctx.ExtraRestarts(status.String("name")); extra > 0 {
+			status.SetInt("restartCount", status.Int("restartCount", 0)+extra)
+		}
+	}
+}
+
+// holdTerminated keeps the status of containers that may not run again. They
+// do when the provider's pod is created anew, and the API server would refuse
+// to hear of it.
+func holdTerminated(pod, own sdk.Object, containers, statuses string) {
+	terminated := own.Get("status").Get(statuses)
+	for i := range terminated.Len("") {
+		before := terminated.At(i)
+		if !before.Has("state.terminated") {
+			continue
+		}
+		name := before.String("name")
+		if mayRestart(own, containers, name, before.Int("state.terminated.exitCode", 0)) {
+			continue
+		}
+		present := pod.Get("status").Get(statuses)
+		if at, status := find(present, "name", name); status.Exists() && !status.Has("state.terminated") {
+			present.Copy(strconv.Itoa(at), before)
+		}
+	}
+}
+
+// mayRestart reports whether a container that ended with the code may run
+// again: by its own policy where it has one, else by the pod's.
+func mayRestart(own sdk.Object, containers, name string, code int64) bool {
+	_, container := find(own.Get("spec").Get(containers), "name", name)
+	if container.Len("restartPolicyRules") > 0 {
+		return true // the rules are the API server's to judge
+	}
+	policy := container.String("restartPolicy")
+	if policy == "" {
+		policy = own.String("spec.restartPolicy")
+	}
+	switch policy {
+	case "Never":
+		return false
+	case "OnFailure":
+		return code != 0
+	}
+	return true
+}
+
+// setNotReady: nothing is known of the pod, so no traffic may be sent to it.
+func setNotReady(pod, own sdk.Object) {
+	const reason = "RemoteClusterUnavailable"
+	if !pod.Has("status.conditions") {
+		pod.SetList("status.conditions")
+	}
+	conditions := pod.Get("status.conditions")
+	_, ready := find(conditions, "type", "Ready")
+	if ready.Is("status", "False") {
+		return
+	}
+	if !ready.Exists() {
+		ready = conditions.SetMap("-")
+		ready.SetString("type", "Ready")
+	}
+	ready.SetString("status", "False")
+	ready.SetString("reason", reason)
+	ready.SetString("message", "the provider cannot be reached")
+	_, before := find(own.Get("status.conditions"), "type", "Ready")
+	if before.Is("status", "False") && before.Has("lastTransitionTime") {
+		ready.Copy("lastTransitionTime", before.Get("lastTransitionTime"))
+	}
+}
+
+// find returns the element of a list whose string at key is want.
+func find(list sdk.Node, key, want string) (int, sdk.Node) {
+	for i := 0; ; i++ {
+		element := list.At(i)
+		if !element.Exists() || element.Is(key, want) {
+			return i, element
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/sdk"
+)
+
+// rewriteVolumes replaces what the consumer's control plane would have put into
+// the volumes.
+func (a *access) rewriteVolumes(volumes sdk.Node) error {
+	for i := range volumes.Len("") {
+		volume := volumes.At(i)
+		if volume.Is("ephemeral.volumeClaimTemplate.spec.storageClassName", a.storageClass) {
+			volume.Remove("ephemeral.volumeClaimTemplate.spec.storageClassName")
+		}
+		if a.mode == remote {
+			continue
+		}
+		a.renameRootCA(volume, "configMap.name")
+		if err := a.rewriteSources(volume.Get("projected.sources"), volume); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewriteSources changes the sources of a projected volume.
+func (a *access) rewriteSources(sources, volume sdk.Node) error {
+	for i := sources.Len("") - 1; i >= 0; i-- {
+		source := sources.At(i)
+		a.renameRootCA(source, "configMap.name")
+		token := source.Get("serviceAccountToken")
+		if !token.Exists() {
+			continue
+		}
+		secret, key, err := a.tokenSource(volume.String("name"), token.String("path"))
+		if err != nil {
+			return err
+		}
+		if secret == "" {
+			sources.RemoveAt(i)
+			continue
+		}
+		replaceToken(source, token.String("path"), secret, key)
+	}
+	return nil
+}
+
+// tokenSource returns the provider's Secret that holds the token, and the key
+// in it. Without one the containers do without.
+func (a *access) tokenSource(volume, path string) (secret, key string, err error) {
+	switch a.mode {
+	case tokenAPI:
+		if len(a.podName)+len(tokenSuffix) > maxName {
+			return "", "", sdk.Fail("the name of the pod is too long for its tokens: with " + tokenSuffix +
+				" it names a Secret of at most 253 characters")
+		}
+		return a.podName + tokenSuffix, tokenKey(volume, path), nil
+	case legacy:
+		if !strings.HasPrefix(volume, "kube-api-access-") {
+			return "", "", nil
+		}
+		if a.tokenSecret == "" {
+			return "", "", sdk.Fail("the provider has no Secret with a token of service account " + a.serviceAccount + " yet")
+		}
+		return a.tokenSecret, "token", nil
+	}
+	return "", "", nil
+}
+
+const (
+	tokenSuffix = "-token"
+	maxName     = 253
+)
+
+// tokenKey is the key of a token in the pod's Secret, the one that the virtual
+// kubelet writes (Liqo: service-account tokens).
+func tokenKey(volume, path string) string {
+	sum := sha256Prefix(path)
+	return volume + "-" + hex.EncodeToString(sum[:3])
+}
+
+func replaceToken(source sdk.Node, path, secret, key string) {
+	source.Remove("serviceAccountToken")
+	projection := source.SetMap("secret")
+	projection.SetString("name", secret)
+	item := projection.SetList("items").SetMap("-")
+	item.SetString("key", key)
+	item.SetString("path", path)
+}
+
+// renameRootCA makes a reference to the root CA config map name the copy of
+// the consumer's.
+func (a *access) renameRootCA(n sdk.Node, path string) {
+	if n.Is(path, wire.RootCAConfigMap) {
+		n.SetString(path, a.rootCA)
+	}
+}
