@@ -3,55 +3,219 @@
 
 package document
 
-// Document is a view of a shared object plus the edits made to it. Not for concurrent use; reuse it through Reset.
-type Document struct{}
+import (
+	"math"
+	"unsafe"
+)
+
+// The roots of a Document, by node number.
+const (
+	ObjectRoot  = 1
+	ContextRoot = 2 // read-only
+	ConfigRoot  = 3 // read-only
+)
+
+// Unlimited nodes fit a 20 bit handle; unlimited bytes are more than an API server takes.
+const (
+	MaxNodes = 1 << 20
+	MaxBytes = 1 << 30
+	// maxDepth of nesting; encoding/json and API servers accept far more than any real object has.
+	maxDepth = 512
+)
+
+type state uint8
+
+const (
+	view    state = iota // as in the parent's base
+	set                  // written
+	removed              // no longer there
+)
+
+type flags uint8
+
+const (
+	fBase     flags = 1 << iota // the content is base, with the children laid over it
+	fInBase                     // the parent's base has this key
+	fDirty                      // this place or one below was written
+	fReadOnly                   // below the context or the configuration
+	fReshaped                   // a list that grew or shrank
+	fArena                      // str lies in the arena
+)
+
+// node is one visited place. What was written to it is here too, so that an edit is a visit and a few stores.
+type node struct {
+	base   any    // when fBase: the shared value
+	str    string // else: a string's value
+	key    string // in the parent map; lies in the arena
+	num    uint64 // else: bits of a bool, int, float
+	parent int32
+	next   int32 // sibling
+	first  int32 // child of a map
+	count  int32 // children of a map
+	delta  int32 // entries of a map more (or fewer) than its base has
+	list   int32 // 1 + position in Document.lists; 0 = untouched
+	index  int32 // 1 + position in Document.indexes; 0 = none
+	epoch  int32
+	depth  uint16
+	kind   Kind
+	state  state
+	flags  flags
+	author uint8
+}
+
+// Document is a view of a shared object plus the edits made to it. Not for concurrent use; any number of Documents may
+// view the same base at the same time, which none of them ever modifies.
+type Document struct {
+	nodes   []node
+	arena   []byte             // keys and strings written
+	lists   [][]int32          // slots of touched lists: base position, or ^node
+	nlists  int                // in use
+	indexes []map[string]int32 // children of maps with many
+	nindex  int
+	journal []saved
+	epoch   int32
+	author  uint8
+
+	nodeLimit int
+	byteLimit int
+	written   int
+	work      int64
+	workLimit int64
+
+	keys []string  // scratch of the JSON encoder
+	path []Segment // scratch of Edits
+}
 
 // New gives an empty Document; call Reset before use.
-func New() *Document { return &Document{} }
+func New() *Document {
+	d := &Document{nodes: make([]node, 0, 64)}
+	d.Reset(nil)
+	return d
+}
 
-// Reset drops all edits and shows root, which the Document never modifies.
-func (d *Document) Reset(root map[string]any) {}
+// Sizes above which Reset gives memory back instead of keeping it for the next object.
+const (
+	keepNodes = 1 << 15
+	keepArena = 1 << 16
+)
+
+// Reset drops all edits and limits and shows root, which the Document never modifies and others may read meanwhile.
+// Nodes, Views and borrowed strings of before are no longer valid.
+func (d *Document) Reset(root map[string]any) {
+	clear(d.nodes) // no reference into the last object survives
+	if cap(d.nodes) > keepNodes {
+		d.nodes = make([]node, 0, 64)
+	}
+	if cap(d.arena) > keepArena {
+		d.arena = nil
+	}
+	for i := range d.nindex {
+		clear(d.indexes[i])
+	}
+	clear(d.journal)
+	d.nodes = append(d.nodes[:0], node{}, node{}, node{flags: fReadOnly}, node{flags: fReadOnly})
+	d.arena, d.journal = d.arena[:0], d.journal[:0]
+	d.nlists, d.nindex, d.epoch, d.author, d.work = 0, 0, 0, 0, 0
+	d.SetBudget(MaxNodes, MaxBytes)
+	d.SetWorkLimit(math.MaxInt64)
+	if root != nil {
+		n := &d.nodes[ObjectRoot]
+		n.base, n.kind, n.flags = root, Map, fBase
+	}
+}
+
+// Mount shows v below one of the read-only roots until the next Mount or Reset.
+func (d *Document) Mount(root int, v map[string]any) {
+	n := &d.nodes[root]
+	*n = node{flags: fReadOnly}
+	if v != nil {
+		n.base, n.kind, n.flags = v, Map, fReadOnly|fBase
+	}
+}
+
+// SetBudget limits what follows: nodes visited and bytes written from here on.
+func (d *Document) SetBudget(nodes, bytes int) {
+	d.nodeLimit = min(len(d.nodes)+nodes, MaxNodes)
+	d.byteLimit, d.written = bytes, 0
+}
+
+// Spend counts n bytes against the budget; the host's for logs and the like.
+func (d *Document) Spend(n int) error {
+	if n > d.byteLimit-d.written {
+		return fail(TooManyBytes, "", "more bytes written than the limit allows")
+	}
+	d.written += n
+	return nil
+}
+
+// TakeWork gives and clears the work done since the last call: entries and bytes looked at by operations whose cost is not
+// constant. The host charges it as fuel, so that a plugin cannot make others work for free.
+func (d *Document) TakeWork() int64 {
+	w := d.work
+	d.work = 0
+	return w
+}
+
+// SetWorkLimit ends an operation whose work, as TakeWork counts it, would pass n. Only those are checked whose cost is not
+// bounded by the sizes of the object and of what was written.
+func (d *Document) SetWorkLimit(n int64) { d.workLimit = n }
+
+func (d *Document) toil(n int64) error {
+	if d.work += n; d.work > d.workLimit {
+		return fail(TooMuchWork, "", "more work than the limit allows")
+	}
+	return nil
+}
+
+// SetAuthor stamps the edits that follow, so that the guard can name the plugin.
+func (d *Document) SetAuthor(a uint8) { d.author = a }
 
 // Root is the object's own node.
-func (d *Document) Root() Node { return Node{d: d} }
+func (d *Document) Root() Node { return Node{d, ObjectRoot} }
 
-// Edited tells whether anything was written that differs from the base.
-func (d *Document) Edited() bool { return false }
+// Nodes counts the places visited, the roots included.
+func (d *Document) Nodes() int { return len(d.nodes) }
 
-// Mark is a point to roll back to.
-type Mark struct{ mark int }
-
-// Checkpoint marks the present state.
-func (d *Document) Checkpoint() Mark { return Mark{} }
-
-// Rollback drops every edit made since the mark.
-func (d *Document) Rollback(m Mark) {}
-
-// SetAuthor stamps the edits that follow; the guard names the plugin by it.
-func (d *Document) SetAuthor(a uint8) {}
-
-// Segment is one step of a path: a key of a map, or (Index >= 0) a position in a list.
-type Segment struct {
-	Key   string
-	Index int
+// Node gives the place with this number. A number that no node has gives the zero Node and false. Read-only places below
+// floor, other than the roots, are refused too: they are what another plugin visited of its own configuration.
+func (d *Document) Node(id, floor int) (Node, bool) {
+	if uint(id) >= uint(len(d.nodes)) {
+		return Node{}, false
+	}
+	if id < floor && id > ConfigRoot && d.nodes[id].flags&fReadOnly != 0 {
+		return Node{}, false
+	}
+	return Node{d, int32(id)}, true
 }
 
-// Path leads from the root to a node.
-type Path []Segment
+// Edited tells whether anything was written.
+func (d *Document) Edited() bool { return d.nodes[ObjectRoot].flags&fDirty != 0 }
 
-// Edit is one thing that was written.
-type Edit struct {
-	Path    Path // valid during the callback only
-	Node    Node // absent when removed
-	Removed bool
-	Author  uint8
+// keep copies s to the arena: keys and strings come from a guest's memory, which changes.
+func (d *Document) keep(s string) string {
+	if s == "" {
+		return ""
+	}
+	if cap(d.arena)-len(d.arena) < len(s) {
+		// Strings given out before keep the old block alive; it is never written again.
+		d.arena = make([]byte, 0, max(2*cap(d.arena), len(s), 1024))
+	}
+	off := len(d.arena)
+	d.arena = append(d.arena, s...)
+	return unsafe.String(&d.arena[off], len(s))
 }
 
-// Edits calls yield for what was written, and for nothing else, until yield returns false.
-func (d *Document) Edits(yield func(Edit) bool) {}
-
-// Value is the object with its edits applied: a new map where something changed, the base's own maps below.
-func (d *Document) Value() map[string]any { return nil }
-
-// Hash is order-independent, stable across processes, and allocates nothing.
-func (d *Document) Hash() uint64 { return 0 }
+// add appends a node below parent. Pointers into d.nodes are stale afterwards.
+func (d *Document) add(parent int32, n node) (int32, error) {
+	if len(d.nodes) >= d.nodeLimit {
+		return 0, fail(TooManyNodes, "", "more places of the object visited than the limit allows")
+	}
+	p := &d.nodes[parent]
+	if p.depth >= maxDepth {
+		return 0, fail(TooDeep, "", "nested too deeply")
+	}
+	n.parent, n.depth, n.epoch = parent, p.depth+1, d.epoch
+	n.flags |= p.flags & fReadOnly
+	d.nodes = append(d.nodes, n)
+	return int32(len(d.nodes) - 1), nil
+}

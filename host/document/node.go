@@ -3,62 +3,72 @@
 
 package document
 
-// Node is a small value that names one place of a Document.
+// Node names one place of a Document. The zero Node is absent. Valid until the Document's Reset, or a Rollback to a Mark
+// made before the Node was got.
 type Node struct {
 	d  *Document
 	id int32
 }
 
-// View is a value read from a Document without making a node of it.
-type View struct {
-	n   Node
-	raw any
+// ID is the number of the node; 0 for an absent one.
+func (n Node) ID() int { return int(n.id) }
+
+// View reads the value at the place.
+func (n Node) View() View {
+	if n.id == 0 {
+		return View{}
+	}
+	return n.d.viewOf(n.id)
 }
 
-func (n Node) Kind() Kind                            { return Absent }
-func (n Node) Len() int                              { return 0 }
-func (n Node) Field(key string) Node                 { return n }
-func (n Node) Index(i int) Node                      { return n }
-func (n Node) Get(path string) (Node, error)         { return n, nil }
-func (n Node) At(path string) (View, error)          { return View{}, nil }
-func (n Node) View() View                            { return View{} }
-func (n Node) Value() any                            { return nil }
-func (v View) Kind() Kind                            { return Absent }
-func (v View) Len() int                              { return 0 }
-func (v View) Str() (string, bool)                   { return "", false }
-func (v View) Int() (int64, bool)                    { return 0, false }
-func (v View) Float() (float64, bool)                { return 0, false }
-func (v View) Bool() (bool, bool)                    { return false, false }
-func (v View) Keys(dst []string) []string            { return dst } // sorted
-func (v View) Value() any                            { return nil }
-func (v View) AppendJSON(dst []byte) []byte          { return dst }
-func (n Node) SetString(path, s string) error        { return nil }
-func (n Node) SetInt(path string, i int64) error     { return nil }
-func (n Node) SetFloat(path string, f float64) error { return nil }
-func (n Node) SetBool(path string, b bool) error     { return nil }
-func (n Node) SetNull(path string) error             { return nil }
-func (n Node) SetMap(path string) (Node, error)      { return n, nil }
-func (n Node) SetList(path string) (Node, error)     { return n, nil }
-func (n Node) EnsureMap(path string) (Node, error)   { return n, nil }
+// Kind tells what is at the place.
+func (n Node) Kind() Kind { return n.View().kind }
 
-// Assign makes the value at path equal to v with the fewest edits; v is shared, do not modify it afterwards.
-func (n Node) Assign(path string, v any) error { return nil }
+// Len is as of View.
+func (n Node) Len() int { return n.View().Len() }
 
-// Copy puts src's subtree at path, shared not copied.
-func (n Node) Copy(path string, src Node) error { return nil }
+// ReadOnly tells that the place is below the context or the configuration.
+func (n Node) ReadOnly() bool { return n.id != 0 && n.d.nodes[n.id].flags&fReadOnly != 0 }
 
-// Remove takes paths separated by newlines and returns how many values went.
-func (n Node) Remove(paths string) (int, error) { return 0, nil }
-func (n Node) RemoveElem(i int) error           { return nil }
+// At reads the value at a path below; the empty path is the node itself. Errors: a malformed path, a step into a scalar.
+func (n Node) At(path string) (View, error) {
+	if n.id == 0 {
+		return View{}, checkPath(path)
+	}
+	return n.d.resolve(n.id, path)
+}
 
-// RemoveKeys removes from the map at path each key that matches one of the globs (`*`, `?`).
-func (n Node) RemoveKeys(path string, globs []string) (int, error) { return 0, nil }
+// Get is At that gives the place. The zero Node when there is nothing.
+func (n Node) Get(path string) (Node, error) {
+	if n.id == 0 {
+		return Node{}, checkPath(path)
+	}
+	id, err := n.d.visit(n.id, path)
+	return Node{n.d, id}, err
+}
 
-// Hash is order-independent and stable across processes.
-func Hash(v any) uint64 { return 0 }
+// Field is the entry of a map with that very key; the zero Node when there is none. An error: not a map.
+func (n Node) Field(key string) (Node, error) {
+	switch k := n.Kind(); k {
+	case Absent, Null:
+		return Node{}, nil
+	case Map:
+		id, err := n.d.visitField(n.id, key)
+		return Node{n.d, id}, err
+	default:
+		return Node{}, wrongKind("", k, "a map")
+	}
+}
 
-// Covers tells whether every value of n is present and equal in remote.
-func Covers(n Node, remote any) bool { return false }
-
-// Equal compares by value; whole floats equal the same int.
-func Equal(n Node, v any) bool { return false }
+// Index is an element of a list; the zero Node past its end. An error: not a list.
+func (n Node) Index(i int) (Node, error) {
+	switch k := n.Kind(); k {
+	case Absent, Null:
+		return Node{}, nil
+	case List:
+		id, err := n.d.visitElem(n.id, i)
+		return Node{n.d, id}, err
+	default:
+		return Node{}, wrongKind("", k, "a list")
+	}
+}

@@ -1,0 +1,212 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Assign makes the value at path equal to v with the fewest edits: maps are compared entry by entry and lists of equal
+// length element by element, so that what v repeats stays shared and is no edit. The empty path is the node itself, which
+// must then stay of its kind if it is a root. v is shared from now on: do not modify it.
+func (n Node) Assign(path string, v any) error {
+	if err := n.writable(path); err != nil {
+		return err
+	}
+	size, err := n.d.measure(v, 0)
+	if err != nil {
+		return err
+	}
+	if err := n.d.Spend(size); err != nil {
+		return err
+	}
+	f := frame{d: n.d, id: n.id}
+	if path != "" {
+		present, err := n.present(path)
+		if err != nil {
+			return err
+		}
+		if !present.Exists() {
+			_, err := n.set(path, contentOf(v))
+			return err
+		}
+		if f.id, err = n.d.visit(n.id, path); err != nil {
+			return err
+		}
+	}
+	if f.id == ObjectRoot && KindOf(v) != Map {
+		return wrongKind(path, KindOf(v), "a map, which an object is")
+	}
+	return f.assign(n.d.viewOf(f.id), v)
+}
+
+// Copy puts the subtree src at path, shared not copied; src may lie below any root.
+func (n Node) Copy(path string, src View) error {
+	if err := n.writable(path); err != nil {
+		return err
+	}
+	if src.kind == Absent {
+		return fail(Gone, path, "there is nothing to copy")
+	}
+	v := src.Value()
+	size, err := n.d.measure(v, 0)
+	if err != nil {
+		return err
+	}
+	if err := n.d.Spend(size); err != nil {
+		return err
+	}
+	if present, err := n.present(path); err != nil || present.kind == src.kind && equal(present, rawView(v)) {
+		return err
+	}
+	_, err = n.set(path, contentOf(v))
+	return err
+}
+
+// present is what a write would replace: nothing when it appends.
+func (n Node) present(path string) (View, error) {
+	v, err := n.At(path)
+	if e, ok := err.(*Error); ok && e.Code == BadIndex && strings.HasSuffix(path, "-") {
+		return View{}, nil
+	}
+	return v, err
+}
+
+func contentOf(v any) content { return content{kind: KindOf(v), base: v, shared: true} }
+
+// measure counts the bytes that a value stands for, roughly, and refuses what cannot stand in an object. Counting a shared
+// subtree each time it is shared keeps a plugin from doubling a value with every Copy.
+func (d *Document) measure(v any, depth int) (int, error) {
+	if depth > maxDepth {
+		return 0, fail(TooDeep, "", "nested too deeply")
+	}
+	const overhead = 8
+	total := overhead
+	d.work++
+	switch v := v.(type) {
+	case string:
+		if !utf8.ValidString(v) {
+			return 0, fail(BadValue, "", "a string is not valid UTF-8")
+		}
+		total += len(v)
+	case map[string]any:
+		for k, e := range v {
+			n, err := d.measure(e, depth+1)
+			if total += n + len(k); err != nil || total > d.byteLimit {
+				return total, err
+			}
+		}
+	case []any:
+		for _, e := range v {
+			n, err := d.measure(e, depth+1)
+			if total += n; err != nil || total > d.byteLimit {
+				return total, err
+			}
+		}
+	default:
+		if KindOf(v) == Absent {
+			return 0, fail(BadValue, "", "a value of a Go type that JSON lacks")
+		}
+	}
+	return total, nil
+}
+
+// frame is a place on the way of Assign that becomes a node only when something below it differs.
+type frame struct {
+	d      *Document
+	parent *frame
+	key    string
+	pos    int // in a list; -1 in a map
+	id     int32
+}
+
+func (f *frame) visit() (int32, error) {
+	if f.id != 0 {
+		return f.id, nil
+	}
+	p, err := f.parent.visit()
+	if err != nil {
+		return 0, err
+	}
+	if f.pos >= 0 {
+		f.id, err = f.d.visitElem(p, f.pos)
+	} else {
+		f.id, err = f.d.visitField(p, f.key)
+	}
+	return f.id, err
+}
+
+func (f *frame) assign(present View, v any) error {
+	switch v := v.(type) {
+	case map[string]any:
+		if present.kind == Map {
+			return f.assignMap(present, v)
+		}
+	case []any:
+		if present.kind == List && present.Len() == len(v) {
+			return f.assignList(present, v)
+		}
+	default:
+		if equal(present, rawView(v)) {
+			return nil
+		}
+	}
+	id, err := f.visit()
+	if err != nil {
+		return err
+	}
+	return f.d.write(id, contentOf(v))
+}
+
+func (f *frame) assignMap(present View, v map[string]any) error {
+	for k, e := range v {
+		var err error
+		if was := present.Field(k); was.kind == Absent {
+			err = f.addField(k, e)
+		} else {
+			err = (&frame{d: f.d, parent: f, key: k, pos: -1, id: was.id}).assign(was, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if f.id != 0 {
+		present = f.d.viewOf(f.id)
+	}
+	if present.Len() == len(v) {
+		return nil
+	}
+	for _, k := range present.Keys(nil) {
+		if _, ok := v[k]; !ok {
+			id, err := f.visit()
+			if err != nil {
+				return err
+			}
+			if _, err = f.d.removeField(id, k, f.d.lookup(id, k), scanner{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *frame) addField(key string, v any) error {
+	id, err := f.visit()
+	if err != nil {
+		return err
+	}
+	_, err = f.d.putField(id, key, contentOf(v), "")
+	return err
+}
+
+func (f *frame) assignList(present View, v []any) error {
+	for i, e := range v {
+		was := present.Index(i)
+		if err := (&frame{d: f.d, parent: f, pos: i, id: was.id}).assign(was, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

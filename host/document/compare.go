@@ -1,0 +1,91 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+// Equal tells whether the place holds v, by value; an absent place equals nothing.
+func Equal(n Node, v any) bool { return equal(n.View(), rawView(v)) }
+
+// Covers tells whether every value of n is present and equal in remote, which may have more entries in its maps: what an API
+// server or a controller added. Lists must be of the same length and cover element by element.
+func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
+
+// Equal compares two values.
+func (v View) Equal(w View) bool { return equal(v, w) }
+
+func equal(v, w View) bool { return covers(v, w, true) }
+
+func covers(v, w View, exact bool) bool {
+	switch v.kind {
+	case Map:
+		return w.kind == Map && coversMap(v, w, exact)
+	case List:
+		return w.kind == List && coversList(v, w, exact)
+	case Int, Float:
+		return sameNumber(v, w)
+	case String:
+		a, _ := v.Text()
+		b, ok := w.Text()
+		return ok && a == b
+	case Bool:
+		a, _ := v.Bool()
+		b, ok := w.Bool()
+		return ok && a == b
+	case Null:
+		return w.kind == Null
+	}
+	return false
+}
+
+func sameNumber(v, w View) bool {
+	if v.kind == Int && w.kind == Int {
+		a, _ := v.Int()
+		b, _ := w.Int()
+		return a == b
+	}
+	a, _ := v.Float()
+	b, ok := w.Float()
+	return ok && a == b
+}
+
+func coversMap(v, w View, exact bool) bool {
+	if n, m := v.Len(), w.Len(); n > m || exact && n != m {
+		return false
+	}
+	if v.id == 0 {
+		for k, e := range v.raw.(map[string]any) {
+			if !covers(rawView(e), w.Field(k), exact) {
+				return false
+			}
+		}
+		return true
+	}
+	d, n := v.d, &v.d.nodes[v.id]
+	for k, e := range n.fields() {
+		if n.first != 0 && d.child(v.id, k) != 0 {
+			continue
+		}
+		if !covers(rawView(e), w.Field(k), exact) {
+			return false
+		}
+	}
+	for c := n.first; c != 0; c = d.nodes[c].next {
+		if m := &d.nodes[c]; m.state != removed && !covers(d.viewOf(c), w.Field(m.key), exact) {
+			return false
+		}
+	}
+	return true
+}
+
+func coversList(v, w View, exact bool) bool {
+	n := v.Len()
+	if n != w.Len() {
+		return false
+	}
+	for i := range n {
+		if !covers(v.Index(i), w.Index(i), exact) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,253 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// source draws decisions from the fuzzer's bytes; zeros when they are used up.
+type source struct{ data []byte }
+
+func (s *source) n(limit int) int {
+	if len(s.data) == 0 {
+		return 0
+	}
+	b := s.data[0]
+	s.data = s.data[1:]
+	return int(b) % limit
+}
+
+var fuzzKeys = []string{"a", "b", "c", "0", "x.y/z", "br]ack", "*", "-"}
+
+func (s *source) value(depth int) any {
+	switch s.n(10) {
+	case 0:
+		return nil
+	case 1:
+		return int64(s.n(4))
+	case 2:
+		return s.n(2) == 1
+	case 3:
+		return float64(s.n(8)) / 2
+	case 4:
+		return []string{"", "s", "ü\n\"", "long text"}[s.n(4)]
+	case 5, 6:
+		if depth == 0 {
+			return "leaf"
+		}
+		l := make([]any, s.n(5))
+		for i := range l {
+			l[i] = s.value(depth - 1)
+		}
+		return l
+	}
+	if depth == 0 {
+		return int64(7)
+	}
+	return s.object(depth - 1)
+}
+
+func (s *source) object(depth int) map[string]any {
+	m := map[string]any{}
+	for range s.n(5) {
+		m[fuzzKeys[s.n(len(fuzzKeys))]] = s.value(depth)
+	}
+	if s.n(16) == 1 { // enough for an index
+		for i := range 40 {
+			m["key"+string(rune('A'+i))] = int64(i)
+		}
+	}
+	return m
+}
+
+// path draws a path in both forms.
+func (s *source) path() (string, []modelSeg) {
+	var b strings.Builder
+	var segs []modelSeg
+	for i := range 1 + s.n(4) {
+		text := fuzzKeys[s.n(len(fuzzKeys))]
+		if s.n(3) == 0 {
+			text = []string{"0", "1", "2", "keyA", "keyZ"}[s.n(5)]
+		}
+		verbatim := s.n(4) == 0 || !plainKey(text) && text != "*" && text != "-"
+		if verbatim {
+			b.WriteString("[" + strings.ReplaceAll(text, "]", "]]") + "]")
+		} else {
+			if i > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(text)
+		}
+		segs = append(segs, modelSeg{text, verbatim})
+	}
+	return b.String(), segs
+}
+
+// fuzzOp does one operation on both; it reports the count of a removal and whether it was refused.
+func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
+	path, segs := s.path()
+	root := d.Root()
+	var docErr, modelErr error
+	var n, m int
+	next := model
+	switch s.n(9) {
+	case 0:
+		docErr = root.SetString(path, "set")
+		next, modelErr = modelSet(model, segs, "set")
+	case 1:
+		docErr = root.SetInt(path, 3)
+		next, modelErr = modelSet(model, segs, int64(3))
+	case 2:
+		_, docErr = root.SetMap(path)
+		next, modelErr = modelSet(model, segs, map[string]any{})
+	case 3:
+		_, docErr = root.SetList(path)
+		next, modelErr = modelSet(model, segs, []any{})
+	case 4, 5:
+		n, docErr = root.Remove(path)
+		next, m = modelRemove(model, segs)
+	case 6:
+		v := s.value(2)
+		docErr = root.Assign(path, v)
+		next, modelErr = modelSet(model, segs, deepCopy(v))
+	case 7:
+		from, fromSegs := s.path()
+		src, err := root.At(from)
+		v, ok, err2 := modelGet(model, fromSegs)
+		if err != nil || err2 != nil || !ok {
+			return model, 0, 0, err, err2
+		}
+		docErr = root.Copy(path, src)
+		next, modelErr = modelSet(model, segs, deepCopy(v))
+	case 8: // through a node that was got before
+		node, err := root.Get(path)
+		v, ok, err2 := modelGet(model, segs)
+		if err != nil || err2 != nil || !ok || KindOf(v) != Map {
+			return model, 0, 0, err, err2
+		}
+		docErr = node.SetBool("via", true)
+		next, modelErr = modelSet(model, append(segs, modelSeg{text: "via"}), true)
+	}
+	return next, n, m, docErr, modelErr
+}
+
+func FuzzEdits(f *testing.F) {
+	f.Add([]byte("\x04\x01\x05\x02\x08\x03\x01\x02\x03\x04\x05\x06\x07\x08\x09\x00\x01\x02"))
+	f.Add([]byte("refract bends what crosses the boundary between two media"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s := &source{data}
+		base := s.object(3)
+		before := deepCopy(base)
+		d := New()
+		d.Reset(base)
+		d.SetBudget(1<<12, 1<<12) // copies of copies of copies
+		model := deepCopy(base)
+		var marks []Mark
+		var states []any
+		for steps := 0; len(s.data) > 0 && steps < 60; steps++ {
+			if s.n(12) == 0 {
+				marks, states = append(marks, d.Checkpoint()), append(states, deepCopy(model))
+			}
+			undo := d.Checkpoint()
+			next, n, m, docErr, modelErr := fuzzOp(s, d, model)
+			if overBudget(docErr) {
+				modelErr = docErr
+			}
+			if (docErr != nil) != (modelErr != nil) || n != m {
+				t.Fatalf("document: %d %v, model: %d %v", n, docErr, m, modelErr)
+			}
+			if docErr != nil {
+				d.Rollback(undo)
+			} else {
+				model = next
+			}
+			if i := len(marks); i > 0 && s.n(12) == 0 {
+				d.Rollback(marks[i-1])
+				model, marks, states = states[i-1], marks[:i-1], states[:i-1]
+			}
+			compare(t, d, model)
+		}
+		if !reflect.DeepEqual(base, before) {
+			t.Fatal("the base was modified")
+		}
+	})
+}
+
+func overBudget(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && (e.Code == TooManyBytes || e.Code == TooManyNodes)
+}
+
+func compare(t *testing.T, d *Document, model any) {
+	t.Helper()
+	got := d.Value()
+	if !reflect.DeepEqual(normal(got), normal(model)) {
+		t.Fatalf("value\n got %#v\nwant %#v", got, model)
+	}
+	if d.Hash() != Hash(model) || d.Hash() != Hash(got) {
+		t.Fatal("hashes differ")
+	}
+	if !Equal(d.Root(), model) || !Covers(d.Root(), model) || !equal(rawView(model), d.Root().View()) {
+		t.Fatalf("not equal: %v %v %v\n%#v\n%#v", Equal(d.Root(), model), Covers(d.Root(), model), equal(rawView(model), d.Root().View()), got, model)
+	}
+	var decoded any
+	text := d.Root().View().AppendJSON(nil)
+	if err := json.Unmarshal(text, &decoded); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	if !Equal(d.Root(), decoded) {
+		t.Fatalf("JSON %s is not %#v", text, model)
+	}
+	edited := false
+	for e := range d.Edits {
+		edited = true
+		v, ok, err := modelGet(model, segments(e.Path))
+		if err != nil || ok == e.Removed || ok && !Equal(e.Node, v) {
+			t.Fatalf("edit %v (removed %t) is not in the model", e.Path, e.Removed)
+		}
+	}
+	if !d.Edited() && edited {
+		t.Fatal("edits although not edited")
+	}
+}
+
+func segments(p Path) []modelSeg {
+	var out []modelSeg
+	for _, s := range p {
+		if s.Index >= 0 {
+			out = append(out, modelSeg{text: string(rune('0' + s.Index))})
+		} else {
+			out = append(out, modelSeg{text: s.Key, verbatim: true})
+		}
+	}
+	return out
+}
+
+// normal makes whole floats ints: which of two equal numbers is kept does not matter.
+func normal(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		m := map[string]any{}
+		for k, e := range v {
+			m[k] = normal(e)
+		}
+		return m
+	case []any:
+		l := []any{}
+		for _, e := range v {
+			l = append(l, normal(e))
+		}
+		return l
+	case float64:
+		if v == float64(int64(v)) {
+			return int64(v)
+		}
+	}
+	return v
+}

@@ -1,0 +1,87 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Hash is a number of the object with its edits, the same for equal objects on every machine and in every version of this
+// package: it is kept in annotations. It is no defence against somebody who looks for collisions.
+func (d *Document) Hash() uint64 { return d.Root().View().Hash() }
+
+// Hash is as of Document, of a plain value.
+func Hash(v any) uint64 { return rawView(v).Hash() }
+
+// Hash is as of Document; an absent value has one too.
+func (v View) Hash() uint64 {
+	switch v.kind {
+	case String:
+		s, _ := v.Text()
+		return mix(uint64(String), xxhash.Sum64String(s))
+	case Int:
+		i, _ := v.Int()
+		return mix(uint64(Int), uint64(i))
+	case Float:
+		return hashFloat(v)
+	case Bool:
+		b, _ := v.Bool()
+		if b {
+			return mix(uint64(Bool), 1)
+		}
+		return mix(uint64(Bool), 0)
+	case Map:
+		return hashMap(v)
+	case List:
+		h := uint64(List)
+		for i := range v.Len() {
+			h = mix(h, v.Index(i).Hash())
+		}
+		return h
+	}
+	return mix(uint64(v.kind), 0)
+}
+
+// hashFloat gives a float without a fraction the hash of the equal int.
+func hashFloat(v View) uint64 {
+	f, _ := v.Float()
+	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return mix(uint64(Int), uint64(int64(f)))
+	}
+	return mix(uint64(Float), math.Float64bits(f))
+}
+
+// hashMap adds up its entries' hashes, so that order does not matter.
+func hashMap(v View) uint64 {
+	var sum uint64
+	if v.id == 0 {
+		for k, e := range v.raw.(map[string]any) {
+			sum += entry(k, rawView(e))
+		}
+		return mix(uint64(Map), sum)
+	}
+	d, n := v.d, &v.d.nodes[v.id]
+	for k, e := range n.fields() {
+		if n.first == 0 || d.child(v.id, k) == 0 {
+			sum += entry(k, rawView(e))
+		}
+	}
+	for c := n.first; c != 0; c = d.nodes[c].next {
+		if m := &d.nodes[c]; m.state != removed {
+			sum += entry(m.key, d.viewOf(c))
+		}
+	}
+	return mix(uint64(Map), sum)
+}
+
+func entry(key string, v View) uint64 { return mix(xxhash.Sum64String(key), v.Hash()) }
+
+// mix joins two numbers to one, order mattering.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a^0x9e3779b97f4a7c15, b^0xd6e8feb86659fd93)
+	return bits.RotateLeft64(hi^lo, 23) + a*0x2545f4914f6cdd1d + b
+}

@@ -1,0 +1,161 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"errors"
+	"maps"
+	"slices"
+)
+
+// The model does on deep-copied maps, in the plainest way, what a Document does on a shared base.
+
+var errModel = errors.New("model")
+
+type modelSeg struct {
+	text     string
+	verbatim bool
+}
+
+func deepCopy(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for k, e := range v {
+			m[k] = deepCopy(e)
+		}
+		return m
+	case []any:
+		l := make([]any, len(v))
+		for i, e := range v {
+			l[i] = deepCopy(e)
+		}
+		return l
+	}
+	return v
+}
+
+func (s modelSeg) wildcard() bool { return s.text == "*" && !s.verbatim }
+
+// modelGet returns false when there is nothing, an error for a step into a scalar or a bad index.
+func modelGet(v any, path []modelSeg) (any, bool, error) {
+	for _, s := range path {
+		if s.wildcard() && v != nil {
+			return nil, false, errModel
+		}
+		switch c := v.(type) {
+		case nil:
+			return nil, false, nil
+		case map[string]any:
+			e, ok := c[s.text]
+			if !ok {
+				return nil, false, nil
+			}
+			v = e
+		case []any:
+			i := index(s.text)
+			if i < 0 {
+				return nil, false, errModel
+			}
+			if i >= len(c) {
+				return nil, false, nil
+			}
+			v = c[i]
+		default:
+			return nil, false, errModel
+		}
+	}
+	return v, true, nil
+}
+
+// modelSet returns the container with the value set.
+func modelSet(v any, path []modelSeg, value any) (any, error) {
+	if len(path) == 0 {
+		return value, nil
+	}
+	if path[0].wildcard() {
+		return nil, errModel
+	}
+	switch c := v.(type) {
+	case nil:
+		return modelSet(map[string]any{}, path, value)
+	case map[string]any:
+		e, err := modelSet(c[path[0].text], path[1:], value)
+		if err != nil {
+			return nil, err
+		}
+		c = maps.Clone(c)
+		c[path[0].text] = e
+		return c, nil
+	case []any:
+		if path[0].text == "-" && !path[0].verbatim && len(path) == 1 {
+			return append(slices.Clone(c), value), nil
+		}
+		i := index(path[0].text)
+		if i < 0 || i >= len(c) {
+			return nil, errModel
+		}
+		e, err := modelSet(c[i], path[1:], value)
+		if err != nil {
+			return nil, err
+		}
+		c = slices.Clone(c)
+		c[i] = e
+		return c, nil
+	}
+	return nil, errModel
+}
+
+func modelRemove(v any, path []modelSeg) (any, int) {
+	switch c := v.(type) {
+	case map[string]any:
+		return modelRemoveFromMap(maps.Clone(c), path)
+	case []any:
+		return modelRemoveFromList(slices.Clone(c), path)
+	}
+	return v, 0
+}
+
+func modelRemoveFromMap(c map[string]any, path []modelSeg) (any, int) {
+	keys := []string{path[0].text}
+	if path[0].wildcard() {
+		keys = slices.Sorted(maps.Keys(c))
+	}
+	total := 0
+	for _, k := range keys {
+		e, ok := c[k]
+		if !ok {
+			continue
+		}
+		if len(path) == 1 {
+			delete(c, k)
+			total++
+			continue
+		}
+		e, n := modelRemove(e, path[1:])
+		c[k] = e
+		total += n
+	}
+	return c, total
+}
+
+func modelRemoveFromList(c []any, path []modelSeg) (any, int) {
+	from, to := index(path[0].text), index(path[0].text)+1
+	if path[0].wildcard() {
+		from, to = 0, len(c)
+	}
+	if from < 0 || to > len(c) {
+		return c, 0
+	}
+	if len(path) == 1 {
+		return slices.Delete(c, from, to), to - from
+	}
+	total := 0
+	for i := from; i < to; i++ {
+		e, n := modelRemove(c[i], path[1:])
+		c[i] = e
+		total += n
+	}
+	return c, total
+}

@@ -1,0 +1,88 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"maps"
+	"math"
+	"strings"
+)
+
+// Value is the object with its edits applied. Maps and lists on the way to an edit are new, all others are the base's own:
+// do not modify the result in place below the first level without copying the maps you change. Valid after Reset.
+func (d *Document) Value() map[string]any {
+	m, _ := d.value(ObjectRoot).(map[string]any)
+	return m
+}
+
+// Value is as of Document.
+func (n Node) Value() any { return n.View().Value() }
+
+// Value is the plain value, shared with the base where nothing was written. Nil for an absent one.
+func (v View) Value() any {
+	if v.id == 0 {
+		return v.raw
+	}
+	return v.d.value(v.id)
+}
+
+func (d *Document) value(id int32) any {
+	n := &d.nodes[id]
+	if n.flags&(fBase|fDirty) == fBase || n.flags&fBase != 0 && d.untouched(n) {
+		return n.base
+	}
+	switch n.kind {
+	case Map:
+		return d.mapValue(id)
+	case List:
+		return d.listValue(id)
+	case String:
+		return strings.Clone(n.str)
+	case Int:
+		return int64(n.num)
+	case Float:
+		return math.Float64frombits(n.num)
+	case Bool:
+		return n.num != 0
+	}
+	return nil
+}
+
+// untouched tells that nothing was laid over a shared value that was itself written (by Copy, Assign).
+func (d *Document) untouched(n *node) bool { return n.first == 0 && n.list == 0 }
+
+func (d *Document) mapValue(id int32) any {
+	n := &d.nodes[id]
+	m := maps.Clone(n.fields())
+	if m == nil {
+		m = make(map[string]any, n.count)
+	}
+	for c := n.first; c != 0; c = d.nodes[c].next {
+		switch ch := &d.nodes[c]; {
+		case ch.state == removed:
+			delete(m, ch.key)
+		case ch.flags&fDirty != 0:
+			// The key lies in the arena; a map keeps the last key that it was given.
+			m[strings.Clone(ch.key)] = d.value(c)
+		}
+	}
+	return m
+}
+
+func (d *Document) listValue(id int32) any {
+	n := &d.nodes[id]
+	if n.list == 0 {
+		return []any{}
+	}
+	slots, base := d.lists[n.list-1], n.elems()
+	l := make([]any, len(slots))
+	for i, s := range slots {
+		if s < 0 {
+			l[i] = d.value(^s)
+		} else {
+			l[i] = base[s]
+		}
+	}
+	return l
+}

@@ -1,0 +1,208 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// View is a value read from a Document. The zero View is absent. Valid until the next write or Reset.
+type View struct {
+	d    *Document
+	raw  any   // when id is 0
+	id   int32 // a visited place
+	kind Kind
+}
+
+func rawView(v any) View { return View{raw: v, kind: KindOf(v)} }
+
+// Of views a plain value.
+func Of(v any) View { return rawView(v) }
+
+func (d *Document) viewOf(id int32) View { return View{d: d, id: id, kind: d.nodes[id].kind} }
+
+// Kind tells what the value is.
+func (v View) Kind() Kind { return v.kind }
+
+// Exists tells whether it is there and not null.
+func (v View) Exists() bool { return v.kind > Null }
+
+// Len is the entries of a map or list, the bytes of a string, else 0.
+func (v View) Len() int {
+	switch v.kind {
+	case String:
+		s, _ := v.Text()
+		return len(s)
+	case Map:
+		if v.id == 0 {
+			return len(v.raw.(map[string]any))
+		}
+		return v.d.size(v.id)
+	case List:
+		if v.id == 0 {
+			return len(v.raw.([]any))
+		}
+		return v.d.size(v.id)
+	}
+	return 0
+}
+
+// Text is the string, borrowed: it may be overwritten after the next Reset. False when it is no string.
+func (v View) Text() (string, bool) {
+	if v.kind != String {
+		return "", false
+	}
+	if v.id != 0 {
+		n := &v.d.nodes[v.id]
+		if n.flags&fBase == 0 {
+			return n.str, true
+		}
+		return n.base.(string), true
+	}
+	return v.raw.(string), true
+}
+
+// Str is the string, to keep. False when it is no string.
+func (v View) Str() (string, bool) {
+	s, ok := v.Text()
+	if ok && v.id != 0 && v.d.nodes[v.id].flags&fArena != 0 {
+		s = strings.Clone(s)
+	}
+	return s, ok
+}
+
+// bits tells where a scalar's value is: in base, or as bits of the node.
+func (v View) bits() (base any, num uint64) {
+	if v.id == 0 {
+		return v.raw, 0
+	}
+	n := &v.d.nodes[v.id]
+	if n.flags&fBase != 0 {
+		return n.base, 0
+	}
+	return nil, n.num
+}
+
+// Int is the whole number, of a float without a fraction too; false when it is none.
+func (v View) Int() (int64, bool) {
+	if v.kind == Float {
+		f, _ := v.Float()
+		i := int64(f)
+		return i, float64(i) == f
+	}
+	if v.kind != Int {
+		return 0, false
+	}
+	switch base, num := v.bits(); i := base.(type) {
+	case int64:
+		return i, true
+	case int:
+		return int64(i), true
+	case int32:
+		return int64(i), true
+	default:
+		return int64(num), true
+	}
+}
+
+// Float is the number, whole or not; false when it is none.
+func (v View) Float() (float64, bool) {
+	if v.kind == Int {
+		i, _ := v.Int()
+		return float64(i), true
+	}
+	if v.kind != Float {
+		return 0, false
+	}
+	switch base, num := v.bits(); f := base.(type) {
+	case float64:
+		return f, true
+	case float32:
+		return float64(f), true
+	default:
+		return math.Float64frombits(num), true
+	}
+}
+
+// Bool is the truth value; false, false when it is none.
+func (v View) Bool() (value, ok bool) {
+	if v.kind != Bool {
+		return false, false
+	}
+	base, num := v.bits()
+	if b, ok := base.(bool); ok {
+		return b, true
+	}
+	return num != 0, true
+}
+
+// Field is the entry of a map; absent when it is not there or v is no map.
+func (v View) Field(key string) View {
+	if v.kind != Map {
+		return View{}
+	}
+	if v.id != 0 {
+		return v.d.lookup(v.id, key)
+	}
+	if c, ok := v.raw.(map[string]any)[key]; ok {
+		return rawView(c)
+	}
+	return View{}
+}
+
+// Index is the element of a list; absent when it is not there or v is no list.
+func (v View) Index(i int) View {
+	if v.kind != List {
+		return View{}
+	}
+	if v.id != 0 {
+		return v.d.element(v.id, i)
+	}
+	if l := v.raw.([]any); uint(i) < uint(len(l)) {
+		return rawView(l[i])
+	}
+	return View{}
+}
+
+// Keys appends the keys of a map, sorted. They are borrowed, as of Text.
+func (v View) Keys(dst []string) []string {
+	if v.kind != Map {
+		return dst
+	}
+	start := len(dst)
+	if v.id == 0 {
+		for k := range v.raw.(map[string]any) {
+			dst = append(dst, k)
+		}
+	} else {
+		dst = v.d.appendKeys(dst, v.id)
+	}
+	slices.Sort(dst[start:])
+	return dst
+}
+
+func (d *Document) appendKeys(dst []string, id int32) []string {
+	n := &d.nodes[id]
+	for k := range n.fields() {
+		if n.first == 0 || d.child(id, k) == 0 {
+			dst = append(dst, k)
+		}
+	}
+	for c := n.first; c != 0; c = d.nodes[c].next {
+		if m := &d.nodes[c]; m.state != removed {
+			dst = append(dst, m.key)
+		}
+	}
+	return dst
+}
+
+func quote(s string) string {
+	if len(s) > maxErrorPath {
+		s = s[:maxErrorPath]
+	}
+	return strconv.Quote(s)
+}
