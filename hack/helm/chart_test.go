@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-var cases = []string{"default", "pair", "consumer"}
+var cases = []string{"provider", "pair", "consumer"}
 
 func TestLintIsClean(t *testing.T) {
 	for _, name := range cases {
@@ -65,11 +65,13 @@ func TestEveryObjectDecodesStrictlyAndIsLabelled(t *testing.T) {
 func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 	milan := rbac.ServiceAccount("liqo-tenant-milan", "milan")
 	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
+	manager := rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}
 	want := slices.Concat(
 		rbac.Kubelet{NodeName: "milan", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan", Subject: milan}.Objects(),
 		consumer.Objects(),
-		[]rbac.Object{consumer.TwinNamespace("shop-rome"), consumer.TwinNamespace("web-rome")},
-		rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}.Objects(),
+		[]rbac.Object{consumer.TenantNamespace("liqo-tenant-rome")},
+		manager.Objects(),
+		manager.Provider("liqo-tenant-milan", "kubeconfig-milan"),
 	)
 	expected, rendered := grants(want), map[string]any{}
 	for _, object := range objects(t, values(t, "pair")) {
@@ -158,12 +160,11 @@ func TestVirtualKubeletFollowsNetworkingValues(t *testing.T) {
 }
 
 func TestWrongValuesAreRefused(t *testing.T) {
-	entry := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s"}
 	with := func(key string, value any) map[string]any {
 		changed := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s", key: value}
 		return map[string]any{"virtualKubelets": []any{changed}}
 	}
-	mustFail(t, map[string]any{"virtualKubelets": []any{entry}}, "discovery.config.clusterID is required")
+	mustFail(t, map[string]any{}, "discovery.config.clusterID is required")
 	mustFail(t, with("clusterID", "Milan"), "clusterID")
 	mustFail(t, with("kubeconfig", "s"), "kubeconfig")
 	mustFail(t, with("extraArgs", []any{"verbose"}), "extraArgs")

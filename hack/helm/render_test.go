@@ -34,12 +34,9 @@ const (
 	releaseNamespace = "liqo"
 )
 
-// values reads testdata/NAME.yaml; "default" stands for none.
+// values reads testdata/NAME.yaml.
 func values(t *testing.T, name string) map[string]any {
 	t.Helper()
-	if name == "default" {
-		return map[string]any{}
-	}
 	file, err := os.Open(filepath.Join("testdata", name+".yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{tenant, "liqo", "twin", "kube-node-lease"} {
+	for _, name := range []string{tenant, "liqo-tenant-rome", "liqo", "twin", "kube-node-lease"} {
 		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -36,8 +36,9 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
 	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "manager")}
 	objects := append(kubelet.Objects(), consumer.Objects()...)
-	objects = append(objects, consumer.TwinNamespace("twin"))
+	objects = append(objects, consumer.TwinNamespace("twin"), consumer.TenantNamespace("liqo-tenant-rome"))
 	objects = append(objects, manager.Objects()...)
+	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
 	for range 2 { // the second time everything exists
 		if err := rbac.Install(t.Context(), client, objects...); err != nil {
 			t.Fatal(err)
@@ -119,6 +120,10 @@ not list namespaces
 not list nodes
 may get /livez
 not get /metrics
+may create namespacemaps.offloading.liqo.io in liqo-tenant-rome
+not patch namespacemaps.offloading.liqo.io/status in liqo-tenant-rome
+not watch namespacemaps.offloading.liqo.io in liqo-tenant-paris
+not get secrets in liqo-tenant-rome named any
 `
 	managerCases = `
 may watch shadowpods.offloading.liqo.io
@@ -133,8 +138,20 @@ may watch foreignclusters.core.liqo.io
 may watch namespaces
 may update leases.coordination.k8s.io in liqo named 66cf253f.ctrlmgr.liqo.io
 not update leases.coordination.k8s.io in liqo named other
+may create namespaces
+may delete namespaces named shop-rome
+may create rolebindings.rbac.authorization.k8s.io in shop-rome
+not delete rolebindings.rbac.authorization.k8s.io in shop-rome
+may bind clusterroles.rbac.authorization.k8s.io named liqo-virtual-kubelet-remote
+not bind clusterroles.rbac.authorization.k8s.io named cluster-admin
+may patch namespaceoffloadings.offloading.liqo.io/status in shop
+may patch namespacemaps.offloading.liqo.io in liqo-tenant-milan
+may watch virtualnodes.offloading.liqo.io
+may watch nodes
+not patch nodes named milan
+may get secrets in liqo-tenant-milan named kubeconfig-milan
+not list secrets in liqo-tenant-milan
 not list secrets
-not list nodes
 `
 	nobodyCases = `
 not watch pods

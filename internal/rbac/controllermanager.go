@@ -3,32 +3,76 @@
 
 package rbac
 
-// ControllerManager is what the controllers need that enforce on the provider
-// what consumers asked for.
+import "slices"
+
+// ControllerManager is what the controllers need in all namespaces. The same
+// binary runs on consumers and on providers, and a cluster may be both.
 func ControllerManager() Role {
 	return Role{
 		Name:    "controller-manager",
-		Purpose: "the controller manager: makes pods of ShadowPods and EndpointSlices of ShadowEndpointSlices",
+		Purpose: "the controller manager: extends namespaces as a consumer, makes twins, pods and endpoints as a provider",
 		Scope:   ClusterScope,
+		Rules:   slices.Concat(providerRules(), consumerRules(), eventRules()),
+	}
+}
+
+func providerRules() []Rule {
+	return []Rule{
+		grant("to know what consumers ask for",
+			"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch")),
+		grant("to tell how far it has come",
+			"offloading.liqo.io", on("shadowpods/status"), do("patch", "update")),
+		grant("to own what it makes, where owner references are checked",
+			"offloading.liqo.io", on("shadowpods/finalizers", "shadowendpointslices/finalizers"), do("update")),
+		grant("to make the pods, and to keep their labels and annotations as they are asked for",
+			"", on("pods"), do("get", "list", "watch", "create", "patch")),
+		grant("to make the EndpointSlices and keep them as they are asked for",
+			"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch", "create", "patch", "update")),
+		grant("to know whether an origin can be reached: otherwise its endpoints are not ready",
+			"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
+		grant("to make twin namespaces, to remove them when nobody wants them any more, and to open extended ones to the scheduler",
+			"", on("namespaces"), do("get", "list", "watch", "create", "patch", "delete")),
+		grant("to let a consumer into its twins",
+			"rbac.authorization.k8s.io", on("rolebindings"), do("get", "list", "watch", "create", "patch")),
+		grant("to let it in with this role and no other",
+			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), RemoteRolePlaceholder),
+	}
+}
+
+func consumerRules() []Rule {
+	return []Rule{
+		grant("to know which namespaces are to be extended, and to hold those objects until the twins are gone",
+			"offloading.liqo.io", on("namespaceoffloadings"), do("get", "list", "watch", "patch")),
+		grant("to tell how far that has come",
+			"offloading.liqo.io", on("namespaceoffloadings/status", "namespacemaps/status"), do("patch", "update")),
+		grant("to wish for twins, and to hold the wishes until they are gone",
+			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "update")),
+		grant("to know which nodes a namespace may extend to",
+			"offloading.liqo.io", on("virtualnodes"), do("get", "list", "watch")),
+		grant("to know their labels",
+			"", on("nodes"), do("get", "list", "watch")),
+	}
+}
+
+func eventRules() []Rule {
+	return []Rule{
+		grant("to tell users what could not be done",
+			"", on("events"), do("create", "patch")),
+		grant("to tell users what could not be done",
+			"events.k8s.io", on("events"), do("create", "patch")),
+	}
+}
+
+// ControllerManagerTenant is what the controller manager of a consumer needs
+// in the tenant namespace of one provider, to carry its NamespaceMap there.
+func ControllerManagerTenant() Role {
+	return Role{
+		Name:    "controller-manager-tenant",
+		Purpose: "the controller manager, in the tenant namespace of each provider",
+		Scope:   NamespaceScope,
 		Rules: []Rule{
-			grant("to know what consumers ask for",
-				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch")),
-			grant("to tell how far it has come",
-				"offloading.liqo.io", on("shadowpods/status"), do("patch", "update")),
-			grant("to own what it makes, where owner references are checked",
-				"offloading.liqo.io", on("shadowpods/finalizers", "shadowendpointslices/finalizers"), do("update")),
-			grant("to make the pods, and to keep their labels and annotations as they are asked for",
-				"", on("pods"), do("get", "list", "watch", "create", "patch")),
-			grant("to make the EndpointSlices and keep them as they are asked for",
-				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch", "create", "patch", "update")),
-			grant("to know whether an origin can be reached: otherwise its endpoints are not ready",
-				"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
-			grant("to know which consumer a namespace belongs to",
-				"", on("namespaces"), do("get", "list", "watch")),
-			grant("to tell users what could not be done",
-				"", on("events"), do("create", "patch")),
-			grant("to tell users what could not be done",
-				"events.k8s.io", on("events"), do("create", "patch")),
+			grant("to open the provider's API server; no other Secret can be read",
+				"", on("secrets"), do("get", "list", "watch"), KubeconfigSecretPlaceholder),
 		},
 	}
 }

@@ -66,23 +66,34 @@ type Consumer struct {
 }
 
 // Objects returns the ClusterRoles of consumers and the binding of what holds
-// outside twin namespaces.
+// outside their namespaces.
 func (c Consumer) Objects() []Object {
-	remote, clusterwide := VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide()
+	remote, controlPlane, clusterwide := VirtualKubeletRemote(), RemoteControlPlane(), VirtualKubeletRemoteClusterwide()
 	none := strings.NewReplacer()
 	name := prefixed(c.Prefix, clusterwide.Name)
 	return []Object{
 		remote.clusterRole(prefixed(c.Prefix, remote.Name), none),
+		controlPlane.clusterRole(prefixed(c.Prefix, controlPlane.Name), none),
 		clusterwide.clusterRole(name, none),
 		clusterRoleBinding(name+"-"+c.Subject.Name, name, c.Subject),
 	}
 }
 
 // TwinNamespace returns the binding that opens one twin namespace to the
-// consumer.
+// consumer. The controller manager makes such bindings by itself.
 func (c Consumer) TwinNamespace(namespace string) Object {
-	role := prefixed(c.Prefix, VirtualKubeletRemote().Name)
-	return roleBinding(namespace, role+"-"+c.Subject.Name, "ClusterRole", role, c.Subject)
+	return c.bind(namespace, VirtualKubeletRemote())
+}
+
+// TenantNamespace returns the binding that opens the consumer's tenant
+// namespace to it.
+func (c Consumer) TenantNamespace(namespace string) Object {
+	return c.bind(namespace, RemoteControlPlane())
+}
+
+func (c Consumer) bind(namespace string, r Role) Object {
+	name := prefixed(c.Prefix, r.Name)
+	return roleBinding(namespace, name+"-"+c.Subject.Name, "ClusterRole", name, c.Subject)
 }
 
 // Manager names the controller manager of a provider.
@@ -98,14 +109,25 @@ type Manager struct {
 // Objects returns the roles and bindings of the controller manager. The
 // namespace must exist.
 func (m Manager) Objects() []Object {
-	none := strings.NewReplacer()
+	replace := strings.NewReplacer(RemoteRolePlaceholder, prefixed(m.Prefix, VirtualKubeletRemote().Name))
 	manager, election := ControllerManager(), ControllerManagerLeaderElection()
 	managerName, electionName := prefixed(m.Prefix, manager.Name), prefixed(m.Prefix, election.Name)
 	return []Object{
-		manager.clusterRole(managerName, none),
+		manager.clusterRole(managerName, replace),
 		clusterRoleBinding(managerName, managerName, m.Subject),
-		election.role(m.Namespace, electionName, none),
+		election.role(m.Namespace, electionName, replace),
 		roleBinding(m.Namespace, electionName, "Role", electionName, m.Subject),
+	}
+}
+
+// Provider returns the role and the binding with which the controller manager
+// of a consumer opens one provider: the kubeconfig in the tenant namespace.
+func (m Manager) Provider(tenantNamespace, kubeconfigSecret string) []Object {
+	tenant := ControllerManagerTenant()
+	name := prefixed(m.Prefix, tenant.Name) + "-" + kubeconfigSecret
+	return []Object{
+		tenant.role(tenantNamespace, name, strings.NewReplacer(KubeconfigSecretPlaceholder, kubeconfigSecret)),
+		roleBinding(tenantNamespace, name, "Role", name, m.Subject),
 	}
 }
 

@@ -42,12 +42,15 @@ func excessive(rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, "the verb "+verb)
 		}
 	}
+	if slices.Contains(rule.Resources, "clusterroles") && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
+		problems = append(problems, "more of clusterroles than to bind named ones")
+	}
 	for _, resource := range []string{"secrets", "configmaps"} {
 		if slices.Contains(rule.Resources, resource) && !named {
 			problems = append(problems, resource+" without a name")
 		}
 	}
-	for _, resource := range []string{"serviceaccounts/token", "nodes/proxy", "clusterroles", "clusterrolebindings"} {
+	for _, resource := range []string{"serviceaccounts/token", "nodes/proxy", "clusterrolebindings"} {
 		if slices.Contains(rule.Resources, resource) {
 			problems = append(problems, resource)
 		}

@@ -12,7 +12,7 @@ func VirtualKubeletRemote() Role {
 	return Role{
 		Name:    "virtual-kubelet-remote",
 		Purpose: "a consumer, in each of its twin namespaces",
-		Scope:   TwinNamespaceScope,
+		Scope:   ConsumerScope,
 		Rules: []Rule{
 			grant("to ask for pods and endpoints, which the provider's own controllers make",
 				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), all),
@@ -41,5 +41,19 @@ func VirtualKubeletRemoteClusterwide() Role {
 			Reason:     "to ask whether the API server is alive, and which version it is",
 			PolicyRule: rbacv1.PolicyRule{NonResourceURLs: []string{"/livez", "/readyz", "/version"}, Verbs: do("get")},
 		}},
+	}
+}
+
+// RemoteControlPlane is what a consumer may do in its tenant namespace on the
+// provider.
+func RemoteControlPlane() Role {
+	return Role{
+		Name:    "remote-controlplane",
+		Purpose: "a consumer, in its tenant namespace",
+		Scope:   ConsumerScope,
+		Rules: []Rule{
+			grant("to wish for twin namespaces, and to read the answer; the answer itself is the provider's to write",
+				"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "update", "delete")),
+		},
 	}
 }

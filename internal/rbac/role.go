@@ -21,6 +21,8 @@ const (
 	NodeNamePlaceholder = "$(NODE_NAME)"
 	// KubeconfigSecretPlaceholder stands for the name of the Secret that opens the provider.
 	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
+	// RemoteRolePlaceholder stands for the name of the role VirtualKubeletRemote, prefix included.
+	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
 )
 
 // Scope says where the rules of a Role hold.
@@ -29,9 +31,9 @@ type Scope string
 const (
 	// ClusterScope: everywhere, through a ClusterRoleBinding.
 	ClusterScope Scope = "Cluster"
-	// TwinNamespaceScope: in the twin namespaces of one consumer, through a
-	// RoleBinding in each to one ClusterRole.
-	TwinNamespaceScope Scope = "TwinNamespace"
+	// ConsumerScope: in namespaces of one consumer, through a RoleBinding in
+	// each to one ClusterRole.
+	ConsumerScope Scope = "Consumer"
 	// NamespaceScope: in the one namespace of a Role.
 	NamespaceScope Scope = "Namespace"
 )
@@ -62,8 +64,8 @@ type Role struct {
 func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
-		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(),
-		ControllerManager(), ControllerManagerLeaderElection(),
+		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerLeaderElection(),
 	}
 }
 

@@ -28,6 +28,7 @@ annotations:
 {{/* refract.rules: the generated rules of a role; (dict "root" $ "role" NAME), with "kubelet" for the names that only an entry of virtualKubelets knows. */}}
 {{- define "refract.rules" -}}
 {{- $rules := .root.Files.Get (printf "files/rbac/%s.yaml" .role) | required (printf "files/rbac/%s.yaml is missing: run make generate" .role) -}}
+{{- $rules = $rules | replace "$(REMOTE_ROLE)" (printf "%s-virtual-kubelet-remote" .root.Values.rolePrefix) -}}
 {{- with .kubelet }}
 {{- $rules = $rules | replace "$(NODE_NAME)" .name | replace "$(KUBECONFIG_SECRET)" .kubeconfigSecretName -}}
 {{- end -}}
@@ -72,4 +73,9 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- end -}}
+
+{{/* refract.clusterID: of this cluster. */}}
+{{- define "refract.clusterID" -}}
+{{ .Values.discovery.config.clusterID | required "discovery.config.clusterID is required: a name for this cluster that its peers do not bear" }}
 {{- end -}}
