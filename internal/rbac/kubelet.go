@@ -45,9 +45,9 @@ func VirtualKubeletNode() Role {
 		Scope:   ClusterScope,
 		Rules: []Rule{
 			grant("to keep labels, annotations and taints as the VirtualNode has them",
-				"", on("nodes"), do("patch", "update"), NodeNamePlaceholder),
+				"", on("nodes"), do("patch"), NodeNamePlaceholder),
 			grant("to keep capacity, addresses and conditions up to date",
-				"", on("nodes/status"), do("patch", "update"), NodeNamePlaceholder),
+				"", on("nodes/status"), do("patch"), NodeNamePlaceholder),
 		},
 	}
 }
@@ -67,7 +67,7 @@ func VirtualKubeletTenant() Role {
 			grant("to take part in the elections of its node and of its provider (creation cannot be bound to a name)",
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to hold, renew and release those leases",
-				"coordination.k8s.io", on("leases"), do("get", "patch", "update"), NodeNamePlaceholder, "virtual-kubelet-leader-election"),
+				"coordination.k8s.io", on("leases"), do("get", "update"), NodeNamePlaceholder, "virtual-kubelet-leader-election"),
 		},
 	}
 }
@@ -83,7 +83,7 @@ func VirtualKubeletLease() Role {
 			grant("to start the heartbeat of its node (creation cannot be bound to a name)",
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to send it",
-				"coordination.k8s.io", on("leases"), do("get", "patch", "update"), NodeNamePlaceholder),
+				"coordination.k8s.io", on("leases"), do("get", "update"), NodeNamePlaceholder),
 		},
 	}
 }
