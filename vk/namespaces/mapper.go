@@ -33,6 +33,8 @@ const InvalidReason = "InvalidNamespaceMap"
 type Handler interface {
 	StartNamespace(local, remote string)
 	StopNamespace(local string)
+	// NamespacesChanged is called after each change of the map, when the calls above are done.
+	NamespacesChanged()
 }
 
 // Options of a Mapper; all but Log are required.
@@ -49,6 +51,7 @@ type Options struct {
 type Mapper struct {
 	options  Options
 	informer cache.SharedIndexInformer
+	handled  cache.ResourceEventHandlerRegistration
 
 	mu       sync.RWMutex
 	known    bool // there is exactly one usable map
@@ -58,33 +61,34 @@ type Mapper struct {
 }
 
 // New prepares a mapper; Run makes it work.
-func New(options Options) *Mapper {
+func New(options Options) (*Mapper, error) {
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
 	selector := labels.Set{wire.RemoteClusterIDLabel: options.RemoteClusterID}.String()
 	informer := dynamicinformer.NewFilteredDynamicInformer(options.Client, offloadingv1beta1.NamespaceMapGVR, options.TenantNamespace, 0,
 		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector }).Informer()
-	return &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}}
-}
-
-// Run follows the map until ctx ends. It returns an error only when the informer cannot be set up.
-func (m *Mapper) Run(ctx context.Context) error {
-	registration, err := m.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}}
+	var err error
+	m.handled, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { m.evaluate() },
 		UpdateFunc: func(any, any) { m.evaluate() },
 		DeleteFunc: func(any) { m.evaluate() },
 	})
 	if err != nil {
-		return fmt.Errorf("watching NamespaceMaps, %w", err)
+		return nil, fmt.Errorf("watching NamespaceMaps, %w", err)
 	}
-	defer func() { _ = m.informer.RemoveEventHandler(registration) }()
-	m.informer.RunWithContext(ctx)
-	return nil
+	return m, nil
 }
 
-// Synced reports whether the map has been read.
-func (m *Mapper) Synced() bool { return m.informer.HasSynced() }
+// Run follows the map until ctx ends.
+func (m *Mapper) Run(ctx context.Context) { m.informer.RunWithContext(ctx) }
+
+// Synced reports whether the map has been read and acted upon.
+func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
+
+// SyncedChecker is done when Synced.
+func (m *Mapper) SyncedChecker() cache.DoneChecker { return m.handled.HasSyncedChecker() }
 
 // Remote returns the twin of a running namespace.
 func (m *Mapper) Remote(local string) (string, bool) {
@@ -108,7 +112,7 @@ func (m *Mapper) State(local string) State {
 	switch {
 	case m.running[local] != "":
 		return Mapped
-	case !m.known || m.table.named[local] || !m.informer.HasSynced():
+	case !m.known || m.table.named[local] || !m.Synced():
 		return Unknown
 	default:
 		return NotOffloaded
@@ -117,6 +121,7 @@ func (m *Mapper) State(local string) State {
 
 // evaluate compares what the store holds now with what runs. The informer calls it from one goroutine.
 func (m *Mapper) evaluate() {
+	defer m.options.Handler.NamespacesChanged()
 	object, absent := m.choose()
 	if object == nil && !absent {
 		m.mu.Lock()

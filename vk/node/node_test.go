@@ -1,0 +1,252 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+func TestVirtualNodeShapesTheNode(t *testing.T) {
+	id := Identity{Name: "milan", RemoteClusterID: "milan", Address: "10.0.0.7", Port: 10250, KubeletVersion: "v1.36.3",
+		Labels: map[string]string{"zone": "flag", "tier": "flag"}, Annotations: map[string]string{"a": "flag"}}
+	vn := &offloadingv1beta1.VirtualNode{Spec: offloadingv1beta1.VirtualNodeSpec{
+		Labels:      map[string]string{"tier": "resource", corev1.LabelArchStable: "arm64", wire.RemoteClusterIDLabel: "forged"},
+		Annotations: map[string]string{"a": "resource", "b": "resource"},
+		Taints: []corev1.Taint{
+			{Key: "gpu", Effect: corev1.TaintEffectNoSchedule},
+			{Key: wire.VirtualNodeTaint, Value: "other", Effect: corev1.TaintEffectNoExecute},
+		},
+		ResourceQuota:  corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), "nvidia.com/gpu": resource.MustParse("1")}},
+		StorageClasses: []offloadingv1beta1.StorageType{{StorageClassName: "liqo"}},
+	}}
+	node := id.desired(vn)
+
+	wantLabels := map[string]string{
+		"zone": "flag", "tier": "resource",
+		"kubernetes.io/hostname": "milan", "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "kubernetes.io/role": "agent",
+		"type": "virtual-kubelet", "liqo.io/type": "virtual-node", "liqo.io/remote-cluster-id": "milan",
+		"node.kubernetes.io/exclude-from-external-load-balancers": "true",
+		"alpha.service-controller.kubernetes.io/exclude-balancer": "true",
+		"storage.liqo.io/available":                               "true",
+	}
+	if diff := cmp.Diff(wantLabels, node.Labels); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "resource", "b": "resource"}, node.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	wantTaints := []corev1.Taint{
+		{Key: "virtual-node.liqo.io/not-allowed", Value: "true", Effect: corev1.TaintEffectNoExecute},
+		{Key: "gpu", Effect: corev1.TaintEffectNoSchedule},
+	}
+	if diff := cmp.Diff(wantTaints, node.Spec.Taints); diff != "" {
+		t.Errorf("taints (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(vn.Spec.ResourceQuota.Hard, node.Status.Allocatable); diff != "" {
+		t.Errorf("allocatable (-want +got):\n%s", diff)
+	}
+	if node.Status.NodeInfo.Architecture != "arm64" || node.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
+		t.Errorf("node info %+v, endpoints %+v", node.Status.NodeInfo, node.Status.DaemonEndpoints)
+	}
+}
+
+func TestConditionsFollowTheProvider(t *testing.T) {
+	offered := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	tests := []struct {
+		name        string
+		health      health
+		resources   corev1.ResourceList
+		want        map[corev1.NodeConditionType]string
+		wantMessage string // of Ready
+	}{
+		{"all well, no network to check", health{}, offered, map[corev1.NodeConditionType]string{
+			"Ready": "True KubeletReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
+			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
+		}, "The provider's API server answers"},
+		{"network up", health{network: networkUp}, offered, map[corev1.NodeConditionType]string{
+			"Ready": "True KubeletReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
+			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
+			"NetworkUnavailable": "False LiqoNetworkingUp",
+		}, "The provider's API server answers"},
+		{"network down", health{network: networkDown}, offered, map[corev1.NodeConditionType]string{
+			"Ready": "False KubeletNotReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
+			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
+			"NetworkUnavailable": "True LiqoNetworkingDown",
+		}, networkIsDown},
+		{"API server down", health{unreachable: "connection refused"}, offered, map[corev1.NodeConditionType]string{
+			"Ready": "False KubeletNotReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
+			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
+		}, "The provider's API server does not answer: connection refused"},
+		{"nothing offered", health{}, corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}, map[corev1.NodeConditionType]string{
+			"Ready": "False KubeletNotReady", "MemoryPressure": "True RemoteClusterHasMemoryPressure",
+			"DiskPressure": "True RemoteClusterHasDiskPressure", "PIDPressure": "True RemoteClusterHasPIDPressure",
+		}, noResources},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := map[corev1.NodeConditionType]string{}
+			for _, c := range test.health.conditions(test.resources, nil, metav1.Now()) {
+				got[c.Type] = string(c.Status) + " " + c.Reason
+				if c.Type == corev1.NodeReady && c.Message != test.wantMessage {
+					t.Errorf("Ready says %q, want %q", c.Message, test.wantMessage)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTransitionTimeIsThatOfTheStatus(t *testing.T) {
+	begin := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	later := metav1.NewTime(begin.Add(time.Hour))
+	before := (&health{unreachable: "a"}).conditions(nil, nil, begin)
+	for _, c := range (&health{unreachable: "b"}).conditions(nil, before, later) {
+		if !c.LastTransitionTime.Equal(&begin) {
+			t.Errorf("%s has the same status but changed at %s", c.Type, c.LastTransitionTime)
+		}
+	}
+	offered := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	for _, c := range (&health{}).conditions(offered, before, later) {
+		if !c.LastTransitionTime.Equal(&later) {
+			t.Errorf("%s changed its status but is said to have it since %s", c.Type, c.LastTransitionTime)
+		}
+	}
+}
+
+func TestNetworkOfForeignCluster(t *testing.T) {
+	cluster := func(generation int64, enabled bool, status corev1beta1.ConditionStatus) *corev1beta1.ForeignCluster {
+		fc := &corev1beta1.ForeignCluster{}
+		fc.Status.ObservedGeneration = generation
+		fc.Status.Modules.Networking.Enabled = enabled
+		fc.Status.Modules.Networking.Conditions = []corev1beta1.Condition{{Type: corev1beta1.NetworkConnectionStatusCondition, Status: status}}
+		return fc
+	}
+	tests := []struct {
+		name string
+		fc   *corev1beta1.ForeignCluster
+		want network
+	}{
+		{"missing", nil, networkIgnored},
+		{"module disabled", cluster(1, false, corev1beta1.ConditionStatusError), networkIgnored},
+		{"never reconciled", cluster(0, false, corev1beta1.ConditionStatusNone), networkDown},
+		{"established", cluster(2, true, corev1beta1.ConditionStatusEstablished), networkUp},
+		{"pending", cluster(2, true, corev1beta1.ConditionStatusPending), networkDown},
+	}
+	for _, test := range tests {
+		if got := networkOf(test.fc); got != test.want {
+			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestTaintsOfOthersStay(t *testing.T) {
+	ours := corev1.Taint{Key: "ours", Effect: corev1.TaintEffectNoSchedule}
+	former := corev1.Taint{Key: "former", Effect: corev1.TaintEffectNoSchedule}
+	notReady := corev1.Taint{Key: "node.kubernetes.io/not-ready", Effect: corev1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: time.Now()}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{appliedTaintsAnnotation: encodeTaints([]corev1.Taint{ours, former})}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{former, notReady, ours}}}
+
+	got, applied, changed := retaint(node, []corev1.Taint{ours})
+	if diff := cmp.Diff([]corev1.Taint{ours, notReady}, got); !changed || diff != "" {
+		t.Fatalf("changed %v, taints (-want +got):\n%s", changed, diff)
+	}
+	node.Spec.Taints, node.Annotations[appliedTaintsAnnotation] = []corev1.Taint{notReady, ours}, applied
+	if got, _, changed := retaint(node, []corev1.Taint{ours}); changed {
+		t.Errorf("a second look still wants to change the taints to %v", got)
+	}
+}
+
+func TestSpoiledTaintAnnotationIsRepaired(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{appliedTaintsAnnotation: "{"}}}
+	want := []corev1.Taint{{Key: "ours", Effect: corev1.TaintEffectNoSchedule}}
+	got, applied, changed := retaint(node, want)
+	if diff := cmp.Diff(want, got); !changed || diff != "" || applied != encodeTaints(want) {
+		t.Errorf("changed %v, annotation %s, taints (-want +got):\n%s", changed, applied, diff)
+	}
+}
+
+func TestDrift(t *testing.T) {
+	id := Identity{Name: "milan", RemoteClusterID: "milan", Address: "10.0.0.7", Port: 10250}
+	vn := &offloadingv1beta1.VirtualNode{Spec: offloadingv1beta1.VirtualNodeSpec{
+		ResourceQuota: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000m"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}}
+	want := id.desired(vn)
+	want.Status.Conditions = (&health{}).conditions(want.Status.Allocatable, nil, metav1.Now())
+	tests := []struct {
+		name   string
+		change func(*corev1.Node)
+		want   bool
+	}{
+		{"nothing", func(*corev1.Node) {}, false},
+		{"a label of others", func(n *corev1.Node) { n.Labels["other"] = "x" }, false},
+		{"another spelling of an amount", func(n *corev1.Node) { n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("1") }, false},
+		{"a condition of others", func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "KernelDeadlock"})
+		}, false},
+		{"a label of ours", func(n *corev1.Node) { delete(n.Labels, wire.TypeLabel) }, true},
+		{"an amount", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("2") }, true},
+		{"the address", func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.8" }, true},
+		{"readiness set by the node lifecycle controller", func(n *corev1.Node) {
+			n.Status.Conditions[0].Status, n.Status.Conditions[0].Reason = corev1.ConditionUnknown, "NodeStatusUnknown"
+		}, true},
+		{"a network condition that should be gone", func(n *corev1.Node) {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Reason: wire.NodeNetworkDownReason})
+		}, true},
+	}
+	for _, test := range tests {
+		actual := want.DeepCopy()
+		test.change(actual)
+		if got := drifted(actual, want); got != test.want {
+			t.Errorf("%s: drifted is %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
+	clk := testclock.NewFakeClock(time.Now())
+	pinger := NewPinger(nil, 10*time.Second, time.Second, clk)
+	changes := 0
+	pinger.Subscribe(func() { changes++ })
+	step := func(err error, wantNext time.Duration, wantDown bool, wantChanges int) {
+		t.Helper()
+		if next := pinger.record(err); next != wantNext {
+			t.Errorf("next ping in %s, want %s", next, wantNext)
+		}
+		if down := pinger.Unreachable() != nil; down != wantDown || changes != wantChanges {
+			t.Errorf("down %v after %d changes, want %v after %d", down, changes, wantDown, wantChanges)
+		}
+	}
+	first, second := errors.New("first"), errors.New("second")
+	step(nil, 10*time.Second, false, 1) // down until now
+	step(first, time.Second, false, 1)
+	step(first, time.Second, false, 1)
+	step(first, 10*time.Second, true, 2)
+	step(second, 10*time.Second, true, 2)
+	if got := pinger.Unreachable(); !errors.Is(got, first) {
+		t.Errorf("the reason changed to %v: that is a write for every ping", got)
+	}
+	step(nil, 10*time.Second, false, 3)
+	step(second, time.Second, false, 3)
+}
+
+func TestPingsCanBeSwitchedOff(t *testing.T) {
+	pinger := NewPinger(nil, 0, time.Second, testclock.NewFakeClock(time.Now()))
+	pinger.Run(t.Context())
+	if err := pinger.Unreachable(); err != nil {
+		t.Errorf("without pings the provider is down: %v", err)
+	}
+}

@@ -1,0 +1,146 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"maps"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+)
+
+// settings are what the plugins' context is made of and can change while running. Immutable.
+type settings struct {
+	patch             map[string]any // offloadingPatch of the VirtualNode
+	loadBalancerClass string
+	ingressClass      string
+	virtualNodes      map[string]any // node name to cluster id
+	apiServerIPs      []any
+}
+
+// contexts are the plugins' context roots of one namespace for one version of the settings.
+type contexts struct {
+	of    *settings
+	hooks [2]map[string]any
+}
+
+// context returns the context root for a hook in a namespace. It is shared: plugins cannot write to it, and nobody
+// else may.
+func (m *Manager) context(t *twin, hook host.Hook) map[string]any {
+	now := m.settings.Load()
+	if known := t.contexts.Load(); known != nil && known.of == now {
+		return known.hooks[hook]
+	}
+	made := &contexts{of: now}
+	for _, h := range []host.Hook{host.Outgoing, host.Incoming} {
+		made.hooks[h] = m.newContext(now, t, h)
+	}
+	t.contexts.Store(made)
+	return made.hooks[hook]
+}
+
+func (m *Manager) newContext(s *settings, t *twin, hook host.Hook) map[string]any {
+	o := &m.options
+	root := map[string]any{
+		"hook":           hook.String(),
+		"localClusterID": o.LocalClusterID, "remoteClusterID": o.RemoteClusterID,
+		"localNamespace": t.local, "remoteNamespace": t.remote,
+		"nodeName": o.NodeName, "nodeIP": o.NodeIP,
+		"apiServerSupport": o.APIServerSupport,
+		"apiServer":        map[string]any{"host": o.APIServer.Host, "port": o.APIServer.Port, "ips": s.apiServerIPs},
+		"virtualNodes":     s.virtualNodes, "disableIPReflection": o.DisableIPReflection,
+	}
+	if s.patch != nil {
+		root["offloadingPatch"] = s.patch
+	}
+	if s.loadBalancerClass != "" {
+		root["loadBalancerClass"] = s.loadBalancerClass
+	}
+	if s.ingressClass != "" {
+		root["ingressClass"] = s.ingressClass
+	}
+	return root
+}
+
+// change replaces the settings by an edited copy and reports whether that changed anything.
+func (m *Manager) change(edit func(*settings)) bool {
+	m.settingsMu.Lock()
+	defer m.settingsMu.Unlock()
+	before := m.settings.Load()
+	next := *before
+	edit(&next)
+	if reflect.DeepEqual(*before, next) {
+		return false
+	}
+	m.settings.Store(&next)
+	return true
+}
+
+// virtualNodeChanged follows the VirtualNode. One that is gone, or that cannot be understood, changes nothing: its
+// deletion is followed by ours, and until then the last good patch holds.
+func (m *Manager) virtualNodeChanged(object *unstructured.Unstructured, deleted bool) {
+	if deleted {
+		return
+	}
+	spec, _ := object.Object["spec"].(map[string]any)
+	patch, isMap := spec["offloadingPatch"].(map[string]any)
+	if spec["offloadingPatch"] != nil && !isMap {
+		m.events.warn("VirtualNode", object, InvalidObjectReason, "spec.offloadingPatch is no object: the last one that was stays in force")
+		return
+	}
+	changed := m.change(func(s *settings) {
+		s.patch = patch
+		s.loadBalancerClass = defaultClass(spec["loadBalancerClasses"], "loadBalancerClassName")
+		s.ingressClass = defaultClass(spec["ingressClasses"], "ingressClassName")
+	})
+	if changed {
+		m.log.Info("the VirtualNode's patch or classes changed: every object is looked at again")
+		m.enqueueKinds(func(Kind) bool { return true })
+	}
+}
+
+// defaultClass picks the class marked as default, else the first.
+func defaultClass(classes any, field string) string {
+	list, _ := classes.([]any)
+	first := ""
+	for _, item := range list {
+		class, _ := item.(map[string]any)
+		name, _ := class[field].(string)
+		if byDefault, _ := class["default"].(bool); byDefault {
+			return name
+		}
+		if first == "" {
+			first = name
+		}
+	}
+	return first
+}
+
+// nodeChanged follows which nodes stand for which cluster.
+func (m *Manager) nodeChanged(node *unstructured.Unstructured, deleted bool) {
+	cluster, _ := labelsOf(node.Object)[wire.RemoteClusterIDLabel].(string)
+	changed := m.change(func(s *settings) {
+		nodes := maps.Clone(s.virtualNodes)
+		if deleted || cluster == "" {
+			delete(nodes, node.GetName())
+		} else {
+			nodes[node.GetName()] = cluster
+		}
+		s.virtualNodes = nodes
+	})
+	if changed {
+		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork })
+	}
+}
+
+func (m *Manager) enqueueKinds(which func(Kind) bool) {
+	for _, r := range m.reflectors {
+		if which(r.kind) {
+			r.enqueueAll()
+		}
+	}
+}

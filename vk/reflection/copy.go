@@ -1,0 +1,292 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/host/document"
+)
+
+// AppliedHashAnnotation, on copies that are applied, is the hash of what was asked for. The provider's controllers add
+// to such copies; the hash tells that something we asked for earlier is not wanted any more.
+const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
+
+// wanted is what the copy of an object should be, read from a bent document without materialising it.
+type wanted struct {
+	r           *reflector
+	name        string
+	namespace   string // the twin
+	root        document.Node
+	view        document.View  // of root
+	labels      map[string]any // the chain's; the reflector's own are added
+	annotations map[string]any
+	extra       map[string]string // annotations of the engine
+}
+
+// want reads the bent object. A plugin's result that cannot be an object is an *outputError.
+func (r *reflector) want(w *worker, t *twin, name string) (*wanted, error) {
+	root := w.doc.Root()
+	metadata := root.View().Field("metadata")
+	labels, err := stringMap(metadata.Field("labels"), "labels")
+	if err != nil {
+		return nil, err
+	}
+	annotations, err := stringMap(metadata.Field("annotations"), "annotations")
+	if err != nil {
+		return nil, err
+	}
+	return &wanted{r: r, name: name, namespace: t.remote, root: root, view: root.View(), labels: labels, annotations: annotations}, nil
+}
+
+// stringMap returns a map of the metadata, shared with the cache when no plugin touched it.
+func stringMap(node document.View, field string) (map[string]any, error) {
+	switch node.Kind() {
+	case document.Absent, document.Null:
+		return nil, nil
+	case document.Map:
+	default:
+		return nil, &outputError{fmt.Sprintf("metadata.%s became a %s, want a map of strings", field, node.Kind())}
+	}
+	values, _ := node.Value().(map[string]any)
+	for key, value := range values {
+		if _, ok := value.(string); !ok {
+			return nil, &outputError{fmt.Sprintf("metadata.%s[%s] became %v, want a string", field, key, value)}
+		}
+	}
+	return values, nil
+}
+
+// same reports whether the copy already says what is wanted: exactly that when it is wholly ours, at least that when
+// the provider's controllers write to it too.
+func (x *wanted) same(w *worker, remote *unstructured.Unstructured) bool {
+	kind := &x.r.kind
+	if kind.Mode == Replace {
+		return x.sameMetadata(remote) && x.samePayload(w, remote, true)
+	}
+	return covers(x.labels, x.r.added, kind.DropLabels, labelsOf(remote.Object)) &&
+		covers(x.annotations, x.extra, nil, annotationsOf(remote.Object)) &&
+		x.samePayload(w, remote, false) &&
+		annotationsOf(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
+}
+
+func (x *wanted) sameMetadata(remote *unstructured.Unstructured) bool {
+	kind := &x.r.kind
+	return equals(x.labels, x.r.added, kind.DropLabels, kind.KeepLabels, labelsOf(remote.Object)) &&
+		equals(x.annotations, x.extra, nil, nil, annotationsOf(remote.Object))
+}
+
+// covers reports whether have has every entry of base and added, which wins; dropped keys are not wanted.
+func covers(base map[string]any, added map[string]string, dropped []string, have map[string]any) bool {
+	_, ok := count(base, added, dropped, nil, have)
+	return ok
+}
+
+// equals is covers, and nothing else but the kept keys is there.
+func equals(base map[string]any, added map[string]string, dropped, kept []string, have map[string]any) bool {
+	n, ok := count(base, added, dropped, kept, have)
+	if !ok {
+		return false
+	}
+	for _, key := range kept {
+		if _, present := have[key]; present {
+			n++
+		}
+	}
+	return n == len(have)
+}
+
+func count(base map[string]any, added map[string]string, dropped, kept []string, have map[string]any) (n int, ok bool) {
+	for key, value := range base {
+		if _, ours := added[key]; ours || slices.Contains(dropped, key) || slices.Contains(kept, key) {
+			continue
+		}
+		if have[key] != value {
+			return n, false
+		}
+		n++
+	}
+	for key, value := range added {
+		if have[key] != value {
+			return n, false
+		}
+		n++
+	}
+	return n, true
+}
+
+// payloadKeys lists the fields of the bent object that are carried over: everything that is not metadata or status.
+func (x *wanted) payloadKeys(w *worker) []string {
+	w.keys = x.view.Keys(w.keys[:0])
+	return slices.DeleteFunc(w.keys, func(key string) bool {
+		return key == "apiVersion" || key == "kind" || key == "metadata" || key == "status"
+	})
+}
+
+// samePayload compares field by field. A field that is null is not there.
+func (x *wanted) samePayload(w *worker, remote *unstructured.Unstructured, exact bool) bool {
+	have, _ := nested(remote.Object, x.r.kind.Into).(map[string]any)
+	if x.r.kind.Payload != "" {
+		return x.sameField(x.r.kind.Payload, have, exact)
+	}
+	n := 0
+	for _, key := range x.payloadKeys(w) {
+		if x.view.Field(key).Kind() == document.Null {
+			continue
+		}
+		if value, present := have[key]; !present || !x.sameField(key, value, exact) {
+			return false
+		}
+		n++
+	}
+	for _, value := range have {
+		if value == nil {
+			n++
+		}
+	}
+	return !exact || n == len(have)
+}
+
+func (x *wanted) sameField(key string, have any, exact bool) bool {
+	if exact {
+		return x.view.Field(key).Equal(document.Of(have))
+	}
+	field, err := x.root.Field(key)
+	return err == nil && document.Covers(field, have)
+}
+
+func nested(object map[string]any, path []string) any {
+	var value any = object
+	for _, key := range path {
+		fields, _ := value.(map[string]any)
+		value = fields[key]
+	}
+	return value
+}
+
+// payload materialises what is carried over.
+func (x *wanted) payload(w *worker) map[string]any {
+	if x.r.kind.Payload != "" {
+		value, _ := x.view.Field(x.r.kind.Payload).Value().(map[string]any)
+		return value
+	}
+	fields := map[string]any{}
+	for _, key := range x.payloadKeys(w) {
+		if value := x.view.Field(key).Value(); value != nil {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+// merge returns base without the dropped keys and with what is added.
+func merge(base map[string]any, added map[string]string, dropped []string) map[string]any {
+	merged := make(map[string]any, len(base)+len(added))
+	maps.Copy(merged, base)
+	for _, key := range dropped {
+		delete(merged, key)
+	}
+	for key, value := range added {
+		merged[key] = value
+	}
+	return merged
+}
+
+// hash tells states of the copy apart. It depends neither on the order of keys nor on the process: it is kept in an
+// annotation.
+func (x *wanted) hash(w *worker) uint64 {
+	sum := metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.extra, nil))
+	if x.r.kind.Payload != "" {
+		return sum + x.view.Field(x.r.kind.Payload).Hash()
+	}
+	for _, key := range x.payloadKeys(w) {
+		if field := x.view.Field(key); field.Exists() {
+			sum += fieldHash(key, field)
+		}
+	}
+	return sum
+}
+
+// stored is the same for what the provider has.
+func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
+	sum := metadataHash(labelsOf(remote.Object), annotationsOf(remote.Object))
+	payload, _ := nested(remote.Object, r.kind.Into).(map[string]any)
+	for key, value := range payload {
+		if len(r.kind.Into) > 0 || key != "apiVersion" && key != "kind" && key != "metadata" && key != "status" {
+			sum += fieldHash(key, document.Of(value))
+		}
+	}
+	return sum
+}
+
+func metadataHash(labels, annotations map[string]any) uint64 {
+	return fieldHash("labels", document.Of(labels)) + fieldHash("annotations", document.Of(annotations))
+}
+
+// fieldHash mixes a key with a value, so that sums of them tell apart which value belongs to which key.
+func fieldHash(key string, value document.View) uint64 {
+	mixed := (document.Hash(key) ^ value.Hash()) * 0x9e3779b97f4a7c15
+	return mixed ^ mixed>>32
+}
+
+func (x *wanted) hashText(w *worker) string { return strconv.FormatUint(x.hash(w), 36) }
+
+// build materialises the copy. remote is the present one, or nil.
+func (x *wanted) build(w *worker, remote *unstructured.Unstructured) *unstructured.Unstructured {
+	kind := &x.r.kind
+	object := map[string]any{}
+	if kind.Payload != "" || len(kind.Into) > 0 {
+		set(object, kind.Into, x.payload(w))
+	} else {
+		object = x.payload(w)
+	}
+	object["apiVersion"], object["kind"] = x.view.Field("apiVersion").Value(), x.view.Field("kind").Value()
+	if kind.TargetKind.Kind != "" {
+		object["apiVersion"], object["kind"] = kind.TargetKind.GroupVersion().String(), kind.TargetKind.Kind
+	}
+	object["metadata"] = x.metadata(w, remote)
+	return &unstructured.Unstructured{Object: object}
+}
+
+func set(object map[string]any, path []string, value any) {
+	for _, key := range path[:len(path)-1] {
+		below := map[string]any{}
+		object[key] = below
+		object = below
+	}
+	object[path[len(path)-1]] = value
+}
+
+// metadata of a replacing write keeps what is not ours to say (finalizers, owners, the resourceVersion); that of an
+// apply says only what we want, and the uid so that nothing else of that name can be meant.
+func (x *wanted) metadata(w *worker, remote *unstructured.Unstructured) map[string]any {
+	kind := &x.r.kind
+	labels, annotations := merge(x.labels, x.r.added, kind.DropLabels), merge(x.annotations, x.extra, nil)
+	metadata := map[string]any{}
+	if kind.Mode == Apply {
+		annotations[AppliedHashAnnotation] = x.hashText(w)
+		if remote != nil {
+			metadata["uid"] = string(remote.GetUID())
+		}
+	} else if remote != nil {
+		present, _ := remote.Object["metadata"].(map[string]any)
+		metadata = maps.Clone(present)
+		for _, key := range kind.KeepLabels {
+			if value, ok := labelsOf(remote.Object)[key]; ok {
+				labels[key] = value
+			}
+		}
+	}
+	metadata["name"], metadata["namespace"], metadata["labels"] = x.name, x.namespace, labels
+	delete(metadata, "annotations")
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
+	}
+	return metadata
+}

@@ -1,0 +1,127 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+)
+
+// class sorts errors by what is done about them; it is the metrics' label.
+type class string
+
+const (
+	classUnreachable class = "unreachable" // retry when the provider is back; no Event: the node says it
+	classConflict    class = "conflict"    // retry; nobody needs to know
+	classRefused     class = "refused"     // the API server said no: Event, retry with backoff
+	classForeign     class = "foreign"     // the name is taken: Event, look again later
+	classPlugin      class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
+	classInput       class = "input"       // an annotation or a field makes no sense: Event, retry on the next change
+	classQuarantine  class = "quarantine"  // Event, left alone
+)
+
+// Reasons of the Events about plugins and quarantine.
+const (
+	PluginTrappedReason    = "PluginTrapped"
+	PluginOutOfFuelReason  = "PluginOutOfFuel"
+	PluginLimitReason      = "PluginLimitExceeded"
+	PluginAccessReason     = "PluginBadAccess"
+	PluginFailedReason     = "PluginFailed"
+	PluginGuardReason      = "PluginForbiddenEdit"
+	PluginWarningReason    = "PluginWarning"
+	InvalidObjectReason    = "InvalidObject"
+	QuarantinedReason      = "ReflectionQuarantined"
+	eventActionReflect     = "Reflect"
+	pluginErrorRetryNotice = "the copy on the provider stays as it was"
+)
+
+// foreignError: the provider has an object of that name which is not ours.
+type foreignError struct{ resource, namespace, name string }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("%s %s/%s exists on the provider and was not made by this virtual node: it is left alone; rename one of the two", e.resource, e.namespace, e.name)
+}
+
+// outputError: the chain's result cannot be an object.
+type outputError struct{ problem string }
+
+func (e *outputError) Error() string { return e.problem }
+
+// retryLater asks for another look, without anything having gone wrong.
+type retryLater struct{ after time.Duration }
+
+func (e *retryLater) Error() string { return "again in " + e.after.String() }
+
+// classify tells the class of an error and the reason of its Event.
+func classify(err error) (class, string) {
+	var (
+		trap    *host.TrapError
+		fuel    *host.OutOfFuelError
+		limit   *host.LimitError
+		access  *host.AccessError
+		failed  *host.PluginFailedError
+		guard   *host.GuardError
+		foreign *foreignError
+		policy  *policyError
+		output  *outputError
+		fight   *quarantineError
+	)
+	switch {
+	case errors.As(err, &trap):
+		return classPlugin, PluginTrappedReason
+	case errors.As(err, &fuel):
+		return classPlugin, PluginOutOfFuelReason
+	case errors.As(err, &limit):
+		return classPlugin, PluginLimitReason
+	case errors.As(err, &access):
+		return classPlugin, PluginAccessReason
+	case errors.As(err, &failed):
+		return classPlugin, PluginFailedReason
+	case errors.As(err, &guard):
+		return classPlugin, PluginGuardReason
+	case errors.As(err, &foreign):
+		return classForeign, wire.FailedReflectionReason
+	case errors.As(err, &policy), errors.As(err, &output):
+		return classInput, InvalidObjectReason
+	case errors.As(err, &fight):
+		return classQuarantine, QuarantinedReason
+	case unreachable(err):
+		return classUnreachable, ""
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return classConflict, ""
+	default:
+		return classRefused, wire.FailedReflectionReason
+	}
+}
+
+// unreachable tells errors of the way to the API server from its answers.
+func unreachable(err error) bool {
+	if errors.Is(err, errUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+	}
+	var network net.Error
+	var transport *url.Error
+	return errors.As(err, &network) || errors.As(err, &transport)
+}
+
+// shutsGate tells the errors that say nothing answers at all; a busy API server answers.
+func shutsGate(err error) bool {
+	if errors.Is(err, errUnreachable) {
+		return false
+	}
+	status := apierrors.APIStatus(nil)
+	return unreachable(err) && !errors.As(err, &status)
+}

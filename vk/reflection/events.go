@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+const (
+	// eventRate and eventBurst bound all Events of the process: a plugin that fails on ten thousand objects must not
+	// become ten thousand Events at once. What is dropped is counted.
+	eventRate  = 10
+	eventBurst = 100
+	// eventMemory is how many objects' last Events are remembered in order not to repeat them.
+	eventMemory = 50000
+	// textsPerObject is how many different Events of one object are remembered.
+	textsPerObject = 32
+	// messageLimit is what the API server accepts, in bytes.
+	messageLimit = 1024
+)
+
+// reporter writes Events on the objects of this cluster: the same Event for the same object once, and not more than
+// the limits above. Safe for concurrent use.
+type reporter struct {
+	broadcaster record.EventBroadcaster
+	limiter     flowcontrol.RateLimiter
+	metrics     *metrics
+
+	mu        sync.Mutex
+	recorders map[string]record.EventRecorder
+	said      map[types.UID]map[string]bool
+}
+
+func newReporter(m *metrics) *reporter {
+	return &reporter{
+		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), metrics: m,
+		recorders: map[string]record.EventRecorder{}, said: map[types.UID]map[string]bool{},
+	}
+}
+
+// warn reports a problem of an object, once until it changes or ok is called.
+func (r *reporter) warn(kind string, object *unstructured.Unstructured, reason, message string) {
+	r.say(kind, object, corev1.EventTypeWarning, reason, message)
+}
+
+// note reports something that is as it should be, once.
+func (r *reporter) note(kind string, object *unstructured.Unstructured, reason, message string) {
+	r.say(kind, object, corev1.EventTypeNormal, reason, message)
+}
+
+func (r *reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
+	if len(message) > messageLimit {
+		message = strings.ToValidUTF8(message[:messageLimit-4], "") + " ..."
+	}
+	text := eventType + reason + message
+	if object == nil || !r.news(object.GetUID(), text) {
+		return
+	}
+	if !r.limiter.TryAccept() {
+		r.metrics.eventsDropped.Inc()
+		r.unsay(object.GetUID(), text)
+		return
+	}
+	r.recorder(kind).Event(object, eventType, reason, message)
+}
+
+// news reports whether the object has not been told the same yet.
+func (r *reporter) news(uid types.UID, text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.said) >= eventMemory {
+		clear(r.said)
+	}
+	if r.said[uid] == nil || len(r.said[uid]) >= textsPerObject {
+		r.said[uid] = map[string]bool{}
+	}
+	known := r.said[uid][text]
+	r.said[uid][text] = true
+	return !known
+}
+
+func (r *reporter) unsay(uid types.UID, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.said[uid], text)
+}
+
+// ok forgets what an object was told: it is fine now, or gone, and the next problem is news again.
+func (r *reporter) ok(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.said, uid)
+}
+
+// recorder is one per kind, under the name by which users know the source of these Events.
+func (r *reporter) recorder(kind string) record.EventRecorder {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	recorder := r.recorders[kind]
+	if recorder == nil {
+		name, _, _ := strings.Cut(strings.ToLower(kind), ".")
+		recorder = r.broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: fmt.Sprintf("liqo-%s-reflection", name)})
+		r.recorders[kind] = recorder
+	}
+	return recorder
+}

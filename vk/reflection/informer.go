@@ -1,0 +1,137 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+)
+
+// listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
+const listTimeout = time.Minute
+
+// selection says which objects an informer holds.
+type selection struct {
+	namespace, labels, fields string
+}
+
+// newInformer builds an informer of unstructured objects without their managedFields, which nobody here reads.
+// With a gate, it waits while the provider is unreachable instead of backing off further and further.
+func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, g *gate, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
+	source := client.Resource(resource).Namespace(s.namespace)
+	narrow := func(ctx context.Context, o *metav1.ListOptions) error {
+		o.LabelSelector, o.FieldSelector = s.labels, s.fields
+		if g == nil {
+			return nil
+		}
+		return g.wait(ctx)
+	}
+	watcher := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if err := narrow(ctx, &o); err != nil {
+				return nil, err
+			}
+			ctx, cancel := context.WithTimeout(ctx, listTimeout)
+			defer cancel()
+			return source.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if err := narrow(ctx, &o); err != nil {
+				return nil, err
+			}
+			return source.Watch(ctx, o)
+		},
+	}
+	all := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	for name, index := range indexers {
+		all[name] = index
+	}
+	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(watcher, client), &unstructured.Unstructured{},
+		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: all, ObjectDescription: resource.String()})
+	if err := informer.SetTransform(dropManagedFields); err != nil {
+		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
+	}
+	if g == nil {
+		return informer, nil
+	}
+	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if shutsGate(err) {
+			g.fail(err)
+			return
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
+	}
+	return informer, nil
+}
+
+func dropManagedFields(object any) (any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		if metadata, ok := u.Object["metadata"].(map[string]any); ok {
+			delete(metadata, "managedFields")
+		}
+	}
+	return object, nil
+}
+
+// onEvent calls f for each event, with the last known state when the deletion itself was missed.
+func onEvent(informer cache.SharedIndexInformer, f func(object *unstructured.Unstructured, deleted bool)) (cache.ResourceEventHandlerRegistration, error) {
+	pass := func(object any, deleted bool) {
+		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = tombstone.Obj
+		}
+		if u, ok := object.(*unstructured.Unstructured); ok {
+			f(u, deleted)
+		}
+	}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { pass(o, false) },
+		UpdateFunc: func(_, o any) { pass(o, false) },
+		DeleteFunc: func(o any) { pass(o, true) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("adding an event handler, %w", err)
+	}
+	return registration, nil
+}
+
+// cached returns what an informer holds, or nil.
+func cached(informer cache.SharedIndexInformer, namespace, name string) *unstructured.Unstructured {
+	object, _, err := informer.GetStore().GetByKey(namespace + "/" + name)
+	if err != nil {
+		return nil
+	}
+	u, _ := object.(*unstructured.Unstructured)
+	return u
+}
+
+// indexed returns the objects under a value of an index.
+func indexed(informer cache.SharedIndexInformer, index, value string) []*unstructured.Unstructured {
+	objects, err := informer.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		return nil
+	}
+	found := make([]*unstructured.Unstructured, 0, len(objects))
+	for _, object := range objects {
+		if u, ok := object.(*unstructured.Unstructured); ok {
+			found = append(found, u)
+		}
+	}
+	return found
+}
+
+func keyOf(object *unstructured.Unstructured) Key {
+	return Key{Namespace: object.GetNamespace(), Name: object.GetName()}
+}

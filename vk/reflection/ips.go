@@ -1,0 +1,70 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/host"
+)
+
+const (
+	// addressIndex finds the IP objects of a namespace by the address that they map.
+	addressIndex = "address"
+	// ipDebounce gathers the IP objects of a rollout: each one may concern every slice of its namespace. Longer leaves
+	// new endpoints unmapped for longer.
+	ipDebounce = 300 * time.Millisecond
+)
+
+// indexByAddress keys an IP object by namespace and spec.ip.
+func indexByAddress(object any) ([]string, error) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	ip, _, _ := unstructured.NestedString(u.Object, "spec", "ip")
+	return []string{u.GetNamespace() + "/" + ip}, nil
+}
+
+// ipChanged looks again at the slices of the namespace, whose addresses it may map.
+func (m *Manager) ipChanged(ip *unstructured.Unstructured, _ bool) {
+	t := m.twin(ip.GetNamespace())
+	if t == nil {
+		return
+	}
+	for _, r := range m.reflectors {
+		if c := t.copies[r.kind.Name]; r.kind.FollowsNetwork && c != nil && c.ready.Load() {
+			for _, object := range indexed(r.local, cache.NamespaceIndex, t.local) {
+				r.queue.AddAfter(keyOf(object), ipDebounce)
+			}
+		}
+	}
+}
+
+// remapper returns what the plugins' remap_ip does. Outgoing, an address of this cluster is translated into one that
+// the provider can reach: pod addresses are remapped by the provider itself, others need an IP object in their
+// namespace, and without one there is no mapping (yet). Incoming, an address of the provider's pods is translated into
+// the one by which it is reached from here. Nothing is remembered between calls: an address may change hands.
+func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (string, bool) {
+	if hook == host.Incoming {
+		return m.options.RemoteIPs.Map
+	}
+	if m.ips == nil {
+		return func(ip string) (string, bool) { return ip, true }
+	}
+	return func(ip string) (string, bool) {
+		if m.options.LocalPodCIDRs.Contain(ip) {
+			return ip, true
+		}
+		for _, object := range indexed(m.ips, addressIndex, namespace+"/"+ip) {
+			if mapped, ok, _ := unstructured.NestedString(object.Object, "status", "ip"); ok && mapped != "" {
+				return mapped, true
+			}
+		}
+		return "", false
+	}
+}

@@ -1,0 +1,344 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/namespaces"
+)
+
+// Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
+type Manager struct {
+	options       Options
+	log           *slog.Logger
+	local, remote dynamic.Interface
+	core          *v1.CoreV1Client
+	gate          *gate
+	events        *reporter
+	metrics       *metrics
+	mapper        *namespaces.Mapper
+	reflectors    []*reflector
+	byName        map[string]*reflector
+	leading       atomic.Bool
+
+	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster
+	virtualNode, nodes cache.ResourceEventHandlerRegistration
+	services           cache.SharedIndexInformer
+	ips                cache.SharedIndexInformer // nil unless Options.FollowIPs
+
+	settings   atomic.Pointer[settings]
+	settingsMu sync.Mutex // serialises changes
+
+	ctx     context.Context // that of Run
+	started time.Time
+	wg      sync.WaitGroup
+	mu      sync.RWMutex
+	twins   map[string]*twin // by local namespace
+}
+
+// New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
+func New(options Options) (*Manager, error) {
+	options = options.withDefaults()
+	if err := options.validate(); err != nil {
+		return nil, fmt.Errorf("configuring reflection, %w", err)
+	}
+	m := &Manager{
+		options: options, log: options.Log.With("provider", options.RemoteClusterID), metrics: newMetrics(),
+		byName: map[string]*reflector{}, informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, twins: map[string]*twin{},
+	}
+	m.leading.Store(true)
+	m.events = newReporter(m.metrics)
+	m.settings.Store(&settings{virtualNodes: map[string]any{}, apiServerIPs: texts(options.APIServer.IPs)})
+	for _, prepare := range []func() error{m.connect, m.addReflectors, m.followSettings, m.followNamespaces} {
+		if err := prepare(); err != nil {
+			return nil, err
+		}
+	}
+	depths := map[string]func() int{}
+	for _, r := range m.reflectors {
+		depths[r.kind.Name] = r.queue.Len
+	}
+	if err := m.metrics.register(options.Registerer, depths); err != nil {
+		return nil, fmt.Errorf("registering metrics, %w", err)
+	}
+	return m, nil
+}
+
+func texts(list []string) []any {
+	converted := make([]any, 0, len(list))
+	for _, text := range list {
+		converted = append(converted, text)
+	}
+	return converted
+}
+
+// connect makes the clients. They have no throttle of their own: workers are bounded, and the API server's priority
+// and fairness knows better who must wait.
+func (m *Manager) connect() error {
+	local, remote := rest.CopyConfig(m.options.Local), rest.CopyConfig(m.options.Remote)
+	local.QPS, remote.QPS = -1, -1
+	var faults []error
+	var err error
+	if m.local, err = dynamic.NewForConfig(local); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+	}
+	if m.core, err = v1.NewForConfig(local); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+	}
+	if m.remote, err = dynamic.NewForConfig(remote); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+	}
+	probe, err := discovery.NewDiscoveryClientForConfig(remote)
+	if err != nil {
+		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+	}
+	m.gate = &gate{clock: m.options.Clock, every: m.options.ProbeEvery, log: m.log, changed: m.providerChanged, probe: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
+		defer cancel()
+		err := probe.RESTClient().Get().AbsPath("/livez").Do(ctx).Error()
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return nil // it answers; whether it lets us in is another matter, and told by each call
+		}
+		return err
+	}}
+	m.metrics.reachable.Set(1)
+	return errors.Join(faults...)
+}
+
+// addReflectors makes one reflector per kind that has workers.
+func (m *Manager) addReflectors() error {
+	for _, kind := range m.options.Kinds {
+		if workers, ok := m.options.Workers[kind.Name]; ok {
+			kind.Workers = workers
+		}
+		if policy, ok := m.options.Policies[kind.Name]; ok {
+			kind.Policy = policy
+		}
+		if kind.Workers <= 0 || m.options.DisableIPReflection && kind.Name == EndpointSliceKind {
+			continue
+		}
+		r, err := m.newReflector(kind)
+		if err != nil {
+			return err
+		}
+		m.reflectors = append(m.reflectors, r)
+		m.byName[kind.Name] = r
+	}
+	return nil
+}
+
+// informer returns the informer of a resource of this cluster, one for all who need it.
+func (m *Manager) informer(resource schema.GroupVersionResource, s selection, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
+	if known := m.informers[resource]; known != nil {
+		return known, nil
+	}
+	made, err := newInformer(m.local, resource, s, m.options.ResyncPeriod, nil, indexers)
+	m.informers[resource] = made
+	return made, err
+}
+
+// followSettings watches what the plugins' context is made of.
+func (m *Manager) followSettings() error {
+	virtualNode, err := m.informer(offloadingv1beta1.VirtualNodeGVR, selection{
+		namespace: m.options.TenantNamespace, fields: fields.OneTermEqualSelector("metadata.name", m.options.VirtualNode).String(),
+	}, nil)
+	if err != nil {
+		return err
+	}
+	if m.virtualNode, err = onEvent(virtualNode, m.virtualNodeChanged); err != nil {
+		return err
+	}
+	nodes, err := m.informer(nodesResource, selection{labels: wire.RemoteClusterIDLabel}, nil)
+	if err != nil {
+		return err
+	}
+	if m.nodes, err = onEvent(nodes, m.nodeChanged); err != nil {
+		return err
+	}
+	if m.services, err = m.informer(servicesResource, selection{}, nil); err != nil {
+		return err
+	}
+	if _, err = onEvent(m.services, m.serviceChanged); err != nil || !m.options.FollowIPs {
+		return err
+	}
+	if m.ips, err = m.informer(ipsResource, selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
+		return err
+	}
+	_, err = onEvent(m.ips, m.ipChanged)
+	return err
+}
+
+func (m *Manager) followNamespaces() (err error) {
+	m.mapper, err = namespaces.New(namespaces.Options{
+		Client: m.local, TenantNamespace: m.options.TenantNamespace, RemoteClusterID: m.options.RemoteClusterID,
+		Handler: m, Events: m.events.recorder("NamespaceMap"), Log: m.log,
+	})
+	return err
+}
+
+// sharedCaches are those, besides its own, on which what is wanted for a kind depends: evaluating without them would
+// write something else than before a restart.
+func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
+	needs := []cache.DoneChecker{m.virtualNode.HasSyncedChecker()}
+	if kind.FollowsService {
+		needs = append(needs, m.services.HasSyncedChecker())
+	}
+	if kind.FollowsNetwork {
+		needs = append(needs, m.nodes.HasSyncedChecker())
+		if m.ips != nil {
+			needs = append(needs, m.ips.HasSyncedChecker())
+		}
+	}
+	return needs
+}
+
+// Run reflects until ctx ends and everything under way has ended. It is called once.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.ctx != nil {
+		return errors.New("running reflection: it runs already")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.ctx, m.gate.ctx, m.started = ctx, ctx, m.options.Clock.Now()
+	m.events.broadcaster.StartRecordingToSink(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
+	defer m.events.broadcaster.Shutdown()
+	for _, informer := range m.informers {
+		m.startInformer(ctx, informer)
+	}
+	for _, r := range m.reflectors {
+		r.run(ctx)
+	}
+	unsubscribe := m.options.Registry.Subscribe(m.chainSwapped)
+	defer unsubscribe()
+	m.wg.Go(func() { m.mapper.Run(ctx) })
+	m.wg.Go(func() { m.lookAtPodsOnce(ctx) })
+	<-ctx.Done()
+	m.wg.Wait()
+	return nil
+}
+
+// startInformer runs an informer until ctx ends.
+func (m *Manager) startInformer(ctx context.Context, informer cache.SharedIndexInformer) {
+	m.wg.Go(func() { informer.RunWithContext(ctx) })
+}
+
+// lookAtPodsOnce looks at the pods of namespaces that are not extended, when it is known that they are not.
+func (m *Manager) lookAtPodsOnce(ctx context.Context) {
+	pods := m.byName[PodKind]
+	if pods != nil && cache.WaitFor(ctx, "", pods.local.HasSyncedChecker(), m.mapper.SyncedChecker()) {
+		m.NamespacesChanged()
+	}
+}
+
+// chainSwapped looks again at every object of the kind; only results that differ are written.
+func (m *Manager) chainSwapped(kind string, hook host.Hook, generation uint64) {
+	m.log.Info("plugin chain was swapped", "kind", kind, "hook", hook.String(), "generation", generation)
+	if r := m.byName[kind]; r != nil && (hook == host.Outgoing || kind == PodKind) {
+		r.enqueueAll()
+	}
+}
+
+// providerChanged goes on, when the provider is back, with what waited for it.
+func (m *Manager) providerChanged(reachable bool) {
+	if !reachable {
+		m.metrics.reachable.Set(0)
+		return
+	}
+	m.metrics.reachable.Set(1)
+	for _, r := range m.reflectors {
+		r.unpark()
+	}
+}
+
+// SetLeading tells whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
+// of several virtual nodes of a provider one should. It leads until told otherwise.
+func (m *Manager) SetLeading(leading bool) {
+	if m.leading.Swap(leading) != leading && leading {
+		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
+	}
+}
+
+// RemoteNamespace returns the twin of an extended namespace.
+func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper.Remote(local) }
+
+// Namespaces returns the extended namespaces, each with its twin.
+func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
+
+// Pods returns the pods of this node as they are cached: they must not be modified.
+func (m *Manager) Pods() []*unstructured.Unstructured {
+	r := m.byName[PodKind]
+	if r == nil {
+		return nil
+	}
+	var pods []*unstructured.Unstructured
+	for _, object := range r.local.GetStore().List() {
+		if pod, ok := object.(*unstructured.Unstructured); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// Pod returns a pod of this node as it is cached, or nil: it must not be modified.
+func (m *Manager) Pod(namespace, name string) *unstructured.Unstructured {
+	if r := m.byName[PodKind]; r != nil {
+		return cached(r.local, namespace, name)
+	}
+	return nil
+}
+
+// Synced reports whether this cluster's side has been read: what is extended, and what there is to reflect. It does
+// not wait for the provider.
+func (m *Manager) Synced() bool {
+	if !m.mapper.Synced() || !m.virtualNode.HasSynced() || !m.nodes.HasSynced() {
+		return false
+	}
+	for _, r := range m.reflectors {
+		if !r.local.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// Ready reports whether every kind of every extended namespace is being reflected.
+func (m *Manager) Ready() bool {
+	if !m.Synced() {
+		return false
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, t := range m.twins {
+		for _, r := range m.reflectors {
+			if c := t.copies[r.kind.Name]; c == nil || !c.ready.Load() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Reachable reports whether the provider's API server answered last time.
+func (m *Manager) Reachable() bool { return m.gate.pass() == nil }

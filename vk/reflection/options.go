@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/ipmap"
+)
+
+// Options of a Manager. Local, Remote, the two cluster ids, NodeName, TenantNamespace and Registry are required.
+type Options struct {
+	Local, Remote   *rest.Config // used as they are; client-side throttles are switched off in copies
+	LocalClusterID  string
+	RemoteClusterID string
+	NodeName        string
+	NodeIP          string // host IP of offloaded pods
+	TenantNamespace string // where the NamespaceMap and the VirtualNode are
+	VirtualNode     string // its offloadingPatch and classes are followed; "" = NodeName
+
+	Registry *host.Registry // the plugin chains, by Kind.Name
+	Kinds    []Kind         // what is reflected; nil = DefaultKinds()
+
+	// Workers and Policies override those of a kind, by Kind.Name; 0 workers leaves the kind out.
+	Workers  map[string]int
+	Policies map[string]Policy
+
+	RemoteIPs           *ipmap.Table // how addresses of the provider's pods look here; nil = unchanged
+	LocalPodCIDRs       ipmap.Ranges // addresses that the provider remaps itself
+	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
+	DisableIPReflection bool         // no pod IPs, no EndpointSlices
+
+	APIServerSupport string    // Disabled, Legacy, TokenAPI or Remote; "" = Disabled
+	APIServer        APIServer // how offloaded pods reach this cluster's API server
+
+	ResyncPeriod time.Duration // of all informers; 0 = never
+	CallTimeout  time.Duration // of every API call; 0 = 10 s
+	ProbeEvery   time.Duration // of a provider that could not be reached; 0 = 1 s
+	RecheckAfter time.Duration // of an object whose name is taken by a foreign one; 0 = 30 s
+	SettleAfter  time.Duration // how long a Pending provider pod may go unshown; 0 = 1 s
+
+	Registerer prometheus.Registerer // nil = metrics are counted and not exported
+	Log        *slog.Logger          // nil = slog.Default()
+	Clock      clock.WithTicker      // nil = the real one
+}
+
+// APIServer is the address of this cluster's API server as offloaded pods see it.
+type APIServer struct {
+	Host string
+	Port string
+	IPs  []string // for the host alias kubernetes.default
+}
+
+func (o Options) withDefaults() Options {
+	if o.Kinds == nil {
+		o.Kinds = DefaultKinds()
+	}
+	if o.VirtualNode == "" {
+		o.VirtualNode = o.NodeName
+	}
+	if o.APIServerSupport == "" {
+		o.APIServerSupport = "Disabled"
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		or    time.Duration
+	}{{&o.CallTimeout, 10 * time.Second}, {&o.ProbeEvery, time.Second}, {&o.RecheckAfter, 30 * time.Second}, {&o.SettleAfter, time.Second}} {
+		if *d.value <= 0 {
+			*d.value = d.or
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var faults []error
+	if o.Local == nil || o.Remote == nil {
+		faults = append(faults, errors.New("both clusters need a client configuration"))
+	}
+	for _, id := range []string{o.LocalClusterID, o.RemoteClusterID} {
+		faults = append(faults, corev1beta1.ClusterID(id).Validate())
+	}
+	if o.LocalClusterID == o.RemoteClusterID {
+		faults = append(faults, fmt.Errorf("both clusters have the id %q: each needs one of its own", o.LocalClusterID))
+	}
+	if o.NodeName == "" || len(o.NodeName) > 63 {
+		faults = append(faults, fmt.Errorf("node name %q must have 1 to 63 characters: it becomes a label value", o.NodeName))
+	}
+	if o.TenantNamespace == "" {
+		faults = append(faults, errors.New("the tenant namespace is missing"))
+	}
+	if o.Registry == nil {
+		faults = append(faults, errors.New("the plugin registry is missing"))
+	}
+	names := map[string]bool{}
+	for _, kind := range o.Kinds {
+		faults = append(faults, kind.validate())
+		if names[kind.Name] {
+			faults = append(faults, fmt.Errorf("kind %s is listed twice", kind.Name))
+		}
+		names[kind.Name] = true
+	}
+	for name, policy := range o.Policies {
+		if !names[name] {
+			faults = append(faults, fmt.Errorf("there is a policy for kind %q, which is not reflected", name))
+		}
+		faults = append(faults, policy.validate(name))
+	}
+	return errors.Join(faults...)
+}

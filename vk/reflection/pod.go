@@ -1,0 +1,161 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/pods"
+)
+
+// OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
+// came later (a StatefulSet's, say) is another one, and must not be shown the end of the first.
+const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
+
+// podState is what is remembered about a pod. One worker at a time has it.
+type podState struct {
+	uid      types.UID
+	restarts pods.Restarts
+	held     types.UID // the provider's pod whose status is not shown yet
+	since    time.Time
+}
+
+// podView is everything a decision about a pod is made of.
+type podView struct {
+	key     Key
+	twin    *twin
+	copies  *copies
+	local   *unstructured.Unstructured
+	shadow  *unstructured.Unstructured
+	remote  *unstructured.Unstructured // the provider's pod
+	status  map[string]any             // of local
+	state   *podState
+	aborted bool // local was failed because its namespace was taken back
+}
+
+// reconcilePod follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
+func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error {
+	t := r.m.twin(key.Namespace)
+	if t == nil {
+		return r.strandedPod(ctx, w, key)
+	}
+	c := t.copies[PodKind]
+	if c == nil || !c.ready.Load() {
+		return nil
+	}
+	v := &podView{key: key, twin: t, copies: c, local: r.localObject(key), remote: cached(c.pods, t.remote, key.Name)}
+	var going bool
+	if v.shadow, going = r.remoteObject(c, t, key.Name); going {
+		return nil
+	}
+	if v.local == nil {
+		r.pods.Delete(key)
+		r.copies.forget(key)
+		r.statuses.forget(key)
+		return r.remove(ctx, w, t, v.shadow)
+	}
+	v.status, _ = v.local.Object["status"].(map[string]any)
+	v.state = r.stateOf(key, v.local.GetUID())
+	v.aborted = pods.Phase(v.status) == "Failed" && pods.Reason(v.status) == wire.OffloadingAbortedReason
+	switch {
+	case v.local.GetDeletionTimestamp() != nil:
+		return r.endPod(ctx, w, v)
+	case v.aborted:
+		return r.remove(ctx, w, t, v.shadow)
+	case pods.Finished(pods.Phase(v.status)):
+		return nil
+	case standsForAnother(v.shadow, v.local):
+		return r.remove(ctx, w, t, v.shadow)
+	}
+	return r.runPod(ctx, w, v)
+}
+
+func (r *reflector) stateOf(key Key, uid types.UID) *podState {
+	if known, ok := r.pods.Load(key); ok {
+		if state, _ := known.(*podState); state.uid == uid {
+			return state
+		}
+	}
+	state := &podState{uid: uid}
+	r.pods.Store(key, state)
+	return state
+}
+
+// standsForAnother tells a ShadowPod, or its pod, that was made for an earlier pod of the same name.
+func standsForAnother(object, local *unstructured.Unstructured) bool {
+	if object == nil {
+		return false
+	}
+	origin, marked := annotationsOf(object.Object)[OriginUIDAnnotation].(string)
+	return marked && origin != string(local.GetUID())
+}
+
+// runPod keeps the ShadowPod and shows the status.
+func (r *reflector) runPod(ctx context.Context, w *worker, v *podView) error {
+	outcome, err := r.bend(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, r.m.context(v.twin, host.Outgoing))
+	if err != nil {
+		return err
+	}
+	r.warnings(v.local, outcome)
+	if outcome.Skipped {
+		return r.refusePod(ctx, w, v.local, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+	}
+	x, err := r.want(w, v.twin, v.key.Name)
+	if err != nil {
+		return err
+	}
+	x.extra = map[string]string{OriginUIDAnnotation: string(v.local.GetUID())}
+	if v.shadow == nil {
+		return r.create(ctx, w, v.twin, x)
+	}
+	if err := r.updateShadow(ctx, w, v, x); err != nil {
+		return err
+	}
+	if len(outcome.Warnings) == 0 {
+		r.m.events.ok(v.local.GetUID())
+	}
+	return r.showStatus(ctx, w, v)
+}
+
+// updateShadow brings metadata up to date, and of the spec what may change while a pod lives; everything else was
+// settled when the pod was created, and a plugin that would settle it differently today concerns new pods. While the
+// node is not ready the labels that say so are in flux, and nothing is written.
+func (r *reflector) updateShadow(ctx context.Context, w *worker, v *podView, x *wanted) error {
+	if labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true" || v.shadow.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	have, _ := nested(v.shadow.Object, r.kind.Into).(map[string]any)
+	spec := x.view.Field("spec")
+	if x.sameMetadata(v.shadow) && !pods.SpecChanged(spec, have) {
+		return nil
+	}
+	object := &unstructured.Unstructured{Object: maps.Clone(v.shadow.Object)}
+	object.Object["metadata"] = x.metadata(w, v.shadow)
+	object.Object["spec"] = map[string]any{"pod": pods.UpdateSpec(spec, have)}
+	return r.update(ctx, w, v.twin, x, v.shadow, object)
+}
+
+// endPod lets a pod that is being deleted go when nothing of it is left on the provider.
+func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
+	if v.shadow == nil && v.remote == nil {
+		return r.deleteLocalPod(ctx, w, v.local)
+	}
+	if v.shadow != nil && v.shadow.GetDeletionTimestamp() == nil {
+		if err := r.remove(ctx, w, v.twin, v.shadow); err != nil {
+			return err
+		}
+	}
+	if v.aborted || pods.Finished(pods.Phase(v.status)) {
+		return nil
+	}
+	return r.showStatus(ctx, w, v)
+}

@@ -1,0 +1,197 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/pods"
+)
+
+// showStatus makes the status of the provider's pod that of ours.
+func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error {
+	if v.remote == nil || standsForAnother(v.remote, v.local) {
+		return r.showEnd(ctx, w, v)
+	}
+	next, err := r.incomingStatus(ctx, w, v)
+	if err != nil {
+		return err
+	}
+	if sameStatus(next, v.status) {
+		return r.mark(ctx, w, v)
+	}
+	if wait := r.settling(v); wait > 0 {
+		return &retryLater{wait}
+	}
+	return r.patchStatus(ctx, w, v.local, next, true)
+}
+
+// showEnd takes, when the provider's pod is gone for good, the word of the ShadowPod about how it ended. A pod that is
+// gone for a moment changes nothing: the provider makes it again.
+func (r *reflector) showEnd(ctx context.Context, w *worker, v *podView) error {
+	if v.shadow == nil || v.remote != nil {
+		return nil
+	}
+	phase, _, _ := unstructured.NestedString(v.shadow.Object, "status", "phase")
+	if !pods.Finished(corev1.PodPhase(phase)) || pods.Finished(pods.Phase(v.status)) {
+		return nil
+	}
+	next := pods.Reject(v.status, corev1.PodPhase(phase), wire.RemotePodTerminatedReason, "", r.m.options.Clock.Now())
+	return r.patchStatus(ctx, w, v.local, next, true)
+}
+
+// incomingStatus runs the chain on the provider's pod and makes the result acceptable here.
+func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (map[string]any, error) {
+	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
+	root := maps.Clone(r.m.context(v.twin, host.Incoming))
+	root["local"] = v.local.Object
+	root["remoteUnavailable"] = labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true"
+	if extra := v.state.restarts.Extra(string(v.remote.GetUID()), v.status, remoteStatus); len(extra) > 0 {
+		counts := make(map[string]any, len(extra))
+		for name, n := range extra {
+			counts[name] = n
+		}
+		root["extraRestarts"] = counts
+	}
+	outcome, err := r.bend(ctx, w, host.Incoming, v.key.Namespace, v.remote.Object, root)
+	if err != nil {
+		return nil, err
+	}
+	r.warnings(v.local, outcome)
+	if outcome.Skipped {
+		return v.status, nil
+	}
+	next, ok := w.doc.Root().View().Field("status").Value().(map[string]any)
+	if !ok {
+		return nil, &outputError{"the incoming status became something else than an object"}
+	}
+	restart, _, _ := unstructured.NestedString(v.local.Object, "spec", "restartPolicy")
+	return pods.Settle(next, v.status, restart), nil
+}
+
+// sameStatus compares by value, whatever the order of keys.
+func sameStatus(next, present map[string]any) bool {
+	return document.Of(next).Equal(document.Of(present))
+}
+
+// settling is how long the status of a pod that the provider has only just taken in is not worth a write: most are
+// running a moment later. Trouble is shown at once.
+func (r *reflector) settling(v *podView) time.Duration {
+	status, _ := v.remote.Object["status"].(map[string]any)
+	if !pods.Untouched(status) || unschedulable(status) {
+		return 0
+	}
+	now := r.m.options.Clock.Now()
+	if v.state.held != v.remote.GetUID() {
+		v.state.held, v.state.since = v.remote.GetUID(), now
+	}
+	return r.m.options.SettleAfter - now.Sub(v.state.since)
+}
+
+func unschedulable(status map[string]any) bool {
+	conditions, _ := status["conditions"].([]any)
+	for _, item := range conditions {
+		condition, _ := item.(map[string]any)
+		if condition["type"] == string(corev1.PodScheduled) && condition["status"] == string(corev1.ConditionFalse) {
+			return true
+		}
+	}
+	return false
+}
+
+// mark puts the label of offloaded pods on a pod whose status needs no write.
+func (r *reflector) mark(ctx context.Context, w *worker, v *podView) error {
+	if labelsOf(v.local.Object)[wire.OffloadedPodLabel] == "true" {
+		return nil
+	}
+	return r.patchStatus(ctx, w, v.local, nil, true)
+}
+
+// operation of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// statusPatch tests that the pod is still the same one, and replaces its status whole. The label of offloaded pods
+// goes with it: the status of a pod is the one place where both can be written at once.
+func statusPatch(local *unstructured.Unstructured, status map[string]any, mark bool) []operation {
+	patch := []operation{{"test", "/metadata/uid", string(local.GetUID())}}
+	if status != nil {
+		patch = append(patch, operation{"add", "/status", status})
+	}
+	labels := labelsOf(local.Object)
+	switch {
+	case !mark || labels[wire.OffloadedPodLabel] == "true":
+	case labels == nil:
+		patch = append(patch, operation{"add", "/metadata/labels", map[string]string{wire.OffloadedPodLabel: "true"}})
+	default:
+		patch = append(patch, operation{"add", "/metadata/labels/liqo.io~1shadowPod", "true"})
+	}
+	return patch
+}
+
+func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, mark bool) error {
+	key := keyOf(local)
+	asked, present := document.Hash(status), document.Hash(local.Object["status"])
+	if r.statuses.accepted(key, asked, present) {
+		return nil
+	}
+	body, err := json.Marshal(statusPatch(local, status, mark))
+	if err != nil {
+		return fmt.Errorf("encoding the status of pod %s, %w", key, err)
+	}
+	var stored *unstructured.Unstructured
+	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
+		stored, err = r.m.local.Resource(podsResource).Namespace(key.Namespace).
+			Patch(ctx, key.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager}, "status")
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil // it is gone, and the watch will say so
+	}
+	if err != nil {
+		return fmt.Errorf("updating the status of pod %s, %w", key, err)
+	}
+	_, _ = dropManagedFields(stored)
+	r.counted("patch", "local")
+	r.localWrites.wrote(key, stored)
+	r.statuses.wrote(key, asked)
+	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
+		r.statuses.accept(key, asked, got)
+	}
+	w.result = "written"
+	return nil
+}
+
+// deleteLocalPod lets a pod go at once: nothing of it is left.
+func (r *reflector) deleteLocalPod(ctx context.Context, w *worker, local *unstructured.Unstructured) error {
+	key, uid, none := keyOf(local), local.GetUID(), int64(0)
+	err := r.m.callLocal(ctx, func(ctx context.Context) error {
+		return r.m.local.Resource(podsResource).Namespace(key.Namespace).
+			Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		r.m.events.warn(PodKind, local, wire.FailedDeletionReason, fmt.Sprintf("deleting the pod, %v", err))
+		return fmt.Errorf("deleting pod %s, %w", key, err)
+	}
+	r.counted("delete", "local")
+	r.pods.Delete(key)
+	w.result = "deleted"
+	return nil
+}

@@ -1,0 +1,340 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+)
+
+const (
+	// backoffFirst and backoffMost bound the wait before an object is tried again. There is no limit over all objects:
+	// one that fails must not slow down those that do not.
+	backoffFirst = 5 * time.Millisecond
+	backoffMost  = 30 * time.Second
+	// serviceIndex finds the EndpointSlices of a Service.
+	serviceIndex = "service"
+)
+
+// reflector reflects one kind.
+type reflector struct {
+	m     *Manager
+	kind  Kind
+	owned map[string]string // labels by which copies are known
+	added map[string]string // those and Kind.Labels
+	queue workqueue.TypedRateLimitingInterface[Key]
+	local cache.SharedIndexInformer
+
+	remoteWrites, localWrites *writeLog
+	copies, statuses          *memory
+	pods                      sync.Map // Key to *podState
+	reconcile                 func(context.Context, *worker, Key) error
+
+	mu     sync.Mutex
+	parked map[Key]struct{} // wait for the provider
+}
+
+// worker is what one goroutine reuses from object to object.
+type worker struct {
+	doc    *document.Document
+	env    host.Env
+	keys   []string
+	result string // for metrics
+}
+
+func (m *Manager) newReflector(kind Kind) (*reflector, error) {
+	r := &reflector{
+		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
+		remoteWrites: newWriteLog(m.options.Clock), localWrites: newWriteLog(m.options.Clock),
+		copies: newMemory(m.options.Clock), statuses: newMemory(m.options.Clock),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost)),
+	}
+	for key, value := range kind.Labels {
+		r.added[key] = value
+	}
+	r.reconcile = r.reconcileObject
+	var s selection
+	indexers := cache.Indexers{}
+	if kind.Name == PodKind {
+		r.reconcile = r.reconcilePod
+		s.fields = fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()
+	}
+	if kind.FollowsService {
+		indexers[serviceIndex] = indexByService
+	}
+	var err error
+	if r.local, err = m.informer(kind.Source, s, indexers); err != nil {
+		return nil, err
+	}
+	_, err = onEvent(r.local, r.localChanged)
+	return r, err
+}
+
+// localChanged enqueues an object of this cluster, unless the event only echoes our own write.
+func (r *reflector) localChanged(object *unstructured.Unstructured, deleted bool) {
+	key := keyOf(object)
+	if deleted {
+		r.m.events.ok(object.GetUID())
+	}
+	if r.localWrites.seen(key, object, deleted) {
+		return
+	}
+	t := r.m.twin(key.Namespace)
+	if t != nil {
+		if c := t.copies[r.kind.Name]; c != nil {
+			r.enqueue(t, c, key)
+		}
+		return
+	}
+	if r.kind.Name == PodKind {
+		r.queue.Add(key)
+	}
+}
+
+func indexByService(object any) ([]string, error) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	return []string{u.GetNamespace() + "/" + serviceOf(u)}, nil
+}
+
+// serviceChanged looks again at the slices of a Service, whose annotations decide about them.
+func (m *Manager) serviceChanged(service *unstructured.Unstructured, _ bool) {
+	t := m.twin(service.GetNamespace())
+	if t == nil {
+		return
+	}
+	for _, r := range m.reflectors {
+		c := t.copies[r.kind.Name]
+		if !r.kind.FollowsService || c == nil {
+			continue
+		}
+		for _, slice := range indexed(r.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
+			r.enqueue(t, c, keyOf(slice))
+		}
+	}
+}
+
+// run starts the workers; they end when ctx does.
+func (r *reflector) run(ctx context.Context) {
+	for range r.kind.Workers {
+		r.m.wg.Go(func() {
+			w := &worker{doc: document.New(), env: host.Env{Measure: true, Logger: r.m.log}}
+			for {
+				key, shutdown := r.queue.Get()
+				if shutdown {
+					return
+				}
+				r.process(ctx, w, key)
+				r.queue.Done(key)
+			}
+		})
+	}
+	r.m.wg.Go(func() { <-ctx.Done(); r.queue.ShutDown() })
+}
+
+// process evaluates one object and decides what becomes of the result.
+func (r *reflector) process(ctx context.Context, w *worker, key Key) {
+	if ctx.Err() != nil {
+		return
+	}
+	w.result = "unchanged"
+	err := r.safely(ctx, w, key)
+	metrics, labels := r.m.metrics, []string{key.Namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName}
+	var later *retryLater
+	if err == nil || errors.As(err, &later) {
+		metrics.items.WithLabelValues(labels...).Inc()
+		metrics.objects.WithLabelValues(r.kind.Name, w.result).Inc()
+		r.queue.Forget(key)
+		if later != nil {
+			r.queue.AddAfter(key, later.after)
+		}
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	metrics.itemErrors.WithLabelValues(labels...).Inc()
+	metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
+	r.failed(key, err)
+}
+
+// safely turns a panic about one object into an error of that object.
+func (r *reflector) safely(ctx context.Context, w *worker, key Key) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.m.log.Error("panic while reflecting", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
+			err = fmt.Errorf("reflecting %s: internal error: %v", key, cause)
+			w.doc = document.New()
+		}
+	}()
+	return r.reconcile(ctx, w, key)
+}
+
+// failed reports an error where the user looks and plans the next try.
+func (r *reflector) failed(key Key, err error) {
+	kind, reason := classify(err)
+	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
+	r.m.log.Debug("object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "error", err)
+	if reason != "" {
+		r.m.events.warn(r.kind.Name, cached(r.local, key.Namespace, key.Name), reason, r.message(kind, err))
+	}
+	switch kind {
+	case classUnreachable:
+		r.park(key)
+	case classForeign:
+		r.queue.Forget(key)
+		r.queue.AddAfter(key, r.m.options.RecheckAfter)
+	case classQuarantine:
+		r.queue.Forget(key)
+		r.queue.AddAfter(key, quarantineFor)
+	case classPlugin, classInput:
+		r.queue.Forget(key)
+	default:
+		r.queue.AddRateLimited(key)
+	}
+}
+
+func (r *reflector) message(kind class, err error) string {
+	text := fmt.Sprintf("cluster %s: %v", r.m.options.RemoteClusterID, err)
+	if kind == classPlugin {
+		text += " (" + pluginErrorRetryNotice + ")"
+	}
+	return text
+}
+
+// park keeps a key until the provider is back. When it never was away (this cluster's API server was), it is retried.
+func (r *reflector) park(key Key) {
+	r.mu.Lock()
+	r.parked[key] = struct{}{}
+	r.mu.Unlock()
+	if r.m.Reachable() {
+		r.unpark()
+	}
+}
+
+func (r *reflector) unpark() {
+	r.mu.Lock()
+	waiting := r.parked
+	r.parked = map[Key]struct{}{}
+	r.mu.Unlock()
+	for key := range waiting {
+		r.queue.AddRateLimited(key)
+	}
+}
+
+// localObject returns the object of this cluster, at least as new as our last write to it.
+func (r *reflector) localObject(key Key) *unstructured.Unstructured {
+	object, _ := r.localWrites.view(key, cached(r.local, key.Namespace, key.Name))
+	return object
+}
+
+// remoteObject returns our copy, at least as new as our last write; going while its deletion by us is under way.
+func (r *reflector) remoteObject(c *copies, t *twin, name string) (object *unstructured.Unstructured, going bool) {
+	return r.remoteWrites.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, name))
+}
+
+// bend runs the chain of the hook on an object; the result is in the worker's document.
+func (r *reflector) bend(ctx context.Context, w *worker, hook host.Hook, namespace string, object, context map[string]any) (*host.Outcome, error) {
+	w.doc.Reset(object)
+	w.env.Context, w.env.RemapIP = context, r.m.remapper(namespace, hook)
+	outcome, err := r.m.options.Registry.Run(ctx, r.kind.Name, hook, w.doc, &w.env)
+	if outcome != nil {
+		r.m.metrics.ran(r.kind.Name, hook, outcome)
+	}
+	return outcome, err
+}
+
+// warnings turns what plugins warn of into Events.
+func (r *reflector) warnings(local *unstructured.Unstructured, outcome *host.Outcome) {
+	for _, warning := range outcome.Warnings {
+		r.m.events.warn(r.kind.Name, local, PluginWarningReason, fmt.Sprintf("plugin %s: %s", warning.Plugin, warning.Message))
+	}
+}
+
+// decide asks the policy, and what never crosses.
+func (r *reflector) decide(local *unstructured.Unstructured) (verdict, error) {
+	if r.kind.FollowsService {
+		return r.kind.Policy.decideSlice(annotationsOf(local.Object), func() *unstructured.Unstructured {
+			name, _ := labelsOf(local.Object)[discoveryv1.LabelServiceName].(string)
+			return cached(r.m.services, local.GetNamespace(), name)
+		})
+	}
+	return r.kind.Policy.decide(annotationsOf(local.Object))
+}
+
+// reconcileObject makes the copy of one object what the chain says, and nothing else.
+func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) error {
+	t := r.m.twin(key.Namespace)
+	if t == nil || !r.kind.PerNode && !r.m.leading.Load() {
+		return nil
+	}
+	c := t.copies[r.kind.Name]
+	if c == nil || !c.ready.Load() {
+		return nil
+	}
+	local := r.localObject(key)
+	remote, going := r.remoteObject(c, t, key.Name)
+	if going {
+		return nil
+	}
+	if local == nil {
+		r.copies.forget(key)
+		return r.remove(ctx, w, t, remote)
+	}
+	if r.kind.Never != nil && r.kind.Never(local) {
+		return nil
+	}
+	decided, err := r.decide(local)
+	if err != nil {
+		return err
+	}
+	if !decided.cross {
+		return r.disable(ctx, w, t, local, remote, decided.explicit, decided.reason)
+	}
+	outcome, err := r.bend(ctx, w, host.Outgoing, key.Namespace, local.Object, r.m.context(t, host.Outgoing))
+	if err != nil {
+		return err
+	}
+	r.warnings(local, outcome)
+	if outcome.Skipped {
+		return r.disable(ctx, w, t, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+	}
+	if err := r.converge(ctx, w, t, local, remote); err != nil {
+		return err
+	}
+	if len(outcome.Warnings) == 0 {
+		r.m.events.ok(local.GetUID())
+	}
+	return nil
+}
+
+// disable removes the copy of an object that is kept at home on purpose: by an annotation, by the policy, or by the
+// skip of a plugin. It is told once, and not about what has never crossed and was there before this process.
+func (r *reflector) disable(ctx context.Context, w *worker, t *twin, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
+	if remote != nil {
+		if err := r.remove(ctx, w, t, remote); err != nil {
+			return err
+		}
+	}
+	if remote != nil || explicit && local.GetCreationTimestamp().After(r.m.started) {
+		r.m.events.note(r.kind.Name, local, wire.ReflectionDisabledReason, fmt.Sprintf("not reflected to cluster %s: %s", r.m.options.RemoteClusterID, reason))
+	}
+	return nil
+}

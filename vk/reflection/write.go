@@ -1,0 +1,187 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// soon is when to look again at what another process wrote under our labels a moment ago.
+const soon = 100 * time.Millisecond
+
+// callRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
+func (m *Manager) callRemote(ctx context.Context, call func(context.Context) error) error {
+	if err := m.gate.pass(); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
+	defer cancel()
+	err := call(bounded)
+	if err != nil && ctx.Err() == nil && shutsGate(err) {
+		m.gate.fail(err)
+	}
+	return err
+}
+
+// callLocal makes one call to this cluster.
+func (m *Manager) callLocal(ctx context.Context, call func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
+	defer cancel()
+	return call(bounded)
+}
+
+func (r *reflector) target(t *twin) dynamic.ResourceInterface {
+	return r.m.remote.Resource(r.kind.target()).Namespace(t.remote)
+}
+
+func (r *reflector) counted(verb, cluster string) {
+	r.m.metrics.writes.WithLabelValues(r.kind.Name, verb, cluster).Inc()
+}
+
+// converge writes the copy when it does not say what is wanted.
+func (r *reflector) converge(ctx context.Context, w *worker, t *twin, local, remote *unstructured.Unstructured) error {
+	x, err := r.want(w, t, local.GetName())
+	if err != nil {
+		return err
+	}
+	if remote == nil {
+		return r.create(ctx, w, t, x)
+	}
+	if remote.GetDeletionTimestamp() != nil || x.same(w, remote) {
+		return nil
+	}
+	return r.update(ctx, w, t, x, remote, x.build(w, remote))
+}
+
+// update replaces or applies, unless the API server has shown that it is vain, or that there is a fight.
+func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, remote, object *unstructured.Unstructured) error {
+	key, hash := Key{Namespace: t.local, Name: x.name}, x.hash(w)
+	if r.copies.accepted(key, hash, r.stored(remote)) {
+		return nil
+	}
+	if err := r.copies.mayWrite(key, hash); err != nil {
+		return err
+	}
+	var stored *unstructured.Unstructured
+	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		if r.kind.Mode == Replace {
+			stored, err = r.target(t).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager})
+		} else {
+			stored, err = r.target(t).Apply(ctx, x.name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager, Force: true})
+		}
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return &retryLater{soon} // it is going, and the watch will say so
+	}
+	if err != nil {
+		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, t.remote, x.name, err)
+	}
+	verb := "update"
+	if r.kind.Mode == Apply {
+		verb = "patch"
+	}
+	r.wrote(w, key, hash, x, stored, verb)
+	return nil
+}
+
+// wrote remembers a write, and what the API server made of it when that is not what was asked.
+func (r *reflector) wrote(w *worker, key Key, hash uint64, x *wanted, stored *unstructured.Unstructured, verb string) {
+	_, _ = dropManagedFields(stored)
+	r.counted(verb, "remote")
+	r.remoteWrites.wrote(key, stored)
+	r.copies.wrote(key, hash)
+	if !x.same(w, stored) {
+		r.copies.accept(key, hash, r.stored(stored))
+	}
+	w.result = "written"
+}
+
+// create makes the copy where none of ours is known. What is there already under that name is never overwritten.
+func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) error {
+	key, hash := Key{Namespace: t.local, Name: x.name}, x.hash(w)
+	if err := r.copies.mayWrite(key, hash); err != nil {
+		return err
+	}
+	object := x.build(w, nil)
+	if r.kind.Mode == Apply {
+		if err := r.mustBeFree(ctx, t, key); err != nil {
+			return err
+		}
+	}
+	var stored *unstructured.Unstructured
+	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		if r.kind.Mode == Replace {
+			stored, err = r.target(t).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager})
+		} else {
+			stored, err = r.target(t).Apply(ctx, x.name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager})
+		}
+		return err
+	})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		if err := r.mustBeFree(ctx, t, key); err != nil {
+			return err
+		}
+		return &retryLater{soon}
+	case apierrors.IsConflict(err) && r.kind.Mode == Apply:
+		return &foreignError{r.kind.target().Resource, t.remote, x.name}
+	case err != nil:
+		return fmt.Errorf("creating %s %s/%s, %w", r.kind.target().Resource, t.remote, x.name, err)
+	}
+	verb := "create"
+	if r.kind.Mode == Apply {
+		verb = "patch"
+	}
+	r.wrote(w, key, hash, x, stored, verb)
+	return nil
+}
+
+// mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *foreignError, and one
+// of ours (the watch is late) is taken note of and looked at again.
+func (r *reflector) mustBeFree(ctx context.Context, t *twin, key Key) error {
+	var found *unstructured.Unstructured
+	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		found, err = r.target(t).Get(ctx, key.Name, metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, t.remote, key.Name, err)
+	case !r.managed(found):
+		return &foreignError{r.kind.target().Resource, t.remote, key.Name}
+	}
+	_, _ = dropManagedFields(found)
+	r.remoteWrites.wrote(key, found)
+	return &retryLater{time.Millisecond}
+}
+
+// remove deletes our copy, and only the very one that is known.
+func (r *reflector) remove(ctx context.Context, w *worker, t *twin, remote *unstructured.Unstructured) error {
+	if remote == nil || remote.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	uid := remote.GetUID()
+	err := r.m.callRemote(ctx, func(ctx context.Context) error {
+		return r.target(t).Delete(ctx, remote.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting %s %s/%s, %w", r.kind.target().Resource, t.remote, remote.GetName(), err)
+	}
+	r.counted("delete", "remote")
+	r.remoteWrites.deleted(Key{Namespace: t.local, Name: remote.GetName()}, remote)
+	w.result = "deleted"
+	return nil
+}

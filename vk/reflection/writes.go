@@ -1,0 +1,101 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+// Key names an object of this cluster; the copy has the same name in the twin namespace.
+type Key = cache.ObjectName
+
+// writeGrace is how long the answer to a write is preferred to a cache that has not caught up. Longer would hold on to
+// an answer whose watch event came before it; shorter would write twice when the watch is slow.
+const writeGrace = 10 * time.Second
+
+// writeLog remembers what the API server answered to our writes until the watch has delivered it. It makes a reconcile
+// see its own writes, and lets the event that is only their echo be ignored. Safe for concurrent use.
+type writeLog struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	last  map[Key]written
+}
+
+type written struct {
+	object  *unstructured.Unstructured // nil: deleted by us
+	uid     types.UID
+	version uint64
+	at      time.Time
+}
+
+func newWriteLog(c clock.PassiveClock) *writeLog {
+	return &writeLog{clock: c, last: map[Key]written{}}
+}
+
+// wrote records the answer to a create, update, apply or patch.
+func (l *writeLog) wrote(key Key, object *unstructured.Unstructured) {
+	l.put(key, written{object: object, uid: object.GetUID(), version: version(object)})
+}
+
+// deleted records that the deletion of the object was accepted.
+func (l *writeLog) deleted(key Key, object *unstructured.Unstructured) {
+	l.put(key, written{uid: object.GetUID(), version: version(object)})
+}
+
+func (l *writeLog) put(key Key, entry written) {
+	entry.at = l.clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last[key] = entry
+}
+
+// view returns the newer of the cached object and our last write. going is true while our deletion of the cached
+// object has not been delivered.
+func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entry, ok := l.last[key]
+	if !ok {
+		return cached, false
+	}
+	caughtUp := cached != nil && (cached.GetUID() != entry.uid || version(cached) >= entry.version && entry.object != nil || version(cached) > entry.version)
+	if caughtUp || l.clock.Since(entry.at) > writeGrace {
+		delete(l.last, key)
+		return cached, false
+	}
+	if entry.object == nil {
+		return cached, cached != nil
+	}
+	return entry.object, false
+}
+
+// seen takes an event of the watch and reports whether it only echoes our last write.
+func (l *writeLog) seen(key Key, object *unstructured.Unstructured, deleted bool) (echo bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	entry, ok := l.last[key]
+	if !ok {
+		return false
+	}
+	current := version(object)
+	if deleted || current >= entry.version {
+		if !deleted || object.GetUID() == entry.uid {
+			delete(l.last, key)
+		}
+	}
+	return !deleted && entry.object != nil && object.GetUID() == entry.uid && current <= entry.version
+}
+
+// version reads the resourceVersion, which API servers since Kubernetes 1.35 promise to be a growing number.
+func version(object *unstructured.Unstructured) uint64 {
+	number, _ := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	return number
+}
