@@ -1,0 +1,57 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"path/filepath"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+func create(t *testing.T, c client.Client, object client.Object) {
+	t.Helper()
+	if err := c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+		t.Errorf("%T %s: %v", object, client.ObjectKeyFromObject(object), err)
+	}
+}
+
+// A real API server takes the CRDs of the chart and every object of every
+// case, with strict validation and, for pods, the restricted security standard.
+func TestClusterAcceptsEveryObject(t *testing.T) {
+	cluster := testenv.ForTest(t, testenv.Options{
+		CRDPaths:    []string{filepath.Join(chartDir, "crds")},
+		NoScheduler: true,
+		// Nothing is stored, so pods name service accounts that are not there.
+		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
+	})[0]
+	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	restricted := map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+	for _, name := range []string{releaseNamespace, "liqo-tenant-milan", "liqo-tenant-rome", "turin"} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: restricted}}
+		if err := c.Create(t.Context(), namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, object := range objects(t, values(t, name)) {
+				create(t, c, object)
+				if deployment, ok := object.(*appsv1.Deployment); ok {
+					template := deployment.Spec.Template
+					template.Name, template.Namespace = deployment.Name, deployment.Namespace
+					create(t, c, &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec})
+				}
+			}
+		})
+	}
+}
