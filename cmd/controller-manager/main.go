@@ -1,0 +1,52 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Controller-manager runs the controllers of a cluster that takes part in
+// peerings: on a provider it enforces what consumers asked for, on a consumer
+// it extends namespaces.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refract-project/refract/internal/cmdutil"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := newCommand().ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "controller-manager:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	var o options
+	command := &cobra.Command{
+		Use:           "controller-manager --cluster-id=ID",
+		Short:         "Run the controllers of a cluster that takes part in peerings",
+		Args:          cobra.NoArgs,
+		Version:       cmdutil.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			if err := o.logs.Install(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return run(cmd.Context(), &o)
+		},
+	}
+	o.addFlags(command.Flags())
+	return command
+}

@@ -1,0 +1,113 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/namespacemap"
+	"github.com/refract-project/refract/controllers/namespaceoffloading"
+	"github.com/refract-project/refract/controllers/replicator"
+	"github.com/refract-project/refract/controllers/shadowendpointslice"
+	"github.com/refract-project/refract/controllers/shadowpod"
+)
+
+// Controller is what all controllers of this package have in common.
+type Controller interface {
+	// Name of the controller in logs, metrics and Events.
+	Name() string
+	// Register adds the controller to the manager.
+	Register(ctx context.Context, mgr manager.Manager) error
+}
+
+// Options are the settings of all controllers.
+type Options struct {
+	// ClusterID is this cluster.
+	ClusterID core.ClusterID
+	// Workers of each controller.
+	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
+	// DenyDirectConnections keeps endpoints of third clusters out.
+	DenyDirectConnections bool
+	// RemoteClusterRole is the ClusterRole that consumers get in their twin namespaces.
+	RemoteClusterRole string
+	// Clock tells the time.
+	Clock clock.WithTicker
+}
+
+// All returns the controllers with their dependencies. mgr must have been made
+// with the Scheme and with CacheOptions and ClientOptions of this package.
+func All(mgr manager.Manager, o Options) []Controller {
+	c, live := mgr.GetClient(), mgr.GetAPIReader()
+	recorder := mgr.GetEventRecorder
+	return []Controller{
+		shadowpod.NewController(c, live, recorder("shadowpod"), shadowpod.Options{
+			Workers: o.ShadowPodWorkers,
+		}),
+		shadowendpointslice.NewController(c, live, recorder("shadowendpointslice"), shadowendpointslice.Options{
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections,
+		}),
+		namespacemap.NewController(c, live, recorder("namespacemap"), namespacemap.Options{
+			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole,
+		}),
+		namespaceoffloading.NewController(c, recorder("namespaceoffloading"), namespaceoffloading.Options{
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, Clock: o.Clock,
+		}),
+		replicator.NewController(c, live, recorder("replicator"), replicator.Options{
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID,
+		}),
+	}
+}
+
+// Register adds all controllers to mgr.
+func Register(ctx context.Context, mgr manager.Manager, o Options) error {
+	for _, c := range All(mgr, o) {
+		if err := c.Register(ctx, mgr); err != nil {
+			return fmt.Errorf("registering controller %s, %w", c.Name(), err)
+		}
+	}
+	return nil
+}
+
+// Scheme returns the types that the controllers know: Kubernetes' own and ours.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme} {
+		if err := add(s); err != nil {
+			return nil, fmt.Errorf("building scheme, %w", err)
+		}
+	}
+	return s, nil
+}
+
+// CacheOptions says what the manager's cache holds: of every kind what the
+// controllers look at, and of no object who wrote which field.
+func CacheOptions() cache.Options {
+	byObject := map[client.Object]cache.ByObject{}
+	for _, options := range []map[client.Object]cache.ByObject{
+		shadowpod.CacheOptions(),
+		shadowendpointslice.CacheOptions(),
+		namespacemap.CacheOptions(),
+		namespaceoffloading.CacheOptions(),
+	} {
+		maps.Copy(byObject, options)
+	}
+	return cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields()}
+}
+
+// ClientOptions makes the manager's client read unstructured objects from the
+// cache too, which it would otherwise ask the API server for.
+func ClientOptions() client.Options {
+	return client.Options{Cache: &client.CacheOptions{Unstructured: true}}
+}

@@ -1,0 +1,22 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers lists the controllers of the controller manager; each is
+// a package of its own below this one.
+//
+// One controller manager runs in every cluster of a peering, whatever its role.
+// On a provider it enforces what consumers asked for, also while they cannot be
+// reached: shadowpod makes the pods, shadowendpointslice the endpoints,
+// namespacemap the namespaces they live in. On a consumer it extends
+// namespaces: namespaceoffloading says where to, replicator carries that to the
+// providers and brings their answers back. A controller whose objects do not
+// occur in a cluster costs a watch that stays silent.
+//
+// They all keep to the same rules. Objects of users stay unstructured from the
+// cache to the write, so that no field is lost on the way. Nothing is written
+// that is so already; what is written is named one field at a time. An object
+// that belongs to somebody else is left alone, and a Warning Event says so,
+// once. What cannot be undone is done only when it is certain. Retries grow
+// from 5 ms to 30 s per object and share no bucket; every reconciliation, API
+// calls included, has a deadline.
+package controllers

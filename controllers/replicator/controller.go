@@ -1,0 +1,231 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replicator carries NamespaceMaps from a consumer to its providers,
+// and their status back.
+//
+// The copy has the name of the original and lives in the tenant namespace of
+// the provider. Its spec is the consumer's, its status the provider's. Each
+// provider is worked on by itself: one that does not answer keeps no other
+// waiting.
+//
+// What disappears from a copy is deleted on the provider with its workloads.
+// Therefore a map that is new here, while the provider knows it already, is
+// first filled with what the provider has: a consumer that has lost its
+// NamespaceMap loses no namespace.
+package replicator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// refresh is how often a map is looked at when nothing happens, in order to
+// notice new credentials. Longer: later; shorter: more requests.
+const refresh = 5 * time.Minute
+
+// Options are the settings of the controller.
+type Options struct {
+	// Workers is how many NamespaceMaps are worked on at once.
+	Workers int
+	// ClusterID is this cluster, the consumer.
+	ClusterID core.ClusterID
+}
+
+// Controller replicates NamespaceMaps.
+type Controller struct {
+	client  client.Client
+	secrets client.Reader
+	report  *report.Reporter
+	options Options
+	remotes *remotes
+	// answers carries what happens to the copies; its objects are the originals.
+	answers chan event.GenericEvent
+}
+
+// NewController returns a controller that works through c; live must not be
+// cached: it reads the Secrets with the providers' kubeconfigs, by name.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{
+		client: c, secrets: live, report: report.New(recorder), options: options,
+		remotes: newRemotes(c.Scheme(), options.ClusterID), answers: make(chan event.GenericEvent),
+	}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "replicator" }
+
+// Reasons and action of the Events of this controller.
+const (
+	noAccessReason        = "ProviderNotReachable"
+	failedReplicateReason = "FailedReplication"
+	replicateAction       = "Replicate"
+)
+
+// errForeign is of objects on the provider that are not our copy.
+var errForeign = errors.New("an object of this name exists there that is not a copy of this one")
+
+// Reconcile makes the copy of the NamespaceMap what it must be, and its status ours.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	local := &offloading.NamespaceMap{}
+	err := c.client.Get(ctx, request.NamespacedName, local)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, fmt.Errorf("getting NamespaceMap %s, %w", request.NamespacedName, err)
+	}
+	if err != nil || !isOutgoing(local) {
+		c.remotes.drop(request.NamespacedName)
+		c.report.Clear(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if err := c.replicate(ctx, local); err != nil {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: refresh}, nil
+}
+
+func isOutgoing(obj client.Object) bool {
+	labels := obj.GetLabels()
+	return labels[wire.ReplicationLabel] == "true" && labels[wire.RemoteIDLabel] != ""
+}
+
+func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceMap) error {
+	if local.DeletionTimestamp != nil {
+		return c.finalize(ctx, local)
+	}
+	r, err := c.connect(ctx, local)
+	if err != nil {
+		return err
+	}
+	copied, err := r.get(ctx, local.Name)
+	if err != nil {
+		return err
+	}
+	if copied != nil && !r.isCopy(copied) {
+		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf(
+			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it is left alone: delete it there", copied.Namespace, copied.Name))
+		return fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
+	}
+	if err := c.adopt(ctx, local, copied); err != nil {
+		return err
+	}
+	if copied == nil {
+		return r.create(ctx, local)
+	}
+	if err := r.update(ctx, local, copied); err != nil {
+		return err
+	}
+	c.report.Clear(client.ObjectKeyFromObject(local))
+	return c.answer(ctx, local, copied)
+}
+
+// connect opens the provider of the map, and says on the map why it cannot.
+func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap) (*remote, error) {
+	access, err := c.access(ctx, local)
+	if err != nil {
+		c.report.Warn(local, noAccessReason, replicateAction, err.Error())
+		return nil, err
+	}
+	return c.remotes.open(client.ObjectKeyFromObject(local), access, c.answers)
+}
+
+// adopt marks a map that is met for the first time, and fills it with what the
+// provider has of it: see the package comment.
+func (c *Controller) adopt(ctx context.Context, local, copied *offloading.NamespaceMap) error {
+	if controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
+		return nil
+	}
+	changed := local.DeepCopy()
+	controllerutil.AddFinalizer(changed, wire.ReplicatorFinalizer)
+	if copied != nil {
+		for namespace, twin := range copied.Spec.DesiredMapping {
+			if _, ok := changed.Spec.DesiredMapping[namespace]; ok {
+				continue
+			}
+			if changed.Spec.DesiredMapping == nil {
+				changed.Spec.DesiredMapping = map[string]string{}
+			}
+			changed.Spec.DesiredMapping[namespace] = twin
+		}
+	}
+	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(local, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("marking NamespaceMap %s as replicated, %w", client.ObjectKeyFromObject(local), err)
+	}
+	changed.DeepCopyInto(local)
+	return nil
+}
+
+// answer copies the provider's status here, if it differs.
+func (c *Controller) answer(ctx context.Context, local, copied *offloading.NamespaceMap) error {
+	if equality.Semantic.DeepEqual(local.Status, copied.Status) {
+		return nil
+	}
+	changed := local.DeepCopy()
+	changed.Status = *copied.Status.DeepCopy()
+	err := c.client.Status().Patch(ctx, changed, client.MergeFrom(local))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing status of NamespaceMap %s, %w", client.ObjectKeyFromObject(local), err)
+	}
+	return nil
+}
+
+// finalize deletes the copy, then lets the original go. The copy of a provider
+// that is declared dead is left where it is.
+func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMap) error {
+	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
+		return nil
+	}
+	dead, err := c.isDead(ctx, local.Labels[wire.RemoteIDLabel])
+	if err != nil {
+		return err
+	}
+	if !dead {
+		r, err := c.connect(ctx, local)
+		if err != nil {
+			return err
+		}
+		if gone, err := r.remove(ctx, local.Name); err != nil || !gone {
+			return err // its deletion brings us back here
+		}
+	}
+	changed := local.DeepCopy()
+	controllerutil.RemoveFinalizer(changed, wire.ReplicatorFinalizer)
+	err = c.client.Patch(ctx, changed, client.MergeFromWithOptions(local, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("letting NamespaceMap %s go, %w", client.ObjectKeyFromObject(local), err)
+	}
+	return nil
+}
+
+func (c *Controller) isDead(ctx context.Context, id string) (bool, error) {
+	clusters := &core.ForeignClusterList{}
+	if err := c.client.List(ctx, clusters); err != nil {
+		return false, fmt.Errorf("listing ForeignClusters, %w", err)
+	}
+	for i := range clusters.Items {
+		if string(clusters.Items[i].Spec.ClusterID) == id {
+			return clusters.Items[i].Annotations[wire.PermanentlyUnreachableAnnotation] == "true", nil
+		}
+	}
+	return false, nil
+}
+
+// Register adds the controller to mgr. ctx must end with the manager.
+func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
+	return c.watch(ctx, mgr)
+}

@@ -1,0 +1,27 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package replicator
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
+	c.remotes.lifetime = ctx
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(c.options.Workers)).
+		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isOutgoing))).
+		WatchesRawSource(source.Channel(c.answers, &handler.EnqueueRequestForObject{})).
+		Complete(c)
+}
