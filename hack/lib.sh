@@ -29,7 +29,8 @@ step() {
   mkdir -p "$LOGS"
   if [ -t 1 ]; then
     printf '%s …' "$label"
-    while sleep 1; do printf '\r%s … %d s' "$label" $((SECONDS - start)); done &
+    # Background jobs of a script do not get Ctrl-C: this one ends when the script has.
+    while sleep 1 && kill -0 $$ 2>/dev/null; do printf '\r%s … %d s' "$label" $((SECONDS - start)); done &
     ticker=$!
   fi
   ("$@") >"$log" 2>&1 </dev/null || status=$?

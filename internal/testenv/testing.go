@@ -5,6 +5,7 @@ package testenv
 
 import (
 	"context"
+	"slices"
 	"testing"
 )
 
@@ -15,6 +16,7 @@ func ForTest(tb testing.TB, opts ...Options) []*Cluster {
 	if len(opts) == 0 {
 		opts = []Options{{}}
 	}
+	opts = slices.Clone(opts)
 	for i := range opts {
 		if opts[i].Log == nil {
 			opts[i].Log = tb.Logf
