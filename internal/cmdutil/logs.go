@@ -1,0 +1,49 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cmdutil
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// Logs are the settings of logging.
+type Logs struct {
+	// Format is text or json.
+	Format string
+	// Verbosity: 0 what an operator wants to know, 4 and more for debugging.
+	Verbosity int
+}
+
+// AddFlags registers --log-format and --v.
+func (l *Logs) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&l.Format, "log-format", "text", "format of log lines: text or json")
+	flags.IntVarP(&l.Verbosity, "v", "v", 0, "verbosity of logs: 0 for operators, 4 and more for debugging")
+}
+
+// Install sends everything that is logged through controller-runtime, klog and
+// slog to out.
+func (l *Logs) Install(out io.Writer) error {
+	options := &slog.HandlerOptions{Level: slog.Level(-l.Verbosity)}
+	var handler slog.Handler
+	switch l.Format {
+	case "text":
+		handler = slog.NewTextHandler(out, options)
+	case "json":
+		handler = slog.NewJSONHandler(out, options)
+	default:
+		return fmt.Errorf("--log-format is %q: use text or json", l.Format)
+	}
+	logger := logr.FromSlogHandler(handler)
+	log.SetLogger(logger)
+	klog.SetSlogLogger(slog.New(handler))
+	slog.SetDefault(slog.New(handler))
+	return nil
+}

@@ -1,0 +1,97 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cmdutil
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+)
+
+const (
+	readHeaderTimeout = 10 * time.Second
+	drainTimeout      = 2 * time.Second
+)
+
+// MetricsHandler serves what registries gather on /metrics.
+func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers(registries), promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	return mux
+}
+
+// HealthHandler serves /healthz, which asks whether to restart the process, and
+// /readyz, which asks whether it does its work. ?verbose names the checks.
+func HealthHandler(alive, ready map[string]healthz.Checker) http.Handler {
+	mux := http.NewServeMux()
+	for path, checks := range map[string]map[string]healthz.Checker{"/healthz": alive, "/readyz": ready} {
+		handler := http.StripPrefix(path, &healthz.Handler{Checks: checks})
+		mux.Handle(path, handler)
+		mux.Handle(path+"/", handler)
+	}
+	return mux
+}
+
+// ProfilingHandler serves /debug/pprof/.
+func ProfilingHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// Closed is ready once the channel is closed; reason says what it waits for.
+func Closed(channel <-chan struct{}, reason string) healthz.Checker {
+	return func(*http.Request) error {
+		select {
+		case <-channel:
+			return nil
+		default:
+			return errors.New(reason)
+		}
+	}
+}
+
+// Listen on an address that a flag gives.
+func Listen(flag, address string) (net.Listener, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--%s=%s: listening there, %w", flag, address, err)
+	}
+	return listener, nil
+}
+
+// Serve plain HTTP on listener until ctx ends, then close it.
+func Serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: readHeaderTimeout}
+	group, serving := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serving on %s, %w", listener.Addr(), err)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		<-serving.Done()
+		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+		defer cancel()
+		if server.Shutdown(drain) != nil {
+			return server.Close()
+		}
+		return nil
+	})
+	return group.Wait()
+}

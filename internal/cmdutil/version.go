@@ -1,0 +1,34 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cmdutil
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// Version of this build: the module's version for `go install …@version`, else
+// the commit it was built from, and the Go release.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	version, commit, modified := info.Main.Version, "", ""
+	for _, setting := range info.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			commit = setting.Value[:min(12, len(setting.Value))]
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			modified = ", modified"
+		}
+	}
+	if version == "" {
+		version = "(devel)"
+	}
+	if commit == "" {
+		return fmt.Sprintf("%s (%s)", version, info.GoVersion)
+	}
+	return fmt.Sprintf("%s (commit %s%s, %s)", version, commit, modified, info.GoVersion)
+}
