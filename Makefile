@@ -13,6 +13,8 @@ endif
 CONCURRENT := host vk controllers sdk/plugintest internal/testenv
 comma := ,
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
+# Folders with a module and tests of their own.
+TEST_MODULES := hack/helm
 TEST_TIMEOUT ?= 15m
 
 ##@ Use
@@ -45,6 +47,7 @@ plugins: ## Rebuild the WebAssembly modules of plugins/* and examples/plugins/*
 .PHONY: test
 test: tools ## Run all tests on real control planes, the concurrent packages under -race
 	@status=0; \
+	for module in $(TEST_MODULES); do go -C $$module test -timeout $(TEST_TIMEOUT) ./... || status=1; done; \
 	all=$$(go list ./...); \
 	rest=$$(grep -vE '$(concurrent_pattern)' <<<"$$all" || true); \
 	race=$$(grep -E '$(concurrent_pattern)' <<<"$$all" || true); \
