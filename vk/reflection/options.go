@@ -4,6 +4,7 @@
 package reflection
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/ipmap"
 )
 
@@ -28,8 +30,8 @@ type Options struct {
 	TenantNamespace string // where the NamespaceMap and the VirtualNode are
 	VirtualNode     string // its offloadingPatch and classes are followed; "" = NodeName
 
-	Registry *host.Registry // the plugin chains, by Kind.Name
-	Kinds    []Kind         // what is reflected; nil = DefaultKinds()
+	Registry Chains // the plugin chains, by Kind.Name: a *host.Registry
+	Kinds    []Kind // what is reflected; nil = DefaultKinds()
 
 	// Workers and Policies override those of a kind, by Kind.Name; 0 workers leaves the kind out.
 	Workers  map[string]int
@@ -52,6 +54,12 @@ type Options struct {
 	Registerer prometheus.Registerer // nil = metrics are counted and not exported
 	Log        *slog.Logger          // nil = slog.Default()
 	Clock      clock.WithTicker      // nil = the real one
+}
+
+// Chains runs what bends objects. A *host.Registry does; each Run sees one generation of its chain from start to end.
+type Chains interface {
+	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
+	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())
 }
 
 // APIServer is the address of this cluster's API server as offloaded pods see it.

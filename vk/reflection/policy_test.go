@@ -1,0 +1,77 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+const (
+	skip  = wire.SkipReflectionAnnotation
+	allow = wire.AllowReflectionAnnotation
+)
+
+func TestPolicy(t *testing.T) {
+	for _, tc := range []struct {
+		policy      Policy
+		annotations map[string]any
+		cross, bad  bool
+	}{
+		{DenyList, nil, true, false},
+		{DenyList, map[string]any{skip: "true"}, false, false},
+		{DenyList, map[string]any{skip: ""}, false, false},
+		{DenyList, map[string]any{skip: "FALSE"}, true, false},
+		{DenyList, map[string]any{skip: "maybe"}, false, true},
+		{DenyList, map[string]any{allow: "false"}, true, false},
+		{AllowList, nil, false, false},
+		{AllowList, map[string]any{allow: "true"}, true, false},
+		{AllowList, map[string]any{allow: ""}, true, false},
+		{AllowList, map[string]any{allow: "False"}, false, false},
+		{AllowList, map[string]any{allow: "1"}, false, true},
+		{AllowList, map[string]any{skip: "true"}, false, false},
+		{Always, map[string]any{skip: "true"}, true, false},
+		{"Sometimes", nil, false, true},
+	} {
+		got, err := tc.policy.decide(tc.annotations)
+		var malformed *policyError
+		if errors.As(err, &malformed) != tc.bad || err == nil && got.cross != tc.cross {
+			t.Errorf("%s with %v: cross %t, error %v; want %t, error %t", tc.policy, tc.annotations, got.cross, err, tc.cross, tc.bad)
+		}
+	}
+}
+
+func TestPolicyOfSlices(t *testing.T) {
+	for _, tc := range []struct {
+		policy         Policy
+		slice, service map[string]any // service nil: there is none
+		cross, bad     bool
+	}{
+		{DenyList, nil, nil, true, false},
+		{AllowList, nil, nil, false, false},
+		{AllowList, map[string]any{allow: "true"}, nil, true, false},
+		{DenyList, nil, map[string]any{skip: "true"}, false, false},
+		{AllowList, nil, map[string]any{allow: "true"}, true, false},
+		{DenyList, map[string]any{allow: "true"}, map[string]any{skip: "true"}, true, false},
+		{AllowList, map[string]any{skip: "true"}, map[string]any{allow: "true"}, false, false},
+		{DenyList, map[string]any{skip: "false"}, map[string]any{skip: "true"}, true, false},
+		{DenyList, map[string]any{skip: "true", allow: "true"}, nil, false, true},
+		{DenyList, map[string]any{skip: "x"}, nil, false, true},
+		{DenyList, nil, map[string]any{skip: "x"}, false, true},
+	} {
+		got, err := tc.policy.decideSlice(tc.slice, func() *unstructured.Unstructured {
+			if tc.service == nil {
+				return nil
+			}
+			return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"annotations": tc.service}}}
+		})
+		if (err != nil) != tc.bad || err == nil && got.cross != tc.cross {
+			t.Errorf("%s, slice %v, service %v: cross %t, error %v; want %t, error %t", tc.policy, tc.slice, tc.service, got.cross, err, tc.cross, tc.bad)
+		}
+	}
+}
