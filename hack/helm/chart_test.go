@@ -63,11 +63,14 @@ func TestEveryObjectDecodesStrictlyAndIsLabelled(t *testing.T) {
 // The chart and package rbac must grant the same: what tests run under is
 // what users install.
 func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
-	milan := rbac.ServiceAccount("liqo-tenant-milan", "milan")
+	kubelet := func(name string) []rbac.Object {
+		subject := rbac.ServiceAccount("liqo-tenant-milan", name)
+		return rbac.Kubelet{NodeName: name, TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan", Subject: subject}.Objects()
+	}
 	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
 	manager := rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}
 	want := slices.Concat(
-		rbac.Kubelet{NodeName: "milan", TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan", Subject: milan}.Objects(),
+		kubelet("milan"), kubelet("milan-gpu"),
 		consumer.Objects(),
 		[]rbac.Object{consumer.TenantNamespace("liqo-tenant-rome")},
 		manager.Objects(),

@@ -46,7 +46,7 @@ func consumerRules() []Rule {
 		grant("to tell how far that has come",
 			"offloading.liqo.io", on("namespaceoffloadings/status", "namespacemaps/status"), do("patch")),
 		grant("to wish for twins, and to hold the wishes until they are gone",
-			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "update")),
+			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch")),
 		grant("to know which nodes a namespace may extend to",
 			"offloading.liqo.io", on("virtualnodes"), do("get", "list", "watch")),
 		grant("to know their labels",
@@ -72,7 +72,7 @@ func ControllerManagerTenant() Role {
 		Scope:   NamespaceScope,
 		Rules: []Rule{
 			grant("to open the provider's API server; no other Secret can be read",
-				"", on("secrets"), do("get", "list", "watch"), KubeconfigSecretPlaceholder),
+				"", on("secrets"), do("get"), KubeconfigSecretPlaceholder),
 		},
 	}
 }

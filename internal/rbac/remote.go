@@ -53,7 +53,7 @@ func RemoteControlPlane() Role {
 		Scope:   ConsumerScope,
 		Rules: []Rule{
 			grant("to wish for twin namespaces, and to read the answer; the answer itself is the provider's to write",
-				"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "update", "delete")),
+				"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "delete")),
 		},
 	}
 }
