@@ -11,7 +11,6 @@ endif
 
 # The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
 CONCURRENT := host vk controllers sdk/plugintest internal/testenv
-comma := ,
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
 # Folders with a module and tests of their own.
 TEST_MODULES := hack/helm
