@@ -12,8 +12,6 @@ endif
 # The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
 CONCURRENT := host vk controllers sdk/plugintest internal/testenv
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
-# Folders with a module and tests of their own.
-TEST_MODULES := hack/helm
 TEST_TIMEOUT ?= 15m
 
 ##@ Use
@@ -46,7 +44,7 @@ plugins: ## Rebuild the WebAssembly modules of plugins/* and examples/plugins/*
 .PHONY: test
 test: tools ## Run all tests on real control planes, the concurrent packages under -race
 	@status=0; \
-	for module in $(TEST_MODULES); do go -C $$module test -timeout $(TEST_TIMEOUT) ./... || status=1; done; \
+	hack/test-chart.sh || status=1; \
 	all=$$(go list ./...); \
 	rest=$$(grep -vE '$(concurrent_pattern)' <<<"$$all" || true); \
 	race=$$(grep -E '$(concurrent_pattern)' <<<"$$all" || true); \
@@ -78,10 +76,5 @@ generate: ## Write deepcopy methods, CRDs and the chart's roles from the Go sour
 verify: verify-generate
 verify-generate:
 	@hack/generate.sh --check
-
-.PHONY: verify-chart
-verify: verify-chart
-verify-chart: tools
-	@hack/verify-chart.sh
 
 ##@ See it run

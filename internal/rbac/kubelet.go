@@ -27,6 +27,8 @@ func VirtualKubeletLocal() Role {
 				"events.k8s.io", on("events"), do("create", "patch")),
 			grant("to know whether the provider's API server and the network are up",
 				"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
+			grant("to translate addresses, where the installation has remapped them",
+				"ipam.liqo.io", on("ips"), do("get", "list", "watch")),
 			grant("to get the certificate of its kubelet API signed",
 				"certificates.k8s.io", on("certificatesigningrequests"), do("create", "get", "list", "watch")),
 			grant("to know who asks for logs or a shell",

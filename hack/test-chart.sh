@@ -2,7 +2,7 @@
 # Copyright The Refract Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# verify-chart.sh: lints and renders charts/refract with Helm's library and tries the result on a real API server.
+# test-chart.sh: lints and renders charts/refract with Helm's library and tries the result on a real API server.
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_go
 
