@@ -47,9 +47,9 @@ type Limits struct {
 	Types         uint32 // function types; 20,000
 	Functions     uint32 // functions, as well as imports and exports; 100,000
 	Parameters    uint32 // parameters, and results, of a function; 256
-	Locals        uint32 // locals of a function, parameters included; 8,192
-	LoopLocals    uint32 // loops of a function times its locals; 4,194,304
+	Locals        uint32 // locals of a function, parameters included; 2,000
 	FunctionBytes uint32 // size of a function in bytes; 1 MiB
+	CompilerWork  uint32 // estimated microseconds that loops and branches add to compiling; 10,000,000
 	Nesting       uint32 // blocks inside one another; 16,384
 	BranchTable   uint32 // labels of a br_table; 65,536
 	Globals       uint32 // globals; 10,000
@@ -63,9 +63,9 @@ func (l Limits) withDefaults() Limits {
 		Types:         cmp.Or(l.Types, 20_000),
 		Functions:     cmp.Or(l.Functions, 100_000),
 		Parameters:    cmp.Or(l.Parameters, 256),
-		Locals:        cmp.Or(l.Locals, 8_192),
-		LoopLocals:    cmp.Or(l.LoopLocals, 4<<20),
+		Locals:        cmp.Or(l.Locals, 2_000),
 		FunctionBytes: cmp.Or(l.FunctionBytes, 1<<20),
+		CompilerWork:  cmp.Or(l.CompilerWork, 10_000_000),
 		Nesting:       cmp.Or(l.Nesting, 16_384),
 		BranchTable:   cmp.Or(l.BranchTable, 65_536),
 		Globals:       cmp.Or(l.Globals, 10_000),

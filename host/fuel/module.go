@@ -63,6 +63,7 @@ type module struct {
 	exports         uint32
 	functionTypes   []uint32 // of the defined functions
 	functions       []function
+	work            uint64 // see compilerWork
 }
 
 func (m *module) funcs() uint64 { return uint64(m.importedFuncs) + uint64(len(m.functionTypes)) }

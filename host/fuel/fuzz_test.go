@@ -1,0 +1,67 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/refract-project/refract/host/fuel"
+	"github.com/refract-project/refract/host/internal/wat"
+)
+
+// FuzzInstrument feeds damaged binaries. The pass never panics, refuses with an error of its own types, and
+// changes nothing about validity: its result is valid if and only if the module was. The second half is what
+// keeps a guest away from the counters, which only exist in the result.
+func FuzzInstrument(f *testing.F) {
+	seeds, err := filepath.Glob("testdata/golden/*.wat")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, path := range seeds {
+		source, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		wasm, err := wat.Assemble(string(source))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wasm)
+	}
+	f.Add(assemble(f, generate(7)))
+	f.Add([]byte("\x00asm\x01\x00\x00\x00"))
+	f.Fuzz(func(t *testing.T, wasm []byte) {
+		out, err := fuel.Instrument(wasm, fuel.Options{})
+		if err != nil {
+			if !typed(err) {
+				t.Fatalf("untyped error %v", err)
+			}
+			return
+		}
+		ctx, r := context.Background(), runtime(t)
+		_, before := r.CompileModule(ctx, wasm)
+		_, after := r.CompileModule(ctx, out)
+		if before != nil && strings.Contains(before.Error(), "name") {
+			return // a damaged name section is dropped, which is what the specification asks for
+		}
+		if (before == nil) != (after == nil) {
+			t.Fatalf("the module: %v; the result: %v", before, after)
+		}
+	})
+}
+
+func typed(err error) bool {
+	var (
+		format      *fuel.FormatError
+		unsupported *fuel.UnsupportedError
+		limit       *fuel.LimitError
+		collision   *fuel.CollisionError
+	)
+	return errors.As(err, &format) || errors.As(err, &unsupported) || errors.As(err, &limit) || errors.As(err, &collision)
+}

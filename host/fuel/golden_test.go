@@ -1,0 +1,49 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/refract-project/refract/host/fuel"
+)
+
+// TestGolden compares modules with what the pass makes of them, both written as text.
+func TestGolden(t *testing.T) {
+	inputs, err := filepath.Glob("testdata/golden/*.wat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := runtime(t)
+	for _, path := range inputs {
+		name := strings.TrimSuffix(path, ".wat")
+		if strings.HasSuffix(name, ".want") {
+			continue
+		}
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			got := instrument(t, assemble(t, read(t, path)), fuel.Options{})
+			want := assemble(t, read(t, name+".want.wat"))
+			if !bytes.Equal(got, want) {
+				t.Errorf("got  %x\nwant %x", got, want)
+			}
+			if _, err := r.CompileModule(context.Background(), got); err != nil {
+				t.Errorf("the result is not valid: %v", err)
+			}
+		})
+	}
+}
+
+func read(t testing.TB, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,91 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuel_test
+
+import (
+	"context"
+	_ "embed"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+
+	"github.com/refract-project/refract/host/fuel"
+	"github.com/refract-project/refract/host/internal/wat"
+)
+
+// workload is testdata/workload built by TinyGo.
+//
+//go:embed testdata/workload.wasm
+var workload []byte
+
+func assemble(t testing.TB, source string) []byte {
+	t.Helper()
+	wasm, err := wat.Assemble(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+func instrument(t testing.TB, wasm []byte, opts fuel.Options) []byte {
+	t.Helper()
+	out, err := fuel.Instrument(wasm, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// runtime is a compiler with the system interface and a host function for modules to call.
+func runtime(t testing.TB) wazero.Runtime {
+	t.Helper()
+	ctx := context.Background()
+	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2))
+	t.Cleanup(func() { _ = r.Close(ctx) })
+	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.NewHostModuleBuilder("host").NewFunctionBuilder().
+		WithFunc(func(x uint32) uint32 { return x + 1 }).Export("inc").Instantiate(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// instantiate makes an anonymous instance.
+func instantiate(t testing.TB, r wazero.Runtime, wasm []byte) api.Module {
+	t.Helper()
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")
+	mod, err := r.InstantiateWithConfig(context.Background(), wasm, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mod.Close(context.Background()) })
+	return mod
+}
+
+func setFuel(mod api.Module, units int64) {
+	mod.ExportedGlobal(fuel.GlobalName).(api.MutableGlobal).Set(uint64(units))
+}
+
+func fuelLeft(mod api.Module) int64 { return int64(mod.ExportedGlobal(fuel.GlobalName).Get()) }
+
+func cause(mod api.Module) fuel.Cause {
+	return fuel.Stopped(mod.ExportedGlobal(fuel.GlobalName).Get(), mod.ExportedGlobal(fuel.DepthName).Get())
+}
+
+func call(t testing.TB, mod api.Module, name string, args ...uint64) uint64 {
+	t.Helper()
+	results, err := mod.ExportedFunction(name).Call(context.Background(), args...)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	if len(results) == 0 {
+		return 0
+	}
+	return results[0]
+}
