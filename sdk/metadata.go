@@ -27,23 +27,27 @@ func (m StringMap) filter(globs Node) {
 	if !globs.Exists() {
 		return
 	}
-	keys := m.Keys()
-	if !anySystemKey(keys) {
-		m.RemoveListed(globs)
-		return
+	removed := 0
+	if keys := m.Keys(); anySystemKey(keys) {
+		removed = m.filterOneByOne(keys, globs)
+	} else {
+		removed = m.RemoveListed(globs)
 	}
-	m.filterOneByOne(keys, globs)
+	if removed > 0 {
+		m.Prune()
+	}
 }
 
-func (m StringMap) filterOneByOne(keys []string, globs Node) {
+func (m StringMap) filterOneByOne(keys []string, globs Node) (removed int) {
 	for i := range globs.Len("") {
 		pattern := globs.At(i).String("")
 		for _, key := range keys {
-			if !strings.HasPrefix(key, systemPrefix) && Match(pattern, key) {
-				m.Remove(key)
+			if !strings.HasPrefix(key, systemPrefix) && Match(pattern, key) && m.Remove(key) {
+				removed++
 			}
 		}
 	}
+	return removed
 }
 
 func anySystemKey(keys []string) bool {

@@ -9,7 +9,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -42,7 +44,7 @@ func (h handle) ensureMap(path string) handle {
 		a := newAccess("ensure_map", path)
 		a.writable(v)
 		if v.kind != KindMap {
-			a.fail("expected a map, found a %s", v.kind)
+			a.fail("expected map, found %s", v.kind)
 		}
 		return handle{h.s, v}
 	}
@@ -72,62 +74,72 @@ func (h handle) copy(path string, source handle) {
 	h.set("copy", path, source.v.clone())
 }
 
-// set puts v at path and makes the maps on the way.
+// set puts v at path, makes the maps on the way, and returns the place.
 func (h handle) set(function, path string, v *value) *value {
 	a := newAccess(function, path)
 	if len(a.segments) == 0 {
 		a.fail("a root cannot be replaced")
 	}
-	if h.v == nil {
-		a.fail("the handle is absent")
-	}
 	a.writable(h.v)
 	parent := h.v
 	last := len(a.segments) - 1
 	for _, s := range a.segments[:last] {
+		a.noWildcard(s)
 		next := a.step(parent, s)
 		if next == nil || next.kind == KindNull {
-			next = newMap(nil)
-			a.put(parent, s, next)
+			next = a.put(parent, s, newMap(nil))
 		}
 		parent = next
 	}
-	a.put(parent, a.segments[last], v)
-	return v
+	a.noWildcard(a.segments[last])
+	return a.put(parent, a.segments[last], v)
+}
+
+func (a *access) noWildcard(s segment) {
+	if s.wildcard() {
+		a.fail("a wildcard is for remove alone")
+	}
 }
 
 func (a *access) writable(v *value) {
-	if v.frozen {
+	switch {
+	case v == nil || v.kind == KindAbsent:
+		a.fail("there is nothing to write to")
+	case v.frozen:
 		a.fail("context and configuration are read-only")
 	}
 }
 
-func (a *access) put(parent *value, s segment, v *value) {
-	if s.wildcard() {
-		a.fail("a wildcard is for remove alone")
-	}
+// put sets one entry of a map or list and returns its place.
+func (a *access) put(parent *value, s segment, v *value) *value {
 	switch parent.kind {
 	case KindNull:
-		parent.kind, parent.fields = KindMap, map[string]*value{s.key: v}
+		parent.replace(newMap(nil))
 	case KindMap:
-		parent.fields[s.key] = v
 	case KindList:
-		a.putElement(parent, s, v)
+		return a.putElement(parent, s, v)
 	default:
-		a.fail("it leads through a %s", parent.kind)
+		a.fail("it leads through %s", parent.kind)
 	}
+	if present := parent.fields[s.key]; present != nil {
+		present.replace(v)
+		return present
+	}
+	parent.fields[s.key] = v
+	return v
 }
 
-func (a *access) putElement(list *value, s segment, v *value) {
+func (a *access) putElement(list *value, s segment, v *value) *value {
 	if !s.verbatim && s.key == "-" {
 		list.list = append(list.list, v)
-		return
+		return v
 	}
 	i, ok := s.index()
 	if !ok || i >= len(list.list) {
 		a.fail("%q is no index of a list of %d", s.key, len(list.list))
 	}
-	list.list[i] = v
+	list.list[i].replace(v)
+	return list.list[i]
 }
 
 func (h handle) remove(paths string) int {
@@ -137,10 +149,11 @@ func (h handle) remove(paths string) int {
 		if len(a.segments) == 0 {
 			a.fail("a root cannot be removed")
 		}
-		if h.v != nil {
-			a.writable(h.v)
-			removed += h.v.removeAt(a.segments)
+		if h.v == nil || h.v.kind == KindAbsent {
+			continue
 		}
+		a.writable(h.v)
+		removed += h.v.removeAt(a.segments)
 	}
 	return removed
 }
@@ -168,7 +181,7 @@ func (v *value) match(s segment) []*value {
 		return all
 	case v.kind == KindMap && v.fields[s.key] != nil:
 		return []*value{v.fields[s.key]}
-	case v.kind == KindList && s.wildcard():
+	case v.kind == KindList && s.key == "*":
 		return v.list
 	case v.kind == KindList:
 		if i, ok := s.index(); ok && i < len(v.list) {
@@ -179,18 +192,16 @@ func (v *value) match(s segment) []*value {
 }
 
 func (v *value) removeEntry(s segment) int {
-	removed := len(v.match(s))
-	switch {
-	case removed == 0:
-	case v.kind == KindMap && s.wildcard():
-		clear(v.fields)
-	case v.kind == KindMap:
-		delete(v.fields, s.key)
-	case s.wildcard():
-		v.list = nil
-	default:
-		i, _ := s.index()
-		v.list = slices.Delete(v.list, i, i+1)
+	gone := v.match(s)
+	removed := len(gone)
+	for _, entry := range gone {
+		entry.remove()
+	}
+	absent := func(entry *value) bool { return entry.kind == KindAbsent }
+	if v.kind == KindList {
+		v.list = slices.DeleteFunc(v.list, absent)
+	} else if removed > 0 {
+		maps.DeleteFunc(v.fields, func(_ string, entry *value) bool { return absent(entry) })
 	}
 	return removed
 }
@@ -198,11 +209,11 @@ func (v *value) removeEntry(s segment) int {
 func (h handle) removeElem(i int) {
 	a := newAccess("remove_elem", "")
 	v := h.scalar("remove_elem", "", KindList)
-	if v == nil || i < 0 || i >= len(v.list) {
+	a.writable(v)
+	if i < 0 || i >= len(v.list) {
 		a.fail("no element %d", i)
 	}
-	a.writable(v)
-	v.list = slices.Delete(v.list, i, i+1)
+	v.removeEntry(segment{key: strconv.Itoa(i)})
 }
 
 func (h handle) removeKeys(path string, globs handle) int {
@@ -213,7 +224,7 @@ func (h handle) removeKeys(path string, globs handle) int {
 	patterns := make([]string, len(list.list))
 	for i, element := range list.list {
 		if element.kind != KindString {
-			newAccess("remove_keys", path).fail("the globs hold a %s", element.kind)
+			newAccess("remove_keys", path).fail("expected globs, found %s", element.kind)
 		}
 		patterns[i] = element.string
 	}
@@ -232,9 +243,8 @@ func (h handle) removeMatching(function, path string, patterns []string) int {
 	newAccess(function, path).writable(v)
 	removed := 0
 	for _, key := range v.keys() {
-		if slices.ContainsFunc(patterns, func(p string) bool { return Match(p, key) }) {
-			delete(v.fields, key)
-			removed++
+		if slices.ContainsFunc(patterns, func(p string) bool { return p != "" && Match(p, key) }) {
+			removed += v.removeEntry(segment{key: key, verbatim: true})
 		}
 	}
 	return removed

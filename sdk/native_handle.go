@@ -47,15 +47,15 @@ func (h handle) at(function, path string) *value {
 		}
 		v = a.step(v, s)
 	}
+	if v != nil && v.kind == KindAbsent {
+		return nil
+	}
 	return v
 }
 
 func (a *access) step(v *value, s segment) *value {
-	if s.wildcard() {
-		a.fail("a wildcard is for remove alone")
-	}
 	switch v.kind {
-	case KindNull:
+	case KindAbsent, KindNull:
 		return nil
 	case KindMap:
 		return v.fields[s.key]
@@ -69,7 +69,7 @@ func (a *access) step(v *value, s segment) *value {
 		}
 		return v.list[i]
 	}
-	a.fail("it leads through a %s", v.kind)
+	a.fail("it leads through %s", v.kind)
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (h handle) scalar(function, path string, kinds ...Kind) *value {
 			return v
 		}
 	}
-	newAccess(function, path).fail("expected a %s, found a %s", kinds[0], v.kind)
+	newAccess(function, path).fail("expected %s, found %s", kinds[0], v.kind)
 	return nil
 }
 
@@ -140,7 +140,7 @@ func (h handle) integer(path string, fallback int64) int64 {
 	case v.kind == KindInt:
 		return v.int
 	case float64(int64(v.float)) != v.float:
-		newAccess("int", path).fail("expected an integer, found %v", v.float)
+		newAccess("int", path).fail("expected integer, found %v", v.float)
 	}
 	return int64(v.float)
 }

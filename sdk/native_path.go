@@ -20,6 +20,8 @@ type segment struct {
 	verbatim bool
 }
 
+// wildcard reports a * that stands for every entry. A list has no keys, so in
+// brackets it can mean nothing else there.
 func (s segment) wildcard() bool { return !s.verbatim && s.key == "*" }
 
 func (s segment) index() (int, bool) {
@@ -41,8 +43,12 @@ func parsePath(path string) ([]segment, string) {
 		} else {
 			s, rest = plain(rest)
 		}
-		if s.key == "" && !s.verbatim && problem == "" {
+		switch {
+		case problem != "" || s.verbatim:
+		case s.key == "":
 			problem = "a segment is empty"
+		case strings.Contains(s.key, "]"):
+			problem = "a bracket is closed that was not opened"
 		}
 		if problem != "" {
 			return nil, problem

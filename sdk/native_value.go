@@ -13,7 +13,8 @@ import (
 	"strconv"
 )
 
-// value is one node of the in-memory object.
+// value is one place of the in-memory object. A place that is set again keeps
+// its handles; one that was removed is of KindAbsent.
 type value struct {
 	kind   Kind
 	bool   bool
@@ -139,6 +140,27 @@ func (v *value) clone() *value {
 		c.list[i] = element.clone()
 	}
 	return &c
+}
+
+// replace sets what is at the place; the places below are gone.
+func (v *value) replace(by *value) {
+	v.removeBelow()
+	*v = *by
+}
+
+// remove takes the place out of the object.
+func (v *value) remove() {
+	v.removeBelow()
+	*v = value{}
+}
+
+func (v *value) removeBelow() {
+	for _, field := range v.fields {
+		field.remove()
+	}
+	for _, element := range v.list {
+		element.remove()
+	}
 }
 
 func (v *value) freeze() {

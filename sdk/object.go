@@ -97,9 +97,9 @@ func (m StringMap) RemoveListed(globs Node) int {
 	return m.h.removeKeys(m.path, globs.h)
 }
 
-// Clear removes the map when it is empty, so that an object which lost its
-// last label does not carry an empty map across.
-func (m StringMap) Clear() {
+// Prune removes the map itself when it is empty, so that an object which lost
+// its last label does not carry an empty map across.
+func (m StringMap) Prune() {
 	if m.h.kind(m.path) == KindMap && m.h.length(m.path) == 0 {
 		m.h.remove(m.path)
 	}

@@ -46,7 +46,9 @@ var plugin = sdk.Register(sdk.Manifest{
 func main() {}
 
 func outgoing(ctx sdk.Context, pod sdk.Object) error {
-	pod.Remove("metadata.labels[" + wire.OffloadedPodLabel + "]")
+	if pod.Remove("metadata.labels["+wire.OffloadedPodLabel+"]") > 0 {
+		pod.Labels().Prune()
+	}
 	sdk.FilterMetadata(ctx, pod)
 	isolate(ctx, pod)
 	schedule(ctx, pod)

@@ -1,0 +1,144 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugintest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/refract-project/refract/host"
+)
+
+// Case is one crossing of an object.
+type Case struct {
+	Hook    host.Hook
+	Object  map[string]any
+	Context map[string]any
+	Config  map[string]any
+	// Remap lists addresses and what they are on the other side; nil leaves
+	// every address as it is.
+	Remap map[string]any
+}
+
+// Outcome is what became of it. Exactly one of Object, SkipReason and Err is set.
+type Outcome struct {
+	Object     map[string]any
+	SkipReason string
+	Err        error
+	Warnings   []string
+	Fuel       int64
+}
+
+// failure returns what the plugin or the host said, without who said it.
+func (o Outcome) failure() string {
+	if o.Err == nil {
+		return ""
+	}
+	var refused *host.PluginFailedError
+	if errors.As(o.Err, &refused) {
+		return refused.Reason
+	}
+	return o.Err.Error()
+}
+
+func (c Case) clone() Case {
+	c.Object, c.Context, c.Config = cloneMap(c.Object), cloneMap(c.Context), cloneMap(c.Config)
+	return c
+}
+
+// remapIP answers for the network.
+func (c Case) remapIP(ip string) (string, bool) {
+	if c.Remap == nil {
+		return ip, true
+	}
+	mapped, ok := c.Remap[ip].(string)
+	return mapped, ok
+}
+
+// again is the case in which the result crosses once more: addresses of the
+// other side stay what they are, and restarts were counted.
+func (c Case) again(object map[string]any) Case {
+	c.Object = object
+	if c.Context != nil {
+		c.Context = cloneMap(c.Context)
+		delete(c.Context, "extraRestarts")
+	}
+	if c.Remap != nil {
+		c.Remap = cloneMap(c.Remap)
+		for _, mapped := range c.Remap {
+			if ip, ok := mapped.(string); ok && c.Remap[ip] == nil {
+				c.Remap[ip] = ip
+			}
+		}
+	}
+	return c
+}
+
+// ReadCase reads a case folder.
+func ReadCase(dir string) (Case, error) {
+	var c Case
+	for _, file := range []struct {
+		name string
+		into *map[string]any
+	}{
+		{"in.yaml", &c.Object}, {"context.yaml", &c.Context}, {"config.yaml", &c.Config}, {"remap.yaml", &c.Remap},
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, file.name))
+		if errors.Is(err, fs.ErrNotExist) && file.name != "in.yaml" {
+			continue
+		}
+		if err == nil {
+			*file.into, err = decode(text)
+		}
+		if err != nil {
+			return Case{}, fmt.Errorf("reading %s, %w", filepath.Join(dir, file.name), err)
+		}
+	}
+	if c.Object == nil {
+		return Case{}, fmt.Errorf("reading %s, it is empty", filepath.Join(dir, "in.yaml"))
+	}
+	return c, c.readHook(dir)
+}
+
+func (c *Case) readHook(dir string) error {
+	switch c.Context["hook"] {
+	case nil, host.Outgoing.String():
+		c.Hook = host.Outgoing
+	case host.Incoming.String():
+		c.Hook = host.Incoming
+	default:
+		return fmt.Errorf("reading %s, hook is outgoing or incoming, not %v", filepath.Join(dir, "context.yaml"), c.Context["hook"])
+	}
+	return nil
+}
+
+// ReadCases reads the case folders below dir.
+func ReadCases(dir string) (map[string]Case, error) {
+	inputs, err := filepath.Glob(filepath.Join(dir, "*", "in.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(inputs) == 0 {
+		return nil, fmt.Errorf("%s has no case: make a folder in it with an in.yaml, and run the test with -update", dir)
+	}
+	cases := make(map[string]Case, len(inputs))
+	for _, input := range inputs {
+		name := filepath.Base(filepath.Dir(input))
+		if cases[name], err = ReadCase(filepath.Dir(input)); err != nil {
+			return nil, err
+		}
+	}
+	return cases, nil
+}
+
+func joinLines(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return strings.Join(lines, "\n") + "\n"
+}

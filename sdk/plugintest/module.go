@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugintest
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/sdk"
+)
+
+// Module is a compiled plugin on a host of its own. It is safe for concurrent
+// use.
+type Module struct {
+	host *host.Host
+	name string
+	wasm []byte
+
+	mu     sync.Mutex
+	loaded map[string]*host.Plugin // by configuration
+}
+
+// Open reads a module; the host is closed when the test ends.
+func Open(t testing.TB, path string) *Module {
+	t.Helper()
+	wasm, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("reading the module, %v (compile the plugin first, as README.md of the plugin says)", err)
+	}
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	h, err := host.New(t.Context(), host.NewConfig().WithLogger(logger))
+	if err != nil {
+		t.Fatalf("starting a host, %v", err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(t.Context()); err != nil {
+			t.Errorf("closing the host, %v", err)
+		}
+	})
+	name := strings.TrimSuffix(filepath.Base(path), ".wasm")
+	return &Module{host: h, name: name, wasm: wasm, loaded: map[string]*host.Plugin{}}
+}
+
+// plugin loads the module with a configuration, each once.
+func (m *Module) plugin(t testing.TB, config map[string]any) *host.Plugin {
+	t.Helper()
+	key, err := json.Marshal(config)
+	if err != nil {
+		t.Fatalf("encoding the configuration, %v", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.loaded[string(key)]; p != nil {
+		return p
+	}
+	p, err := m.host.Load(t.Context(), m.name, m.wasm, host.PluginConfig{Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.loaded[string(key)] = p
+	return p
+}
+
+// Run lets the object cross.
+func (m *Module) Run(t testing.TB, c Case) Outcome {
+	t.Helper()
+	kind, _ := c.Object["kind"].(string)
+	chain, err := host.NewChain(c.Hook, host.DefaultGuard(kind), m.plugin(t, c.Config))
+	if err != nil {
+		t.Fatalf("building the chain, %v", err)
+	}
+	doc := document.New()
+	doc.Reset(c.Object)
+	env := &host.Env{Context: c.Context, RemapIP: c.remapIP}
+	result, err := chain.Run(t.Context(), doc, env)
+	if err != nil {
+		return Outcome{Err: err}
+	}
+	out := Outcome{}
+	for _, warning := range result.Warnings {
+		out.Warnings = append(out.Warnings, warning.Message)
+	}
+	for _, call := range result.Calls {
+		out.Fuel += call.Fuel
+	}
+	if result.Skipped {
+		out.SkipReason = result.SkipReason
+		return out
+	}
+	out.Object = cloneMap(doc.Value())
+	return out
+}
+
+// runNative does the same with the native build.
+func runNative(p *sdk.Plugin, c Case) Outcome {
+	result, err := p.RunNative(sdk.Call{
+		Hook:    sdk.Hook(c.Hook),
+		Object:  c.Object,
+		Context: c.Context,
+		Config:  c.Config,
+		RemapIP: c.remapIP,
+	})
+	if err != nil {
+		return Outcome{Err: err}
+	}
+	return Outcome{Object: result.Object, SkipReason: result.SkipReason, Warnings: result.Warnings}
+}

@@ -1,0 +1,77 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugintest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/refract-project/refract/host"
+)
+
+// Property makes count objects out of the cases below dir, always the same
+// ones, and runs [Check] on each. It fails at the first that does not pass and
+// shows the object.
+func Property(t *testing.T, module, dir string, count int, opts ...Option) {
+	t.Helper()
+	cases, err := ReadCases(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Open(t, module)
+	var tally outcomes
+	for seed := range uint64(count) {
+		c := newGenerator(cases, seed).next()
+		tally.add(Check(t, m, c, opts...))
+		if t.Failed() {
+			t.Fatalf("seed %d, hook %v:\n%s\ncontext:\n%s", seed, c.Hook, encode(c.Object), encode(c.Context))
+		}
+	}
+	t.Logf("%d objects: %d crossed, %d skipped, %d refused", count, tally.crossed, tally.skipped, tally.refused)
+	if tally.crossed < count/2 {
+		t.Errorf("only %d of %d objects crossed: the cases are too fragile to learn from", tally.crossed, count)
+	}
+}
+
+// Fuzz is the same with go test -fuzz as the source of seeds.
+func Fuzz(f *testing.F, module, dir string, opts ...Option) {
+	f.Helper()
+	cases, err := ReadCases(dir)
+	if err != nil {
+		f.Fatal(err)
+	}
+	m := Open(f, module)
+	for seed := range uint64(16) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		c := newGenerator(cases, seed).next()
+		Check(t, m, c, opts...)
+		if t.Failed() {
+			t.Logf("hook %v:\n%s\ncontext:\n%s", c.Hook, encode(c.Object), encode(c.Context))
+		}
+	})
+}
+
+// outcomes counts what became of the objects.
+type outcomes struct{ crossed, skipped, refused int }
+
+func (o *outcomes) add(out Outcome) {
+	switch {
+	case out.Err != nil:
+		o.refused++
+	case out.Object == nil:
+		o.skipped++
+	default:
+		o.crossed++
+	}
+}
+
+// expected reports an error that a malformed object may end in. The others are
+// faults of the plugin: a trap, no fuel left, a write where it may not.
+func expected(err error) bool {
+	var refused *host.PluginFailedError
+	var access *host.AccessError
+	return err == nil || errors.As(err, &refused) || errors.As(err, &access)
+}

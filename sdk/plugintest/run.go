@@ -1,0 +1,102 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plugintest
+
+import (
+	"flag"
+	"maps"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refract-project/refract/sdk"
+)
+
+var update = flag.Bool("update", false, "write what the plugins give as the expected results")
+
+// Option changes what a test checks.
+type Option func(*options)
+
+type options struct{ native *sdk.Plugin }
+
+// Native gives the plugin that sdk.Register returned, to check that the native
+// build does the same as the module.
+func Native(plugin *sdk.Plugin) Option {
+	return func(o *options) { o.native = plugin }
+}
+
+func apply(list []Option) options {
+	var o options
+	for _, option := range list {
+		option(&o)
+	}
+	return o
+}
+
+// Run tests a module on every case folder below dir.
+func Run(t *testing.T, module, dir string, opts ...Option) {
+	t.Helper()
+	cases, err := ReadCases(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Open(t, module)
+	for _, name := range slices.Sorted(maps.Keys(cases)) {
+		t.Run(name, func(t *testing.T) {
+			out := Check(t, m, cases[name], opts...)
+			compareGolden(t, filepath.Join(dir, name), out)
+			t.Logf("fuel %d", out.Fuel)
+		})
+	}
+}
+
+// Check runs one case and checks what holds for every plugin: the input is left
+// alone, the hook is idempotent, and both builds agree.
+func Check(t testing.TB, m *Module, c Case, opts ...Option) Outcome {
+	t.Helper()
+	o := apply(opts)
+	before := c.clone()
+	out := m.Run(t, c)
+	if diff := cmp.Diff(before, c); diff != "" {
+		t.Errorf("the call changed its input (-before +after):\n%s", diff)
+	}
+	if o.native != nil {
+		compareBuilds(t, out, runNative(o.native, before))
+	}
+	if !expected(out.Err) {
+		t.Errorf("the plugin is at fault: %v", out.Err)
+	}
+	if out.Object != nil {
+		twice := m.Run(t, c.again(out.Object))
+		if diff := diffOutcome(out, twice); diff != "" {
+			t.Errorf("the hook is not idempotent, it changes its own result (-once +twice):\n%s", diff)
+		}
+	}
+	return out
+}
+
+func compareBuilds(t testing.TB, module, native Outcome) {
+	t.Helper()
+	if (module.Err != nil) != (native.Err != nil) {
+		t.Errorf("the builds differ: the module gives the error %v, the native build %v", module.Err, native.Err)
+		return
+	}
+	if diff := diffOutcome(module, native); diff != "" {
+		t.Errorf("the builds differ (-module +native):\n%s", diff)
+	}
+	if diff := cmp.Diff(module.Warnings, native.Warnings); diff != "" {
+		t.Errorf("the builds warn differently (-module +native):\n%s", diff)
+	}
+}
+
+// diffOutcome compares objects and skips. The texts of errors differ between
+// the builds, that there is one does not.
+func diffOutcome(a, b Outcome) string {
+	if (a.Err != nil) != (b.Err != nil) {
+		return cmp.Diff(a.failure(), b.failure())
+	}
+	return cmp.Diff(a.Object, b.Object) + cmp.Diff(a.SkipReason, b.SkipReason)
+}
