@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
@@ -41,6 +43,9 @@ func (l *Lab) join(ctx context.Context) error {
 		return err
 	}
 	if err := l.storeIdentity(ctx); err != nil {
+		return err
+	}
+	if err := l.acknowledgeConsumer(ctx); err != nil {
 		return err
 	}
 	return l.createVirtualNode(ctx)
@@ -83,12 +88,15 @@ func (l *Lab) createNamespaces(ctx context.Context) error {
 // grant gives each of our processes the roles that the chart ships, and nothing else.
 func (l *Lab) grant(ctx context.Context) error {
 	kubelet := rbac.Kubelet{NodeName: NodeName, TenantNamespace: TenantNamespace, KubeconfigSecret: kubeconfigSecret, Subject: rbac.User(KubeletUser)}
-	if err := rbac.Install(ctx, l.Consumer.Client, kubelet.Objects()...); err != nil {
+	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.User(ConsumerManagerUser)}
+	objects := slices.Concat(kubelet.Objects(), manager.Objects(), manager.Provider(TenantNamespace, kubeconfigSecret))
+	if err := rbac.Install(ctx, l.Consumer.Client, objects...); err != nil {
 		return err
 	}
 	consumer := rbac.Consumer{Subject: rbac.Group(ConsumerID)}
-	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.User(ProviderManagerUser)}
-	return rbac.Install(ctx, l.Provider.Client, append(consumer.Objects(), manager.Objects()...)...)
+	manager.Subject = rbac.User(ProviderManagerUser)
+	objects = append(slices.Concat(consumer.Objects(), manager.Objects()), consumer.TenantNamespace(ProviderTenantNamespace))
+	return rbac.Install(ctx, l.Provider.Client, objects...)
 }
 
 // storeIdentity puts the consumer's access to the provider where virtual kubelet and controller manager look for it.
@@ -136,6 +144,25 @@ func (l *Lab) createVirtualNode(ctx context.Context) error {
 			ResourceQuota:       corev1.ResourceQuotaSpec{Hard: capacity},
 		},
 	})
+}
+
+// acknowledgeConsumer tells the provider that the consumer is reachable without a network fabric of ours: endpoints that it
+// reflects may be used.
+func (l *Lab) acknowledgeConsumer(ctx context.Context) error {
+	cluster := &corev1beta1.ForeignCluster{
+		TypeMeta:   metav1.TypeMeta{APIVersion: corev1beta1.GroupVersion.String(), Kind: "ForeignCluster"},
+		ObjectMeta: metav1.ObjectMeta{Name: ConsumerID, Labels: map[string]string{wire.RemoteClusterIDLabel: ConsumerID}},
+		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: ConsumerID},
+	}
+	if err := l.Provider.create(ctx, corev1beta1.ForeignClusterGVR, cluster); err != nil {
+		return err
+	}
+	status := []byte(`{"status":{"observedGeneration":1,"role":"Consumer","modules":{"networking":{"enabled":false},"authentication":{"enabled":true},"offloading":{"enabled":false}}}}`)
+	_, err := l.Provider.Dynamic.Resource(corev1beta1.ForeignClusterGVR).Patch(ctx, ConsumerID, types.MergePatchType, status, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("writing the status of ForeignCluster %s, %w", ConsumerID, err)
+	}
+	return nil
 }
 
 // create makes an object of any type as the administrator does.
