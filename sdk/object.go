@@ -83,7 +83,8 @@ func (m StringMap) RemovePrefix(prefix string) int {
 }
 
 // RemoveGlob removes every key that matches one of the globs and returns how
-// many went. In a glob * stands for any characters and ? for one.
+// many went. In a glob * stands for any characters and ? for one. An argument
+// may hold several globs, one a line.
 func (m StringMap) RemoveGlob(globs ...string) int {
 	return m.h.removeGlob(m.path, strings.Join(globs, "\n"))
 }
