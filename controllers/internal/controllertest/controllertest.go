@@ -1,0 +1,194 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllertest runs the controllers against real control planes.
+//
+// A package's TestMain starts its clusters once; each test has a namespace and
+// a manager of its own:
+//
+//	func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
+//
+//	func TestSomething(t *testing.T) {
+//		namespace := provider.Namespace(t)
+//		provider.StartManager(t)
+//		provider.Create(t, …)
+//		controllertest.Eventually(t, "the pod to exist", func() error { … })
+//	}
+package controllertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// patience is how long a condition is awaited. Longer only delays failures.
+const patience = 30 * time.Second
+
+// Cluster is a control plane shared by the tests of a package.
+type Cluster struct {
+	// Options of the control plane, set before Main.
+	Options testenv.Options
+	// ID by which peers know the cluster.
+	ID string
+
+	*testenv.Cluster
+	// Client is an administrator's, not cached.
+	Client client.Client
+}
+
+// Main starts the clusters, runs the tests, stops the clusters, and returns the
+// exit code.
+func Main(m *testing.M, clusters ...*Cluster) int {
+	if err := start(clusters); err != nil {
+		fmt.Fprintln(os.Stderr, "starting control planes:", err)
+		return 1
+	}
+	code := m.Run()
+	for _, c := range clusters {
+		if err := c.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "stopping control plane:", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+func start(clusters []*Cluster) error {
+	options := make([]testenv.Options, len(clusters))
+	for i, c := range clusters {
+		options[i] = c.Options
+		options[i].Name = c.ID
+	}
+	started, err := testenv.StartAll(context.Background(), options...)
+	if err != nil {
+		return err
+	}
+	scheme, err := controllers.Scheme()
+	if err != nil {
+		return err
+	}
+	for i, c := range clusters {
+		c.Cluster = started[i]
+		if c.Client, err = client.New(c.Config(), client.Options{Scheme: scheme}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Namespace creates a namespace for one test; it takes pods.
+func (c *Cluster) Namespace(t *testing.T) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	c.Create(t, namespace)
+	Eventually(t, "the default service account", func() error {
+		return c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace.Name, Name: "default"}, &corev1.ServiceAccount{})
+	})
+	return namespace.Name
+}
+
+// Create an object, or end the test.
+func (c *Cluster) Create(t *testing.T, obj client.Object) {
+	t.Helper()
+	if err := c.Client.Create(t.Context(), obj); err != nil {
+		t.Fatalf("creating %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
+	}
+}
+
+// Get the object of that name, or end the test.
+func (c *Cluster) Get(t *testing.T, obj client.Object, namespace, name string) {
+	t.Helper()
+	if err := c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, obj); err != nil {
+		t.Fatalf("getting %T %s/%s: %v", obj, namespace, name, err)
+	}
+}
+
+// Patch merges patch, JSON, into an object, or ends the test.
+func (c *Cluster) Patch(t *testing.T, obj client.Object, patch string) {
+	t.Helper()
+	if err := c.Client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatalf("patching %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
+	}
+}
+
+// PatchStatus merges patch, JSON, into the status of an object, or ends the test.
+func (c *Cluster) PatchStatus(t *testing.T, obj client.Object, patch string) {
+	t.Helper()
+	if err := c.Client.Status().Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatalf("patching the status of %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
+	}
+}
+
+// Delete an object at once, or end the test.
+func (c *Cluster) Delete(t *testing.T, obj client.Object) {
+	t.Helper()
+	if err := c.Client.Delete(t.Context(), obj, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatalf("deleting %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
+	}
+}
+
+// Events returns those about the object of that kind and name.
+func (c *Cluster) Events(t *testing.T, namespace, kind, name string) []eventsv1.Event {
+	t.Helper()
+	list := &eventsv1.EventList{}
+	if err := c.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatalf("listing events in %s: %v", namespace, err)
+	}
+	var events []eventsv1.Event
+	for i := range list.Items {
+		if list.Items[i].Regarding.Kind == kind && list.Items[i].Regarding.Name == name {
+			events = append(events, list.Items[i])
+		}
+	}
+	return events
+}
+
+// AwaitEvent waits for an Event with the reason and returns it.
+func (c *Cluster) AwaitEvent(t *testing.T, namespace, kind, name, reason string) eventsv1.Event {
+	t.Helper()
+	var found eventsv1.Event
+	Eventually(t, fmt.Sprintf("an Event %s about %s %s", reason, kind, name), func() error {
+		events := c.Events(t, namespace, kind, name)
+		for i := range events {
+			if events[i].Reason == reason {
+				found = events[i]
+				return nil
+			}
+		}
+		return fmt.Errorf("there are %d others", len(events))
+	})
+	return found
+}
+
+// Eventually waits until holds returns nil, and fails the test with its last
+// error when that takes too long.
+func Eventually(t *testing.T, what string, holds func() error) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting for %s: %v", what, err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("waiting for %s: %v", what, t.Context().Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

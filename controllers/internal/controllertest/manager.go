@@ -1,0 +1,134 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package controllertest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/controllers"
+)
+
+// Manager is a running manager with all controllers.
+type Manager struct {
+	// Writes are the requests of the manager that could change something.
+	Writes *Writes
+	stop   context.CancelFunc
+	ended  chan error
+}
+
+// StartManager starts all controllers in the cluster, as whom config says, and
+// stops them at the end of the test. It returns when their caches are filled.
+func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options, *rest.Config)) *Manager {
+	t.Helper()
+	options := controllers.Options{
+		ClusterID: core.ClusterID(c.ID), ShadowPodWorkers: 4, ShadowEndpointSliceWorkers: 4, NamespaceWorkers: 4,
+		RemoteClusterRole: "liqo-virtual-kubelet-remote", Clock: clock.RealClock{},
+	}
+	access := c.Config()
+	for _, apply := range change {
+		apply(&options, access)
+	}
+	writes := &Writes{}
+	access.Wrap(writes.wrap)
+	m, err := launch(t.Context(), access, options)
+	if err != nil {
+		t.Fatalf("starting manager: %v", err)
+	}
+	m.Writes = writes
+	t.Cleanup(func() { m.Stop(t) })
+	return m
+}
+
+func launch(ctx context.Context, access *rest.Config, options controllers.Options) (*Manager, error) {
+	scheme, err := controllers.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	several := true
+	mgr, err := manager.New(access, manager.Options{
+		Scheme: scheme, Cache: controllers.CacheOptions(), Client: controllers.ClientOptions(),
+		Controller:             config.Controller{SkipNameValidation: &several},
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+	})
+	if err != nil {
+		return nil, err
+	}
+	// The test's context ends before its cleanups run; a manager that is still
+	// needed by them is stopped by Stop.
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	m := &Manager{stop: stop, ended: make(chan error, 1)}
+	if err := controllers.Register(ctx, mgr, options); err != nil {
+		stop()
+		return nil, err
+	}
+	go func() { m.ended <- mgr.Start(ctx) }()
+	if !mgr.GetCache().WaitForCacheSync(ctx) {
+		stop()
+		return nil, fmt.Errorf("filling caches: %w", <-m.ended)
+	}
+	return m, nil
+}
+
+// Stop the manager, as SIGTERM does. A second time does nothing.
+func (m *Manager) Stop(t *testing.T) {
+	t.Helper()
+	if m.ended == nil {
+		return
+	}
+	m.stop()
+	if err := <-m.ended; err != nil {
+		t.Errorf("stopping manager: %v", err)
+	}
+	m.ended = nil
+}
+
+// Writes counts requests other than reads, Events included. It is safe for
+// concurrent use.
+type Writes struct {
+	mu   sync.Mutex
+	seen []string
+}
+
+// About returns the writes whose path contains each of the parts, as
+// "METHOD path".
+func (w *Writes) About(parts ...string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var found []string
+	for _, request := range w.seen {
+		if !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(request, part) }) {
+			found = append(found, request)
+		}
+	}
+	return found
+}
+
+func (w *Writes) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if request.Method != http.MethodGet {
+			w.mu.Lock()
+			w.seen = append(w.seen, request.Method+" "+request.URL.Path)
+			w.mu.Unlock()
+		}
+		return next.RoundTrip(request)
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }

@@ -1,0 +1,276 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowendpointslice_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+var provider = controllertest.Cluster{
+	ID:      "provider",
+	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true},
+}
+
+func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
+
+// What a ForeignCluster says.
+const (
+	unobserved   = `{"status":{"modules":{"networking":{"enabled":false},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
+	noNetworking = `{"status":{"observedGeneration":1,"modules":{"networking":{"enabled":false},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
+	connected    = `{"status":{"observedGeneration":1,"modules":{"networking":{"enabled":true,"conditions":[{"type":"NetworkConnectionStatus","status":"Established"}]},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
+	disconnected = `{"status":{"observedGeneration":1,"modules":{"networking":{"enabled":true,"conditions":[{"type":"NetworkConnectionStatus","status":"Error"}]},"authentication":{"enabled":false},"offloading":{"enabled":false}}}}`
+	serverUp     = `{"status":{"conditions":[{"type":"APIServerStatus","status":"Established"}]}}`
+	serverDown   = `{"status":{"conditions":[{"type":"APIServerStatus","status":"Error"}]}}`
+)
+
+// cluster makes a ForeignCluster that can be reached, unless a status is given.
+func cluster(t *testing.T, id string, statuses ...string) *core.ForeignCluster {
+	t.Helper()
+	fc := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: core.ForeignClusterSpec{ClusterID: core.ClusterID(id)}}
+	provider.Create(t, fc)
+	if len(statuses) == 0 {
+		statuses = []string{noNetworking}
+	}
+	for _, status := range statuses {
+		provider.PatchStatus(t, fc, status)
+	}
+	return fc
+}
+
+// shadowSlice returns one with an endpoint that is ready, one that is not, and
+// one that does not say.
+func shadowSlice(namespace, name, origin string) *unstructured.Unstructured {
+	shadow := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{
+		"addressType": "IPv4",
+		"ports":       []any{map[string]any{"port": int64(80)}},
+		"endpoints": []any{
+			map[string]any{"addresses": []any{"10.1.0.1"}, "conditions": map[string]any{"ready": true, "serving": true, "terminating": false}, "zone": "a"},
+			map[string]any{"addresses": []any{"10.1.0.2"}, "conditions": map[string]any{"ready": false, "serving": true, "terminating": true}},
+			map[string]any{"addresses": []any{"10.1.0.3"}},
+		},
+	}}}}
+	shadow.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind))
+	shadow.SetNamespace(namespace)
+	shadow.SetName(name)
+	shadow.SetLabels(map[string]string{
+		wire.OriginLabel: origin, wire.DestinationLabel: "provider", discoveryv1.LabelServiceName: "web",
+		wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager,
+	})
+	return shadow
+}
+
+func awaitSlice(t *testing.T, namespace, name, what string, holds func(*discoveryv1.EndpointSlice) bool) *discoveryv1.EndpointSlice {
+	t.Helper()
+	slice := &discoveryv1.EndpointSlice{}
+	controllertest.Eventually(t, what, func() error {
+		if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, slice); err != nil {
+			return err
+		}
+		if !holds(slice) {
+			return fmt.Errorf("it is %v %v", slice.ObjectMeta, slice.Endpoints)
+		}
+		return nil
+	})
+	return slice
+}
+
+// ready tells which endpoints are, in their order.
+func ready(slice *discoveryv1.EndpointSlice) [3]bool {
+	var is [3]bool
+	for i := range slice.Endpoints {
+		is[i] = ptr.Deref(slice.Endpoints[i].Conditions.Ready, true)
+	}
+	return is
+}
+
+var (
+	reachable   = [3]bool{true, false, true}
+	unreachable = [3]bool{}
+)
+
+func awaitReady(t *testing.T, namespace, name string, want [3]bool) *discoveryv1.EndpointSlice {
+	t.Helper()
+	return awaitSlice(t, namespace, name, fmt.Sprintf("endpoints ready %v", want), func(s *discoveryv1.EndpointSlice) bool { return ready(s) == want })
+}
+
+func TestMakesTheEndpointSlice(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cluster(t, "made")
+	m := provider.StartManager(t)
+	shadow := shadowSlice(namespace, "slice", "made")
+	provider.Create(t, shadow)
+
+	slice := awaitReady(t, namespace, "slice", reachable)
+	if !metav1.IsControlledBy(slice, shadow) {
+		t.Errorf("owners = %v, want the ShadowEndpointSlice as controller", slice.OwnerReferences)
+	}
+	if slice.Labels[wire.ManagedByLabel] != wire.ManagedByShadowEndpointSlice || slice.Labels[discoveryv1.LabelServiceName] != "web" {
+		t.Errorf("labels = %v", slice.Labels)
+	}
+	second := slice.Endpoints[1].Conditions
+	if !*second.Serving || !*second.Terminating || *slice.Endpoints[0].Zone != "a" || *slice.Ports[0].Port != 80 {
+		t.Errorf("endpoints = %v, ports = %v, want them as in the ShadowEndpointSlice", slice.Endpoints, slice.Ports)
+	}
+	if writes := m.Writes.About(namespace); len(writes) != 1 {
+		t.Errorf("writes = %q, want one", writes)
+	}
+}
+
+func TestReadinessFollowsTheForeignCluster(t *testing.T) {
+	namespace := provider.Namespace(t)
+	provider.StartManager(t)
+	provider.Create(t, shadowSlice(namespace, "slice", "flapping"))
+	awaitReady(t, namespace, "slice", unreachable)
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "slice", "ForeignClusterNotFound")
+
+	fc := cluster(t, "flapping", unobserved)
+	for i, step := range []struct {
+		status string
+		want   [3]bool
+	}{
+		{noNetworking, reachable}, {disconnected, unreachable}, {connected, reachable},
+		{serverDown, unreachable}, {serverUp, reachable},
+	} {
+		provider.PatchStatus(t, fc, step.status)
+		slice := awaitReady(t, namespace, "slice", step.want)
+		if !*slice.Endpoints[0].Conditions.Serving {
+			t.Errorf("step %d: serving = false, want it kept", i)
+		}
+	}
+	provider.Patch(t, fc, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation))
+	awaitReady(t, namespace, "slice", unreachable)
+	provider.Patch(t, fc, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, wire.PermanentlyUnreachableAnnotation))
+	awaitReady(t, namespace, "slice", reachable)
+	provider.Delete(t, fc)
+	awaitReady(t, namespace, "slice", unreachable)
+}
+
+func TestAForeignClusterNobodyLookedAtSaysNothing(t *testing.T) {
+	namespace := provider.Namespace(t)
+	fc := cluster(t, "unobserved", unobserved)
+	provider.StartManager(t)
+	provider.Create(t, shadowSlice(namespace, "slice", "unobserved"))
+	awaitReady(t, namespace, "slice", unreachable)
+	provider.PatchStatus(t, fc, noNetworking)
+	awaitReady(t, namespace, "slice", reachable)
+}
+
+func TestARestartAndAForeignChangeOfMindWriteNothing(t *testing.T) {
+	namespace := provider.Namespace(t)
+	fc := cluster(t, "calm")
+	first := provider.StartManager(t)
+	provider.Create(t, shadowSlice(namespace, "slice", "calm"))
+	awaitReady(t, namespace, "slice", reachable)
+	first.Stop(t)
+
+	second := provider.StartManager(t)
+	provider.PatchStatus(t, fc, serverUp) // reachable as before
+	provider.Create(t, shadowSlice(namespace, "later", "calm"))
+	awaitReady(t, namespace, "later", reachable)
+	if writes := second.Writes.About(namespace); len(writes) != 1 {
+		t.Errorf("writes = %q, want none but the creation of the new slice", writes)
+	}
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cluster(t, "drifting")
+	provider.StartManager(t)
+	shadow := shadowSlice(namespace, "slice", "drifting")
+	provider.Create(t, shadow)
+	slice := awaitReady(t, namespace, "slice", reachable)
+
+	provider.Patch(t, slice, `{"endpoints":[],"metadata":{"labels":{"theirs":"1"}}}`)
+	slice = awaitSlice(t, namespace, "slice", "the endpoints to be back", func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 3 })
+	if slice.Labels["theirs"] != "1" {
+		t.Errorf("labels = %v, want those of others kept", slice.Labels)
+	}
+	provider.Patch(t, shadow, `{"metadata":{"labels":{"kubernetes.io/service-name":"other"}},"spec":{"template":{"ports":[{"port":81}]}}}`)
+	awaitSlice(t, namespace, "slice", "the change of the ShadowEndpointSlice", func(s *discoveryv1.EndpointSlice) bool {
+		return s.Labels[discoveryv1.LabelServiceName] == "other" && *s.Ports[0].Port == 81
+	})
+	provider.Delete(t, slice)
+	awaitSlice(t, namespace, "slice", "the slice to be back", func(s *discoveryv1.EndpointSlice) bool { return s.UID != slice.UID })
+}
+
+func TestAForeignEndpointSliceIsLeftAlone(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cluster(t, "crowded")
+	theirs := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: "taken"},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.9.0.1"}}},
+	}
+	provider.Create(t, theirs)
+	before := theirs.ResourceVersion
+	m := provider.StartManager(t)
+	shadow := shadowSlice(namespace, "taken", "crowded")
+	provider.Create(t, shadow)
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "taken", "FailedCreateEndpointSlice")
+	provider.Get(t, theirs, namespace, "taken")
+	if theirs.ResourceVersion != before || len(m.Writes.About("PATCH", namespace)) > 0 {
+		t.Errorf("the foreign slice was written to: %q", m.Writes.About(namespace))
+	}
+	provider.Delete(t, theirs)
+	awaitReady(t, namespace, "taken", reachable)
+}
+
+func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cluster(t, "careless")
+	provider.StartManager(t)
+	withoutOrigin := shadowSlice(namespace, "no-origin", "careless")
+	withoutOrigin.SetLabels(nil)
+	provider.Create(t, withoutOrigin)
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "no-origin", "MissingOrigin")
+
+	malformed := shadowSlice(namespace, "malformed", "careless")
+	if err := unstructured.SetNestedField(malformed.Object, "none", "spec", "template", "endpoints"); err != nil {
+		t.Fatal(err)
+	}
+	provider.Create(t, malformed)
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "malformed", "FailedUpdateEndpointSlice")
+
+	refused := shadowSlice(namespace, "refused", "careless")
+	if err := unstructured.SetNestedField(refused.Object, []any{map[string]any{"addresses": []any{"not an address"}}}, "spec", "template", "endpoints"); err != nil {
+		t.Fatal(err)
+	}
+	provider.Create(t, refused)
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "refused", "FailedCreateEndpointSlice")
+
+	provider.Create(t, shadowSlice(namespace, "fine", "careless"))
+	awaitReady(t, namespace, "fine", reachable)
+}
+
+func TestDirectConnections(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cluster(t, "director")
+	provider.StartManager(t, func(o *controllers.Options, _ *rest.Config) { o.DenyDirectConnections = true })
+	shadow := shadowSlice(namespace, "direct", "director")
+	shadow.SetAnnotations(map[string]string{wire.DirectConnectionsDataAnnotation: `{"clusterAddresses":{"third":["10.1.0.1"]}}`, "kept": "1"})
+	provider.Create(t, shadow)
+	slice := awaitSlice(t, namespace, "direct", "the denied endpoint to be left out", func(s *discoveryv1.EndpointSlice) bool { return len(s.Endpoints) == 2 })
+	if _, ok := slice.Annotations[wire.DirectConnectionsDataAnnotation]; ok || slice.Annotations["kept"] != "1" {
+		t.Errorf("annotations = %v, want all but the data of direct connections", slice.Annotations)
+	}
+
+	provider.Patch(t, shadow, fmt.Sprintf(`{"metadata":{"annotations":{%q:"{"}}}`, wire.DirectConnectionsDataAnnotation))
+	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "direct", "InvalidDirectConnections")
+	awaitReady(t, namespace, "direct", unreachable)
+}

@@ -1,0 +1,93 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+func TestFinalPhase(t *testing.T) {
+	type pod struct {
+		phase      corev1.PodPhase
+		deleted    bool
+		restart    corev1.RestartPolicy
+		disruption string
+	}
+	for name, tc := range map[string]struct {
+		pod  pod
+		want corev1.PodPhase
+	}{
+		"running":                              {pod{phase: corev1.PodRunning}, ""},
+		"unknown":                              {pod{phase: corev1.PodUnknown}, ""},
+		"succeeded":                            {pod{phase: corev1.PodSucceeded}, corev1.PodSucceeded},
+		"failed":                               {pod{phase: corev1.PodFailed}, corev1.PodFailed},
+		"failed by its deletion":               {pod{phase: corev1.PodFailed, deleted: true}, ""},
+		"server stopped by its deletion":       {pod{phase: corev1.PodSucceeded, deleted: true, restart: corev1.RestartPolicyAlways}, ""},
+		"job that succeeded while deleted":     {pod{phase: corev1.PodSucceeded, deleted: true, restart: corev1.RestartPolicyNever}, corev1.PodSucceeded},
+		"lost with its node":                   {pod{phase: corev1.PodFailed, disruption: "DeletionByPodGC"}, ""},
+		"preempted":                            {pod{phase: corev1.PodFailed, disruption: corev1.PodReasonPreemptionByScheduler}, ""},
+		"failed by a kubelet out of resources": {pod{phase: corev1.PodFailed, disruption: corev1.PodReasonTerminationByKubelet}, corev1.PodFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: tc.pod.restart}, Status: corev1.PodStatus{Phase: tc.pod.phase}}
+			if tc.pod.deleted {
+				p.DeletionTimestamp = &metav1.Time{}
+			}
+			if tc.pod.disruption != "" {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: tc.pod.disruption}}
+			}
+			if got := finalPhase(p); got != tc.want {
+				t.Errorf("finalPhase = %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// mapper pretends that every address of the origin is another one here.
+type mapper struct{}
+
+func (mapper) MapAPIServer(_ context.Context, origin, ip string) (string, error) {
+	return ip + "-of-" + origin, nil
+}
+
+func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
+	spec := map[string]any{
+		"fieldOfTomorrow": map[string]any{"a": int64(1)},
+		"hostAliases": []any{
+			map[string]any{"ip": "10.0.0.1", "hostnames": []any{"kubernetes.default.svc"}, "new": true},
+			map[string]any{"ip": "10.0.0.2", "hostnames": []any{"database"}},
+		},
+	}
+	shadow := newShadowPod()
+	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+	shadow.Object["spec"] = map[string]any{"pod": spec}
+	before := shadow.DeepCopy()
+
+	c := NewController(nil, nil, nil, Options{APIServerMapper: mapper{}})
+	pod, err := c.forge(t.Context(), shadow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"fieldOfTomorrow": map[string]any{"a": int64(1)},
+		"hostAliases": []any{
+			map[string]any{"ip": "10.0.0.1-of-home", "hostnames": []any{"kubernetes.default.svc"}, "new": true},
+			map[string]any{"ip": "10.0.0.2", "hostnames": []any{"database"}},
+		},
+	}
+	if diff := cmp.Diff(want, pod.Object["spec"]); diff != "" {
+		t.Errorf("spec of the pod (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, shadow, cmp.AllowUnexported(unstructured.Unstructured{})); diff != "" {
+		t.Errorf("the cached ShadowPod was changed (-want +got):\n%s", diff)
+	}
+}
