@@ -1,0 +1,184 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespacemap_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+var provider = controllertest.Cluster{
+	ID:      "provider",
+	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true},
+}
+
+func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
+
+// replicated returns a map as it arrives from the consumer.
+func replicated(tenant, origin string, desired map[string]string) *offloading.NamespaceMap {
+	return &offloading.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "provider", Labels: map[string]string{
+			wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: origin, wire.RemoteClusterIDLabel: origin,
+		}},
+		Spec: offloading.NamespaceMapSpec{DesiredMapping: desired},
+	}
+}
+
+// tenant returns the tenant namespace of a consumer.
+func tenant(t *testing.T, origin string) string {
+	t.Helper()
+	name := provider.Namespace(t)
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, wire.RemoteClusterIDLabel, origin))
+	return name
+}
+
+type phases map[string]offloading.MappingPhase
+
+func awaitPhases(t *testing.T, nm *offloading.NamespaceMap, want phases) {
+	t.Helper()
+	controllertest.Eventually(t, fmt.Sprintf("the mappings %v", want), func() error {
+		provider.Get(t, nm, nm.Namespace, nm.Name)
+		got := phases{}
+		for local, status := range nm.Status.CurrentMapping {
+			got[local] = status.Phase
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("(-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+func awaitGone(t *testing.T, obj client.Object) {
+	t.Helper()
+	controllertest.Eventually(t, fmt.Sprintf("%T %s to be gone", obj, obj.GetName()), func() error {
+		if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(obj), obj); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+}
+
+func twin(t *testing.T, name string) *corev1.Namespace {
+	t.Helper()
+	namespace := &corev1.Namespace{}
+	provider.Get(t, namespace, "", name)
+	return namespace
+}
+
+func TestMakesTwinsAndLetsTheConsumerIn(t *testing.T) {
+	m := provider.StartManager(t)
+	nm := replicated(tenant(t, "rome"), "rome", map[string]string{"shop": "shop-rome", "bank": "bank-rome"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "Accepted"})
+
+	namespace := twin(t, "shop-rome")
+	if namespace.Annotations[wire.OriginalNameAnnotation] != "shop" || namespace.Labels[wire.RemoteClusterIDLabel] != "rome" {
+		t.Errorf("twin = %v", namespace.ObjectMeta)
+	}
+	binding := &rbacv1.RoleBinding{}
+	provider.Get(t, binding, "shop-rome", nm.Namespace)
+	if binding.Subjects[0].Kind != "Group" || binding.Subjects[0].Name != "rome" || binding.RoleRef.Name != "liqo-virtual-kubelet-remote" {
+		t.Errorf("binding = %v %v", binding.Subjects, binding.RoleRef)
+	}
+	m.Stop(t)
+
+	again := provider.StartManager(t)
+	second := replicated(tenant(t, "oslo"), "oslo", map[string]string{"shop": "shop-oslo"})
+	provider.Create(t, second)
+	awaitPhases(t, second, phases{"shop": "Accepted"})
+	if writes := again.Writes.About("rome"); len(writes) > 0 {
+		t.Errorf("writes after a restart = %q, want none", writes)
+	}
+}
+
+func TestOneTwinInTroubleDoesNotStopTheOthers(t *testing.T) {
+	provider.StartManager(t)
+	taken := provider.Namespace(t)
+	nm := replicated(tenant(t, "pisa"), "pisa", map[string]string{"a": taken, "b": "b-pisa", "c": "Not A Name"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"a": "CreationLoopBackOff", "b": "Accepted", "c": "CreationLoopBackOff"})
+	provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedCreateNamespace")
+
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"a":null,"c":null}}}`)
+	awaitPhases(t, nm, phases{"b": "Accepted"})
+	if namespace := twin(t, taken); namespace.DeletionTimestamp != nil {
+		t.Error("a namespace of somebody else was deleted")
+	}
+}
+
+func TestALostTwinIsMadeAgain(t *testing.T) {
+	provider.StartManager(t)
+	nm := replicated(tenant(t, "bari"), "bari", map[string]string{"shop": "shop-bari"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": "Accepted"})
+	lost := twin(t, "shop-bari")
+	provider.Delete(t, lost)
+	controllertest.Eventually(t, "another twin", func() error {
+		namespace := &corev1.Namespace{}
+		if err := provider.Client.Get(t.Context(), client.ObjectKey{Name: "shop-bari"}, namespace); err != nil {
+			return err
+		}
+		if namespace.UID == lost.UID {
+			return fmt.Errorf("it is the former one")
+		}
+		return nil
+	})
+	awaitPhases(t, nm, phases{"shop": "Accepted"})
+}
+
+func TestATwinIsDeletedWithItsMapping(t *testing.T) {
+	provider.StartManager(t)
+	nm := replicated(tenant(t, "como"), "como", map[string]string{"shop": "shop-como", "bank": "bank-como"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "Accepted"})
+
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
+	awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-como"}})
+	awaitPhases(t, nm, phases{"bank": "Accepted"})
+
+	provider.Delete(t, nm)
+	awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bank-como"}})
+	awaitGone(t, nm)
+}
+
+// A map that was lost and came back empty takes no twin with it.
+func TestATwinThatIsInNoStatusIsKept(t *testing.T) {
+	provider.StartManager(t)
+	space := tenant(t, "lodi")
+	keeper := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "shop-lodi", Labels: map[string]string{wire.RemoteClusterIDLabel: "lodi"},
+		Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: space + "/provider"},
+	}}
+	provider.Create(t, keeper)
+	nm := replicated(space, "lodi", map[string]string{"bank": "bank-lodi"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"bank": "Accepted"})
+	if namespace := twin(t, "shop-lodi"); namespace.DeletionTimestamp != nil {
+		t.Error("the twin was deleted")
+	}
+}
+
+func TestAConsumerCannotSpeakForAnother(t *testing.T) {
+	m := provider.StartManager(t)
+	nm := replicated(tenant(t, "mallory"), "alice", map[string]string{"shop": "shop-alice"})
+	provider.Create(t, nm)
+	provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "ForeignOrigin")
+	if writes := m.Writes.About("POST", "/namespaces/shop-alice"); len(writes) > 0 {
+		t.Errorf("writes = %q, want none", writes)
+	}
+}

@@ -1,0 +1,218 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package replicator_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+var (
+	options  = testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true}
+	consumer = controllertest.Cluster{ID: "home", Options: options}
+	provider = controllertest.Cluster{ID: "cloud", Options: options}
+)
+
+func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
+
+// peer gives the consumer access to a tenant namespace of the provider, and
+// returns the tenant namespaces of both. id is what the consumer calls the provider.
+func peer(t *testing.T, id string) (here, there string) {
+	t.Helper()
+	here, there = consumer.Namespace(t), provider.Namespace(t)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := provider.KubeconfigFor(path, "kubelet-of-home", consumer.ID); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: "home"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{offloading.GroupVersion.Group}, Resources: []string{"namespacemaps"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
+	}}}
+	provider.Create(t, role)
+	provider.Create(t, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: "home"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: consumer.ID}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "home"},
+	})
+	consumer.Create(t, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: here, Name: "kubeconfig-controlplane-" + id, Annotations: map[string]string{"liqo.io/remote-tenant-namespace": there}},
+		Data:       map[string][]byte{wire.KubeconfigSecretKey: kubeconfig},
+	})
+	return here, there
+}
+
+// outgoing returns a map as the consumer makes it.
+func outgoing(namespace, id string, desired map[string]string) *offloading.NamespaceMap {
+	return &offloading.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id, Labels: map[string]string{
+			wire.ReplicationLabel: "true", wire.RemoteIDLabel: id, wire.RemoteClusterIDLabel: id,
+		}},
+		Spec: offloading.NamespaceMapSpec{DesiredMapping: maps.Clone(desired)},
+	}
+}
+
+func awaitDesired(t *testing.T, c *controllertest.Cluster, namespace, name string, want map[string]string) *offloading.NamespaceMap {
+	t.Helper()
+	nm := &offloading.NamespaceMap{}
+	controllertest.Eventually(t, fmt.Sprintf("the mapping %v in %s", want, c.ID), func() error {
+		if err := c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, nm); err != nil {
+			return err
+		}
+		if !maps.Equal(nm.Spec.DesiredMapping, want) {
+			return fmt.Errorf("it is %v", nm.Spec.DesiredMapping)
+		}
+		return nil
+	})
+	return nm
+}
+
+func awaitGone(t *testing.T, c *controllertest.Cluster, nm *offloading.NamespaceMap) {
+	t.Helper()
+	controllertest.Eventually(t, "the NamespaceMap to be gone in "+c.ID, func() error {
+		if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(nm), nm); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+}
+
+func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
+	here, there := peer(t, "cloud")
+	first := consumer.StartManager(t)
+	local := outgoing(here, "cloud", map[string]string{"shop": "shop-home"})
+	consumer.Create(t, local)
+	copied := awaitDesired(t, &provider, there, "cloud", map[string]string{"shop": "shop-home"})
+	if copied.Labels[wire.ReplicationLabel] != "false" || copied.Labels[wire.ReplicatedLabel] != "true" ||
+		copied.Labels[wire.OriginIDLabel] != "home" || copied.Labels[wire.RemoteClusterIDLabel] != "home" {
+		t.Errorf("labels of the copy = %v", copied.Labels)
+	}
+	provider.PatchStatus(t, copied, `{"status":{"currentMapping":{"shop":{"remoteNamespace":"shop-home","phase":"Accepted"}}}}`)
+	controllertest.Eventually(t, "the answer", func() error {
+		consumer.Get(t, local, here, "cloud")
+		if local.Status.CurrentMapping["shop"].Phase != offloading.MappingAccepted {
+			return fmt.Errorf("status is %v", local.Status)
+		}
+		return nil
+	})
+	first.Stop(t)
+
+	second := consumer.StartManager(t)
+	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"shop":null,"bank":"bank-home"}}}`)
+	awaitDesired(t, &provider, there, "cloud", map[string]string{"bank": "bank-home"})
+	if writes := second.Writes.About(here); len(writes) != 0 {
+		t.Errorf("writes in the consumer after a restart = %q, want none", writes)
+	}
+	consumer.Delete(t, local)
+	awaitGone(t, &provider, copied)
+	awaitGone(t, &consumer, local)
+}
+
+// A consumer that has lost its map, and makes a new one, loses no namespace.
+func TestANewMapIsFilledWithWhatTheProviderKnows(t *testing.T) {
+	here, there := peer(t, "vault")
+	copied := outgoing(there, "vault", map[string]string{"shop": "shop-home", "bank": "old"})
+	copied.Labels = map[string]string{wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: "home"}
+	provider.Create(t, copied)
+	consumer.StartManager(t)
+	consumer.Create(t, outgoing(here, "vault", map[string]string{"bank": "new"}))
+	want := map[string]string{"shop": "shop-home", "bank": "new"}
+	awaitDesired(t, &consumer, here, "vault", want)
+	awaitDesired(t, &provider, there, "vault", want)
+}
+
+func TestAForeignMapOfTheProviderIsLeftAlone(t *testing.T) {
+	here, there := peer(t, "taken")
+	theirs := outgoing(there, "taken", map[string]string{"a": "b"})
+	theirs.Labels = map[string]string{"owner": "somebody"}
+	provider.Create(t, theirs)
+	consumer.StartManager(t)
+	consumer.Create(t, outgoing(here, "taken", map[string]string{"shop": "shop-home"}))
+	consumer.AwaitEvent(t, here, "NamespaceMap", "taken", "FailedReplication")
+	awaitDesired(t, &provider, there, "taken", map[string]string{"a": "b"})
+}
+
+// A provider that nobody can reach keeps no other waiting, and a dead one does
+// not keep its map from being deleted.
+func TestADeadProviderBlocksNobody(t *testing.T) {
+	dead := consumer.Namespace(t)
+	kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+		"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"a","user":{"token":"x"}}]}`
+	for i := range 6 {
+		id := fmt.Sprintf("dead-%d", i)
+		consumer.Create(t, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: dead, Name: "kubeconfig-controlplane-" + id},
+			Data:       map[string][]byte{wire.KubeconfigSecretKey: []byte(kubeconfig)},
+		})
+		consumer.Create(t, outgoing(dead, id, map[string]string{"shop": "shop-home"}))
+	}
+	consumer.Create(t, outgoing(dead, "stranger", map[string]string{"shop": "shop-home"}))
+	consumer.StartManager(t)
+	here, there := peer(t, "alive")
+	consumer.Create(t, outgoing(here, "alive", map[string]string{"shop": "shop-home"}))
+	awaitDesired(t, &provider, there, "alive", map[string]string{"shop": "shop-home"})
+	consumer.AwaitEvent(t, dead, "NamespaceMap", "stranger", "ProviderNotReachable")
+
+	gone := outgoing(dead, "dead-0", nil)
+	consumer.Patch(t, gone, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, wire.ReplicatorFinalizer))
+	consumer.Create(t, &core.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "dead-0", Annotations: map[string]string{wire.PermanentlyUnreachableAnnotation: "true"}},
+		Spec:       core.ForeignClusterSpec{ClusterID: "dead-0"},
+	})
+	consumer.Delete(t, gone)
+	awaitGone(t, &consumer, gone)
+}
+
+// The whole way: a namespace is extended by both controller managers.
+func TestANamespaceIsExtended(t *testing.T) {
+	here, there := peer(t, "far")
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: there}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"home"}}}`, wire.RemoteClusterIDLabel))
+	consumer.StartManager(t)
+	provider.StartManager(t)
+	vn := &offloading.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: here, Name: "far"},
+		Spec:       offloading.VirtualNodeSpec{ClusterID: "far", KubeconfigSecretRef: &corev1.LocalObjectReference{Name: "kubeconfig-controlplane-far"}},
+	}
+	consumer.Create(t, vn)
+	namespace := consumer.Namespace(t)
+	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
+	consumer.Create(t, nso)
+	controllertest.Eventually(t, "the namespace to be extended", func() error {
+		consumer.Get(t, nso, namespace, nso.Name)
+		if nso.Status.OffloadingPhase != offloading.ReadyOffloadingPhaseType {
+			return fmt.Errorf("status is %+v", nso.Status)
+		}
+		return nil
+	})
+	twin := &corev1.Namespace{}
+	provider.Get(t, twin, "", namespace+"-home")
+	consumer.Delete(t, nso)
+	controllertest.Eventually(t, "the twin and the NamespaceOffloading to be gone", func() error {
+		for c, obj := range map[*controllertest.Cluster]client.Object{&provider: twin, &consumer: nso} {
+			if err := c.Client.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(obj), obj); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%s is in %s: %w", obj.GetName(), c.ID, err)
+			}
+		}
+		return nil
+	})
+}
