@@ -3,75 +3,125 @@
 
 package host
 
-// LoadError tells why a module was not accepted.
+import (
+	"fmt"
+	"strconv"
+)
+
+// LoadError tells why a module was not accepted. It may wrap one of the other errors: a start function may run out of fuel.
 type LoadError struct {
 	Plugin string
-	Stage  string // size, instrument, compile, imports, exports, start, version, manifest, config
+	Stage  Stage
 	Err    error
 }
 
-// TrapError is a wasm trap: unreachable, out of bounds, division by zero, …
-type TrapError struct {
-	Plugin string
-	Hook   Hook
-	Err    error
+// Stage is how far the loading of a module came.
+type Stage string
+
+const (
+	StageSize       Stage = "size"
+	StageInstrument Stage = "format"
+	StageCompile    Stage = "compile"
+	StageImports    Stage = "imports"
+	StageExports    Stage = "exports"
+	StageStart      Stage = "start"
+	StageVersion    Stage = "ABI version"
+	StageManifest   Stage = "manifest"
+	StageConfig     Stage = "configuration"
+)
+
+func (e *LoadError) Error() string {
+	return fmt.Sprintf("loading plugin %q: checking its %s: %v", e.Plugin, e.Stage, e.Err)
 }
+
+func (e *LoadError) Unwrap() error { return e.Err }
+
+// Call errors name the plugin and what it was doing: a hook, or "start", "manifest" while it is loaded.
+
+// TrapError is a wasm trap: unreachable (a panic, mostly), access out of bounds, division by zero, …
+type TrapError struct {
+	Plugin, During string
+	Err            error // with the wasm stack trace
+}
+
+func (e *TrapError) Error() string {
+	return fmt.Sprintf("plugin %q trapped in %s: %v", e.Plugin, e.During, e.Err)
+}
+
+func (e *TrapError) Unwrap() error { return e.Err }
 
 // OutOfFuelError is a call that did not end within its fuel.
 type OutOfFuelError struct {
-	Plugin string
-	Hook   Hook
-	Fuel   int64
+	Plugin, During string
+	Fuel           int64 // that it had
 }
 
-// LimitError is another limit passed: memory, output, handles, call depth, depth of nesting.
+func (e *OutOfFuelError) Error() string {
+	return fmt.Sprintf("plugin %q used up its %d units of fuel in %s: does it loop, or does it need a higher fuel limit?", e.Plugin, e.Fuel, e.During)
+}
+
+// Limit names a limit other than fuel.
+type Limit string
+
+const (
+	LimitMemory    Limit = "memory pages"
+	LimitOutput    Limit = "output bytes"
+	LimitCallDepth Limit = "call depth"
+	LimitModule    Limit = "module bytes"
+	LimitHandles   Limit = "handles"
+	LimitNesting   Limit = "nesting of values"
+)
+
+// LimitError is a limit passed.
 type LimitError struct {
-	Plugin string
-	Hook   Hook
-	Limit  string
-	Max    int64
+	Plugin, During string
+	Limit          Limit
+	Max            int64 // 0 = not configurable
 }
 
-// AccessError is a call of the ABI with a bad handle, pointer, path or kind.
+func (e *LimitError) Error() string {
+	limit := string(e.Limit)
+	if e.Max != 0 {
+		limit = strconv.FormatInt(e.Max, 10) + " " + limit
+	}
+	return fmt.Sprintf("plugin %q passed the limit of %s in %s", e.Plugin, limit, e.During)
+}
+
+// AccessError is a host function called with a bad handle, pointer, path or value, or for something of another kind.
 type AccessError struct {
-	Plugin   string
-	Hook     Hook
-	Function string
-	Path     string
-	Problem  string
+	Plugin, During string
+	Function       string // of the ABI
+	Problem        string // with the path
 }
 
-// PluginFailedError is the plugin's own refusal, by fail() or a non-zero result.
+func (e *AccessError) Error() string {
+	return fmt.Sprintf("plugin %q called %s wrongly in %s: %s", e.Plugin, e.Function, e.During, e.Problem)
+}
+
+// PluginFailedError is the plugin's own refusal: fail(), an Extism error, or a result other than 0.
 type PluginFailedError struct {
-	Plugin string
-	Hook   Hook
-	Reason string
+	Plugin, During string
+	Reason         string
 }
 
-// GuardError is an edit that the guard forbids.
+func (e *PluginFailedError) Error() string {
+	return fmt.Sprintf("plugin %q failed in %s: %s", e.Plugin, e.During, e.Reason)
+}
+
+// GuardError is an edit that the guard, or the plugin's manifest, forbids.
 type GuardError struct {
-	Plugin string
+	Plugin string // empty when no plugin made the edit
 	Hook   Hook
 	Path   string
 	Rule   string
 }
 
-// ClosedError: the plugin was closed (swapped out) before the call began; run the present chain instead.
+func (e *GuardError) Error() string {
+	return fmt.Sprintf("plugin %q may not change %s in %s: %s", e.Plugin, e.Path, e.Hook, e.Rule)
+}
+
+// ClosedError tells that a plugin was closed before the call began: a swap replaced it. Run the present chain instead, as
+// Registry.Run does.
 type ClosedError struct{ Plugin string }
 
-func (e *LoadError) Error() string {
-	return "loading plugin " + e.Plugin + ", " + e.Stage + ": " + e.Err.Error()
-}
-func (e *LoadError) Unwrap() error      { return e.Err }
-func (e *TrapError) Error() string      { return "plugin " + e.Plugin + " trapped" }
-func (e *TrapError) Unwrap() error      { return e.Err }
-func (e *OutOfFuelError) Error() string { return "plugin " + e.Plugin + " ran out of fuel" }
-func (e *LimitError) Error() string {
-	return "plugin " + e.Plugin + " exceeded its limit of " + e.Limit
-}
-func (e *AccessError) Error() string {
-	return "plugin " + e.Plugin + ": " + e.Function + ": " + e.Problem
-}
-func (e *PluginFailedError) Error() string { return "plugin " + e.Plugin + " failed: " + e.Reason }
-func (e *GuardError) Error() string        { return "plugin " + e.Plugin + " may not change " + e.Path }
-func (e *ClosedError) Error() string       { return "plugin " + e.Plugin + " is closed" }
+func (e *ClosedError) Error() string { return fmt.Sprintf("plugin %q is closed", e.Plugin) }

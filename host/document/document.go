@@ -80,6 +80,7 @@ type Document struct {
 	byteLimit int
 	written   int
 	work      int64
+	version   uint64
 	workLimit int64
 
 	keys []string  // scratch of the JSON encoder
@@ -115,6 +116,7 @@ func (d *Document) Reset(root map[string]any) {
 	clear(d.journal)
 	d.nodes = append(d.nodes[:0], node{}, node{}, node{flags: fReadOnly}, node{flags: fReadOnly})
 	d.arena, d.journal = d.arena[:0], d.journal[:0]
+	d.version++
 	d.nlists, d.nindex, d.epoch, d.author, d.work = 0, 0, 0, 0, 0
 	d.SetBudget(MaxNodes, MaxBytes)
 	d.SetWorkLimit(math.MaxInt64)
@@ -147,6 +149,9 @@ func (d *Document) Spend(n int) error {
 	d.written += n
 	return nil
 }
+
+// Version changes with every write and Reset.
+func (d *Document) Version() uint64 { return d.version }
 
 // TakeWork gives and clears the work done since the last call: entries and bytes looked at by operations whose cost is not
 // constant. The host charges it as fuel, so that a plugin cannot make others work for free.
@@ -186,6 +191,12 @@ func (d *Document) Node(id, floor int) (Node, bool) {
 		return Node{}, false
 	}
 	return Node{d, int32(id)}, true
+}
+
+// Restore drops all edits, mounts and limits: Reset on the same object.
+func (d *Document) Restore() {
+	base, _ := d.nodes[ObjectRoot].base.(map[string]any)
+	d.Reset(base)
 }
 
 // Edited tells whether anything was written.

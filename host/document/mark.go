@@ -49,6 +49,7 @@ func (d *Document) Rollback(m Mark) {
 	clear(d.nodes[m.nodes:])
 	d.journal, d.nodes, d.nlists = d.journal[:m.journal], d.nodes[:m.nodes], m.nlists
 	d.dropIndexes()
+	d.version++
 	// What changes next must be saved again.
 	d.epoch++
 }

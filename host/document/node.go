@@ -72,3 +72,18 @@ func (n Node) Index(i int) (Node, error) {
 		return Node{}, wrongKind("", k, "a list")
 	}
 }
+
+// Base reads the object without its edits.
+func (d *Document) Base() Base { return Base{d.nodes[ObjectRoot].base} }
+
+// Base is the object as others see it.
+type Base struct{ v any }
+
+// At is as of Node.
+func (b Base) At(path string) (View, error) {
+	v := rawView(b.v)
+	if b.v == nil {
+		v = View{}
+	}
+	return (*Document)(nil).follow(v, path)
+}

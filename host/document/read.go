@@ -78,7 +78,11 @@ func (d *Document) resolve(id int32, path string) (View, error) {
 	if err := checkPath(path); err != nil {
 		return View{}, err
 	}
-	v := d.viewOf(id)
+	return d.follow(d.viewOf(id), path)
+}
+
+// follow needs no document below a plain value.
+func (d *Document) follow(v View, path string) (View, error) {
 	for s := newScanner(path); !s.done(); {
 		seg, err := s.next()
 		if err != nil {

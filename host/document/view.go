@@ -5,9 +5,11 @@ package document
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 )
 
 // View is a value read from a Document. The zero View is absent. Valid until the next write or Reset.
@@ -27,6 +29,25 @@ func (d *Document) viewOf(id int32) View { return View{d: d, id: id, kind: d.nod
 
 // Kind tells what the value is.
 func (v View) Kind() Kind { return v.kind }
+
+// Is tells whether both are views of the same place, or of the same map or list in memory, so that without a write in
+// between they hold the same.
+func (v View) Is(w View) bool {
+	if v.kind != w.kind || v.id != w.id || v.d != w.d {
+		return false
+	}
+	if v.id != 0 {
+		return true
+	}
+	switch v.kind {
+	case Map:
+		return reflect.ValueOf(v.raw).Pointer() == reflect.ValueOf(w.raw).Pointer()
+	case List:
+		a, b := v.raw.([]any), w.raw.([]any)
+		return len(a) == len(b) && unsafe.SliceData(a) == unsafe.SliceData(b)
+	}
+	return false
+}
 
 // Exists tells whether it is there and not null.
 func (v View) Exists() bool { return v.kind > Null }

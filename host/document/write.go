@@ -291,6 +291,7 @@ func (d *Document) write(id int32, c content) error {
 
 // edit prepares a place for a change: saved for Rollback, and dirty up to the root.
 func (d *Document) edit(id int32) {
+	d.version++
 	d.touch(id)
 	for id != 0 && d.nodes[id].flags&fDirty == 0 {
 		d.touch(id)

@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+)
+
+// logLevels of the ABI's 0 to 3.
+var logLevels = [...]slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+
+func abiLog(i *instance, stack []uint64) {
+	level := uint32(stack[0])
+	if level >= uint32(len(logLevels)) {
+		i.misuse("log", "levels are 0 (debug) to 3 (error)")
+	}
+	i.log("log", logLevels[level], i.text("log", stack[1], stack[2]))
+}
+
+func (i *instance) log(function string, level slog.Level, message string) {
+	i.spend(function, len(message))
+	i.print(level, message)
+}
+
+func (i *instance) print(level slog.Level, message string) {
+	l := i.plugin.host.logger
+	if i.env != nil && i.env.Logger != nil {
+		l = i.env.Logger
+	}
+	if ctx := context.Background(); l.Enabled(ctx, level) {
+		l.LogAttrs(ctx, level, i.printable(message), slog.String("plugin", i.plugin.name))
+	}
+}
+
+// printable copies a guest's text, which may be anything, so that it can be kept and logged.
+func (i *instance) printable(s string) string { return strings.ToValidUTF8(strings.Clone(s), "\ufffd") }
+
+func abiWarn(i *instance, stack []uint64) {
+	message := i.text("warn", stack[0], stack[1])
+	i.spend("warn", len(message)+16)
+	if i.env == nil {
+		i.misuse("warn", "there is an object to warn about in outgoing and incoming only")
+	}
+	i.env.out.warn(i.plugin.name, i.printable(message))
+}
+
+func abiSkip(i *instance, stack []uint64) {
+	reason := i.text("skip", stack[0], stack[1])
+	i.spend("skip", len(reason))
+	i.skipped, i.reason = true, i.printable(reason)
+}
+
+func abiFail(i *instance, stack []uint64) {
+	reason := i.text("fail", stack[0], stack[1])
+	i.spend("fail", len(reason))
+	i.failed, i.reason = true, i.printable(reason)
+}
+
+// maxAddress is more than the longest textual IP address with a zone.
+const maxAddress = 64
+
+func abiRemapIP(i *instance, stack []uint64) {
+	ip := i.text("remap_ip", stack[0], stack[1])
+	if len(ip) > maxAddress {
+		i.misuse("remap_ip", "an address has at most 64 bytes")
+	}
+	buffer, capacity := stack[2], stack[3]
+	stack[0] = absent
+	if i.env == nil || i.env.RemapIP == nil {
+		return
+	}
+	if mapped, ok := i.env.RemapIP(strings.Clone(ip)); ok {
+		i.give("remap_ip", mapped, buffer, capacity)
+		stack[0] = uint64(len(mapped))
+	}
+}

@@ -1,0 +1,155 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/refract-project/refract/host/document"
+)
+
+func abiKind(i *instance, stack []uint64) { stack[0] = uint64(i.at("kind", stack).Kind()) }
+
+func abiLen(i *instance, stack []uint64) { stack[0] = uint64(i.at("len", stack).Len()) }
+
+func abiGet(i *instance, stack []uint64) {
+	n, path := i.target("get", stack)
+	got, err := n.Get(path)
+	i.done("get", err)
+	stack[0] = i.handle(got)
+}
+
+func abiField(i *instance, stack []uint64) {
+	n, key := i.target("field", stack)
+	got, err := n.Field(key)
+	i.done("field", err)
+	stack[0] = i.handle(got)
+}
+
+func abiElem(i *instance, stack []uint64) {
+	got, err := i.node("elem", stack[0]).Index(int(uint32(stack[1])))
+	i.done("elem", err)
+	stack[0] = i.handle(got)
+}
+
+func abiString(i *instance, stack []uint64) {
+	v := i.at("string", stack)
+	if !v.Exists() {
+		stack[0] = absent
+		return
+	}
+	s, ok := v.Text()
+	if !ok {
+		i.wrong("string", stack, v.Kind(), "string")
+	}
+	i.give("string", s, stack[3], stack[4])
+	stack[0] = uint64(len(s))
+}
+
+// give copies as much of s into a guest's buffer as it has room for.
+func (i *instance) give(function, s string, buffer, capacity uint64) {
+	n := min(len(s), int(uint32(capacity)))
+	if n == 0 {
+		return
+	}
+	copy(i.bytes(function, buffer, uint64(n)), s)
+	if n >= 256 {
+		i.charge(int64(n) / 16)
+	}
+}
+
+func abiStringEq(i *instance, stack []uint64) {
+	s, ok := i.at("string_eq", stack).Text()
+	stack[0] = flag(ok && s == i.text("string_eq", stack[3], stack[4]))
+}
+
+func abiInt(i *instance, stack []uint64) {
+	v := i.at("int", stack)
+	if !v.Exists() {
+		stack[0] = stack[3]
+		return
+	}
+	n, ok := v.Int()
+	if !ok {
+		i.wrong("int", stack, v.Kind(), "int")
+	}
+	stack[0] = uint64(n)
+}
+
+func abiFloat(i *instance, stack []uint64) {
+	v := i.at("float", stack)
+	if !v.Exists() {
+		stack[0] = stack[3]
+		return
+	}
+	f, ok := v.Float()
+	if !ok {
+		i.wrong("float", stack, v.Kind(), "a number")
+	}
+	stack[0] = math.Float64bits(f)
+}
+
+func abiBool(i *instance, stack []uint64) {
+	v := i.at("bool", stack)
+	if !v.Exists() {
+		stack[0] = flag(uint32(stack[3]) != 0)
+		return
+	}
+	b, ok := v.Bool()
+	if !ok {
+		i.wrong("bool", stack, v.Kind(), "bool")
+	}
+	stack[0] = flag(b)
+}
+
+// abiKeys encodes all keys first: a guest asks for the size and then again with room.
+func abiKeys(i *instance, stack []uint64) {
+	v := i.at("keys", stack)
+	switch v.Kind() {
+	case document.Map:
+	case document.Absent, document.Null:
+		stack[0] = 0
+		return
+	default:
+		i.wrong("keys", stack, v.Kind(), "map")
+	}
+	i.charge(int64(v.Len()) * 8)
+	i.encoded, i.encodedFor = i.encoded[:0], document.View{}
+	i.keyScratch = v.Keys(i.keyScratch[:0])
+	for _, k := range i.keyScratch {
+		i.encoded = binary.LittleEndian.AppendUint32(i.encoded, uint32(len(k)))
+		i.encoded = append(i.encoded, k...)
+	}
+	i.deliver("keys", stack)
+}
+
+// abiJSON keeps the encoding: the second call, with enough room, is a copy.
+func abiJSON(i *instance, stack []uint64) {
+	v := i.at("json", stack)
+	if v.Kind() == document.Absent {
+		stack[0] = 0
+		return
+	}
+	if !i.encodedSame(v) {
+		i.encoded = v.AppendJSON(i.encoded[:0])
+		i.encodedFor, i.encodedAt = v, i.doc.Version()
+		i.charge(int64(len(i.encoded)) / 2)
+	}
+	i.deliver("json", stack)
+}
+
+// encodedSame tells whether the last encoding was of this value and nothing was written since.
+func (i *instance) encodedSame(v document.View) bool {
+	return i.encodedFor.Exists() && i.encodedAt == i.doc.Version() && v.Is(i.encodedFor)
+}
+
+// deliver copies the encoding if the guest's buffer takes all of it, and gives its size.
+func (i *instance) deliver(function string, stack []uint64) {
+	if size := len(i.encoded); size > 0 && size <= int(uint32(stack[4])) {
+		copy(i.bytes(function, stack[3], uint64(size)), i.encoded)
+		i.charge(int64(size) / 16)
+	}
+	stack[0] = uint64(len(i.encoded))
+}

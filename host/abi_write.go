@@ -1,0 +1,113 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"math"
+
+	"github.com/refract-project/refract/host/document"
+	"sigs.k8s.io/json"
+)
+
+func abiSetString(i *instance, stack []uint64) {
+	n, path := i.target("set_string", stack)
+	i.done("set_string", n.SetString(path, i.text("set_string", stack[3], stack[4])))
+}
+
+func abiSetInt(i *instance, stack []uint64) {
+	n, path := i.target("set_int", stack)
+	i.done("set_int", n.SetInt(path, int64(stack[3])))
+}
+
+func abiSetFloat(i *instance, stack []uint64) {
+	n, path := i.target("set_float", stack)
+	i.done("set_float", n.SetFloat(path, math.Float64frombits(stack[3])))
+}
+
+func abiSetBool(i *instance, stack []uint64) {
+	n, path := i.target("set_bool", stack)
+	i.done("set_bool", n.SetBool(path, uint32(stack[3]) != 0))
+}
+
+func abiSetNull(i *instance, stack []uint64) {
+	n, path := i.target("set_null", stack)
+	i.done("set_null", n.SetNull(path))
+}
+
+func abiSetMap(i *instance, stack []uint64) {
+	n, path := i.target("set_map", stack)
+	made, err := n.SetMap(path)
+	i.done("set_map", err)
+	stack[0] = i.handle(made)
+}
+
+func abiSetList(i *instance, stack []uint64) {
+	n, path := i.target("set_list", stack)
+	made, err := n.SetList(path)
+	i.done("set_list", err)
+	stack[0] = i.handle(made)
+}
+
+func abiEnsureMap(i *instance, stack []uint64) {
+	n, path := i.target("ensure_map", stack)
+	made, err := n.EnsureMap(path)
+	i.done("ensure_map", err)
+	stack[0] = i.handle(made)
+}
+
+func abiSetJSON(i *instance, stack []uint64) {
+	n, path := i.target("set_json", stack)
+	v := i.decode("set_json", i.bytes("set_json", stack[3], stack[4]))
+	i.done("set_json", n.Assign(path, v))
+}
+
+// decode reads JSON as Kubernetes does: whole numbers are int64.
+func (i *instance) decode(function string, text []byte) any {
+	if len(text) > i.plugin.limits.OutputBytes {
+		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
+	}
+	i.charge(int64(len(text)))
+	var v any
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &v); err != nil {
+		i.misuse(function, "decoding the JSON, "+err.Error())
+	}
+	return v
+}
+
+func abiCopy(i *instance, stack []uint64) {
+	n, path := i.target("copy", stack)
+	i.done("copy", n.Copy(path, i.node("copy", stack[3]).View()))
+}
+
+func abiRemove(i *instance, stack []uint64) {
+	n, paths := i.target("remove", stack)
+	count, err := n.Remove(paths)
+	i.done("remove", err)
+	stack[0] = uint64(count)
+}
+
+func abiRemoveElem(i *instance, stack []uint64) {
+	n := i.node("remove_elem", stack[0])
+	i.done("remove_elem", n.RemoveElem(int(uint32(stack[1]))))
+}
+
+func abiRemoveKeys(i *instance, stack []uint64) {
+	n, path := i.target("remove_keys", stack)
+	var globs document.View
+	if stack[3] != 0 {
+		globs = i.node("remove_keys", stack[3]).View()
+	}
+	i.doc.SetWorkLimit(i.left())
+	count, err := n.RemoveKeysListed(path, globs)
+	i.done("remove_keys", err)
+	stack[0] = uint64(count)
+}
+
+func abiRemoveKeysGlob(i *instance, stack []uint64) {
+	n, path := i.target("remove_keys_glob", stack)
+	i.doc.SetWorkLimit(i.left())
+	count, err := n.RemoveKeysGlob(path, i.text("remove_keys_glob", stack[3], stack[4]))
+	i.done("remove_keys_glob", err)
+	stack[0] = uint64(count)
+}

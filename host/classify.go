@@ -1,0 +1,69 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/tetratelabs/wazero/sys"
+
+	"github.com/refract-project/refract/host/fuel"
+)
+
+// classify makes a typed error of what ended a call.
+func (i *instance) classify(err error) error {
+	if typed := typedError(err); typed != nil {
+		return typed
+	}
+	p := i.plugin
+	if errors.Is(err, errOutOfFuel) {
+		return &OutOfFuelError{Plugin: p.name, During: i.during, Fuel: i.budget}
+	}
+	if errors.Is(err, errMemoryRefused) {
+		return i.limitError(LimitMemory, p.limits.MemoryPages)
+	}
+	var exit *sys.ExitError
+	if errors.As(err, &exit) {
+		return &TrapError{Plugin: p.name, During: i.during, Err: fmt.Errorf("it exited with status %d", exit.ExitCode())}
+	}
+	switch i.stopped() {
+	case fuel.OutOfFuel:
+		return &OutOfFuelError{Plugin: p.name, During: i.during, Fuel: i.budget}
+	case fuel.OutOfStack:
+		return i.limitError(LimitCallDepth, p.limits.CallDepth)
+	}
+	if strings.Contains(err.Error(), "stack overflow") { // the runtime's own limit, which has no exported error
+		return i.limitError(LimitCallDepth, 0)
+	}
+	if i.memory.refused {
+		return i.limitError(LimitMemory, p.limits.MemoryPages)
+	}
+	return &TrapError{Plugin: p.name, During: i.during, Err: err}
+}
+
+func (i *instance) limitError(l Limit, n int) error {
+	return &LimitError{Plugin: i.plugin.name, During: i.during, Limit: l, Max: int64(n)}
+}
+
+func (i *instance) stopped() fuel.Cause {
+	if i.fuel == nil || i.depth == nil {
+		return fuel.NotStopped
+	}
+	return fuel.Stopped(i.fuel.Get(), i.depth.Get())
+}
+
+// typedError finds an error that a host function ended the call with; wazero wraps it in a stack trace.
+func typedError(err error) error {
+	var access *AccessError
+	if errors.As(err, &access) {
+		return access
+	}
+	var limit *LimitError
+	if errors.As(err, &limit) {
+		return limit
+	}
+	return nil
+}

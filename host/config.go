@@ -1,0 +1,87 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"cmp"
+	"log/slog"
+
+	"github.com/refract-project/refract/host/fuel"
+)
+
+// Config of a Host. Immutable: each WithX returns a changed copy.
+type Config struct {
+	cacheDir string
+	logger   *slog.Logger
+	limits   Limits
+}
+
+// NewConfig has no cache directory, logs to slog.Default() and limits as DefaultLimits.
+func NewConfig() Config { return Config{} }
+
+// WithCacheDir keeps compiled modules in dir, which is made when missing: a module seen before loads in milliseconds.
+// Several processes may share the directory. Files of other wazero versions are ignored.
+func (c Config) WithCacheDir(dir string) Config { c.cacheDir = dir; return c }
+
+// WithLogger takes what plugins log when the Env of their call has no logger.
+func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
+
+// WithLimits sets the limits of plugins that have none of their own; zero fields stay at their default.
+func (c Config) WithLimits(l Limits) Config { c.limits = l; return c }
+
+// Limits of one plugin. A zero field means the default.
+type Limits struct {
+	// Fuel of one call, and of the start of an instance: about one unit an instruction, 64 a host call and what its work
+	// is worth. 50 million ≈ 50 ms.
+	Fuel int64
+	// MemoryPages of 64 KiB that one instance may have. 256 = 16 MiB.
+	MemoryPages int
+	// OutputBytes that one call may write: values, keys, logs, warnings, output of the portable tier. 2 MiB, more than an
+	// API server takes.
+	OutputBytes int
+	// CallDepth of wasm functions, in units of a small frame. 65,536.
+	CallDepth int
+	// ModuleBytes of the binary. 32 MiB.
+	ModuleBytes int
+	// Handles: places of the object, context and configuration that one call may visit. 262,144.
+	Handles int
+}
+
+// DefaultLimits are what zero fields of Limits stand for.
+func DefaultLimits() Limits {
+	return Limits{
+		Fuel:        fuel.DefaultStart,
+		MemoryPages: fuel.DefaultMemoryPages,
+		OutputBytes: 2 << 20,
+		CallDepth:   fuel.DefaultCallDepth,
+		ModuleBytes: 32 << 20,
+		Handles:     1 << 18,
+	}
+}
+
+// or fills zero fields of l from d.
+func (l Limits) or(d Limits) Limits {
+	return Limits{
+		Fuel:        cmp.Or(l.Fuel, d.Fuel),
+		MemoryPages: cmp.Or(l.MemoryPages, d.MemoryPages),
+		OutputBytes: cmp.Or(l.OutputBytes, d.OutputBytes),
+		CallDepth:   cmp.Or(l.CallDepth, d.CallDepth),
+		ModuleBytes: cmp.Or(l.ModuleBytes, d.ModuleBytes),
+		Handles:     cmp.Or(l.Handles, d.Handles),
+	}
+}
+
+// PluginConfig is what a plugin is loaded with.
+type PluginConfig struct {
+	// Config is the config root that the plugin reads; JSON types as in an unstructured object. Not to be modified later.
+	Config map[string]any
+	Limits Limits
+	// Writes narrows the paths that the manifest allows: an edit must be below one of both. Nil leaves the manifest's.
+	Writes []string
+	// IgnoreFailure drops the edits of a failed call and lets the chain go on, with a warning, instead of failing it.
+	IgnoreFailure bool
+
+	// unmetered leaves the fuel out. For benchmarks: nothing would stop a loop.
+	unmetered bool
+}

@@ -1,0 +1,220 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"slices"
+)
+
+// kernel is what Extism calls so: memory beside the guest's own, through which it trades strings with the host. Blocks are
+// handed out one after another and all freed when the call ends.
+type kernel struct {
+	used          bool
+	input, output []byte
+	err           []byte
+	memory        []byte            // addresses start at 8, so that 0 is nothing
+	blocks        []block           // by address
+	vars          map[string][]byte // for one call: a plugin keeps nothing between objects
+}
+
+type block struct{ at, size uint64 }
+
+func (k *kernel) reset() {
+	*k = kernel{input: k.input[:0], memory: k.memory[:0], blocks: k.blocks[:0], output: k.output[:0], err: k.err[:0]}
+	if cap(k.memory) > 1<<20 {
+		k.memory = nil
+	}
+}
+
+// block finds the block that starts at an address.
+func (k *kernel) block(at uint64) (block, bool) {
+	n, ok := slices.BinarySearchFunc(k.blocks, at, func(b block, at uint64) int {
+		switch {
+		case b.at < at:
+			return -1
+		case b.at > at:
+			return 1
+		}
+		return 0
+	})
+	if !ok {
+		return block{}, false
+	}
+	return k.blocks[n], true
+}
+
+// extismFunctions is the import module "extism:host/env": what Extism's PDKs call. Pointers and lengths are i64.
+func extismFunctions() map[string]hostFunction {
+	return map[string]hostFunction{
+		"alloc":            fn(extismAlloc, anI64, i64),
+		"free":             fn(func(*instance, []uint64) {}, none, i64),
+		"length":           fn(extismLength, anI64, i64),
+		"length_unsafe":    fn(extismLength, anI64, i64),
+		"load_u8":          fn(extismLoadU8, aI32, i64),
+		"load_u64":         fn(extismLoadU64, anI64, i64),
+		"store_u8":         fn(extismStoreU8, none, i64, i32),
+		"store_u64":        fn(extismStoreU64, none, i64, i64),
+		"input_length":     fn(extismInputLength, anI64),
+		"input_load_u8":    fn(extismInputLoadU8, aI32, i64),
+		"input_load_u64":   fn(extismInputLoadU64, anI64, i64),
+		"output_set":       fn(extismOutputSet, none, i64, i64),
+		"error_set":        fn(extismErrorSet, none, i64),
+		"config_get":       fn(extismConfigGet, anI64, i64),
+		"var_get":          fn(extismVarGet, anI64, i64),
+		"var_set":          fn(extismVarSet, none, i64, i64),
+		"log_trace":        extismLog("log_trace", slog.LevelDebug),
+		"log_debug":        extismLog("log_debug", slog.LevelDebug),
+		"log_info":         extismLog("log_info", slog.LevelInfo),
+		"log_warn":         extismLog("log_warn", slog.LevelWarn),
+		"log_error":        extismLog("log_error", slog.LevelError),
+		"get_log_level":    fn(extismLogLevel, aI32),
+		"http_request":     fn(extismRefuseHTTP, anI64, i64, i64),
+		"http_status_code": fn(func(_ *instance, stack []uint64) { stack[0] = 0 }, aI32),
+		"http_headers":     fn(func(_ *instance, stack []uint64) { stack[0] = 0 }, anI64),
+	}
+}
+
+// allocate gives a new block; the instance's memory limit covers it too.
+func (i *instance) allocate(function string, size uint64) uint64 {
+	k := &i.kernel
+	k.used = true
+	limit := uint64(i.plugin.limits.MemoryPages) << 16
+	if size > limit || uint64(len(k.memory))+size+16 > limit {
+		panic(i.limitError(LimitMemory, i.plugin.limits.MemoryPages))
+	}
+	i.charge(int64(size)/8 + 16)
+	if len(k.memory) == 0 {
+		k.memory = append(k.memory, make([]byte, 8)...)
+	}
+	at := uint64(len(k.memory))
+	// Whole words, and at least one, so that every address is another.
+	k.memory = append(k.memory, make([]byte, max(size+7, 8)&^7)...)
+	k.blocks = append(k.blocks, block{at, size})
+	return at
+}
+
+// place copies bytes to a new block.
+func (i *instance) place(function string, b []byte) uint64 {
+	at := i.allocate(function, uint64(len(b)))
+	copy(i.kernel.memory[at:], b)
+	return at
+}
+
+// content is what a block holds, borrowed.
+func (i *instance) content(function string, at uint64) []byte {
+	b, ok := i.kernel.block(at)
+	if !ok {
+		i.misuse(function, "no block of Extism memory starts there")
+	}
+	return i.kernel.memory[b.at : b.at+b.size]
+}
+
+// window is n bytes of Extism memory at an address, or of the input at an offset.
+func (i *instance) window(function string, memory []byte, at, n uint64) []byte {
+	if at > uint64(len(memory)) || uint64(len(memory))-at < n {
+		i.misuse(function, "the offset is outside")
+	}
+	return memory[at : at+n]
+}
+
+func extismAlloc(i *instance, stack []uint64) { stack[0] = i.allocate("alloc", stack[0]) }
+
+func extismLength(i *instance, stack []uint64) {
+	b, _ := i.kernel.block(stack[0])
+	stack[0] = b.size
+}
+
+func extismLoadU8(i *instance, stack []uint64) {
+	stack[0] = uint64(i.window("load_u8", i.kernel.memory, stack[0], 1)[0])
+}
+
+func extismLoadU64(i *instance, stack []uint64) {
+	stack[0] = binary.LittleEndian.Uint64(i.window("load_u64", i.kernel.memory, stack[0], 8))
+}
+
+func extismStoreU8(i *instance, stack []uint64) {
+	i.window("store_u8", i.kernel.memory, stack[0], 1)[0] = byte(stack[1])
+}
+
+func extismStoreU64(i *instance, stack []uint64) {
+	binary.LittleEndian.PutUint64(i.window("store_u64", i.kernel.memory, stack[0], 8), stack[1])
+}
+
+func extismInputLength(i *instance, stack []uint64) { stack[0] = uint64(len(i.kernel.input)) }
+
+func extismInputLoadU8(i *instance, stack []uint64) {
+	stack[0] = uint64(i.window("input_load_u8", i.kernel.input, stack[0], 1)[0])
+}
+
+func extismInputLoadU64(i *instance, stack []uint64) {
+	stack[0] = binary.LittleEndian.Uint64(i.window("input_load_u64", i.kernel.input, stack[0], 8))
+}
+
+func extismOutputSet(i *instance, stack []uint64) {
+	out := i.window("output_set", i.kernel.memory, stack[0], stack[1])
+	i.kernel.used = true
+	i.spend("output_set", len(out))
+	i.kernel.output = append(i.kernel.output[:0], out...)
+}
+
+// extismErrorSet takes the offset 0 as "no error".
+func extismErrorSet(i *instance, stack []uint64) {
+	i.kernel.used = true
+	i.kernel.err = i.kernel.err[:0]
+	if stack[0] == 0 {
+		return
+	}
+	text := i.content("error_set", stack[0])
+	i.spend("error_set", len(text))
+	i.kernel.err = append(i.kernel.err, i.printable(string(text))...)
+}
+
+// extismConfigGet gives strings as they are and everything else as JSON.
+func extismConfigGet(i *instance, stack []uint64) {
+	key := string(i.content("config_get", stack[0]))
+	stack[0] = 0
+	if v, ok := i.plugin.config[key]; ok {
+		stack[0] = i.place("config_get", configText(v))
+	}
+}
+
+func extismVarGet(i *instance, stack []uint64) {
+	key := string(i.content("var_get", stack[0]))
+	stack[0] = 0
+	if v, ok := i.kernel.vars[key]; ok {
+		stack[0] = i.place("var_get", v)
+	}
+}
+
+func extismVarSet(i *instance, stack []uint64) {
+	key := string(i.content("var_set", stack[0]))
+	if stack[1] == 0 {
+		delete(i.kernel.vars, key)
+		return
+	}
+	value := slices.Clone(i.content("var_set", stack[1]))
+	i.spend("var_set", len(key)+len(value)+16)
+	if i.kernel.vars == nil {
+		i.kernel.vars = map[string][]byte{}
+	}
+	i.kernel.vars[key] = value
+}
+
+func extismLog(name string, level slog.Level) hostFunction {
+	return fn(func(i *instance, stack []uint64) {
+		i.log(name, level, string(i.content(name, stack[0])))
+	}, none, i64)
+}
+
+// extismLogLevel answers "info": what is below is dropped by the host if it is not wanted.
+func extismLogLevel(_ *instance, stack []uint64) {
+	const info = 2
+	stack[0] = info
+}
+
+func extismRefuseHTTP(i *instance, _ []uint64) {
+	i.misuse("http_request", "plugins have no network")
+}

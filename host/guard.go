@@ -1,0 +1,283 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/refract-project/refract/host/document"
+)
+
+// Guard is what no plugin may do to an object, whatever its manifest says. Paths are as in the ABI; `*` stands for any key
+// or element.
+type Guard struct {
+	// Immutable paths are neither changed nor removed.
+	Immutable []string
+	// Unforgeable paths may be removed but not set: the engine drops them anyway.
+	Unforgeable []string
+	// Off are booleans that are absent or false in every result. Setting one is an error; one that the object had is
+	// removed.
+	Off []string
+	// AllowedPaths narrow what all plugins of the chain may write. Empty = what their manifests say.
+	AllowedPaths []string
+}
+
+// DefaultGuard protects what an object is and whose it is, and for pods keeps them out of the provider's host namespaces
+// (Liqo: pod offloading). The kind may carry its API group: "Pod", "Ingress.networking.k8s.io".
+func DefaultGuard(kind string) Guard {
+	g := Guard{
+		Immutable: []string{
+			"apiVersion", "kind", "metadata.name", "metadata.namespace",
+			"metadata.labels[offloading.liqo.io/origin]", "metadata.labels[offloading.liqo.io/destination]",
+			"metadata.labels[offloading.liqo.io/nodename]",
+		},
+		Unforgeable: []string{
+			"metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.creationTimestamp",
+			"metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds", "metadata.ownerReferences",
+			"metadata.finalizers", "metadata.managedFields", "metadata.generateName", "metadata.selfLink",
+			"metadata.annotations[plugins.refract.io/applied-hash]",
+		},
+	}
+	if k, _, _ := strings.Cut(kind, "."); k == "Pod" {
+		g.Off = []string{"spec.hostNetwork", "spec.hostPID", "spec.hostIPC"}
+	}
+	return g
+}
+
+// guard is a Guard with the plugins' manifests, as a tree of path segments: an edit is checked on one way down.
+type guard struct {
+	hook    Hook
+	plugins []*Plugin
+	root    *rule
+	off     []string
+}
+
+// maxPlugins of a chain, one bit each.
+const maxPlugins = 64
+
+// rule is one segment of the guarded paths.
+type rule struct {
+	key         string
+	path        string // when it ends here
+	any         bool   // `*`
+	immutable   bool
+	unforgeable bool
+	chain       bool   // AllowedPaths has it
+	manifests   uint64 // plugins whose manifest has it
+	narrowed    uint64 // plugins whose PluginConfig.Writes has it
+	children    []*rule
+}
+
+func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
+	if len(plugins) > maxPlugins {
+		return nil, errors.New("a chain has at most 64 plugins")
+	}
+	out := &guard{hook: hook, plugins: plugins, root: &rule{}, off: g.Off}
+	add := func(paths []string, mark func(*rule)) error {
+		for _, p := range paths {
+			if err := out.add(p, mark); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := errors.Join(
+		add(g.Immutable, func(r *rule) { r.immutable = true }),
+		add(g.Unforgeable, func(r *rule) { r.unforgeable = true }),
+		add(orAll(g.AllowedPaths), func(r *rule) { r.chain = true }),
+		add(g.Off, func(*rule) {}),
+	)
+	for n, p := range plugins {
+		err = errors.Join(err, add(p.manifest.Writes, func(r *rule) { r.manifests |= 1 << n }))
+		writes := p.writes
+		if writes == nil {
+			writes = []string{"*"}
+		}
+		err = errors.Join(err, add(writes, func(r *rule) { r.narrowed |= 1 << n }))
+	}
+	return out, err
+}
+
+func orAll(paths []string) []string {
+	if len(paths) == 0 {
+		return []string{"*"}
+	}
+	return paths
+}
+
+// add marks the end of a path. "*" alone is the root: everything.
+func (g *guard) add(path string, mark func(*rule)) error {
+	if path == "*" {
+		mark(g.root)
+		return nil
+	}
+	segments, err := document.ParsePath(path)
+	if err != nil {
+		return err
+	}
+	r := g.root
+	for n, s := range segments {
+		n = slices.IndexFunc(r.children, func(c *rule) bool { return c.key == s.Key })
+		if n < 0 {
+			r.children = append(r.children, &rule{key: s.Key, any: s.Key == "*"})
+			n = len(r.children) - 1
+		}
+		r = r.children[n]
+	}
+	r.path = path
+	mark(r)
+	return nil
+}
+
+// check looks at what was written, and at nothing else but the booleans that must be off.
+func (g *guard) check(doc *document.Document) error {
+	if doc.Edited() {
+		if err := g.checkEdits(doc); err != nil {
+			return err
+		}
+	}
+	for _, path := range g.off {
+		if err := g.turnOff(doc, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *guard) checkEdits(doc *document.Document) error {
+	var found error
+	doc.Edits(func(e document.Edit) bool {
+		found = g.checkEdit(doc, &e)
+		return found == nil
+	})
+	return found
+}
+
+// verdict gathers what the rules on the way say.
+type verdict struct {
+	manifest, narrowed, chain bool
+	broken                    *rule
+}
+
+func (g *guard) checkEdit(doc *document.Document, e *document.Edit) error {
+	var v verdict
+	var bit uint64
+	if e.Author > 0 {
+		bit = 1 << (e.Author - 1)
+	}
+	g.walk(doc, g.root, e.Path, bit, &v)
+	switch {
+	case v.broken != nil && v.broken.immutable:
+		return g.error(e, "the field is the engine's")
+	case v.broken != nil:
+		return g.error(e, "the field may be removed but not set")
+	case e.Author == 0:
+		return nil
+	case !v.manifest:
+		return g.error(e, "it is below none of the paths that the plugin's manifest says it writes")
+	case !v.narrowed:
+		return g.error(e, "it is below none of the paths that the plugin's configuration allows")
+	case !v.chain:
+		return g.error(e, "it is below none of the paths that may be written here")
+	}
+	return nil
+}
+
+// walk goes down the rules that the path meets, and at its end to all below: a map that was replaced as a whole.
+func (g *guard) walk(doc *document.Document, r *rule, rest document.Path, bit uint64, v *verdict) {
+	v.manifest = v.manifest || r.manifests&bit != 0
+	v.narrowed = v.narrowed || r.narrowed&bit != 0
+	v.chain = v.chain || r.chain
+	if (r.immutable || r.unforgeable) && r.brokenIn(doc) {
+		v.broken = r
+	}
+	if len(rest) == 0 {
+		for _, c := range r.children {
+			c.below(doc, v)
+		}
+		return
+	}
+	for _, c := range r.children {
+		if c.any || c.matches(rest[0]) {
+			g.walk(doc, c, rest[1:], bit, v)
+		}
+	}
+}
+
+// below checks the rules under a value that was replaced. What they allow does not count: more was written.
+func (r *rule) below(doc *document.Document, v *verdict) {
+	if (r.immutable || r.unforgeable) && r.brokenIn(doc) {
+		v.broken = r
+	}
+	for _, c := range r.children {
+		c.below(doc, v)
+	}
+}
+
+func (r *rule) matches(s document.Segment) bool {
+	if s.Index < 0 {
+		return r.key == s.Key
+	}
+	n, err := strconv.Atoi(r.key)
+	return err == nil && n == s.Index
+}
+
+// brokenIn compares the value with that of the base. It is called for edits that touch it only, which are rare. A path with
+// a wildcard is broken by any edit.
+func (r *rule) brokenIn(doc *document.Document) bool {
+	now, err := doc.Root().At(r.path)
+	if err != nil {
+		return true
+	}
+	before, err := doc.Base().At(r.path)
+	if err != nil {
+		return true
+	}
+	if now.Kind() == document.Absent {
+		return r.immutable && before.Kind() != document.Absent
+	}
+	return !now.Equal(before)
+}
+
+func (g *guard) turnOff(doc *document.Document, path string) error {
+	v, err := doc.Root().At(path)
+	if err != nil || !v.Exists() {
+		return nil
+	}
+	if on, ok := v.Bool(); ok && !on {
+		return nil
+	}
+	if before, err := doc.Base().At(path); err != nil || !before.Equal(v) {
+		return g.blame(doc, path)
+	}
+	doc.SetAuthor(0)
+	_, err = doc.Root().Remove(path)
+	return err
+}
+
+// blame names the plugin that turned on what must be off.
+func (g *guard) blame(doc *document.Document, path string) error {
+	err := &GuardError{Hook: g.hook, Path: path, Rule: "it must be off"}
+	doc.Edits(func(e document.Edit) bool {
+		if at := e.Path.String(); at == path || strings.HasPrefix(path, at+".") {
+			err.Plugin = g.author(&e)
+		}
+		return true
+	})
+	return err
+}
+
+func (g *guard) author(e *document.Edit) string {
+	if e.Author == 0 || int(e.Author) > len(g.plugins) {
+		return ""
+	}
+	return g.plugins[e.Author-1].name
+}
+
+func (g *guard) error(e *document.Edit, rule string) error {
+	return &GuardError{Plugin: g.author(e), Hook: g.hook, Path: e.Path.String(), Rule: rule}
+}

@@ -1,0 +1,104 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+)
+
+// Names of the modules that a plugin may import from.
+const (
+	moduleRefract = "refract"
+	moduleExtism  = "extism:host/env"
+	moduleWASI    = "wasi_snapshot_preview1"
+)
+
+const (
+	i32 = api.ValueTypeI32
+	i64 = api.ValueTypeI64
+	f64 = api.ValueTypeF64
+)
+
+// hostFunction is one function that the host gives to plugins. Parameters and results are on the stack, as in api.GoFunc;
+// the instance comes instead of the context. A panic with one of this package's errors ends the call.
+type hostFunction struct {
+	params, results []api.ValueType
+	call            func(i *instance, stack []uint64)
+}
+
+// imports are all functions, by module and name.
+type imports map[string]map[string]hostFunction
+
+func hostImports() imports {
+	return imports{
+		moduleRefract: refractFunctions(),
+		moduleExtism:  extismFunctions(),
+		moduleWASI:    wasiFunctions(),
+	}
+}
+
+// fn writes a signature: types(i32, …) in, an optional result.
+func fn(call func(*instance, []uint64), result []api.ValueType, params ...api.ValueType) hostFunction {
+	return hostFunction{params: params, results: result, call: call}
+}
+
+var (
+	none  []api.ValueType
+	aI32  = []api.ValueType{i32}
+	anI64 = []api.ValueType{i64}
+	anF64 = []api.ValueType{f64}
+)
+
+// instantiate makes the host modules of a runtime. wazero hands the context of a call to host functions as it got it, so
+// that the instance, which is that context, is found by one type assertion.
+func (im imports) instantiate(ctx context.Context, r wazero.Runtime) error {
+	for module, functions := range im {
+		b := r.NewHostModuleBuilder(module)
+		for name, f := range functions {
+			call := f.call
+			goFunc := api.GoFunc(func(ctx context.Context, stack []uint64) { call(ctx.(*instance), stack) })
+			b.NewFunctionBuilder().WithGoFunction(goFunc, f.params, f.results).Export(name)
+		}
+		if _, err := b.Instantiate(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check tells whether the host has what a module imports.
+func (im imports) check(m wazero.CompiledModule) error {
+	for _, def := range m.ImportedFunctions() {
+		module, name, _ := def.Import()
+		functions, ok := im[module]
+		if !ok {
+			return fmt.Errorf("it imports %s.%s; a plugin gets %s, %s and %s only", module, name, moduleRefract, moduleExtism, moduleWASI)
+		}
+		f, ok := functions[name]
+		if !ok {
+			return fmt.Errorf("it imports %s.%s, which this host does not have", module, name)
+		}
+		if !slices.Equal(f.params, def.ParamTypes()) || !slices.Equal(f.results, def.ResultTypes()) {
+			return fmt.Errorf("it imports %s.%s as %s, which is %s", module, name,
+				signature(def.ParamTypes(), def.ResultTypes()), signature(f.params, f.results))
+		}
+	}
+	return nil
+}
+
+func signature(params, results []api.ValueType) string {
+	names := func(types []api.ValueType) []string {
+		out := []string{}
+		for _, t := range types {
+			out = append(out, api.ValueTypeName(t))
+		}
+		return out
+	}
+	return fmt.Sprintf("%v -> %v", names(params), names(results))
+}

@@ -1,0 +1,290 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/experimental"
+
+	"github.com/refract-project/refract/host/fuel"
+)
+
+// Load makes a plugin of a module. The module is
+//
+//  1. measured and instrumented with fuel and the limits;
+//  2. compiled, or found in the cache;
+//  3. checked: what it imports, what it exports, their types;
+//  4. started once, within its fuel, to ask for its ABI version and manifest.
+//
+// A *LoadError tells at which of these it was refused. The name appears in errors, logs and metrics.
+func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
+	digest := sha256.Sum256(wasm)
+	p := &Plugin{
+		host: h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
+		config: pc.Config, limits: pc.Limits.or(h.limits), writes: pc.Writes, ignore: pc.IgnoreFailure,
+	}
+	if err := p.load(ctx, wasm, pc.unmetered); err != nil {
+		if p.compiled != nil {
+			err = errors.Join(err, p.compiled.Close(ctx))
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Plugin) load(ctx context.Context, wasm []byte, unmetered bool) error {
+	for _, step := range []struct {
+		stage Stage
+		do    func() error
+	}{
+		{StageSize, func() error { return p.checkSize(wasm) }},
+		{StageConfig, func() error { return p.checkConfig() }},
+		{StageInstrument, func() (err error) {
+			if !unmetered {
+				wasm, err = p.instrument(wasm)
+			}
+			return err
+		}},
+		{StageCompile, func() error { return p.compile(ctx, wasm) }},
+		{StageImports, func() error { return p.host.imports.check(p.compiled) }},
+		{StageExports, func() error { return p.checkExports(p.compiled.ExportedFunctions()) }},
+	} {
+		if err := step.do(); err != nil {
+			return &LoadError{Plugin: p.name, Stage: step.stage, Err: err}
+		}
+	}
+	return p.ask(ctx)
+}
+
+func (p *Plugin) checkSize(wasm []byte) error {
+	if len(wasm) > p.limits.ModuleBytes {
+		return &LimitError{Plugin: p.name, During: "load", Limit: LimitModule, Max: int64(p.limits.ModuleBytes)}
+	}
+	return nil
+}
+
+func (p *Plugin) checkConfig() error {
+	if p.limits.Fuel < 0 || p.limits.MemoryPages < 0 || p.limits.MemoryPages > maxPages || p.limits.CallDepth < 0 ||
+		p.limits.OutputBytes < 0 || p.limits.ModuleBytes < 0 || p.limits.Handles < 0 {
+		return fmt.Errorf("a limit is negative or above what WebAssembly has: %+v", p.limits)
+	}
+	return checkPaths(p.writes)
+}
+
+// maxPages is 4 GiB, all that 32 bit pointers reach.
+const maxPages = 1 << 16
+
+// instrument leaves the memory limit to the allocator, which tells a refusal from other traps.
+func (p *Plugin) instrument(wasm []byte) ([]byte, error) {
+	return fuel.Instrument(wasm, fuel.Options{
+		Start:       p.limits.Fuel,
+		CallDepth:   uint32(p.limits.CallDepth),
+		MemoryPages: maxPages,
+	})
+}
+
+// compile keeps a panic of the compiler, which reads bytes of unknown origin, from spreading.
+func (p *Plugin) compile(ctx context.Context, wasm []byte) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the compiler panicked: %v", r)
+		}
+	}()
+	p.compiled, err = p.host.runtime.CompileModule(ctx, exportStart(wasm))
+	return err
+}
+
+// checkExports tells the tier and that its functions are there, with their types.
+func (p *Plugin) checkExports(exports map[string]api.FunctionDefinition) error {
+	_, version := exports["refract_abi_version"]
+	_, manifest := exports["refract_manifest"]
+	p.portable = !version && !manifest
+	if p.portable {
+		return p.checkPortable(exports)
+	}
+	if _, ok := p.compiled.ExportedMemories()["memory"]; !ok {
+		return errors.New(`it does not export its memory as "memory"`)
+	}
+	if err := checkExport(exports, "refract_abi_version", aI32); err != nil {
+		return err
+	}
+	return checkExport(exports, "refract_manifest", anI64)
+}
+
+func (p *Plugin) checkPortable(exports map[string]api.FunctionDefinition) error {
+	m := &Manifest{Name: p.name, Kinds: []string{"*"}, Writes: []string{"*"}}
+	for _, hook := range hookNames {
+		def, ok := exports[hook]
+		if !ok {
+			continue
+		}
+		if len(def.ResultTypes()) > 0 {
+			if err := checkExport(exports, hook, aI32); err != nil {
+				return err
+			}
+		} else if err := checkExport(exports, hook, none); err != nil {
+			return err
+		}
+		m.Hooks = append(m.Hooks, hook)
+	}
+	if len(m.Hooks) > 0 {
+		p.manifest = m
+		return nil
+	}
+	if _, ok := exports["_start"]; ok {
+		return errors.New("it is a command: build it as a reactor (TinyGo and Go: -buildmode=c-shared)")
+	}
+	return errors.New("it exports neither refract_abi_version and refract_manifest (the SDK) nor outgoing or incoming (an Extism PDK)")
+}
+
+func checkExport(exports map[string]api.FunctionDefinition, name string, results []api.ValueType) error {
+	def, ok := exports[name]
+	if !ok {
+		return fmt.Errorf("it does not export the function %s", name)
+	}
+	if got, want := signature(def.ParamTypes(), def.ResultTypes()), signature(nil, results); got != want {
+		return fmt.Errorf("it exports %s as %s, which must be %s", name, got, want)
+	}
+	return nil
+}
+
+// ask starts the first instance and learns from it who it is.
+func (p *Plugin) ask(ctx context.Context) error {
+	p.live++
+	i, err := p.instantiate(ctx)
+	if err != nil {
+		return &LoadError{Plugin: p.name, Stage: StageStart, Err: err}
+	}
+	if !p.portable {
+		if err = p.introduce(i); err != nil {
+			_ = i.mod.Close(ctx)
+			return err
+		}
+	}
+	p.hot.Store(i)
+	return nil
+}
+
+func (p *Plugin) introduce(i *instance) error {
+	version, err := i.query("refract_abi_version")
+	if err == nil && uint32(version) != abiVersion {
+		err = fmt.Errorf("it speaks version %d, this host %d", uint32(version), abiVersion)
+	}
+	if err != nil {
+		return &LoadError{Plugin: p.name, Stage: StageVersion, Err: err}
+	}
+	if err := p.readManifest(i); err != nil {
+		return &LoadError{Plugin: p.name, Stage: StageManifest, Err: err}
+	}
+	if err := validateConfig(p.manifest.ConfigSchema, p.config); err != nil {
+		return &LoadError{Plugin: p.name, Stage: StageConfig, Err: err}
+	}
+	return nil
+}
+
+func (p *Plugin) readManifest(i *instance) error {
+	packed, err := i.query("refract_manifest")
+	if err != nil {
+		return err
+	}
+	ptr, size := uint32(packed>>32), uint32(packed)
+	if size > maxManifestBytes {
+		return fmt.Errorf("it has %d bytes, more than %d", size, maxManifestBytes)
+	}
+	text, ok := i.mem.Read(ptr, size)
+	if !ok {
+		return fmt.Errorf("%d bytes at %#x are outside its memory", size, ptr)
+	}
+	if p.manifest, err = parseManifest(text); err != nil {
+		return err
+	}
+	for _, hook := range p.manifest.Hooks {
+		if err := checkExport(p.compiled.ExportedFunctions(), hook, aI32); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// query calls an export that takes nothing and gives one number, outside of any object.
+func (i *instance) query(name string) (uint64, error) {
+	i.begin(name, i.plugin.limits.Fuel)
+	if err := i.mod.ExportedFunction(name).CallWithStack(i, i.stack[:]); err != nil {
+		return 0, i.classify(err)
+	}
+	return i.stack[0], nil
+}
+
+// instantiate makes an instance and runs its start function and _initialize, each with the fuel of a call.
+func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
+	i := &instance{
+		Context: context.Background(), plugin: p, during: "start", budget: p.limits.Fuel,
+		memory: memory{max: uint64(p.limits.MemoryPages) << 16}, generation: generationStep,
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			err = i.recovered(r)
+		}
+	}()
+	i.Context = experimental.WithMemoryAllocator(i.Context, &i.memory)
+	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
+	if i.mod, err = p.host.runtime.InstantiateModule(i, p.compiled, config); err != nil {
+		return nil, i.classify(err)
+	}
+	i.Context = context.Background()
+	if err := i.start(); err != nil {
+		_ = i.mod.Close(ctx)
+		return nil, err
+	}
+	return i, nil
+}
+
+// recovered makes an error of a panic in the instantiation. Only that of the allocator is expected.
+func (i *instance) recovered(r any) error {
+	if err, ok := r.(error); ok && errors.Is(err, errMemoryRefused) {
+		return i.limitError(LimitMemory, i.plugin.limits.MemoryPages)
+	}
+	return &TrapError{Plugin: i.plugin.name, During: i.during, Err: fmt.Errorf("the runtime panicked: %v", r)}
+}
+
+func (i *instance) start() error {
+	if m := i.mod.ExportedMemory("memory"); m != nil {
+		i.mem = m
+	}
+	if g, ok := i.mod.ExportedGlobal(fuel.GlobalName).(api.MutableGlobal); ok {
+		i.fuel = g
+		i.depth = i.mod.ExportedGlobal(fuel.DepthName)
+	}
+	for h, name := range hookNames {
+		i.hooks[h] = i.mod.ExportedFunction(name)
+	}
+	for _, name := range [...]string{startExport, "_initialize"} {
+		if err := i.startWith(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *instance) startWith(name string) error {
+	f := i.mod.ExportedFunction(name)
+	if f == nil {
+		return nil
+	}
+	if def := f.Definition(); len(def.ParamTypes())+len(def.ResultTypes()) > 0 {
+		return fmt.Errorf("its %s takes or gives values", name)
+	}
+	i.begin("start", i.plugin.limits.Fuel)
+	if err := f.CallWithStack(i, i.stack[:]); err != nil {
+		return i.classify(err)
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tetratelabs/wazero"
+
+	"github.com/refract-project/refract/host/document"
+)
+
+// Plugin is one loaded module with its configuration and a pool of instances. Safe for concurrent use.
+type Plugin struct {
+	host     *Host
+	name     string
+	digest   string
+	manifest *Manifest
+	portable bool
+	config   map[string]any
+	limits   Limits
+	writes   []string // that narrow the manifest's; nil = do not
+	ignore   bool
+	compiled wazero.CompiledModule
+
+	// hot is the instance that the next call takes without a lock.
+	hot    atomic.Pointer[instance]
+	closed atomic.Bool
+
+	mu      sync.Mutex
+	idle    []*instance
+	live    int // instances, running ones included
+	drained chan struct{}
+}
+
+// maxIdle instances wait for calls; more calls at once than that make new ones.
+func maxIdle() int { return 2 * runtime.GOMAXPROCS(0) }
+
+// Name under which it was loaded.
+func (p *Plugin) Name() string { return p.name }
+
+// Version from its manifest.
+func (p *Plugin) Version() string { return p.manifest.Version }
+
+// Manifest of the module. Not to be modified.
+func (p *Plugin) Manifest() *Manifest { return p.manifest }
+
+// Digest is "sha256:<hex>" of the module as given to Load.
+func (p *Plugin) Digest() string { return p.digest }
+
+// Portable tells that the module is of the portable tier: JSON in, JSON out.
+func (p *Plugin) Portable() bool { return p.portable }
+
+// call runs a hook on an instance from the pool.
+func (p *Plugin) call(ctx context.Context, hook Hook, doc *document.Document, env *Env, author uint8) (*instance, Call, error) {
+	i := p.hot.Swap(nil)
+	if i == nil {
+		var err error
+		if i, err = p.acquire(ctx); err != nil {
+			return nil, Call{Plugin: p.name}, err
+		}
+	}
+	c, err := i.run(hook, doc, env, author)
+	return i, c, err
+}
+
+// acquire takes an idle instance or makes one.
+func (p *Plugin) acquire(ctx context.Context) (*instance, error) {
+	p.mu.Lock()
+	if p.closed.Load() {
+		p.mu.Unlock()
+		return nil, &ClosedError{Plugin: p.name}
+	}
+	if n := len(p.idle); n > 0 {
+		i := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		return i, nil
+	}
+	p.live++
+	p.mu.Unlock()
+	i, err := p.instantiate(ctx)
+	if err != nil {
+		p.gone()
+		return nil, err
+	}
+	return i, nil
+}
+
+// release gives an instance back for further calls.
+func (p *Plugin) release(i *instance) {
+	if !p.hot.CompareAndSwap(nil, i) && !p.park(i) {
+		p.discard(i)
+	}
+	// Close may have emptied the pool just before.
+	if p.closed.Load() {
+		p.sweep()
+	}
+}
+
+func (p *Plugin) park(i *instance) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) >= maxIdle() {
+		return false
+	}
+	p.idle = append(p.idle, i)
+	return true
+}
+
+// discard ends an instance, whose memory nobody can trust any more.
+func (p *Plugin) discard(i *instance) {
+	// Closing only frees memory; its error is the exit code of a module that was never asked to exit.
+	_ = i.mod.Close(context.Background())
+	p.gone()
+}
+
+func (p *Plugin) gone() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.live--
+	p.signal()
+}
+
+// signal tells Close that nothing runs any more. Under mu.
+func (p *Plugin) signal() {
+	if p.live == 0 && p.drained != nil {
+		close(p.drained)
+		p.drained = nil
+	}
+}
+
+// sweep ends all instances that wait.
+func (p *Plugin) sweep() {
+	if i := p.hot.Swap(nil); i != nil {
+		p.discard(i)
+	}
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	for _, i := range idle {
+		p.discard(i)
+	}
+}
+
+// Close refuses new calls with a ClosedError, waits until the running ones have ended, or ctx is done, and frees the
+// memory. Of a ctx that ended before, the error is returned, and the rest happens when the last call ends. Closing again
+// does nothing.
+func (p *Plugin) Close(ctx context.Context) error {
+	p.mu.Lock()
+	if p.closed.Swap(true) {
+		p.mu.Unlock()
+		return nil
+	}
+	drained := make(chan struct{})
+	p.drained = drained
+	p.signal()
+	p.mu.Unlock()
+	p.sweep()
+	select {
+	case <-drained:
+		return p.compiled.Close(context.WithoutCancel(ctx))
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

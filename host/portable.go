@@ -1,0 +1,80 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"github.com/refract-project/refract/host/document"
+	"sigs.k8s.io/json"
+)
+
+// The portable tier: modules of any Extism PDK. The object is serialised for them, so their cost grows with it.
+
+// invokePortable gives {"object", "context", "config"} as Extism input and takes the object, or {"skip": reason}, as output.
+// No output leaves the object as it is.
+func (i *instance) invokePortable(hook Hook) error {
+	k := &i.kernel
+	k.used = true
+	k.input = i.portableInput()
+	// Encoding is the host's work but the plugin's choice.
+	if cost := int64(len(k.input)); cost < i.left() {
+		i.refuel(i.left() - cost)
+	} else {
+		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
+	}
+	i.stack[0] = 0
+	if err := i.hooks[hook].CallWithStack(i, i.stack[:]); err != nil {
+		return i.classify(err)
+	}
+	if uint32(i.stack[0]) != 0 || i.failed || len(k.err) > 0 {
+		return i.refusal()
+	}
+	if len(k.output) == 0 || i.skipped {
+		return nil
+	}
+	return i.takeOutput(k.output)
+}
+
+func (i *instance) portableInput() []byte {
+	in := append(i.kernel.input[:0], `{"object":`...)
+	for _, part := range []struct {
+		root int
+		then string
+	}{{document.ObjectRoot, `,"context":`}, {document.ContextRoot, `,"config":`}, {document.ConfigRoot, `}`}} {
+		n, _ := i.doc.Node(part.root, 0)
+		in = append(n.View().AppendJSON(in), part.then...)
+	}
+	return in
+}
+
+func (i *instance) takeOutput(text []byte) error {
+	var out map[string]any
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
+		return i.badOutput("decoding its output, " + err.Error())
+	}
+	if reason, ok := out["skip"]; ok && len(out) == 1 {
+		i.skipped = true
+		i.reason, _ = reason.(string)
+		return nil
+	}
+	if len(out) == 0 {
+		return i.badOutput(`its output is neither an object nor {"skip": "reason"}`)
+	}
+	// Only what differs becomes an edit, so that the guard sees what the plugin changed and not what it repeated.
+	if err := i.doc.Root().Assign("", out); err != nil {
+		return i.classify(i.documentError("output_set", err))
+	}
+	return nil
+}
+
+func (i *instance) badOutput(problem string) error {
+	return &AccessError{Plugin: i.plugin.name, During: i.during, Function: "output_set", Problem: problem}
+}
+
+// configText is a configuration value as Extism plugins read it.
+func configText(v any) []byte {
+	if s, ok := v.(string); ok {
+		return []byte(s)
+	}
+	return document.Of(v).AppendJSON(nil)
+}

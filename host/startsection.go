@@ -1,0 +1,80 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// startExport is under what name the start function of a module is called by the host.
+const startExport = "refract_start"
+
+// Sections of a wasm binary that are rewritten.
+const (
+	sectionExport = 7
+	sectionStart  = 8
+)
+
+// exportStart makes an export of a module's start section. The runtime would run the start function inside of the
+// instantiation, after whose failure nothing is left to ask why it failed; the host calls it right after instead. A binary
+// that is malformed, or has no such section, comes back as it is: it is the compiler that finds fault.
+func exportStart(wasm []byte) []byte {
+	const header = 8
+	if len(wasm) < header {
+		return wasm
+	}
+	start, ok := findSection(wasm, sectionStart)
+	if !ok {
+		return wasm
+	}
+	entry := append([]byte{byte(len(startExport))}, startExport...)
+	entry = append(append(entry, 0), start.content(wasm)...) // 0: a function; the section is its index
+	out := slices.Clone(wasm[:start.from])
+	out = append(out, wasm[start.to:]...)
+	exports, ok := findSection(out, sectionExport)
+	if !ok {
+		return insertSection(out, append([]byte{1}, entry...), start.from)
+	}
+	count, n := binary.Uvarint(exports.content(out))
+	if n <= 0 {
+		return wasm
+	}
+	content := binary.AppendUvarint(nil, count+1)
+	content = append(append(content, exports.content(out)[n:]...), entry...)
+	rest := slices.Clone(out[exports.to:])
+	return append(appendSection(out[:exports.from:exports.from], content), rest...)
+}
+
+// section lies at [from, to), its content at [body, to).
+type section struct{ from, body, to int }
+
+func (s section) content(wasm []byte) []byte { return wasm[s.body:s.to] }
+
+func findSection(wasm []byte, id byte) (section, bool) {
+	for at := 8; at < len(wasm); {
+		size, n := binary.Uvarint(wasm[at+1:])
+		if n <= 0 || size > uint64(len(wasm)-at-1-n) {
+			return section{}, false
+		}
+		s := section{from: at, body: at + 1 + n, to: at + 1 + n + int(size)}
+		if wasm[at] == id {
+			return s, true
+		}
+		at = s.to
+	}
+	return section{}, false
+}
+
+func appendSection(wasm, content []byte) []byte {
+	wasm = append(wasm, sectionExport)
+	wasm = binary.AppendUvarint(wasm, uint64(len(content)))
+	return append(wasm, content...)
+}
+
+// insertSection puts an export section where the start section was: just behind its place in the order of sections.
+func insertSection(wasm, content []byte, at int) []byte {
+	rest := slices.Clone(wasm[at:])
+	return append(appendSection(wasm[:at:at], content), rest...)
+}

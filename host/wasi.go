@@ -1,0 +1,167 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"encoding/binary"
+	"log/slog"
+	"strings"
+
+	"github.com/tetratelabs/wazero/api"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// What compilers' runtimes want of WASI preview 1 and no more: there are no files, no arguments and no environment; the
+// clock stands still and randomness has a fixed seed, so that a call depends on its input alone; output is logged.
+
+const (
+	wasiSuccess = 0
+	wasiBadFile = 8
+	wasiFault   = 21
+	wasiNoSys   = 52
+)
+
+// wasiTime is what every clock shows: 2022-01-01T00:00:00Z, in nanoseconds. Not zero, which some runtimes take for an error.
+const wasiTime = 1_640_995_200_000_000_000
+
+// wasiSignatures of all functions of the preview, by number of parameters' letters: i = i32, l = i64. Each gives an errno,
+// but for proc_exit.
+var wasiSignatures = map[string]string{
+	"args_get": "ii", "args_sizes_get": "ii", "environ_get": "ii", "environ_sizes_get": "ii",
+	"clock_res_get": "ii", "clock_time_get": "ili", "random_get": "ii", "sched_yield": "", "poll_oneoff": "iiii",
+	"fd_write": "iiii", "fd_read": "iiii", "fd_close": "i", "fd_fdstat_get": "ii", "fd_fdstat_set_flags": "ii",
+	"fd_prestat_get": "ii", "fd_prestat_dir_name": "iii", "fd_seek": "ilii", "fd_tell": "ii", "fd_sync": "i",
+	"fd_advise": "illi", "fd_allocate": "ill", "fd_datasync": "i", "fd_fdstat_set_rights": "ill",
+	"fd_filestat_get": "ii", "fd_filestat_set_size": "il", "fd_filestat_set_times": "illi",
+	"fd_pread": "iiili", "fd_pwrite": "iiili", "fd_readdir": "iiili", "fd_renumber": "ii",
+	"path_create_directory": "iii", "path_filestat_get": "iiiii", "path_filestat_set_times": "iiiilli",
+	"path_link": "iiiiiii", "path_open": "iiiiillii", "path_readlink": "iiiiii", "path_remove_directory": "iii",
+	"path_rename": "iiiiii", "path_symlink": "iiiii", "path_unlink_file": "iii",
+	"sock_accept": "iii", "sock_recv": "iiiiii", "sock_send": "iiiii", "sock_shutdown": "ii", "proc_raise": "i",
+}
+
+func wasiFunctions() map[string]hostFunction {
+	all := map[string]hostFunction{
+		"proc_exit": fn(func(_ *instance, stack []uint64) { panic(sys.NewExitError(uint32(stack[0]))) }, none, i32),
+	}
+	for name, letters := range wasiSignatures {
+		params := []api.ValueType{}
+		for _, l := range letters {
+			if l == 'l' {
+				params = append(params, i64)
+			} else {
+				params = append(params, i32)
+			}
+		}
+		call := wasiCalls()[name]
+		if call == nil {
+			call = wasiMissing
+			if strings.HasPrefix(name, "fd_") {
+				call = wasiNoFile
+			}
+		}
+		all[name] = hostFunction{params: params, results: aI32, call: func(i *instance, stack []uint64) {
+			result := call(i, stack)
+			if len(stack) > 0 {
+				stack[0] = result
+			}
+		}}
+	}
+	return all
+}
+
+type wasiCall func(i *instance, stack []uint64) (errno uint64)
+
+func wasiMissing(*instance, []uint64) uint64 { return wasiNoSys }
+
+func wasiNoFile(*instance, []uint64) uint64 { return wasiBadFile }
+
+func wasiCalls() map[string]wasiCall {
+	return map[string]wasiCall{
+		"args_get":          func(*instance, []uint64) uint64 { return wasiSuccess },
+		"environ_get":       func(*instance, []uint64) uint64 { return wasiSuccess },
+		"args_sizes_get":    wasiNothing,
+		"environ_sizes_get": wasiNothing,
+		"sched_yield":       func(*instance, []uint64) uint64 { return wasiSuccess },
+		"clock_res_get":     func(i *instance, s []uint64) uint64 { return i.wasiStore(s[1], 1) },
+		"clock_time_get":    func(i *instance, s []uint64) uint64 { return i.wasiStore(s[2], wasiTime) },
+		"random_get":        wasiRandom,
+		"fd_write":          wasiWrite,
+		"fd_fdstat_get":     wasiStat,
+	}
+}
+
+// wasiNothing stores two empty sizes.
+func wasiNothing(i *instance, stack []uint64) uint64 {
+	for _, ptr := range stack[:2] {
+		if i.mem == nil || !i.mem.WriteUint32Le(uint32(ptr), 0) {
+			return wasiFault
+		}
+	}
+	return wasiSuccess
+}
+
+func (i *instance) wasiStore(ptr, v uint64) uint64 {
+	if i.mem == nil || !i.mem.WriteUint64Le(uint32(ptr), v) {
+		return wasiFault
+	}
+	return wasiSuccess
+}
+
+// wasiRandom is a sequence from a fixed seed (splitmix64), each instance its own.
+func wasiRandom(i *instance, stack []uint64) uint64 {
+	buffer := i.bytes("random_get", stack[0], stack[1])
+	i.charge(int64(len(buffer)) / 8)
+	for len(buffer) > 0 {
+		i.random += 0x9e3779b97f4a7c15
+		z := i.random
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], z^z>>31)
+		buffer = buffer[copy(buffer, word[:]):]
+	}
+	return wasiSuccess
+}
+
+// wasiWrite logs what goes to standard output (info) and standard error (error: panics report there).
+func wasiWrite(i *instance, stack []uint64) uint64 {
+	level := slog.LevelInfo
+	switch uint32(stack[0]) {
+	case 1:
+	case 2:
+		level = slog.LevelError
+	default:
+		return wasiBadFile
+	}
+	const vectorBytes = 8
+	vectors := i.bytes("fd_write", stack[1], uint64(uint32(stack[2]))*vectorBytes)
+	if uint64(len(vectors)) != uint64(uint32(stack[2]))*vectorBytes {
+		return wasiFault
+	}
+	i.charge(int64(len(vectors)))
+	var text []byte
+	for ; len(vectors) > 0; vectors = vectors[vectorBytes:] {
+		ptr, size := binary.LittleEndian.Uint32(vectors), binary.LittleEndian.Uint32(vectors[4:])
+		part := i.bytes("fd_write", uint64(ptr), uint64(size))
+		i.spend("fd_write", len(part))
+		text = append(text, part...)
+	}
+	i.print(level, string(text))
+	if i.mem == nil || !i.mem.WriteUint32Le(uint32(stack[3]), uint32(len(text))) {
+		return wasiFault
+	}
+	return wasiSuccess
+}
+
+// wasiStat tells that standard output is a character device, and that nothing else is open.
+func wasiStat(i *instance, stack []uint64) uint64 {
+	if uint32(stack[0]) > 2 {
+		return wasiBadFile
+	}
+	stat := i.bytes("fd_fdstat_get", stack[1], 24)
+	clear(stat)
+	stat[0] = 2
+	return wasiSuccess
+}
