@@ -108,6 +108,9 @@ func CertificateFromSigner(ctx context.Context, client kubernetes.Interface, sig
 	}, nil
 }
 
+// SelfSigned is the certificate type that needs no signer.
+const SelfSigned = "self-signed"
+
 // SignerOf returns the signer of a certificate type, as --certificate-type
 // names them; self-signed has none.
 func SignerOf(certificateType string) (string, bool) {

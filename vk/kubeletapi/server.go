@@ -48,6 +48,9 @@ type Server struct {
 
 // New returns a server that does nothing until Serve.
 func New(config Config) *Server {
+	if config.Remote.URL.Path == "" {
+		config.Remote.URL = config.Remote.URL.JoinPath("/") // paths are joined to it
+	}
 	return &Server{config: config}
 }
 

@@ -1,0 +1,281 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+func TestWhatCallersNeed(t *testing.T) {
+	tests := []struct {
+		method, path string
+		want         []string
+	}{
+		{"GET", "/containerLogs/ns/pod/app", []string{"get nodes/proxy"}},
+		{"GET", "/pods", []string{"get nodes/pods", "get nodes/proxy"}},
+		{"GET", "/podsecrets", []string{"get nodes/proxy"}},
+		{"GET", "/runningpods/", []string{"get nodes/pods", "get nodes/proxy"}},
+		{"GET", "/stats/summary", []string{"get nodes/stats"}},
+		{"GET", "/metrics/resource", []string{"get nodes/metrics"}},
+		{"GET", "/healthz", []string{"get nodes/healthz", "get nodes/proxy"}},
+		{"POST", "/exec/ns/pod/app", []string{"create nodes/proxy"}},
+		{"GET", "/exec/ns/pod/app", []string{"create nodes/proxy"}},
+		{"GET", "/attach/ns/pod/app", []string{"create nodes/proxy"}},
+		{"GET", "/portForward/ns/pod", []string{"create nodes/proxy"}},
+		{"DELETE", "/pods", []string{" nodes/pods", " nodes/proxy"}},
+	}
+	for _, test := range tests {
+		request := httptest.NewRequest(test.method, test.path, nil)
+		var got []string
+		for _, a := range attributes("milan", &user.DefaultInfo{Name: "me"}, request) {
+			got = append(got, a.GetVerb()+" "+a.GetResource()+"/"+a.GetSubresource())
+			if a.GetName() != "milan" || a.GetUser().GetName() != "me" || !a.IsResourceRequest() {
+				t.Errorf("%s %s asks about %+v", test.method, test.path, a)
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s %s (-want +got):\n%s", test.method, test.path, diff)
+		}
+	}
+}
+
+func TestQueries(t *testing.T) {
+	tests := []struct {
+		name      string
+		translate translator
+		in, want  string
+	}{
+		{"exec", execQuery, "command=sh&command=-c&input=1&output=1&tty=1", "command=sh&command=-c&container=app&stderr=false&stdin=true&stdout=true&tty=true"},
+		{"exec without command", execQuery, "output=1", `error: no command given: the parameter "command" is missing`},
+		{"attach", streamQuery, "output=1&error=1", "container=app&stderr=true&stdin=false&stdout=true&tty=false"},
+		{"not a boolean", streamQuery, "tty=maybe", `error: parameter "tty" is "maybe": use 1 or 0`},
+		{"logs", logQuery, "follow=true&tailLines=3&stream=Stderr", "container=app&follow=true&stream=Stderr&tailLines=3"},
+		{"logs of former clients", logQuery, "tail=3", "container=app&tailLines=3"},
+		{"all logs of former clients", logQuery, "tail=all", "container=app"},
+		{"port-forward", portForwardQuery, "", ""},
+		{"port-forward with ports", portForwardQuery, "port=80,443", "ports=80&ports=443"},
+		{"port-forward to nowhere", portForwardQuery, "port=99999", `error: parameter "port" is "99999": use numbers from 1 to 65535`},
+	}
+	for _, test := range tests {
+		query, err := url.ParseQuery(test.in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		translated, err := test.translate("app", query)
+		got := translated.Encode()
+		if err != nil {
+			got = "error: " + err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: got %s, want %s", test.name, got, test.want)
+		}
+	}
+}
+
+// provider is a stand-in for the provider's API server that answers as handle says.
+func provider(t *testing.T, handle http.HandlerFunc) *Server {
+	t.Helper()
+	remote := httptest.NewServer(handle)
+	t.Cleanup(remote.Close)
+	target, err := url.Parse(remote.URL + "/prefix")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(Config{NodeName: "milan", Pods: oneRunningPod{}, Namespaces: shop{}, Remote: Remote{URL: target, Transport: http.DefaultTransport}})
+}
+
+// oneRunningPod is shop/web.
+type oneRunningPod struct{}
+
+func (oneRunningPod) Pods() ([]*corev1.Pod, error) { return nil, nil }
+func (oneRunningPod) Pod(namespace, name string) (*corev1.Pod, bool) {
+	return &corev1.Pod{}, name == "web" && (namespace == "shop" || namespace == "stray")
+}
+
+// shop is the only namespace that is offloaded.
+type shop struct{}
+
+func (shop) Remote(local string) (string, bool) { return "shop-twin", local == "shop" }
+
+func logsRequest(namespace, pod string) *http.Request {
+	request := httptest.NewRequest(http.MethodGet, "/containerLogs/"+namespace+"/"+pod+"/app?follow=true", nil)
+	request.SetPathValue("namespace", namespace)
+	request.SetPathValue("pod", pod)
+	request.SetPathValue("container", "app")
+	return request
+}
+
+func TestCredentialsDoNotLeaveTheCluster(t *testing.T) {
+	var seen *http.Request
+	s := provider(t, func(_ http.ResponseWriter, r *http.Request) { seen = r })
+	request := logsRequest("shop", "web")
+	for key, value := range map[string]string{
+		"Authorization": "Bearer secret", "Cookie": "session=secret", "X-Remote-User": "secret", "Impersonate-User": "secret",
+		"Sec-Websocket-Protocol": "base64url.bearer.authorization.k8s.io.secret, v5.channel.k8s.io",
+		"Accept":                 "text/plain",
+	} {
+		request.Header.Set(key, value)
+	}
+	s.serveSubresource("log", logQuery).ServeHTTP(httptest.NewRecorder(), request)
+	if seen == nil {
+		t.Fatal("the provider was not asked")
+	}
+	if got, want := seen.URL.String(), "/prefix/api/v1/namespaces/shop-twin/pods/web/log?container=app&follow=true"; got != want {
+		t.Errorf("the provider was asked for %s, want %s", got, want)
+	}
+	for key, values := range seen.Header {
+		if strings.Contains(strings.Join(values, " "), "secret") {
+			t.Errorf("the provider got %s: %s", key, values)
+		}
+	}
+	if got := strings.TrimSpace(seen.Header.Get("Sec-Websocket-Protocol")); got != "v5.channel.k8s.io" {
+		t.Errorf("the subprotocol became %q", got)
+	}
+}
+
+func TestWhatCannotBeServed(t *testing.T) {
+	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"container \"app\" is waiting to start","code":400}`)
+	})
+	dead := provider(t, nil)
+	dead.config.Remote.URL = &url.URL{Scheme: "http", Host: "127.0.0.1:1"}
+	tests := []struct {
+		name           string
+		server         *Server
+		namespace, pod string
+		wantCode       int
+		want           string
+	}{
+		{"a pod of another node", s, "shop", "db", 404, "pod shop/db is not bound to node milan"},
+		{"a namespace that is not offloaded", s, "stray", "web", 404, "namespace stray is not offloaded"},
+		{"the provider says why", s, "shop", "web", 400, `container "app" is waiting to start`},
+		{"the provider is dead", dead, "shop", "web", 502, "calling the provider's API server for node milan"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			answer := httptest.NewRecorder()
+			test.server.serveSubresource("log", logQuery).ServeHTTP(answer, logsRequest(test.namespace, test.pod))
+			if answer.Code != test.wantCode || !strings.HasPrefix(answer.Body.String(), test.want) {
+				t.Errorf("got %d %q, want %d %q", answer.Code, answer.Body, test.wantCode, test.want)
+			}
+		})
+	}
+}
+
+func TestSummaryLeavesOutWhatIsNotKnown(t *testing.T) {
+	begin := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	measured := metav1.NewTime(begin.Add(time.Hour))
+	pod := func(name string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: begin}}
+	}
+	usage := func(cpu, memory string) map[corev1.ResourceName]resource.Quantity {
+		return map[corev1.ResourceName]resource.Quantity{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+	}
+	got := summarize("milan", []*corev1.Pod{pod("web"), pod("new")}, map[types.NamespacedName]podMetrics{
+		{Namespace: "shop", Name: "web"}: {Timestamp: measured, Containers: []containerMetrics{
+			{Name: "app", Usage: usage("250m", "1Mi")}, {Name: "sidecar", Usage: usage("1500n", "1Ki")},
+		}},
+	})
+	if len(got.Pods) != 1 || got.Pods[0].PodRef.UID != "web" || len(got.Pods[0].Containers) != 2 {
+		t.Fatalf("pods: %+v", got.Pods)
+	}
+	if cpu, memory := *got.Node.CPU.UsageNanoCores, *got.Node.Memory.WorkingSetBytes; cpu != 250_001_500 || memory != 1<<20+1<<10 {
+		t.Errorf("the node uses %d nanocores and %d bytes", cpu, memory)
+	}
+	if !got.Node.CPU.Time.Equal(&measured) || !got.Node.StartTime.Equal(&begin) {
+		t.Errorf("the node was measured at %s and began at %s", got.Node.CPU.Time, got.Node.StartTime)
+	}
+}
+
+func TestSelfSignedCertificateIsReplacedOnItsLastDay(t *testing.T) {
+	clk := testclock.NewFakePassiveClock(time.Now())
+	source := SelfSignedCertificate("milan", net.ParseIP("127.0.0.1"), clk)
+	get := func() *x509.Certificate {
+		certificate, err := source(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return certificate.Leaf
+	}
+	first := get()
+	if err := first.VerifyHostname("127.0.0.1"); err != nil || first.Subject.CommonName != "system:node:milan" {
+		t.Errorf("certificate of %s: %v", first.Subject, err)
+	}
+	clk.SetTime(clk.Now().Add(363 * 24 * time.Hour))
+	if !get().Equal(first) {
+		t.Error("the certificate was replaced too early")
+	}
+	clk.SetTime(clk.Now().Add(36 * time.Hour))
+	if get().Equal(first) {
+		t.Error("the certificate was not replaced on its last day")
+	}
+}
+
+func TestMissingCertificateFileIsNamed(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "tls.crt")
+	if _, err := CertificateFromFiles(t.Context(), missing, missing); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestChangedCertificateIsUsed(t *testing.T) {
+	var pair [2][]byte
+	source := parsedOnChange(func() ([]byte, []byte) { return pair[0], pair[1] })
+	if _, err := source(nil); err == nil {
+		t.Error("no certificate is no error")
+	}
+	for _, name := range []string{"first", "second"} {
+		pair[0], pair[1] = pemPair(t, name)
+		for range 2 {
+			certificate, err := source(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leaf, err := x509.ParseCertificate(certificate.Certificate[0])
+			if err != nil || leaf.Subject.CommonName != "system:node:"+name {
+				t.Errorf("certificate of %v, %v, want %s", leaf.Subject, err, name)
+			}
+		}
+	}
+}
+
+func pemPair(t *testing.T, name string) (certPEM, keyPEM []byte) {
+	t.Helper()
+	made, err := selfSign(name, net.ParseIP("127.0.0.1"), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encodePair(t, made)
+}
+
+func encodePair(t *testing.T, pair *tls.Certificate) (certPEM, keyPEM []byte) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+}
