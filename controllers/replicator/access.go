@@ -15,10 +15,6 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// remoteTenantNamespaceAnnotation is on the Secret with a provider's
-// kubeconfig: the tenant namespace there.
-const remoteTenantNamespaceAnnotation = "liqo.io/remote-tenant-namespace"
-
 // access is what it takes to reach the tenant namespace of a provider.
 type access struct {
 	kubeconfig []byte
@@ -54,7 +50,7 @@ func (c *Controller) access(ctx context.Context, local *offloading.NamespaceMap)
 }
 
 func (c *Controller) accessFrom(secret *corev1.Secret) access {
-	namespace := secret.Annotations[remoteTenantNamespaceAnnotation]
+	namespace := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
 	if namespace == "" {
 		namespace = wire.TenantNamespace(c.options.ClusterID.String())
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +21,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -46,20 +46,26 @@ func peer(t *testing.T, id string) (here, there string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: "home"}, Rules: []rbacv1.PolicyRule{{
-		APIGroups: []string{offloading.GroupVersion.Group}, Resources: []string{"namespacemaps"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
-	}}}
-	provider.Create(t, role)
-	provider.Create(t, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: "home"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: consumer.ID}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "home"},
-	})
+	group := rbac.Consumer{Subject: rbac.Group(consumer.ID)}
+	if err := provider.Grant(t.Context(), append(group.Objects(), group.TenantNamespace(there))...); err != nil {
+		t.Fatal(err)
+	}
+	secret := "kubeconfig-controlplane-" + id
+	grantSecret(t, here, secret)
 	consumer.Create(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: here, Name: "kubeconfig-controlplane-" + id, Annotations: map[string]string{"liqo.io/remote-tenant-namespace": there}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: here, Name: secret, Annotations: map[string]string{wire.RemoteTenantNamespaceAnnotation: there}},
 		Data:       map[string][]byte{wire.KubeconfigSecretKey: kubeconfig},
 	})
 	return here, there
+}
+
+// grantSecret lets the consumer's controllers read one Secret.
+func grantSecret(t *testing.T, namespace, name string) {
+	t.Helper()
+	manager := rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}
+	if err := consumer.Grant(t.Context(), manager.Provider(namespace, name)...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // outgoing returns a map as the consumer makes it.
@@ -160,6 +166,7 @@ func TestADeadProviderBlocksNobody(t *testing.T) {
 		"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"a","user":{"token":"x"}}]}`
 	for i := range 6 {
 		id := fmt.Sprintf("dead-%d", i)
+		grantSecret(t, dead, "kubeconfig-controlplane-"+id)
 		consumer.Create(t, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: dead, Name: "kubeconfig-controlplane-" + id},
 			Data:       map[string][]byte{wire.KubeconfigSecretKey: []byte(kubeconfig)},

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -261,7 +260,7 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 func TestDirectConnections(t *testing.T) {
 	namespace := provider.Namespace(t)
 	cluster(t, "director")
-	provider.StartManager(t, func(o *controllers.Options, _ *rest.Config) { o.DenyDirectConnections = true })
+	provider.StartManager(t, func(o *controllers.Options) { o.DenyDirectConnections = true })
 	shadow := shadowSlice(namespace, "direct", "director")
 	shadow.SetAnnotations(map[string]string{wire.DirectConnectionsDataAnnotation: `{"clusterAddresses":{"third":["10.1.0.1"]}}`, "kept": "1"})
 	provider.Create(t, shadow)

@@ -27,14 +27,19 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
 // patience is how long a condition is awaited. Longer only delays failures.
 const patience = 30 * time.Second
+
+// ManagerUser is who the controllers run as.
+const ManagerUser = "controller-manager"
 
 // Cluster is a control plane shared by the tests of a package.
 type Cluster struct {
@@ -84,8 +89,21 @@ func start(clusters []*Cluster) error {
 		if c.Client, err = client.New(c.Config(), client.Options{Scheme: scheme}); err != nil {
 			return err
 		}
+		manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(ManagerUser)}
+		if err := c.Grant(context.Background(), manager.Objects()...); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// Grant installs roles and their bindings.
+func (c *Cluster) Grant(ctx context.Context, objects ...rbac.Object) error {
+	clients, err := kubernetes.NewForConfig(c.Config())
+	if err != nil {
+		return err
+	}
+	return rbac.Install(ctx, clients, objects...)
 }
 
 // Namespace creates a namespace for one test; it takes pods.

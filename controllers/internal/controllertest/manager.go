@@ -30,17 +30,21 @@ type Manager struct {
 	ended  chan error
 }
 
-// StartManager starts all controllers in the cluster, as whom config says, and
-// stops them at the end of the test. It returns when their caches are filled.
-func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options, *rest.Config)) *Manager {
+// StartManager starts all controllers in the cluster, with the roles that the
+// chart gives them, and stops them at the end of the test. It returns when
+// their caches are filled.
+func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options)) *Manager {
 	t.Helper()
 	options := controllers.Options{
 		ClusterID: core.ClusterID(c.ID), ShadowPodWorkers: 4, ShadowEndpointSliceWorkers: 4, NamespaceWorkers: 4,
 		RemoteClusterRole: "liqo-virtual-kubelet-remote", Clock: clock.RealClock{},
 	}
-	access := c.Config()
 	for _, apply := range change {
-		apply(&options, access)
+		apply(&options)
+	}
+	access, err := c.ConfigFor(ManagerUser)
+	if err != nil {
+		t.Fatal(err)
 	}
 	writes := &Writes{}
 	access.Wrap(writes.wrap)
