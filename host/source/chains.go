@@ -1,0 +1,286 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/refract-project/refract/host"
+)
+
+// ChainsConfig says which chains there are.
+type ChainsConfig struct {
+	Host     *host.Host
+	Registry *host.Registry
+	// Kinds are the keys of the registry, with the API group unless it is the core group: "Pod",
+	// "Ingress.networking.k8s.io".
+	Kinds []string
+	// Defaults are the default plugins. They must load.
+	Defaults []Module
+	// Guard of a kind's chains; nil means host.DefaultGuard.
+	Guard func(kind string) host.Guard
+}
+
+// Chains keeps the chains of a registry in line with a set of modules. Safe for concurrent use.
+type Chains struct {
+	config ChainsConfig
+
+	mu       sync.Mutex
+	defaults []*running
+	extra    map[string]*running
+	refused  map[string]refusal
+	present  map[chainKey][]*host.Plugin
+	closing  sync.WaitGroup
+}
+
+type chainKey struct {
+	kind string
+	hook host.Hook
+}
+
+// running is a loaded plugin with what decides about its place.
+type running struct {
+	name    string
+	digest  [sha256.Size]byte // of module and options
+	options Options
+	plugin  *host.Plugin
+	kinds   []string // those it is in the chains of
+}
+
+// refusal remembers that the host did not accept a module, so that it is not compiled again until it changes.
+type refusal struct {
+	digest [sha256.Size]byte
+	err    error
+}
+
+// NewChains loads the default plugins and puts the first chains into the registry. The error is that of a
+// default plugin, named in it.
+func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
+	if config.Guard == nil {
+		config.Guard = host.DefaultGuard
+	}
+	c := &Chains{
+		config: config, extra: map[string]*running{}, refused: map[string]refusal{}, present: map[chainKey][]*host.Plugin{},
+	}
+	for _, m := range config.Defaults {
+		r, err := c.load(ctx, m)
+		if err != nil {
+			return nil, fmt.Errorf("loading default plugin %s, %w", m.Name, err)
+		}
+		c.defaults = append(c.defaults, r)
+	}
+	slices.SortFunc(c.defaults, before)
+	if err := c.swap(ctx, c.extra); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Apply makes modules the plugins that run beside the default ones: loads what is new or changed, takes
+// out what is not among them, swaps the chains that are different then, and closes what is in none. A module
+// that is wrong leaves its earlier version in place. The result has one status for each module.
+func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(modules)
+	next, problems := map[string]*running{}, map[string]error{}
+	for _, m := range modules {
+		old := c.extra[m.Name]
+		r, err := c.accept(ctx, m, old)
+		if err != nil {
+			problems[m.Name] = err
+		}
+		if r == nil && !errors.Is(err, errNoModule) {
+			r = old
+		}
+		if r != nil {
+			next[m.Name] = r
+		}
+	}
+	if err := c.swap(ctx, next); err != nil {
+		next = c.stay(ctx, next, problems, err)
+	}
+	return statuses(modules, next, problems)
+}
+
+// stay keeps the chains as they are when next could not be built, and closes what was loaded for it.
+func (c *Chains) stay(ctx context.Context, next map[string]*running, problems map[string]error, err error) map[string]*running {
+	for name, r := range next {
+		if c.extra[name] != r {
+			problems[name] = err
+			c.retire(ctx, r)
+		}
+	}
+	return c.extra
+}
+
+// forget drops the refusals of modules that are gone.
+func (c *Chains) forget(modules []Module) {
+	maps.DeleteFunc(c.refused, func(name string, _ refusal) bool {
+		return !slices.ContainsFunc(modules, func(m Module) bool { return m.Name == name })
+	})
+}
+
+// accept returns the running plugin of a module: the old one when nothing changed.
+func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, error) {
+	if m.Err != nil {
+		return nil, m.Err
+	}
+	if old != nil && old.digest == m.digest() {
+		return old, nil
+	}
+	if refused := c.refused[m.Name]; refused.err != nil && refused.digest == m.digest() {
+		return nil, refused.err
+	}
+	if err := c.checkNames(m); err != nil {
+		return nil, err
+	}
+	r, err := c.load(ctx, m)
+	var bad *host.LoadError
+	if errors.As(err, &bad) {
+		c.refused[m.Name] = refusal{m.digest(), err}
+	} else {
+		delete(c.refused, m.Name)
+	}
+	return r, err
+}
+
+func (c *Chains) checkNames(m Module) error {
+	var names []string
+	for _, d := range c.defaults {
+		names = append(names, d.name)
+	}
+	if m.Options.Replaces != "" && !slices.Contains(names, m.Options.Replaces) {
+		return fmt.Errorf("replaces: there is no default plugin %q (there are %s)", m.Options.Replaces, strings.Join(names, ", "))
+	}
+	if slices.Contains(names, m.Name) && m.Options.Replaces != m.Name {
+		return fmt.Errorf("%s is also the name of a default plugin: rename the file, or say `replaces: %s` in %s.yaml", m.Name, m.Name, m.Name)
+	}
+	return nil
+}
+
+func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
+	if m.Err != nil {
+		return nil, m.Err
+	}
+	plugin, err := c.config.Host.Load(ctx, m.Name, m.Wasm, m.Options.config())
+	if err != nil {
+		return nil, err
+	}
+	r := &running{name: m.Name, digest: m.digest(), options: m.Options, plugin: plugin}
+	for _, kind := range c.config.Kinds {
+		if r.matches(kind, host.Outgoing) || r.matches(kind, host.Incoming) {
+			r.kinds = append(r.kinds, kind)
+		}
+	}
+	if len(m.Options.Kinds) > 0 && len(r.kinds) == 0 {
+		err = fmt.Errorf("kinds: the plugin is for %s, and none of these is reflected and among %s",
+			strings.Join(plugin.Manifest().Kinds, ", "), strings.Join(m.Options.Kinds, ", "))
+		return nil, errors.Join(err, plugin.Close(ctx))
+	}
+	return r, nil
+}
+
+// matches tells whether the plugin belongs in the chain.
+func (r *running) matches(kind string, hook host.Hook) bool {
+	name, group, _ := strings.Cut(kind, ".")
+	manifest := r.plugin.Manifest()
+	if !manifest.Matches(name, group, hook) {
+		return false
+	}
+	narrowed := host.Manifest{Kinds: r.options.Kinds, Hooks: manifest.Hooks}
+	return len(r.options.Kinds) == 0 || narrowed.Matches(name, group, hook)
+}
+
+func before(a, b *running) int {
+	return cmp.Or(cmp.Compare(a.options.Priority, b.options.Priority), strings.Compare(a.name, b.name))
+}
+
+// compose lists the plugins of a chain in order.
+func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin) {
+	replaced := map[string]bool{}
+	for _, r := range extra {
+		if r.options.Replaces != "" && slices.Contains(r.kinds, key.kind) {
+			replaced[r.options.Replaces] = true
+		}
+	}
+	for _, r := range c.defaults {
+		if !replaced[r.name] && r.matches(key.kind, key.hook) {
+			plugins = append(plugins, r.plugin)
+		}
+	}
+	for _, r := range extra {
+		if r.matches(key.kind, key.hook) {
+			plugins = append(plugins, r.plugin)
+		}
+	}
+	return plugins
+}
+
+// swap builds the chains of next, all of them before the first is put in place, and retires what next lacks.
+func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
+	extra := slices.SortedFunc(maps.Values(next), before)
+	chains, lists := map[chainKey]*host.Chain{}, map[chainKey][]*host.Plugin{}
+	for _, kind := range c.config.Kinds {
+		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
+			key := chainKey{kind, hook}
+			plugins := c.compose(key, extra)
+			if was, ok := c.present[key]; ok && slices.Equal(was, plugins) {
+				continue
+			}
+			chain, err := host.NewChain(hook, c.config.Guard(kind), plugins...)
+			if err != nil {
+				return fmt.Errorf("building the %s chain of %s, %w", hook, kind, err)
+			}
+			chains[key], lists[key] = chain, plugins
+		}
+	}
+	for key, chain := range chains {
+		c.config.Registry.Swap(key.kind, key.hook, chain)
+		c.present[key] = lists[key]
+	}
+	for name, r := range c.extra {
+		if next[name] != r {
+			c.retire(ctx, r)
+		}
+	}
+	c.extra = next
+	return nil
+}
+
+// retire closes a plugin when its running calls have ended. Nobody waits for that but Close.
+func (c *Chains) retire(ctx context.Context, r *running) {
+	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
+}
+
+// Close waits until every plugin that was taken out is closed. Those in the chains stay: they are the host's.
+func (c *Chains) Close(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() { c.closing.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for calls of removed plugins, %w", ctx.Err())
+	}
+}
+
+// digest tells modules with their options apart.
+func (m *Module) digest() [sha256.Size]byte {
+	sum := sha256.Sum256(m.Wasm)
+	options, err := json.Marshal(m.Options)
+	if err != nil { // they were decoded from JSON
+		options = []byte(err.Error())
+	}
+	return sha256.Sum256(append(sum[:], options...))
+}

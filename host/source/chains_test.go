@@ -1,0 +1,159 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/source"
+)
+
+func TestDefaultsAlone(t *testing.T) {
+	w := newWorld(t)
+	w.expect("Service", "service@default")
+	w.expect("Ingress.networking.k8s.io", "ingress@default")
+	w.expect("ConfigMap", "")
+}
+
+func TestOrder(t *testing.T) {
+	w := newWorld(t)
+	w.apply(map[string][]byte{
+		"zebra.wasm": plugin(t, "1", "Service"), "zebra.yaml": []byte("priority: -1"),
+		"beta.wasm":  plugin(t, "1", "Service"),
+		"alpha.wasm": plugin(t, "1", "*"),
+		"late.wasm":  plugin(t, "1", "Service"), "late.yaml": []byte("priority: 100"),
+	})
+	w.expect("Service", "service@default zebra@1 alpha@1 beta@1 late@1")
+	w.expect("Ingress.networking.k8s.io", "ingress@default alpha@1")
+	w.expect("ConfigMap", "alpha@1")
+}
+
+func TestNarrowedKinds(t *testing.T) {
+	w := newWorld(t)
+	got := w.apply(map[string][]byte{
+		"any.wasm": plugin(t, "1", "*"), "any.yaml": []byte("kinds: [Service, Ingress.networking.k8s.io]"),
+		"wrong.wasm": plugin(t, "1", "Service"), "wrong.yaml": []byte("kinds: [ConfigMap]"),
+		"other.wasm": plugin(t, "1", "Gateway.example.org"),
+	})
+	w.expect("Service", "service@default any@1")
+	w.expect("Ingress.networking.k8s.io", "ingress@default any@1")
+	w.expect("ConfigMap", "")
+	if s := got["wrong"]; s.State != source.Failed || !strings.Contains(s.Message, "ConfigMap") {
+		t.Errorf("wrong: %+v", s)
+	}
+	if s := got["other"]; s.State != source.Loaded || s.Running || !strings.Contains(s.Message, "no reflected kind") {
+		t.Errorf("other: %+v", s)
+	}
+}
+
+func TestReplaces(t *testing.T) {
+	w := newWorld(t)
+	w.apply(map[string][]byte{"mine.wasm": plugin(t, "1", "*"), "mine.yaml": []byte("replaces: service\nkinds: [Service]")})
+	w.expect("Service", "mine@1")
+	w.expect("Ingress.networking.k8s.io", "ingress@default")
+	w.apply(map[string][]byte{"service.wasm": plugin(t, "2", "Service"), "service.yaml": []byte("replaces: service")})
+	w.expect("Service", "service@2")
+	got := w.apply(map[string][]byte{
+		"service.wasm": plugin(t, "3", "Service"),
+		"typo.wasm":    plugin(t, "3", "Service"), "typo.yaml": []byte("replaces: servce"),
+	})
+	w.expect("Service", "service@2") // its new version is refused, so the old one runs on
+	if s := got["service"]; s.State != source.Failed || !s.Running || !strings.Contains(s.Message, "replaces: service") {
+		t.Errorf("service: %+v", s)
+	}
+	if s := got["typo"]; s.State != source.Failed || !strings.Contains(s.Message, "servce") || !strings.Contains(s.Message, "ingress, service") {
+		t.Errorf("typo: %+v", s)
+	}
+	w.apply(nil)
+	w.expect("Service", "service@default")
+}
+
+// TestBrokenFileLeavesTheOldOneRunning is the promise of a hot swap.
+func TestBrokenFileLeavesTheOldOneRunning(t *testing.T) {
+	w := newWorld(t)
+	w.apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
+	for _, broken := range []map[string][]byte{
+		{"a.wasm": plugin(t, "2", "Service")[:50]},
+		{"a.wasm": []byte("not wasm")},
+		{"a.wasm": plugin(t, "2", "Service"), "a.yaml": []byte("nonsense: true")},
+	} {
+		generation := w.registry.Generation()
+		s := w.apply(broken)["a"]
+		w.expect("Service", "service@default a@1")
+		if s.State != source.Failed || !s.Running || s.Version != "1" || !strings.Contains(s.Message, "runs on") {
+			t.Errorf("status %+v", s)
+		}
+		if w.registry.Generation() != generation {
+			t.Error("chains were swapped for a broken file")
+		}
+	}
+	if s := w.apply(map[string][]byte{"a.wasm": plugin(t, "3", "Service")})["a"]; s.State != source.Loaded || s.Version != "3" {
+		t.Errorf("status %+v", s)
+	}
+	w.expect("Service", "service@default a@3")
+}
+
+// TestNoSwapWithoutChange counts the swaps: only chains with another list of plugins are swapped.
+func TestNoSwapWithoutChange(t *testing.T) {
+	w := newWorld(t)
+	files := map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 1")}
+	w.apply(files)
+	before := w.registry.Generation()
+	w.apply(files)
+	if after := w.registry.Generation(); after != before {
+		t.Errorf("%d swaps for the same content", after-before)
+	}
+	var swapped []string
+	cancel := w.registry.Subscribe(func(kind string, hook host.Hook, _ uint64) { swapped = append(swapped, kind+" "+hook.String()) })
+	defer cancel()
+	files["b.wasm"] = plugin(t, "1", "Ingress.networking.k8s.io")
+	w.apply(files)
+	if len(swapped) != 2 || !strings.HasPrefix(swapped[0], "Ingress") || !strings.HasPrefix(swapped[1], "Ingress") {
+		t.Errorf("swapped %v, want the two chains of Ingress", swapped)
+	}
+}
+
+// TestRemovedPluginIsClosed after it left the chains, and not before.
+func TestRemovedPluginIsClosed(t *testing.T) {
+	w := newWorld(t)
+	w.apply(map[string][]byte{"a.wasm": plugin(t, "1", "ConfigMap")})
+	old := w.registry.Chain("ConfigMap", host.Outgoing)
+	w.apply(nil)
+	if err := w.chains.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	doc := document.New()
+	doc.Reset(map[string]any{"kind": "ConfigMap", "metadata": map[string]any{"name": "x"}})
+	var closed *host.ClosedError
+	if _, err := old.Run(context.Background(), doc, &host.Env{}); !errors.As(err, &closed) {
+		t.Errorf("the old chain: %v", err)
+	}
+	if _, err := w.registry.Run(context.Background(), "ConfigMap", host.Outgoing, doc, &host.Env{}); err != nil {
+		t.Errorf("the new chain: %v", err)
+	}
+}
+
+func TestDefaultThatDoesNotLoad(t *testing.T) {
+	h, err := host.New(context.Background(), host.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Close(context.Background()) }()
+	defaults, err := source.ReadFS(fstest.MapFS{"pod.wasm": {Data: []byte("bad")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = source.NewChains(context.Background(), source.ChainsConfig{
+		Host: h, Registry: host.NewRegistry(nil), Kinds: kinds, Defaults: defaults,
+	})
+	if err == nil || !strings.Contains(err.Error(), "pod") {
+		t.Errorf("got %v", err)
+	}
+}

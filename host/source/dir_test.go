@@ -1,0 +1,298 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/source"
+)
+
+// reports collects what a Dir tells.
+type reports struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (r *reports) add(s source.Status, removed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, fmt.Sprintf("%s %s removed=%t running=%t %s", s.Name, s.State, removed, s.Running, s.Message))
+}
+
+func (r *reports) have(parts ...string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, line := range r.all {
+		found := true
+		for _, p := range parts {
+			found = found && strings.Contains(line, p)
+		}
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+// watch runs a Dir until the test ends. It polls so rarely that only notifications can be what a test sees.
+func (w *world) watch(path string) (*source.Dir, *reports) {
+	w.t.Helper()
+	r := &reports{}
+	d, err := source.NewDir(source.DirConfig{
+		Path: path, Chains: w.chains, OnStatus: r.add, Quiet: w.quiet, Poll: time.Hour,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- d.Run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Error(err)
+		}
+	})
+	return d, r
+}
+
+func (w *world) await(kind, want string) {
+	w.t.Helper()
+	eventually(w.t, fmt.Sprintf("%q in the chain of %s (it is %q)", want, kind, w.chain(kind, host.Outgoing)),
+		func() bool { return w.chain(kind, host.Outgoing) == want && w.chain(kind, host.Incoming) == want })
+}
+
+// rename puts a file in place in one step, as a careful copy does.
+func rename(t testing.TB, dir, name string, data []byte) {
+	t.Helper()
+	write(t, dir, map[string][]byte{".tmp": data})
+	if err := os.Rename(filepath.Join(dir, ".tmp"), filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDirLifeOfAFile(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	write(t, dir, map[string][]byte{"first.wasm": plugin(t, "1", "Service")})
+	d, r := w.watch(dir)
+	w.await("Service", "service@default first@1")
+	write(t, dir, map[string][]byte{"second.wasm": plugin(t, "1", "Service"), "second.yaml": []byte("priority: -5")})
+	w.await("Service", "service@default second@1 first@1")
+	rename(t, dir, "first.wasm", plugin(t, "2", "Service"))
+	w.await("Service", "service@default second@1 first@2")
+	rename(t, dir, "first.wasm", []byte("broken"))
+	eventually(t, "the report of the broken file", func() bool { return r.have("first Failed", "running=true", "runs on") })
+	w.expect("Service", "service@default second@1 first@2")
+	if got := d.Statuses(); len(got) != 2 || got[0].State != source.Failed || got[0].Err == nil || got[1].State != source.Loaded {
+		t.Errorf("statuses %+v", got)
+	}
+	rename(t, dir, "first.wasm", plugin(t, "3", "Service"))
+	w.await("Service", "service@default second@1 first@3")
+	if err := os.Remove(filepath.Join(dir, "second.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	w.await("Service", "service@default first@3 second@1")
+	if err := os.Remove(filepath.Join(dir, "first.wasm")); err != nil {
+		t.Fatal(err)
+	}
+	w.await("Service", "service@default second@1")
+	eventually(t, "the report of the removal", func() bool { return r.have("first", "removed=true", "running=false") })
+}
+
+// TestDirConfigMap is how the kubelet updates a mounted ConfigMap: the files are links through ..data, which is
+// renamed over in one step.
+func TestDirConfigMap(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	version := func(name string, files map[string][]byte) {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, name), files)
+		link(t, name, filepath.Join(dir, "..data"))
+	}
+	version("..2024_01", map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
+	link(t, filepath.Join("..data", "a.wasm"), filepath.Join(dir, "a.wasm"))
+	w.watch(dir)
+	w.await("Service", "service@default a@1")
+	version("..2024_02", map[string][]byte{"a.wasm": plugin(t, "2", "Service")})
+	w.await("Service", "service@default a@2")
+}
+
+// link makes a symbolic link in one step, also over an old one.
+func link(t testing.TB, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDirReplaced changes the directory itself: by a link to another one, and by deleting and making it again.
+// While it is gone its plugins run on.
+func TestDirReplaced(t *testing.T) {
+	w, root := newWorld(t), t.TempDir()
+	for i, name := range []string{"one", "two"} {
+		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(root, name), map[string][]byte{"a.wasm": plugin(t, fmt.Sprint(i+1), "Service")})
+	}
+	current := filepath.Join(root, "current")
+	link(t, "one", current)
+	w.watch(current)
+	w.await("Service", "service@default a@1")
+	link(t, "two", current)
+	w.await("Service", "service@default a@2")
+	rename(t, filepath.Join(root, "two"), "a.wasm", plugin(t, "3", "Service"))
+	w.await("Service", "service@default a@3")
+	if err := os.Remove(current); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(current, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.await("Service", "service@default")
+	write(t, current, map[string][]byte{"b.wasm": plugin(t, "1", "Service")})
+	w.await("Service", "service@default b@1")
+}
+
+func TestDirGoneChangesNothing(t *testing.T) {
+	w, dir := newWorld(t), filepath.Join(t.TempDir(), "plugins")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
+	d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Sync(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Sync(context.Background()); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v", err)
+	}
+	w.expect("Service", "service@default a@1")
+}
+
+func TestDirMustExist(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, file + ".none"} {
+		if _, err := source.NewDir(source.DirConfig{Path: path}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// TestDirSlowCopy writes a module byte block by byte block: the unfinished file is never taken for a broken one.
+func TestDirSlowCopy(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	w.quiet = time.Second // a busy machine may stop this test between two blocks
+	write(t, dir, map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
+	_, r := w.watch(dir)
+	w.await("Service", "service@default a@1")
+	data := plugin(t, "2", "Service")
+	f, err := os.Create(filepath.Join(dir, "a.wasm"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(data) > 0 {
+		n := min(16, len(data))
+		if _, err := f.Write(data[:n]); err != nil {
+			t.Fatal(err)
+		}
+		data = data[n:]
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.await("Service", "service@default a@2")
+	if r.have("a Failed") {
+		t.Error("an unfinished copy was loaded")
+	}
+}
+
+// TestDirPolls finds changes without any notification.
+func TestDirPolls(t *testing.T) {
+	w, dir, elsewhere := newWorld(t), t.TempDir(), t.TempDir()
+	write(t, elsewhere, map[string][]byte{"x": plugin(t, "1", "Service")})
+	link(t, filepath.Join(elsewhere, "x"), filepath.Join(dir, "a.wasm")) // changes behind a link are not notified
+	d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains, Poll: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- d.Run(ctx) }()
+	w.await("Service", "service@default a@1")
+	rename(t, elsewhere, "x", plugin(t, "2", "Service"))
+	w.await("Service", "service@default a@2")
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDirHammer runs objects through the chains while files come, change, break and go: each run sees one whole
+// chain, and no run fails because of a swap.
+func TestDirHammer(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	w.watch(dir)
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	for range 4 {
+		workers.Go(func() {
+			doc, env := document.New(), &host.Env{}
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				doc.Reset(map[string]any{"kind": "Service", "metadata": map[string]any{"name": "x"}})
+				if _, err := w.registry.Run(context.Background(), "Service", host.Outgoing, doc, env); err != nil {
+					t.Errorf("running the chain: %v", err)
+					return
+				}
+				labels, _ := doc.Value()["metadata"].(map[string]any)["labels"].(map[string]any)
+				if labels["by"] == nil {
+					t.Error("no plugin ran")
+					return
+				}
+			}
+		})
+	}
+	for i := range 8 {
+		version := fmt.Sprint(i)
+		rename(t, dir, "a.wasm", plugin(t, version, "Service"))
+		w.await("Service", "service@default a@"+version)
+		rename(t, dir, "a.wasm", []byte("broken"))
+		if i%3 == 2 {
+			if err := os.Remove(filepath.Join(dir, "a.wasm")); err != nil {
+				t.Fatal(err)
+			}
+			w.await("Service", "service@default")
+		}
+	}
+	close(stop)
+	workers.Wait()
+}

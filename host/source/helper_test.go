@@ -1,0 +1,147 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/internal/wat"
+	"github.com/refract-project/refract/host/source"
+)
+
+// plugin is a module for the kinds, in both directions, that sets the label "by" to its version.
+func plugin(t testing.TB, version string, kinds ...string) []byte {
+	t.Helper()
+	manifest := fmt.Sprintf(`{"name":"test","version":%q,"kinds":["%s"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"]}`,
+		version, strings.Join(kinds, `","`))
+	body := fmt.Sprintf(`(call $set_string (i32.const 1) (i32.const 0) (i32.const 18) (i32.const 64) (i32.const %d)) (i32.const 0)`, len(version))
+	wasm, err := wat.Assemble(wat.Plugin(manifest,
+		`(import "refract" "set_string" (func $set_string (param i32 i32 i32 i32 i32)))`,
+		fmt.Sprintf(`(data (i32.const 0) "metadata.labels.by") (data (i32.const 64) "%s")
+		(func $hook (result i32) %s)
+		(export "outgoing" (func $hook)) (export "incoming" (func $hook))`, version, body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+// world is a host with a registry for three kinds, each with a default plugin but ConfigMap.
+type world struct {
+	t        testing.TB
+	registry *host.Registry
+	chains   *source.Chains
+	quiet    time.Duration // see source.DirConfig
+}
+
+var kinds = []string{"Service", "Ingress.networking.k8s.io", "ConfigMap"}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	ctx := context.Background()
+	h, err := host.New(ctx, host.NewConfig().WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, registry: host.NewRegistry(nil), quiet: 30 * time.Millisecond}
+	defaults, err := source.ReadFS(fstest.MapFS{
+		"service/service.wasm": {Data: plugin(t, "default", "Service")},
+		"ingress/ingress.wasm": {Data: plugin(t, "default", "Ingress.networking.k8s.io")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.chains, err = source.NewChains(ctx, source.ChainsConfig{Host: h, Registry: w.registry, Kinds: kinds, Defaults: defaults})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if err := w.chains.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := h.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// chain names the plugins of a chain and their versions, in order.
+func (w *world) chain(kind string, hook host.Hook) string {
+	var out []string
+	for _, p := range w.registry.Chain(kind, hook).Plugins() {
+		out = append(out, p.Name()+"@"+p.Version())
+	}
+	return strings.Join(out, " ")
+}
+
+// expect compares both chains of a kind.
+func (w *world) expect(kind, want string) {
+	w.t.Helper()
+	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
+		if got := w.chain(kind, hook); got != want {
+			w.t.Errorf("%s chain of %s: %q, want %q", hook, kind, got, want)
+		}
+	}
+}
+
+// apply applies modules read from a directory with these files, and returns their statuses.
+func (w *world) apply(files map[string][]byte) map[string]source.Status {
+	w.t.Helper()
+	dir := w.t.TempDir()
+	write(w.t, dir, files)
+	modules, err := source.ReadDir(dir)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out := map[string]source.Status{}
+	for _, s := range w.chains.Apply(context.Background(), modules) {
+		out[s.Name] = s
+	}
+	return out
+}
+
+func write(t testing.TB, dir string, files map[string][]byte) {
+	t.Helper()
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func names(modules []source.Module) (out []string) {
+	for _, m := range modules {
+		out = append(out, m.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// eventually waits for a condition, and says what it waited for when it does not come.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-deadline:
+			t.Fatalf("waited in vain for %s", what)
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/host"
+)
+
+// maxFileBytes is far above any module that the host takes by default, and keeps a wrong file (a disk image, a
+// core dump) out of the memory of the process.
+const maxFileBytes = 128 << 20
+
+// Module is a plugin as it was found, not loaded yet.
+type Module struct {
+	// Name is the name of the file without ".wasm". It names the plugin in errors, events and metrics.
+	Name string
+	// Path is where it was found.
+	Path string
+	// Wasm is the binary.
+	Wasm []byte
+	// Options come from the file <name>.yaml beside it.
+	Options Options
+	// Err tells why it could not be read; Wasm and Options are not usable then.
+	Err error
+}
+
+// Options say how to run a module, in YAML.
+type Options struct {
+	// Config is what the plugin reads as its configuration.
+	Config map[string]any `json:"config,omitempty"`
+	// Limits of the plugin; what is left out is the host's default.
+	Limits Limits `json:"limits,omitzero"`
+	// Priority orders the plugins of a chain, the lowest first. 0 when left out.
+	Priority int `json:"priority,omitempty"`
+	// Kinds narrows the kinds of the manifest: "Service", "Ingress.networking.k8s.io".
+	Kinds []string `json:"kinds,omitempty"`
+	// Writes narrows the paths of the manifest.
+	Writes []string `json:"writes,omitempty"`
+	// Replaces names a default plugin that this one stands in for.
+	Replaces string `json:"replaces,omitempty"`
+	// IgnoreFailure lets the chain go on, with a warning, when this plugin fails.
+	IgnoreFailure bool `json:"ignoreFailure,omitempty"`
+}
+
+// Limits are host.Limits as they are written in a file; see there for units and defaults.
+type Limits struct {
+	Fuel        int64 `json:"fuel,omitempty"`
+	MemoryPages int   `json:"memoryPages,omitempty"`
+	OutputBytes int   `json:"outputBytes,omitempty"`
+	CallDepth   int   `json:"callDepth,omitempty"`
+	ModuleBytes int   `json:"moduleBytes,omitempty"`
+	Handles     int   `json:"handles,omitempty"`
+}
+
+// ReadFS finds all modules below the root of fsys, such as an embedded one. Errors are about fsys; what is wrong
+// with one module is in its Err.
+func ReadFS(fsys fs.FS) ([]Module, error) {
+	var modules []Module
+	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && path.Ext(name) == ".wasm" {
+			modules = append(modules, read(fsys, name, name))
+		}
+		return err
+	})
+	return modules, err
+}
+
+// ReadDir finds the modules of one directory, without its subdirectories. Files may be symbolic links.
+// Errors are about the directory; what is wrong with one module is in its Err.
+func ReadDir(dir string) ([]Module, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var modules []Module
+	fsys := os.DirFS(dir)
+	for _, entry := range entries {
+		switch name := entry.Name(); {
+		case strings.HasPrefix(name, "."):
+		case filepath.Ext(name) == ".wasm":
+			modules = append(modules, read(fsys, name, filepath.Join(dir, name)))
+		case filepath.Ext(name) == ".yaml":
+			if m, alone := optionsAlone(fsys, name, filepath.Join(dir, name)); alone {
+				modules = append(modules, m)
+			}
+		}
+	}
+	return modules, nil
+}
+
+// ReadFile reads the module in one file, and its options beside it.
+func ReadFile(file string) Module {
+	return read(os.DirFS(filepath.Dir(file)), filepath.Base(file), file)
+}
+
+func read(fsys fs.FS, name, shown string) Module {
+	m := Module{Name: strings.TrimSuffix(path.Base(name), ".wasm"), Path: shown}
+	if m.Wasm, m.Err = readFile(fsys, name); m.Err != nil {
+		return m
+	}
+	options := strings.TrimSuffix(name, ".wasm") + ".yaml"
+	text, err := readFile(fsys, options)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m
+	}
+	if err == nil {
+		err = m.Options.decode(text)
+	}
+	if err != nil {
+		m.Err = fmt.Errorf("reading options of plugin %s from %s, %w", m.Name, options, err)
+	}
+	return m
+}
+
+// decode reads YAML. Whole numbers stay whole, as in any object of Kubernetes, and an unknown field is an error.
+func (o *Options) decode(text []byte) error {
+	data, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return err
+	}
+	unknown, err := json.UnmarshalStrict(data, o)
+	return errors.Join(append(unknown, err)...)
+}
+
+// errNoModule is the error of options without a module.
+var errNoModule = errors.New("options without a plugin")
+
+// optionsAlone reports options without a module: a typing error in the name of either would go unnoticed.
+func optionsAlone(fsys fs.FS, name, shown string) (Module, bool) {
+	plugin := strings.TrimSuffix(name, ".yaml")
+	if _, err := fs.Stat(fsys, plugin+".wasm"); !errors.Is(err, fs.ErrNotExist) {
+		return Module{}, false
+	}
+	return Module{Name: plugin, Path: shown, Err: fmt.Errorf("%w: there is no %s.wasm beside %s", errNoModule, plugin, name)}, true
+}
+
+// readFile reads a regular file. Anything else, a pipe for one, could block for ever.
+func readFile(fsys fs.FS, name string) ([]byte, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(data) > maxFileBytes {
+		err = fmt.Errorf("%s is larger than %d MiB", name, maxFileBytes>>20)
+	}
+	return data, err
+}
+
+// config is what the host needs of the options.
+func (o *Options) config() host.PluginConfig {
+	return host.PluginConfig{
+		Config: o.Config,
+		Limits: host.Limits{
+			Fuel:        o.Limits.Fuel,
+			MemoryPages: o.Limits.MemoryPages,
+			OutputBytes: o.Limits.OutputBytes,
+			CallDepth:   o.Limits.CallDepth,
+			ModuleBytes: o.Limits.ModuleBytes,
+			Handles:     o.Limits.Handles,
+		},
+		Writes:        o.Writes,
+		IgnoreFailure: o.IgnoreFailure,
+	}
+}

@@ -1,0 +1,67 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import "slices"
+
+// State tells whether a module is as its file says.
+type State string
+
+// The states.
+const (
+	Loaded State = "Loaded"
+	Failed State = "Failed"
+)
+
+// Status tells what became of a module.
+type Status struct {
+	// Name and Path are those of the module.
+	Name, Path string
+	// State is that of the file as it is now.
+	State State
+	// Running tells that the plugin is in chains. With Failed, that is an earlier version of it.
+	Running bool
+	// Version and Digest are those of the running plugin.
+	Version, Digest string
+	// Kinds whose chains the running plugin is in.
+	Kinds []string
+	// Message is for people: an Event, a log line.
+	Message string
+	// Err is what is wrong, for errors.As.
+	Err error
+}
+
+func (s Status) same(other Status) bool {
+	return s.Name == other.Name && s.Path == other.Path && s.State == other.State && s.Running == other.Running &&
+		s.Version == other.Version && s.Digest == other.Digest && s.Message == other.Message && slices.Equal(s.Kinds, other.Kinds)
+}
+
+func statuses(modules []Module, next map[string]*running, problems map[string]error) []Status {
+	out := make([]Status, 0, len(modules))
+	for _, m := range modules {
+		s := Status{Name: m.Name, Path: m.Path, State: Loaded, Err: problems[m.Name]}
+		if r := next[m.Name]; r != nil {
+			s.Running = len(r.kinds) > 0
+			s.Version, s.Digest, s.Kinds = r.plugin.Version(), r.plugin.Digest(), r.kinds
+		}
+		if s.Err != nil {
+			s.State = Failed
+		}
+		s.Message = s.describe()
+		out = append(out, s)
+	}
+	return out
+}
+
+func (s Status) describe() string {
+	switch {
+	case s.Err != nil && s.Running:
+		return s.Err.Error() + " (the earlier version, " + s.Version + ", runs on)"
+	case s.Err != nil:
+		return s.Err.Error()
+	case !s.Running:
+		return "loaded, but no reflected kind is among the kinds of its manifest"
+	}
+	return "loaded"
+}
