@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +46,9 @@ type Options struct {
 	Handler         Handler
 	Events          record.EventRecorder
 	Log             *slog.Logger
+	// Grace is how long the silence of a new map about a namespace means nothing: a map that was deleted and made
+	// again is filled over time. 0 = one minute.
+	Grace time.Duration
 }
 
 // Mapper follows the NamespaceMap. Safe for concurrent use.
@@ -56,6 +60,9 @@ type Mapper struct {
 	mu       sync.RWMutex
 	known    bool // there is exactly one usable map
 	table    table
+	uid      types.UID            // of that map
+	born     time.Time            // of that map
+	spoken   map[string]types.UID // the map that named a namespace last
 	running  map[string]string
 	reported map[types.UID]string
 }
@@ -65,10 +72,13 @@ func New(options Options) (*Mapper, error) {
 	if options.Log == nil {
 		options.Log = slog.Default()
 	}
+	if options.Grace == 0 {
+		options.Grace = time.Minute
+	}
 	selector := labels.Set{wire.RemoteClusterIDLabel: options.RemoteClusterID}.String()
 	informer := dynamicinformer.NewFilteredDynamicInformer(options.Client, offloadingv1beta1.NamespaceMapGVR, options.TenantNamespace, 0,
 		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector }).Informer()
-	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}}
+	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}, spoken: map[string]types.UID{}}
 	var err error
 	m.handled, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { m.evaluate() },
@@ -114,8 +124,10 @@ func (m *Mapper) State(local string) State {
 		return Mapped
 	case !m.known || m.table.named[local] || !m.Synced():
 		return Unknown
-	default:
+	case m.spoken[local] == m.uid || time.Since(m.born) > m.options.Grace:
 		return NotOffloaded
+	default:
+		return Unknown
 	}
 }
 
@@ -146,6 +158,9 @@ func (m *Mapper) evaluate() {
 	}
 	m.mu.Lock()
 	m.table, m.known = next, known
+	if object != nil {
+		m.remember(object, next)
+	}
 	todo := diff(m.running, next)
 	for _, local := range todo.stop {
 		delete(m.running, local)
@@ -153,6 +168,19 @@ func (m *Mapper) evaluate() {
 	maps.Copy(m.running, todo.start)
 	m.mu.Unlock()
 	m.tell(todo)
+}
+
+// remember notes who named which namespace. When the grace of a new map ends, its silence is looked at again.
+func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
+	if object.GetUID() != m.uid {
+		m.uid, m.born = object.GetUID(), object.GetCreationTimestamp().Time
+		if left := m.options.Grace - time.Since(m.born); left > 0 {
+			time.AfterFunc(left+time.Second, m.options.Handler.NamespacesChanged)
+		}
+	}
+	for local := range next.named {
+		m.spoken[local] = m.uid
+	}
 }
 
 func (m *Mapper) tell(todo change) {

@@ -18,7 +18,8 @@ import (
 type State int
 
 const (
-	// Unknown: there is no map, or its word on this namespace is not final (the twin is not there yet, or is going).
+	// Unknown: there is no map, or its word on this namespace is not final: the twin is not there yet, or is going, or
+	// the map is new and does not name the namespace yet.
 	Unknown State = iota
 	// NotOffloaded: there is a map and it does not name the namespace.
 	NotOffloaded
@@ -29,7 +30,7 @@ const (
 // table is what a NamespaceMap says.
 type table struct {
 	twins    map[string]string // accepted: local to remote
-	named    map[string]bool   // every entry, accepted or not
+	named    map[string]bool   // every entry, accepted or not, and what the consumer asks for
 	doubtful map[string]bool   // entries that make no sense: their namespaces stay as they are
 }
 
@@ -37,6 +38,11 @@ type table struct {
 // The problems are sentences for the user, in a stable order.
 func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{twins: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
+	if desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping"); err == nil {
+		for local := range desired {
+			parsed.named[local] = true
+		}
+	}
 	entries, _, err := unstructured.NestedFieldNoCopy(object.Object, "status", "currentMapping")
 	if err != nil {
 		return parsed, nil, fmt.Errorf("reading status.currentMapping, %w", err)

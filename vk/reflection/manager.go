@@ -42,6 +42,7 @@ type Manager struct {
 	reflectors    []*reflector
 	byName        map[string]*reflector
 	leading       atomic.Bool
+	evaluated     atomic.Uint64 // objects so far
 
 	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster
 	virtualNode, nodes cache.ResourceEventHandlerRegistration
@@ -193,7 +194,7 @@ func (m *Manager) followSettings() error {
 func (m *Manager) followNamespaces() (err error) {
 	m.mapper, err = namespaces.New(namespaces.Options{
 		Client: m.local, TenantNamespace: m.options.TenantNamespace, RemoteClusterID: m.options.RemoteClusterID,
-		Handler: m, Events: m.events.recorder("NamespaceMap"), Log: m.log,
+		Handler: m, Events: m.events.recorder("NamespaceMap"), Log: m.log, Grace: m.options.MapGrace,
 	})
 	return err
 }

@@ -50,6 +50,7 @@ type Options struct {
 	ProbeEvery   time.Duration // of a provider that could not be reached; 0 = 1 s
 	RecheckAfter time.Duration // of an object whose name is taken by a foreign one; 0 = 30 s
 	SettleAfter  time.Duration // how long a Pending provider pod may go unshown; 0 = 1 s
+	MapGrace     time.Duration // how long the silence of a new NamespaceMap about a namespace means nothing; 0 = 1 min
 
 	Registerer prometheus.Registerer // nil = metrics are counted and not exported
 	Log        *slog.Logger          // nil = slog.Default()

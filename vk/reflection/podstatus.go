@@ -32,7 +32,10 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 		return err
 	}
 	if sameStatus(next, v.status) {
-		return r.mark(ctx, w, v)
+		if labelsOf(v.local.Object)[wire.OffloadedPodLabel] == "true" {
+			return nil
+		}
+		next = nil // the label is all that is missing
 	}
 	if wait := r.settling(v); wait > 0 {
 		return &retryLater{wait}
@@ -113,14 +116,6 @@ func unschedulable(status map[string]any) bool {
 	return false
 }
 
-// mark puts the label of offloaded pods on a pod whose status needs no write.
-func (r *reflector) mark(ctx context.Context, w *worker, v *podView) error {
-	if labelsOf(v.local.Object)[wire.OffloadedPodLabel] == "true" {
-		return nil
-	}
-	return r.patchStatus(ctx, w, v.local, nil, true)
-}
-
 // operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
@@ -146,10 +141,11 @@ func statusPatch(local *unstructured.Unstructured, status map[string]any, mark b
 	return patch
 }
 
+// patchStatus writes a status, nil for the present one, and with mark the label of offloaded pods.
 func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, mark bool) error {
 	key := keyOf(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
-	if r.statuses.accepted(key, asked, present) {
+	if status != nil && r.statuses.accepted(key, asked, present) {
 		return nil
 	}
 	body, err := json.Marshal(statusPatch(local, status, mark))

@@ -156,6 +156,7 @@ func (r *reflector) process(ctx context.Context, w *worker, key Key) {
 	}
 	w.result = "unchanged"
 	err := r.safely(ctx, w, key)
+	r.m.evaluated.Add(1)
 	metrics, labels := r.m.metrics, []string{key.Namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName}
 	var later *retryLater
 	if err == nil || errors.As(err, &later) {

@@ -1,0 +1,72 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// The provider's API server goes away and comes back. Not parallel: the provider belongs to all.
+func TestProviderOutage(t *testing.T) {
+	l := newLab(t, func(o *Options) { o.CallTimeout = 2 * time.Second })
+	l.start()
+	l.local.create(t, l.namespace, service("before", ""))
+	l.local.create(t, l.namespace, service("deleted-meanwhile", ""))
+	l.present(l.remote, "Service", l.twin, "before")
+	l.present(l.remote, "Service", l.twin, "deleted-meanwhile")
+	l.settled()
+
+	if err := l.remote.cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		l.local.create(t, l.namespace, service(fmt.Sprintf("meanwhile-%d", i), ""))
+	}
+	l.local.patchYAML(t, "Service", l.namespace, "before", `{spec: {sessionAffinity: ClientIP}}`)
+	l.local.delete(t, "Service", l.namespace, "deleted-meanwhile")
+	l.eventually(func() error {
+		if l.manager.Reachable() {
+			return errors.New("the provider is still thought to be reachable")
+		}
+		return nil
+	})
+	// What needs no provider goes on: a pod of a namespace that is not extended is told so.
+	l.local.createNamespace(t, l.namespace+"-not-extended")
+	l.local.create(t, l.namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node))
+	l.present(l.local, "Pod", l.namespace+"-not-extended", "stray", field("status.reason", "OffloadingBackOff"))
+	// Nothing spins, and nobody is told forty times.
+	evaluated := l.manager.evaluated.Load()
+	time.Sleep(time.Second)
+	if n := l.manager.evaluated.Load() - evaluated; n > 100 {
+		t.Errorf("%d evaluations in a second without a provider", n)
+	}
+	for i := range 40 {
+		if events := l.events(l.namespace, "Service", fmt.Sprintf("meanwhile-%d", i)); len(events) > 0 {
+			t.Fatalf("an outage made the Events %q", events)
+		}
+	}
+
+	// A restart without a provider: it waits, and deletes nothing here or there.
+	l.stop()
+	l.startUnready()
+	l.eventually(func() error {
+		if !l.manager.Synced() {
+			return errors.New("this cluster's side is not read")
+		}
+		return nil
+	})
+	if err := l.remote.cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	for i := range 40 {
+		l.present(l.remote, "Service", l.twin, fmt.Sprintf("meanwhile-%d", i))
+	}
+	l.present(l.remote, "Service", l.twin, "before", field("spec.sessionAffinity", "ClientIP"))
+	l.absent(l.remote, "Service", l.twin, "deleted-meanwhile")
+	t.Logf("everything was reflected %s after the provider came back", time.Since(back).Round(10*time.Millisecond))
+}
