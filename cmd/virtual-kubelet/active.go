@@ -1,0 +1,200 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/vk/ipmap"
+	"github.com/refract-project/refract/vk/kubeletapi"
+	"github.com/refract-project/refract/vk/node"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// active is the virtual kubelet of the replica that leads.
+type active struct {
+	*kubelet
+	provider   *connection.Connection
+	kubeconfig []byte // of the provider, when it comes from a Secret
+	plugins    *plugins
+	reflection *reflection.Manager
+	pinger     *node.Pinger
+	node       *node.Controller // nil without --create-node
+	listener   net.Listener
+}
+
+// activate builds everything and starts nothing. It waits for the kubeconfig of
+// the provider, not for the provider.
+func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
+	a := &active{kubelet: k}
+	if a.provider, a.kubeconfig, err = k.connect(ctx); err != nil {
+		return nil, err
+	}
+	a.listener, err = net.Listen("tcp", net.JoinHostPort(k.listenAddress, strconv.Itoa(int(k.listenPort))))
+	if err != nil {
+		return nil, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", k.listenAddress, k.listenPort, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.listener.Close())
+		}
+	}()
+	if a.plugins, err = k.loadPlugins(ctx); err != nil {
+		return nil, err
+	}
+	if a.reflection, err = a.newReflection(ctx); err != nil {
+		return nil, fmt.Errorf("setting up reflection, %w", err)
+	}
+	a.pinger = node.NewPinger(node.Livez(a.provider.URL(), a.provider.Streams()), k.pingInterval, k.pingTimeout, clock.RealClock{})
+	if k.createNode {
+		if a.node, err = a.newNode(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error) {
+	remoteIPs, err := a.remoteIPs()
+	if err != nil {
+		return nil, err
+	}
+	localPods, err := ipmap.ParseRanges("--local-podcidr", a.localPodCIDRs)
+	if err != nil {
+		return nil, err
+	}
+	followIPs, err := a.mayFollowIPs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	workers, policies := map[string]int{}, map[string]reflection.Policy{}
+	for kind, count := range a.workers {
+		workers[kind] = *count
+	}
+	for kind, policy := range a.policies {
+		policies[kind] = reflection.Policy(*policy)
+	}
+	return reflection.New(reflection.Options{
+		Local: a.local, Remote: a.provider.Config(),
+		LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
+		NodeName: a.nodeName, NodeIP: a.nodeIP, TenantNamespace: a.tenantNamespace, VirtualNode: a.virtualNode,
+		Registry: namedChains{a.plugins.registry, a.plugins.kinds},
+		Workers:  workers, Policies: policies,
+		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
+		APIServer:    reflection.APIServer{Host: a.homeAPIServerHost, Port: a.homeAPIServerPort},
+		ResyncPeriod: a.resyncPeriod,
+		Registerer:   metrics.Registry, Log: slog.Default(),
+	})
+}
+
+func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
+	port := a.listener.Addr().(*net.TCPAddr).Port
+	return node.NewController(node.Config{
+		Identity: node.Identity{
+			Name: a.nodeName, RemoteClusterID: a.foreignClusterID, Address: a.nodeIP, Port: int32(port),
+			KubeletVersion: a.serverVersion(ctx), Labels: a.nodeExtraLabels, Annotations: a.nodeExtraAnnotations,
+		},
+		Local: a.local, Namespace: a.tenantNamespace, VirtualNode: a.virtualNode,
+		CheckNetwork: a.checkNetwork, LeaseDuration: a.leaseDuration,
+		Pinger: a.pinger, Clock: clock.RealClock{},
+	})
+}
+
+// run everything until ctx ends or a part fails for good.
+func (a *active) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	server, err := a.newServer(ctx)
+	if err != nil {
+		return errors.Join(err, a.listener.Close())
+	}
+	group.Go(func() error { return server.Serve(ctx, a.listener) })
+	group.Go(func() error { a.pinger.Run(ctx); return nil })
+	group.Go(func() error { return a.plugins.follow(ctx) })
+	group.Go(func() error { return a.reflection.Run(ctx) })
+	if a.node != nil {
+		group.Go(func() error { return a.node.Run(ctx) })
+	}
+	if a.kubeconfig != nil {
+		group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx)) })
+	}
+	if a.sharedLease {
+		a.reflection.SetLeading(false)
+		group.Go(func() error { return a.competeForShared(ctx) })
+	}
+	err = group.Wait()
+	return errors.Join(err, a.plugins.close(context.WithoutCancel(ctx)))
+}
+
+// sharedLeaseName is the lease of all virtual nodes of one provider.
+const sharedLeaseName = "virtual-kubelet-leader-election"
+
+// competeForShared lets this process reflect what all virtual nodes of the
+// provider share while it holds the lease. Losing it is no reason to end: the
+// process goes on with its own pods and competes again.
+func (a *active) competeForShared(ctx context.Context) error {
+	election := a.election(sharedLeaseName)
+	election.Identity = a.nodeName + "_" + a.podName
+	for ctx.Err() == nil {
+		err := election.Run(ctx, func(leading context.Context) error {
+			a.reflection.SetLeading(true)
+			<-leading.Done()
+			a.reflection.SetLeading(false)
+			return nil
+		})
+		switch {
+		case errors.Is(err, node.ErrLeadershipLost):
+			log.FromContext(ctx).Info("Another virtual node reflects what is shared with it now", "reason", err.Error())
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
+	clientCA, err := a.clientAuthority(ctx)
+	if err != nil {
+		return nil, err
+	}
+	access, err := kubeletapi.NewAccess(a.nodeName, a.client, clientCA)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := a.certificate(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return kubeletapi.New(kubeletapi.Config{
+		NodeName: a.nodeName, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
+		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams()},
+		Access: access, Certificate: certificate,
+	}), nil
+}
+
+// ready says what is still missing.
+func (a *active) ready() error {
+	if !a.reflection.Synced() {
+		return errors.New("the caches of this cluster are not read yet")
+	}
+	if a.node == nil {
+		return nil
+	}
+	select {
+	case <-a.node.Ready():
+		return nil
+	default:
+		return errors.New("the node is not registered yet")
+	}
+}

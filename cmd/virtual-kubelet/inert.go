@@ -1,0 +1,67 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// inertFlag takes any value and does nothing with it.
+type inertFlag struct{ name, value string }
+
+func (f *inertFlag) String() string         { return f.value }
+func (f *inertFlag) Set(value string) error { f.value = value; return nil }
+func (f *inertFlag) Type() string           { return "any" }
+
+// inertFlags are those of Liqo's virtual kubelet whose features are not there
+// yet. Templates that give them keep working; a warning tells what is missing.
+var inertFlags = []struct{ name, missing string }{
+	{"enable-apiserver-support", "offloaded pods get no access to this cluster's API server"},
+	{"enable-storage", "storage is not offloaded"},
+	{"virtual-storage-class-name", "storage is not offloaded"},
+	{"remote-real-storage-class-name", "storage is not offloaded"},
+	{"enable-ingress", "Ingresses are not reflected"},
+	{"remote-real-ingress-class-name", "Ingresses are not reflected"},
+	{"enable-load-balancer", "the VirtualNode's load balancer classes are followed instead"},
+	{"remote-real-load-balancer-class-name", "the VirtualNode's load balancer classes are followed instead"},
+	{"ingress-reflection-workers", "Ingresses are not reflected"},
+	{"ingress-reflection-type", "Ingresses are not reflected"},
+	{"configmap-reflection-workers", "ConfigMaps are not reflected"},
+	{"configmap-reflection-type", "ConfigMaps are not reflected"},
+	{"secret-reflection-workers", "Secrets are not reflected"},
+	{"secret-reflection-type", "Secrets are not reflected"},
+	{"serviceaccount-reflection-workers", "ServiceAccount tokens are not reflected"},
+	{"persistentvolumeclaim-reflection-workers", "storage is not offloaded"},
+	{"event-reflection-workers", "Events are not reflected"},
+	{"event-reflection-type", "Events are not reflected"},
+	{"klog.logtostderr", "logs go to stderr"},
+	{"klog.alsologtostderr", "logs go to stderr"},
+	{"klog.stderrthreshold", "logs go to stderr"},
+	{"klog.log_file", "logs go to stderr"},
+	{"klog.log_dir", "logs go to stderr"},
+	{"klog.vmodule", "use --v"},
+}
+
+func (o *options) inertFlags(flags *pflag.FlagSet) {
+	for _, known := range inertFlags {
+		inert := &inertFlag{name: known.name}
+		o.inert = append(o.inert, inert)
+		flags.Var(inert, known.name, known.missing)
+		if strings.HasPrefix(known.name, "enable-") || strings.HasSuffix(known.name, "logtostderr") {
+			flags.Lookup(known.name).NoOptDefVal = "true" // a boolean may stand alone
+		}
+	}
+}
+
+// warnInert names every flag that was given in vain.
+func (o *options) warnInert(flags *pflag.FlagSet) {
+	for _, known := range inertFlags {
+		if flag := flags.Lookup(known.name); flag != nil && flag.Changed && flag.Value.String() != "false" && flag.Value.String() != "0" {
+			log.Log.Info("Warning: a flag has no effect", "flag", "--"+known.name, "value", flag.Value.String(), "meaning", known.missing)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/source"
+	defaultplugins "github.com/refract-project/refract/plugins"
+)
+
+// Reasons of the Events on the VirtualNode about plugins.
+const (
+	pluginFailedReason = "PluginFailed"
+	pluginLoadedReason = "PluginLoaded"
+)
+
+// plugins are the chains of this process and where they come from.
+type plugins struct {
+	host     *host.Host
+	registry *host.Registry
+	chains   *source.Chains
+	dir      *source.Dir // nil without --plugin-dir
+	events   record.EventBroadcaster
+	kinds    kindNames
+}
+
+// loadPlugins compiles the default plugins and those of --plugin-dir, so that
+// the first object that crosses is bent by all of them.
+func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
+	p := &plugins{kinds: newKindNames()}
+	config := host.NewConfig().WithLogger(slog.Default())
+	if k.pluginCacheDir != "" {
+		config = config.WithCacheDir(k.pluginCacheDir)
+	}
+	if p.host, err = host.New(ctx, config); err != nil {
+		return nil, fmt.Errorf("starting the plugin host (--plugin-cache-dir=%s), %w", k.pluginCacheDir, err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close(ctx))
+		}
+	}()
+	defaults, err := source.ReadFS(defaultplugins.FS)
+	if err != nil {
+		return nil, fmt.Errorf("reading the default plugins, %w", err)
+	}
+	p.registry = host.NewRegistry(func(kind string, _ host.Hook) host.Guard { return host.DefaultGuard(kind) })
+	p.chains, err = source.NewChains(ctx, source.ChainsConfig{Host: p.host, Registry: p.registry, Kinds: p.kinds.keys(), Defaults: defaults})
+	if err != nil || k.pluginDir == "" {
+		return p, err
+	}
+	p.events = record.NewBroadcaster()
+	p.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")})
+	p.dir, err = source.NewDir(source.DirConfig{Path: k.pluginDir, Chains: p.chains, OnStatus: k.pluginReporter(ctx, p.events)})
+	if err != nil {
+		return p, fmt.Errorf("--plugin-dir: %w", err)
+	}
+	return p, p.dir.Sync(ctx)
+}
+
+// pluginReporter tells about plugins where operators look: in the log and, as
+// Events, on the VirtualNode.
+func (k *kubelet) pluginReporter(ctx context.Context, events record.EventBroadcaster) func(source.Status, bool) {
+	logger := log.FromContext(ctx)
+	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: k.podName})
+	about := &corev1.ObjectReference{
+		APIVersion: offloadingv1beta1.GroupVersion.String(), Kind: offloadingv1beta1.VirtualNodeKind,
+		Namespace: k.tenantNamespace, Name: k.virtualNode,
+	}
+	return func(s source.Status, removed bool) {
+		details := []any{"plugin", s.Name, "file", s.Path, "version", s.Version, "digest", s.Digest, "kinds", s.Kinds}
+		switch {
+		case removed:
+			logger.Info("A plugin was removed", details...)
+			recorder.Eventf(about, corev1.EventTypeNormal, pluginLoadedReason, "Plugin %s was removed", s.Name)
+		case s.State == source.Failed:
+			logger.Error(s.Err, "A plugin cannot be used as it is", append(details, "earlierVersionRuns", s.Running)...)
+			recorder.Eventf(about, corev1.EventTypeWarning, pluginFailedReason, "Plugin %s: %s", s.Name, s.Message)
+		default:
+			logger.Info("A plugin was loaded", details...)
+			recorder.Eventf(about, corev1.EventTypeNormal, pluginLoadedReason, "Plugin %s %s is in use for %v", s.Name, s.Version, s.Kinds)
+		}
+	}
+}
+
+// follow applies changes of the plugin folder until ctx ends.
+func (p *plugins) follow(ctx context.Context) error {
+	if p.dir == nil {
+		return nil
+	}
+	return p.dir.Run(ctx)
+}
+
+// close waits for running calls and frees all modules.
+func (p *plugins) close(ctx context.Context) error {
+	var err error
+	if p.events != nil {
+		p.events.Shutdown()
+	}
+	if p.chains != nil {
+		err = p.chains.Close(ctx)
+	}
+	return errors.Join(err, p.host.Close(ctx))
+}

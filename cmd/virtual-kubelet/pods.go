@@ -1,0 +1,52 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// podSource shows the kubelet API the pods that the reflection has cached.
+type podSource struct{ manager *reflection.Manager }
+
+func (s podSource) Pods() ([]*corev1.Pod, error) {
+	cached := s.manager.Pods()
+	pods := make([]*corev1.Pod, 0, len(cached))
+	for _, object := range cached {
+		pod, err := typed(object)
+		if err != nil {
+			return nil, err
+		}
+		pods = append(pods, pod)
+	}
+	return pods, nil
+}
+
+func (s podSource) Pod(namespace, name string) (*corev1.Pod, bool) {
+	object := s.manager.Pod(namespace, name)
+	if object == nil {
+		return nil, false
+	}
+	pod, err := typed(object)
+	return pod, err == nil
+}
+
+func typed(object *unstructured.Unstructured) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, pod); err != nil {
+		return nil, fmt.Errorf("reading pod %s/%s, %w", object.GetNamespace(), object.GetName(), err)
+	}
+	return pod, nil
+}
+
+// namespaceMapper shows the kubelet API which namespaces are offloaded.
+type namespaceMapper struct{ manager *reflection.Manager }
+
+func (m namespaceMapper) Remote(local string) (string, bool) { return m.manager.RemoteNamespace(local) }
