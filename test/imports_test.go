@@ -1,0 +1,164 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/refract-project/refract/"
+
+// rule says what packages below a folder may depend on, directly or through others.
+type rule struct {
+	in     string   // folder of the packages
+	except []string // folders below it that the rule is not about
+	// only lists what they may import outside the standard library; nil = anything.
+	only []string
+	// never lists what they may not depend on, however indirectly.
+	never []string
+	why   string
+}
+
+var kubernetes = []string{"k8s.io/", "sigs.k8s.io/controller-runtime"}
+
+var rules = []rule{
+	{
+		in: "sdk", except: []string{"sdk/plugintest"}, only: []string{module + "sdk", "github.com/extism/go-pdk"},
+		never: append([]string{module + "host"}, kubernetes...),
+		why:   "what a plugin imports must compile with TinyGo, and small",
+	},
+	{
+		in: "plugins", only: []string{module + "plugins", module + "sdk", module + "api/wire", "github.com/extism/go-pdk"},
+		never: append([]string{module + "host", module + "sdk/plugintest"}, kubernetes...),
+		why:   "the default plugins have no privileges: what they import any author can (api/wire is names only)",
+	},
+	{
+		in: "host", never: append([]string{module + "vk", module + "controllers", module + "api", module + "cmd"}, kubernetes...),
+		why: "the host knows documents and modules, never clusters",
+	},
+	{
+		in: "api", except: []string{"api/crds"}, only: []string{module + "api", "k8s.io/apimachinery", "k8s.io/api/", "k8s.io/utils"},
+		never: []string{"k8s.io/client-go/kubernetes", module + "host", module + "vk", module + "controllers"},
+		why:   "types without logic, for everybody to import",
+	},
+	{
+		in: "api/wire", only: []string{}, never: []string{"k8s.io/"},
+		why: "plugins import it: names only",
+	},
+	{
+		in: "vk", never: []string{module + "controllers", module + "cmd", module + "internal/testenv"},
+		why: "the virtual kubelet and the controllers are different processes, in different clusters",
+	},
+	{
+		in: "controllers", except: []string{"controllers/internal/controllertest"},
+		never: []string{module + "vk", module + "cmd", module + "internal/testenv"},
+		why:   "the controllers and the virtual kubelet are different processes, in different clusters",
+	},
+	{
+		in: "cmd", never: []string{module + "internal/testenv", "testing"},
+		why: "what is installed contains nothing of the tests",
+	},
+}
+
+// listed is what go list says of a package.
+type listed struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+// TestImports keeps the houses apart, for the machine that tests run on and for the one that plugins run on.
+func TestImports(t *testing.T) {
+	for name, env := range map[string][]string{"host": nil, "wasm": {"GOOS=wasip1", "GOARCH=wasm"}} {
+		t.Run(name, func(t *testing.T) {
+			patterns := []string{"../..."}
+			if env != nil {
+				patterns = []string{"../sdk/...", "../plugins/..."}
+			}
+			packages := list(t, env, patterns...)
+			for _, p := range packages {
+				for _, r := range rules {
+					for _, bad := range r.broken(p) {
+						t.Errorf("%s depends on %s: %s", p.ImportPath, bad, r.why)
+					}
+				}
+			}
+			if len(packages) < 2 {
+				t.Errorf("only %d packages found", len(packages))
+			}
+		})
+	}
+}
+
+// TestRulesBite wants each rule to be about packages that exist, and to find what breaks it.
+func TestRulesBite(t *testing.T) {
+	packages := list(t, nil, "../...")
+	for _, r := range rules {
+		if !slices.ContainsFunc(packages, r.applies) {
+			t.Errorf("no package is in %s", r.in)
+		}
+		p := listed{ImportPath: module + r.in + "/x", Deps: []string{r.never[0] + "x"}}
+		if len(r.broken(p)) == 0 {
+			t.Errorf("the rule of %s does not find %s", r.in, r.never[0])
+		}
+		p = listed{ImportPath: module + r.in + "/x", Imports: []string{"example.org/y"}}
+		if r.only != nil && len(r.broken(p)) == 0 {
+			t.Errorf("the rule of %s does not find an import of something else", r.in)
+		}
+	}
+}
+
+func (r rule) applies(p listed) bool {
+	return below(p.ImportPath, module+r.in) &&
+		!slices.ContainsFunc(r.except, func(e string) bool { return below(p.ImportPath, module+e) })
+}
+
+// broken lists the dependencies that the rule forbids.
+func (r rule) broken(p listed) (bad []string) {
+	if !r.applies(p) {
+		return nil
+	}
+	for _, d := range p.Deps {
+		if slices.ContainsFunc(r.never, func(prefix string) bool { return strings.HasPrefix(d, prefix) }) {
+			bad = append(bad, d)
+		}
+	}
+	for _, i := range p.Imports {
+		first, _, _ := strings.Cut(i, "/")
+		standard := !strings.Contains(first, ".")
+		if r.only != nil && !standard && !slices.ContainsFunc(r.only, func(prefix string) bool { return strings.HasPrefix(i, prefix) }) {
+			bad = append(bad, i)
+		}
+	}
+	return bad
+}
+
+func below(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
+
+func list(t *testing.T, env []string, patterns ...string) (packages []listed) {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Deps"}, patterns...)...)
+	cmd.Env = append(os.Environ(), env...)
+	var problem strings.Builder
+	cmd.Stderr = &problem
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("listing packages: %v\n%s", err, problem.String())
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
