@@ -79,7 +79,7 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 		flag, address string
 		handler       http.Handler
 	}{
-		{k.metricsEnabled, "metrics-address", k.metricsAddress, cmdutil.MetricsHandler(metrics.Registry)},
+		{k.metricsEnabled, "metrics-address", k.metricsAddress, cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())},
 		{k.healthAddress != "0", "health-probe-address", k.healthAddress, cmdutil.HealthHandler(
 			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready})},
 		{k.profiling, "enable-profiling", profilingAddress, cmdutil.ProfilingHandler()},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -28,6 +29,13 @@ func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers(registries), promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 	return mux
+}
+
+// ProcessMetrics are those of the Go runtime and of the process.
+func ProcessMetrics() prometheus.Gatherer {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return registry
 }
 
 // HealthHandler serves /healthz, which asks whether to restart the process, and

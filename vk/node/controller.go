@@ -109,23 +109,20 @@ func (c *Controller) wake() {
 // register waits for the VirtualNode, makes sure that there is a Node, and
 // then runs the library's controller and our comparison beside it.
 func (c *Controller) register(ctx context.Context) error {
-	logger := log.FromContext(ctx)
-	wait := firstRetry
+	wait, timer := firstRetry, c.config.Clock.After(firstRetry)
 	for {
 		err := c.ensureNode(ctx)
 		if err == nil {
 			break
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		logger.Info("The node cannot be registered yet, trying again", "in", wait.String(), "reason", err.Error())
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-c.trigger:
-		case <-c.config.Clock.After(wait):
+		case <-c.trigger: // something was observed; at the start that is soon
+		case <-timer:
 			wait = min(2*wait, lastRetry)
+			timer = c.config.Clock.After(wait)
+			log.FromContext(ctx).Info("The node cannot be registered yet, trying again", "in", wait.String(), "reason", err.Error())
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)

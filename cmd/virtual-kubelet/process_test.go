@@ -1,0 +1,140 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestProcess runs the command as it is shipped, with the shipped roles.
+func TestProcess(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	l, err := lab.Up(ctx, lab.Options{Log: t.Logf})
+	must(t, err)
+	defer func() {
+		if t.Failed() && l.Kubelet() != nil {
+			log, _ := os.ReadFile(l.Kubelet().LogPath())
+			t.Logf("the virtual kubelet says:\n%s", log)
+		}
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	}()
+	begin := time.Now()
+	must(t, l.StartAll(ctx))
+	must(t, l.AwaitNodeReady(ctx))
+	t.Logf("the node is ready after %s", time.Since(begin))
+
+	t.Run("metrics", func(t *testing.T) {
+		metrics, err := l.KubeletMetrics(ctx)
+		must(t, err)
+		for _, name := range []string{"refract_provider_reachable", "rest_client_requests_total", "go_goroutines", "process_resident_memory_bytes"} {
+			if metrics[name] == nil {
+				t.Errorf("there is no metric %s", name)
+			}
+		}
+	})
+	t.Run("a pod runs at the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
+	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {
+		must(t, os.WriteFile(l.PluginDir+"/broken.wasm", []byte("not wasm"), 0o600))
+		must(t, l.Wait(ctx, "the Event", func(ctx context.Context) (string, error) {
+			events, err := l.Consumer.Client.CoreV1().Events(lab.TenantNamespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + pluginFailedReason})
+			if err != nil || len(events.Items) == 0 {
+				return "no Event", err
+			}
+			if e := events.Items[0]; e.InvolvedObject.Kind != "VirtualNode" || !strings.Contains(e.Message, "broken") {
+				t.Errorf("the Event is about %s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
+			}
+			return "", nil
+		}))
+	})
+	t.Run("leases are released at the end, and the next start is immediate", func(t *testing.T) {
+		log := l.Kubelet().LogPath()
+		begin := time.Now()
+		must(t, l.StopKubelet(ctx))
+		t.Logf("ended after %s", time.Since(begin))
+		for _, name := range []string{lab.NodeName, sharedLeaseName} {
+			lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, name, metav1.GetOptions{})
+			must(t, err)
+			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
+				t.Errorf("the lease %s is still held by %s", name, *holder)
+			}
+		}
+		if text, err := os.ReadFile(log); err != nil || !strings.Contains(string(text), "Stopped") || strings.Contains(string(text), "panic") {
+			t.Errorf("the end was not clean: %v\n%s", err, text)
+		}
+		begin = time.Now()
+		must(t, l.StartKubelet(ctx))
+		must(t, l.Wait(ctx, "the next leader", func(ctx context.Context) (string, error) {
+			lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, sharedLeaseName, metav1.GetOptions{})
+			if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+				return "nobody holds the shared lease", err
+			}
+			return "", nil
+		}))
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("the next start took %s", took)
+		} else {
+			t.Logf("working again after %s", took)
+		}
+	})
+}
+
+func testPod(ctx context.Context, t *testing.T, l *lab.Lab) {
+	client := l.Consumer.Client.CoreV1()
+	_, err := client.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	must(t, err)
+	offloading := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": offloadingv1beta1.GroupVersion.String(), "kind": "NamespaceOffloading",
+		"metadata": map[string]any{"name": "offloading"}, "spec": map[string]any{"podOffloadingStrategy": "LocalAndRemote"},
+	}}
+	_, err = l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace("shop").Create(ctx, offloading, metav1.CreateOptions{})
+	must(t, err)
+	must(t, l.Wait(ctx, "the service account", func(ctx context.Context) (string, error) {
+		if _, err := client.ServiceAccounts("shop").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
+	}))
+	_, err = client.Pods("shop").Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: corev1.PodSpec{
+			NodeName: lab.NodeName, Containers: []corev1.Container{{Name: "app", Image: "none"}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	must(t, l.Wait(ctx, "the pod to run", func(ctx context.Context) (string, error) {
+		pod, err := client.Pods("shop").Get(ctx, "web", metav1.GetOptions{})
+		if err != nil || pod.Status.Phase != corev1.PodRunning {
+			return "it is " + string(pod.Status.Phase), err
+		}
+		return "", nil
+	}))
+	if out, err := l.Kubectl(ctx, "--context=home", "-n=shop", "logs", "web"); err != nil || out == "" {
+		t.Errorf("logs: %q, %v", out, err)
+	}
+	if out, err := l.Kubectl(ctx, "--context=home", "-n=shop", "exec", "web", "--", "echo", "hello"); err != nil || out != "hello\n" {
+		t.Errorf("exec: %q, %v", out, err)
+	}
+}
