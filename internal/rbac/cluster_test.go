@@ -61,7 +61,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 const (
 	kubeletCases = `
 may watch pods
-may patch pods in shop
+not patch pods in shop
 may delete pods in shop
 may patch pods/status in shop
 not create pods in shop
@@ -94,7 +94,7 @@ not patch foreignclusters.core.liqo.io/status
 may create tokenreviews.authentication.k8s.io
 may create subjectaccessreviews.authorization.k8s.io
 may create events in shop
-may patch events.events.k8s.io in shop
+may patch events in shop
 may watch configmaps in kube-system named extension-apiserver-authentication
 not list configmaps in kube-system
 `

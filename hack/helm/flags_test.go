@@ -1,0 +1,38 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+)
+
+// The commands themselves are asked whether they know the arguments that the
+// chart gives them: a flag that is unknown, or whose value does not parse,
+// fails before --help is looked at.
+func TestCommandsKnowTheirArguments(t *testing.T) {
+	bin := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", bin, "./cmd/controller-manager", "./cmd/virtual-kubelet")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	for _, name := range cases {
+		for _, object := range objects(t, values(t, name)) {
+			deployment, ok := object.(*appsv1.Deployment)
+			if !ok {
+				continue
+			}
+			container := deployment.Spec.Template.Spec.Containers[0]
+			arguments := strings.Split(strings.ReplaceAll(strings.Join(container.Args, "\n"), "$(POD_IP)", "10.0.0.1"), "\n")
+			command := exec.CommandContext(t.Context(), filepath.Join(bin, container.Name), append(arguments, "--help")...)
+			if output, err := command.CombinedOutput(); err != nil {
+				t.Errorf("%s/%s: %v\n%s", name, deployment.Name, err, output)
+			}
+		}
+	}
+}
