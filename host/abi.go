@@ -80,7 +80,9 @@ func (i *instance) done(function string, err error) {
 	if err != nil {
 		i.abort(function, err)
 	}
-	i.settle()
+	if w := i.doc.TakeWork(); w > 0 {
+		i.charge(w)
+	}
 }
 
 func flag(b bool) uint64 {

@@ -98,7 +98,7 @@ func abiRemoveKeys(i *instance, stack []uint64) {
 	if stack[3] != 0 {
 		globs = i.node("remove_keys", stack[3]).View()
 	}
-	i.doc.SetWorkLimit(i.left())
+	i.doc.SetWorkLimit(i.left() - i.owed)
 	count, err := n.RemoveKeysListed(path, globs)
 	i.done("remove_keys", err)
 	stack[0] = uint64(count)
@@ -106,7 +106,7 @@ func abiRemoveKeys(i *instance, stack []uint64) {
 
 func abiRemoveKeysGlob(i *instance, stack []uint64) {
 	n, path := i.target("remove_keys_glob", stack)
-	i.doc.SetWorkLimit(i.left())
+	i.doc.SetWorkLimit(i.left() - i.owed)
 	count, err := n.RemoveKeysGlob(path, i.text("remove_keys_glob", stack[3], stack[4]))
 	i.done("remove_keys_glob", err)
 	stack[0] = uint64(count)

@@ -78,10 +78,23 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 	if p.ignore {
 		return c.tolerant(ctx, n, p, doc, env)
 	}
-	i, call, err := p.call(ctx, c.hook, doc, env, author(n))
+	i, err := c.call(ctx, n, p, doc, env)
+	if err == nil && !i.skipped {
+		p.release(i)
+		return nil
+	}
+	return c.end(p, i, err, &env.out)
+}
+
+// call runs the hook of the n-th plugin; the instance is nil if none could be had.
+func (c *Chain) call(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) (*instance, error) {
 	out := &env.out
-	out.Calls = append(out.Calls, call)
-	return c.end(p, i, err, out)
+	out.Calls = append(out.Calls, Call{Plugin: p.name})
+	i, err := p.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return i, i.run(c.hook, doc, env, author(n), &out.Calls[len(out.Calls)-1])
 }
 
 // end puts the instance back, or throws it away when it may be broken.
@@ -108,7 +121,7 @@ func intact(err error) bool {
 // tolerant runs a plugin with IgnoreFailure: what it did is dropped if it fails, or if the guard forbids it.
 func (c *Chain) tolerant(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
 	mark := doc.Checkpoint()
-	i, call, err := p.call(ctx, c.hook, doc, env, author(n))
+	i, err := c.call(ctx, n, p, doc, env)
 	out := &env.out
 	err = c.end(p, i, err, out)
 	if _, closed := err.(*ClosedError); closed {
@@ -122,7 +135,6 @@ func (c *Chain) tolerant(ctx context.Context, n int, p *Plugin, doc *document.Do
 		out.Skipped = false
 		out.warn(p.name, err.Error())
 	}
-	call.Err = err
-	out.Calls = append(out.Calls, call)
+	out.Calls[len(out.Calls)-1].Err = err
 	return nil
 }

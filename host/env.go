@@ -51,9 +51,18 @@ type Call struct {
 }
 
 func (o *Outcome) reset() {
-	clear(o.Warnings)
-	clear(o.Calls)
-	*o = Outcome{Warnings: o.Warnings[:0], Calls: o.Calls[:0]}
+	if len(o.Warnings) > 0 {
+		clear(o.Warnings)
+		o.Warnings = o.Warnings[:0]
+	}
+	// Nothing of a call is worth freeing but its error.
+	for n := range o.Calls {
+		o.Calls[n].Err = nil
+	}
+	o.Calls = o.Calls[:0]
+	if o.Skipped {
+		o.Skipped, o.Skipper, o.SkipReason = false, "", ""
+	}
 }
 
 func (o *Outcome) warn(plugin, message string) {

@@ -6,6 +6,7 @@ package host
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -20,8 +21,8 @@ type instance struct {
 	context.Context // Background: nothing in a call waits
 
 	plugin *Plugin
+	busy   atomic.Uint32 // 1 while a call, or the pool's lock, owns the hot instance
 	mod    api.Module
-	mem    api.Memory // nil when the module exports none
 	memory memory
 	fuel   api.MutableGlobal // nil when unmetered
 	depth  api.Global
@@ -31,6 +32,7 @@ type instance struct {
 	// The present call. doc is nil outside of hooks.
 	during     string
 	budget     int64 // fuel at its start
+	owed       int64 // fuel for the host's work, not taken yet
 	doc        *document.Document
 	env        *Env
 	floor      int    // nodes of the document that earlier plugins made
@@ -60,28 +62,28 @@ var (
 )
 
 // run calls a hook on the document. The instance must be discarded after any error but a PluginFailedError.
-func (i *instance) run(hook Hook, doc *document.Document, env *Env, author uint8) (Call, error) {
+func (i *instance) run(hook Hook, doc *document.Document, env *Env, author uint8, call *Call) error {
 	var start time.Time
 	if env.Measure {
 		start = time.Now()
 	}
-	p := i.plugin
-	doc.SetAuthor(author)
-	doc.Mount(document.ConfigRoot, p.config)
-	doc.SetBudget(p.limits.Handles, p.limits.OutputBytes)
-	i.begin(hook.String(), p.limits.Fuel)
+	limits := &i.plugin.limits
+	doc.Begin(author, i.plugin.config, limits.Handles, limits.OutputBytes)
+	i.begin(hook.String(), limits.Fuel)
 	i.doc, i.env, i.floor = doc, env, doc.Nodes()
-	i.generation = (i.generation + generationStep) & generationMask
-	if i.generation == 0 {
+	if i.generation = (i.generation + generationStep) & generationMask; i.generation == 0 {
 		i.generation = generationStep
 	}
 	err := i.invoke(hook)
-	i.doc, i.env, i.encodedFor = nil, nil, document.View{}
-	call := Call{Plugin: p.name, Fuel: i.used()}
+	call.Fuel = i.used()
+	i.doc, i.env = nil, nil
+	if i.encodedFor.Exists() {
+		i.encodedFor = document.View{}
+	}
 	if env.Measure {
 		call.Duration = time.Since(start)
 	}
-	return call, err
+	return err
 }
 
 func (i *instance) invoke(hook Hook) error {
@@ -114,6 +116,7 @@ func (i *instance) begin(during string, budget int64) {
 	i.during, i.budget = during, budget
 	i.skipped, i.failed, i.reason = false, false, ""
 	i.memory.refused = false
+	i.owed = 0
 	if i.kernel.used {
 		i.kernel.reset()
 	}
@@ -134,21 +137,26 @@ func (i *instance) left() int64 {
 	return int64(i.fuel.Get())
 }
 
-func (i *instance) used() int64 { return i.budget - max(i.left(), 0) }
+// used is what the call took, at most what it had.
+func (i *instance) used() int64 { return min(i.budget-i.left()+i.owed, i.budget) }
 
 // charge takes fuel for the host's own work: without it a plugin could make the host do what it may not do itself.
 func (i *instance) charge(units int64) {
-	left := i.left() - units
-	i.refuel(max(left, -1))
-	if left < 0 {
-		panic(errOutOfFuel)
+	if i.owed += units; i.owed > maxOwed {
+		i.settle()
 	}
 }
 
-// settle charges what a document operation did beyond a constant.
+// maxOwed is work that does not matter yet: some microseconds.
+const maxOwed = 4096
+
+// settle takes the fuel that is owed.
 func (i *instance) settle() {
-	if w := i.doc.TakeWork(); w > 0 {
-		i.charge(w)
+	left := i.left() - i.owed
+	i.owed = 0
+	i.refuel(max(left, -1))
+	if left < 0 {
+		panic(errOutOfFuel)
 	}
 }
 
@@ -172,15 +180,14 @@ func (i *instance) text(function string, ptr, size uint64) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// bytes is a part of the guest's memory, borrowed as well.
+// bytes is a part of the guest's memory, borrowed as well. The memory is of our allocator: no call into the runtime.
 func (i *instance) bytes(function string, ptr, size uint64) []byte {
-	if i.mem != nil {
-		if b, ok := i.mem.Read(uint32(ptr), uint32(size)); ok {
-			return b
-		}
+	from := uint64(uint32(ptr))
+	to := from + uint64(uint32(size))
+	if to > uint64(len(i.memory.bytes)) {
+		i.misuse(function, "the pointer and length are outside its memory")
 	}
-	i.misuse(function, "the pointer and length are outside its memory")
-	return nil
+	return i.memory.bytes[from:to:to]
 }
 
 // node is the place that a handle names; the zero Node for 0.

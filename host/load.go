@@ -199,10 +199,10 @@ func (p *Plugin) readManifest(i *instance) error {
 	if size > maxManifestBytes {
 		return fmt.Errorf("it has %d bytes, more than %d", size, maxManifestBytes)
 	}
-	text, ok := i.mem.Read(ptr, size)
-	if !ok {
+	if uint64(ptr)+uint64(size) > uint64(len(i.memory.bytes)) {
 		return fmt.Errorf("%d bytes at %#x are outside its memory", size, ptr)
 	}
+	text := i.memory.bytes[ptr : ptr+size]
 	if p.manifest, err = parseManifest(text); err != nil {
 		return err
 	}
@@ -256,9 +256,6 @@ func (i *instance) recovered(r any) error {
 }
 
 func (i *instance) start() error {
-	if m := i.mod.ExportedMemory("memory"); m != nil {
-		i.mem = m
-	}
 	if g, ok := i.mod.ExportedGlobal(fuel.GlobalName).(api.MutableGlobal); ok {
 		i.fuel = g
 		i.depth = i.mod.ExportedGlobal(fuel.DepthName)

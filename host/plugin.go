@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
-
-	"github.com/refract-project/refract/host/document"
 )
 
 // Plugin is one loaded module with its configuration and a pool of instances. Safe for concurrent use.
@@ -27,7 +25,7 @@ type Plugin struct {
 	ignore   bool
 	compiled wazero.CompiledModule
 
-	// hot is the instance that the next call takes without a lock.
+	// hot is the instance that the next call takes without a lock, if it is not busy. It stays until it is discarded.
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
 
@@ -55,17 +53,12 @@ func (p *Plugin) Digest() string { return p.digest }
 // Portable tells that the module is of the portable tier: JSON in, JSON out.
 func (p *Plugin) Portable() bool { return p.portable }
 
-// call runs a hook on an instance from the pool.
-func (p *Plugin) call(ctx context.Context, hook Hook, doc *document.Document, env *Env, author uint8) (*instance, Call, error) {
-	i := p.hot.Swap(nil)
-	if i == nil {
-		var err error
-		if i, err = p.acquire(ctx); err != nil {
-			return nil, Call{Plugin: p.name}, err
-		}
+// take gives an instance for one call; release or discard it afterwards.
+func (p *Plugin) take(ctx context.Context) (*instance, error) {
+	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
+		return i, nil
 	}
-	c, err := i.run(hook, doc, env, author)
-	return i, c, err
+	return p.acquire(ctx)
 }
 
 // acquire takes an idle instance or makes one.
@@ -88,23 +81,32 @@ func (p *Plugin) acquire(ctx context.Context) (*instance, error) {
 		p.gone()
 		return nil, err
 	}
+	i.busy.Store(1)
 	return i, nil
 }
 
 // release gives an instance back for further calls.
 func (p *Plugin) release(i *instance) {
-	if !p.hot.CompareAndSwap(nil, i) && !p.park(i) {
+	if p.hot.Load() == i {
+		i.busy.Store(0)
+	} else if !p.park(i) {
 		p.discard(i)
 	}
-	// Close may have emptied the pool just before.
+	// Close may have swept the pool just before.
 	if p.closed.Load() {
 		p.sweep()
 	}
 }
 
+// park keeps an instance other than the hot one, or makes it the hot one.
 func (p *Plugin) park(i *instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.hot.Load() == nil {
+		i.busy.Store(0)
+		p.hot.Store(i)
+		return true
+	}
 	if len(p.idle) >= maxIdle() {
 		return false
 	}
@@ -114,6 +116,7 @@ func (p *Plugin) park(i *instance) bool {
 
 // discard ends an instance, whose memory nobody can trust any more.
 func (p *Plugin) discard(i *instance) {
+	p.hot.CompareAndSwap(i, nil)
 	// Closing only frees memory; its error is the exit code of a module that was never asked to exit.
 	_ = i.mod.Close(context.Background())
 	p.gone()
@@ -136,7 +139,7 @@ func (p *Plugin) signal() {
 
 // sweep ends all instances that wait.
 func (p *Plugin) sweep() {
-	if i := p.hot.Swap(nil); i != nil {
+	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
 		p.discard(i)
 	}
 	p.mu.Lock()

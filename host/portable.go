@@ -17,9 +17,7 @@ func (i *instance) invokePortable(hook Hook) error {
 	k.used = true
 	k.input = i.portableInput()
 	// Encoding is the host's work but the plugin's choice.
-	if cost := int64(len(k.input)); cost < i.left() {
-		i.refuel(i.left() - cost)
-	} else {
+	if i.owed = int64(len(k.input)); i.owed > i.left() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
 	i.stack[0] = 0

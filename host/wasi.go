@@ -18,7 +18,7 @@ import (
 const (
 	wasiSuccess = 0
 	wasiBadFile = 8
-	wasiFault   = 21
+	wasiInvalid = 28
 	wasiNoSys   = 52
 )
 
@@ -95,17 +95,13 @@ func wasiCalls() map[string]wasiCall {
 // wasiNothing stores two empty sizes.
 func wasiNothing(i *instance, stack []uint64) uint64 {
 	for _, ptr := range stack[:2] {
-		if i.mem == nil || !i.mem.WriteUint32Le(uint32(ptr), 0) {
-			return wasiFault
-		}
+		clear(i.bytes("args_sizes_get", ptr, 4))
 	}
 	return wasiSuccess
 }
 
 func (i *instance) wasiStore(ptr, v uint64) uint64 {
-	if i.mem == nil || !i.mem.WriteUint64Le(uint32(ptr), v) {
-		return wasiFault
-	}
+	binary.LittleEndian.PutUint64(i.bytes("clock_time_get", ptr, 8), v)
 	return wasiSuccess
 }
 
@@ -138,7 +134,7 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 	const vectorBytes = 8
 	vectors := i.bytes("fd_write", stack[1], uint64(uint32(stack[2]))*vectorBytes)
 	if uint64(len(vectors)) != uint64(uint32(stack[2]))*vectorBytes {
-		return wasiFault
+		return wasiInvalid // the size overflowed
 	}
 	i.charge(int64(len(vectors)))
 	var text []byte
@@ -149,9 +145,7 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 		text = append(text, part...)
 	}
 	i.print(level, string(text))
-	if i.mem == nil || !i.mem.WriteUint32Le(uint32(stack[3]), uint32(len(text))) {
-		return wasiFault
-	}
+	binary.LittleEndian.PutUint32(i.bytes("fd_write", stack[3], 4), uint32(len(text)))
 	return wasiSuccess
 }
 

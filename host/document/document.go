@@ -13,6 +13,8 @@ const (
 	ObjectRoot  = 1
 	ContextRoot = 2 // read-only
 	ConfigRoot  = 3 // read-only
+
+	roots = 4 // with number 0, which is no place
 )
 
 // Unlimited nodes fit a 20 bit handle; unlimited bytes are more than an API server takes.
@@ -89,7 +91,7 @@ type Document struct {
 
 // New gives an empty Document; call Reset before use.
 func New() *Document {
-	d := &Document{nodes: make([]node, 0, 64)}
+	d := &Document{nodes: make([]node, roots, 64)}
 	d.Reset(nil)
 	return d
 }
@@ -103,9 +105,28 @@ const (
 // Reset drops all edits and limits and shows root, which the Document never modifies and others may read meanwhile.
 // Nodes, Views and borrowed strings of before are no longer valid.
 func (d *Document) Reset(root map[string]any) {
+	if len(d.nodes) > roots || d.epoch != 0 {
+		d.recycle()
+	}
+	d.arena = d.arena[:0]
+	d.version++
+	d.author, d.work, d.workLimit = 0, 0, math.MaxInt64
+	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0
+	d.nodes[ContextRoot] = node{flags: fReadOnly}
+	d.nodes[ConfigRoot] = node{flags: fReadOnly}
+	if root != nil {
+		d.nodes[ObjectRoot] = node{base: root, kind: Map, flags: fBase}
+	} else {
+		d.nodes[ObjectRoot] = node{}
+	}
+}
+
+// recycle empties what the last object left behind.
+func (d *Document) recycle() {
 	clear(d.nodes) // no reference into the last object survives
+	d.nodes = d.nodes[:roots]
 	if cap(d.nodes) > keepNodes {
-		d.nodes = make([]node, 0, 64)
+		d.nodes = make([]node, roots, 64)
 	}
 	if cap(d.arena) > keepArena {
 		d.arena = nil
@@ -114,16 +135,8 @@ func (d *Document) Reset(root map[string]any) {
 		clear(d.indexes[i])
 	}
 	clear(d.journal)
-	d.nodes = append(d.nodes[:0], node{}, node{}, node{flags: fReadOnly}, node{flags: fReadOnly})
-	d.arena, d.journal = d.arena[:0], d.journal[:0]
-	d.version++
-	d.nlists, d.nindex, d.epoch, d.author, d.work = 0, 0, 0, 0, 0
-	d.SetBudget(MaxNodes, MaxBytes)
-	d.SetWorkLimit(math.MaxInt64)
-	if root != nil {
-		n := &d.nodes[ObjectRoot]
-		n.base, n.kind, n.flags = root, Map, fBase
-	}
+	d.journal = d.journal[:0]
+	d.nlists, d.nindex, d.epoch = 0, 0, 0
 }
 
 // Mount shows v below one of the read-only roots until the next Mount or Reset.
@@ -133,6 +146,15 @@ func (d *Document) Mount(root int, v map[string]any) {
 	if v != nil {
 		n.base, n.kind, n.flags = v, Map, fReadOnly|fBase
 	}
+}
+
+// Begin is what the host does before each call of a plugin: SetAuthor, Mount of the configuration, SetBudget.
+func (d *Document) Begin(author uint8, config map[string]any, nodes, bytes int) {
+	d.author = author
+	if config != nil || d.nodes[ConfigRoot].kind != Absent {
+		d.Mount(ConfigRoot, config)
+	}
+	d.SetBudget(nodes, bytes)
 }
 
 // SetBudget limits what follows: nodes visited and bytes written from here on.
@@ -216,17 +238,23 @@ func (d *Document) keep(s string) string {
 	return unsafe.String(&d.arena[off], len(s))
 }
 
-// add appends a node below parent. Pointers into d.nodes are stale afterwards.
-func (d *Document) add(parent int32, n node) (int32, error) {
-	if len(d.nodes) >= d.nodeLimit {
+// add appends a node below parent, absent as yet. Pointers into d.nodes are stale afterwards.
+func (d *Document) add(parent int32) (int32, error) {
+	c := len(d.nodes)
+	if c >= d.nodeLimit {
 		return 0, fail(TooManyNodes, "", "more places of the object visited than the limit allows")
 	}
-	p := &d.nodes[parent]
-	if p.depth >= maxDepth {
+	depth := d.nodes[parent].depth + 1
+	if depth > maxDepth {
 		return 0, fail(TooDeep, "", "nested too deeply")
 	}
-	n.parent, n.depth, n.epoch = parent, p.depth+1, d.epoch
-	n.flags |= p.flags & fReadOnly
-	d.nodes = append(d.nodes, n)
-	return int32(len(d.nodes) - 1), nil
+	if c < cap(d.nodes) {
+		d.nodes = d.nodes[:c+1] // Reset and Rollback left it zero
+	} else {
+		d.nodes = append(d.nodes, node{})
+	}
+	n := &d.nodes[c]
+	n.parent, n.depth, n.epoch = parent, depth, d.epoch
+	n.flags = d.nodes[parent].flags & fReadOnly
+	return int32(c), nil
 }

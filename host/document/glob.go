@@ -34,18 +34,35 @@ func (n Node) removeKeys(path, globs string, list View) (int, error) {
 	if v.kind != Map {
 		return 0, wrongKind(path, v.kind, "a map")
 	}
-	d := n.d
-	id, err := d.visit(n.id, path)
-	if err != nil {
-		return 0, err
+	if v.id != 0 {
+		return n.d.removeMatching(v.id, globs, list)
 	}
+	// Most often nothing matches: no place is visited before something does.
+	id, total := int32(0), 0
+	for key := range v.raw.(map[string]any) {
+		match, err := n.d.matches(key, globs, list)
+		if match && id == 0 && err == nil {
+			id, err = n.d.visit(n.id, path)
+		}
+		if match && err == nil {
+			_, err = n.d.removeField(id, key, scanner{})
+			total++
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+func (d *Document) removeMatching(id int32, globs string, list View) (total int, err error) {
 	start := len(d.keys)
 	d.keys = d.appendKeys(d.keys, id)
-	end, total := len(d.keys), 0
+	end := len(d.keys)
 	for i := start; i < end && err == nil; i++ {
 		var match bool
 		if match, err = d.matches(d.keys[i], globs, list); match {
-			_, err = d.removeField(id, d.keys[i], d.lookup(id, d.keys[i]), scanner{})
+			_, err = d.removeField(id, d.keys[i], scanner{})
 			total++
 		}
 	}

@@ -85,5 +85,6 @@ func (b Base) At(path string) (View, error) {
 	if b.v == nil {
 		v = View{}
 	}
-	return (*Document)(nil).follow(v, path)
+	s := newScanner(path)
+	return follow(v, &s, checkPath(path))
 }

@@ -48,64 +48,75 @@ func plainKey(k string) bool {
 func ParsePath(path string) (Path, error) {
 	var out Path
 	for s := newScanner(path); !s.done(); {
-		seg, err := s.next()
-		if err != nil {
-			return nil, err
+		if !s.next() {
+			return nil, s.err()
 		}
-		out = append(out, Segment{Key: strings.Clone(seg.text), Index: -1})
+		out = append(out, Segment{Key: strings.Clone(s.text), Index: -1})
 	}
 	return out, nil
 }
 
-// scanner walks over the segments of a path without allocating (but for `]]` in a verbatim key).
+// scanner walks over the segments of a path without allocating (but for `]]` in a verbatim key). After next the segment is
+// in text; false means that the path is malformed, and err tells how.
 type scanner struct {
-	path string
-	pos  int
-}
-
-type segment struct {
+	path     string
+	pos      int
 	text     string
-	verbatim bool // written in brackets
+	verbatim bool // it was written in brackets
+	problem  string
 }
 
 func newScanner(path string) scanner { return scanner{path: path} }
 
 func (s *scanner) done() bool { return s.pos >= len(s.path) }
 
+func (s *scanner) err() error { return fail(BadPath, s.path, s.problem) }
+
+func (s *scanner) bad(problem string) bool {
+	s.problem = problem
+	return false
+}
+
 // wildcard tells `*`, which only removals take.
-func (g segment) wildcard() bool { return g.text == "*" && !g.verbatim }
+func (s *scanner) wildcard() bool { return len(s.text) == 1 && s.text[0] == '*' && !s.verbatim }
 
 func noWildcard(path string) error {
 	return fail(BadPath, path, "only removals take the wildcard * (the key is written [*])")
 }
 
-// next gives the segment at pos and moves behind it and behind a '.' that follows.
-func (s *scanner) next() (segment, error) {
-	if s.path[s.pos] == '[' {
-		return s.verbatim()
-	}
-	start := s.pos
-	for s.pos < len(s.path) {
-		c := s.path[s.pos]
-		if c == '.' || c == '[' {
+// next reads the segment at pos and moves behind it and behind a '.' that follows.
+func (s *scanner) next() bool {
+	path, start := s.path, s.pos
+	i := start
+	for ; i < len(path); i++ {
+		c := path[i]
+		if c > ']' { // most letters
+			continue
+		}
+		if c == '.' {
+			s.text, s.verbatim, s.pos = path[start:i], false, i+1
+			if i == start || i+1 == len(path) {
+				return s.bad("empty segment")
+			}
+			return true
+		}
+		if c == '[' || c == ']' {
 			break
 		}
-		if c == ']' {
-			return segment{}, fail(BadPath, s.path, "stray ']' (a key with brackets is written [like]]this])")
-		}
-		s.pos++
 	}
-	text := s.path[start:s.pos]
-	if text == "" {
-		return segment{}, fail(BadPath, s.path, "empty segment")
+	if i < len(path) && (i == start || path[i] == ']') {
+		return s.bracket(i)
 	}
-	return segment{text: text}, s.separator()
+	s.text, s.verbatim, s.pos = path[start:i], false, i
+	return true
 }
 
-// verbatim reads `[key]`, where `]]` stands for `]`.
-func (s *scanner) verbatim() (segment, error) {
-	start := s.pos + 1
-	escaped := false
+// bracket reads `[key]`, where `]]` stands for `]`.
+func (s *scanner) bracket(at int) bool {
+	if s.path[at] == ']' {
+		return s.bad("stray ']' (a key with brackets is written [like]]this])")
+	}
+	start, escaped := at+1, false
 	for i := start; i < len(s.path); i++ {
 		if s.path[i] != ']' {
 			continue
@@ -115,27 +126,35 @@ func (s *scanner) verbatim() (segment, error) {
 			i++
 			continue
 		}
-		text := s.path[start:i]
+		s.text, s.verbatim, s.pos = s.path[start:i], true, i+1
 		if escaped {
-			text = strings.ReplaceAll(text, "]]", "]")
+			s.text = strings.ReplaceAll(s.text, "]]", "]")
 		}
-		s.pos = i + 1
-		return segment{text: text, verbatim: true}, s.separator()
+		return s.separator()
 	}
-	return segment{}, fail(BadPath, s.path, "'[' without ']'")
+	return s.bad("'[' without ']'")
 }
 
-// separator passes over the '.' between segments; a bracket needs none before it.
-func (s *scanner) separator() error {
+// separator passes over the '.' behind a bracket; another bracket needs none.
+func (s *scanner) separator() bool {
 	if s.done() || s.path[s.pos] == '[' {
-		return nil
+		return true
 	}
 	if s.path[s.pos] != '.' {
-		return fail(BadPath, s.path, "no '.' after ']'")
+		return s.bad("no '.' after ']'")
 	}
-	s.pos++
-	if s.done() {
-		return fail(BadPath, s.path, "ends with '.'")
+	if s.pos++; s.done() {
+		return s.bad("empty segment")
+	}
+	return true
+}
+
+// finish reads the rest of a path that leads nowhere: it may still be malformed.
+func (s *scanner) finish() error {
+	for !s.done() {
+		if !s.next() {
+			return s.err()
+		}
 	}
 	return nil
 }

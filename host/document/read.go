@@ -78,21 +78,30 @@ func (d *Document) resolve(id int32, path string) (View, error) {
 	if err := checkPath(path); err != nil {
 		return View{}, err
 	}
-	return d.follow(d.viewOf(id), path)
-}
-
-// follow needs no document below a plain value.
-func (d *Document) follow(v View, path string) (View, error) {
 	for s := newScanner(path); !s.done(); {
-		seg, err := s.next()
-		if err != nil {
-			return View{}, err
+		if !s.next() {
+			return View{}, s.err()
 		}
-		if v, err = d.step(v, seg, path); err != nil {
-			return View{}, err
+		n := &d.nodes[id]
+		if n.kind != Map || s.wildcard() {
+			v, err := d.step(d.viewOf(id), &s)
+			if err != nil || v.id == 0 {
+				return follow(v, &s, err)
+			}
+			id = v.id
+			continue
 		}
+		if c := d.child(id, s.text); c != 0 {
+			id = c
+			continue
+		}
+		raw, ok := n.fields()[s.text]
+		if !ok {
+			return View{}, s.finish()
+		}
+		return follow(rawView(raw), &s, nil)
 	}
-	return v, nil
+	return d.viewOf(id), nil
 }
 
 func checkPath(path string) error {
@@ -102,37 +111,43 @@ func checkPath(path string) error {
 	return nil
 }
 
-// step goes one segment down.
-func (d *Document) step(v View, seg segment, path string) (View, error) {
-	if seg.wildcard() && v.kind > Null {
-		return View{}, noWildcard(path)
+// follow is the rest of resolve below a plain value.
+func follow(v View, s *scanner, err error) (View, error) {
+	for err == nil && !s.done() {
+		if !s.next() {
+			return View{}, s.err()
+		}
+		if m, ok := v.raw.(map[string]any); ok && !s.wildcard() {
+			raw, ok := m[s.text]
+			if !ok {
+				return View{}, s.finish()
+			}
+			v = rawView(raw)
+			continue
+		}
+		v, err = (*Document)(nil).step(v, s)
+	}
+	return v, err
+}
+
+// step goes one segment down, in whatever v is.
+func (d *Document) step(v View, s *scanner) (View, error) {
+	if s.wildcard() && v.kind > Null {
+		return View{}, noWildcard(s.path)
 	}
 	switch v.kind {
 	case Absent, Null:
 		return View{}, nil
 	case Map:
-		if v.id != 0 {
-			return d.lookup(v.id, seg.text), nil
-		}
-		c, ok := v.raw.(map[string]any)[seg.text]
-		if !ok {
-			return View{}, nil
-		}
-		return rawView(c), nil
+		return v.Field(s.text), nil
 	case List:
-		i := index(seg.text)
+		i := index(s.text)
 		if i < 0 {
-			return View{}, fail(BadIndex, path, "a list's element needs a number, not "+quote(seg.text))
+			return View{}, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text))
 		}
-		if v.id != 0 {
-			return d.element(v.id, i), nil
-		}
-		if l := v.raw.([]any); i < len(l) {
-			return rawView(l[i]), nil
-		}
-		return View{}, nil
+		return v.Index(i), nil
 	}
-	return View{}, wrongKind(path, v.kind, "a map or list")
+	return View{}, wrongKind(s.path, v.kind, "a map or list")
 }
 
 // visit gives the node of the value that a path leads to, and the nodes on the way; 0 when it is absent.
@@ -146,13 +161,16 @@ func (d *Document) visit(id int32, path string) (int32, error) {
 	if d.nodes[id].flags&fReadOnly != 0 {
 		return d.visitReadOnly(id, path)
 	}
-	for s := newScanner(path); !s.done() && id != 0; {
-		seg, err := s.next()
-		if err != nil {
+	for s := newScanner(path); !s.done(); {
+		if !s.next() {
+			return 0, s.err()
+		}
+		var err error
+		if id, err = d.visitStep(id, &s); err != nil {
 			return 0, err
 		}
-		if id, err = d.visitStep(id, seg, path); err != nil {
-			return 0, err
+		if id == 0 {
+			return 0, s.finish()
 		}
 	}
 	return id, nil
@@ -164,53 +182,74 @@ func (d *Document) visitReadOnly(id int32, path string) (int32, error) {
 	if err != nil || v.kind == Absent || v.id != 0 {
 		return v.id, err
 	}
-	return d.add(id, node{base: v.raw, kind: v.kind, flags: fBase})
+	return d.addBase(id, v.raw)
 }
 
-func (d *Document) visitStep(id int32, seg segment, path string) (int32, error) {
+func (d *Document) visitStep(id int32, s *scanner) (int32, error) {
 	kind := d.nodes[id].kind
-	if seg.wildcard() && kind > Null {
-		return 0, noWildcard(path)
+	if s.wildcard() && kind > Null {
+		return 0, noWildcard(s.path)
 	}
 	switch kind {
 	case Absent, Null:
 		return 0, nil
 	case Map:
-		return d.visitField(id, seg.text)
+		return d.visitField(id, s.text)
 	case List:
-		i := index(seg.text)
+		i := index(s.text)
 		if i < 0 {
-			return 0, fail(BadIndex, path, "a list's element needs a number, not "+quote(seg.text))
+			return 0, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text))
 		}
 		return d.visitElem(id, i)
 	default:
-		return 0, wrongKind(path, kind, "a map or list")
+		return 0, wrongKind(s.path, kind, "a map or list")
 	}
 }
 
 // visitField gives the node of a map's entry; 0 when it is absent.
 func (d *Document) visitField(id int32, key string) (int32, error) {
-	v := d.lookup(id, key)
-	if v.id != 0 || v.kind == Absent {
-		return v.id, nil
+	if c := d.child(id, key); c != 0 {
+		if d.nodes[c].kind == Absent {
+			return 0, nil
+		}
+		return c, nil
+	}
+	raw, ok := d.nodes[id].fields()[key]
+	if !ok {
+		return 0, nil
 	}
 	if d.nodes[id].flags&fReadOnly != 0 {
-		return d.add(id, node{base: v.raw, kind: v.kind, flags: fBase})
+		return d.addBase(id, raw)
 	}
-	return d.link(id, key, node{base: v.raw, kind: v.kind, flags: fBase | fInBase})
+	return d.link(id, key, raw, true)
 }
 
-// link makes a new node the child of a map.
-func (d *Document) link(id int32, key string, n node) (int32, error) {
-	d.touch(id)
-	n.key = d.keep(key)
-	n.next = d.nodes[id].first
-	c, err := d.add(id, n)
+// addBase adds a node that shows a value of the base.
+func (d *Document) addBase(parent int32, raw any) (int32, error) {
+	c, err := d.add(parent)
 	if err != nil {
 		return 0, err
 	}
-	p := &d.nodes[id]
-	p.first = c
+	n := &d.nodes[c]
+	n.base, n.kind = raw, KindOf(raw)
+	n.flags |= fBase
+	return c, nil
+}
+
+// link makes a new node the child of a map: of the base's value, or absent as yet.
+func (d *Document) link(id int32, key string, raw any, inBase bool) (int32, error) {
+	d.touch(id)
+	c, err := d.add(id)
+	if err != nil {
+		return 0, err
+	}
+	n, p := &d.nodes[c], &d.nodes[id]
+	if inBase {
+		n.base, n.kind = raw, KindOf(raw)
+		n.flags |= fBase | fInBase
+	}
+	n.key = d.keep(key)
+	n.next, p.first = p.first, c
 	p.count++
 	if p.index != 0 {
 		d.indexes[p.index-1][n.key] = c
@@ -239,13 +278,14 @@ func (d *Document) visitElem(id int32, i int) (int32, error) {
 		return v.id, nil
 	}
 	if d.nodes[id].flags&fReadOnly != 0 {
-		return d.add(id, node{base: v.raw, kind: v.kind, flags: fBase})
+		return d.addBase(id, v.raw)
 	}
 	d.touch(id)
-	c, err := d.add(id, node{base: v.raw, kind: v.kind, flags: fBase | fInBase})
+	c, err := d.addBase(id, v.raw)
 	if err != nil {
 		return 0, err
 	}
+	d.nodes[c].flags |= fInBase
 	d.slots(id)[i] = ^c
 	return c, nil
 }

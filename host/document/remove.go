@@ -55,46 +55,57 @@ func (n Node) RemoveElem(i int) error {
 }
 
 func (d *Document) remove(id int32, s scanner) (int, error) {
-	seg, err := s.next()
-	if err != nil {
-		return 0, err
+	if !s.next() {
+		return 0, s.err()
 	}
 	switch d.nodes[id].kind {
 	case Map:
-		if seg.wildcard() {
+		if s.wildcard() {
 			return d.removeFields(id, s)
 		}
-		return d.removeField(id, seg.text, d.lookup(id, seg.text), s)
+		return d.removeField(id, s.text, s)
 	case List:
-		return d.removeFromList(id, seg, s)
+		return d.removeFromList(id, s)
 	}
-	return 0, nil
+	return 0, s.finish()
 }
 
 // removeField removes what the rest of the path names below one entry, or the entry when there is no rest. Nothing is
 // visited that does not lead to something to remove.
-func (d *Document) removeField(id int32, key string, v View, rest scanner) (int, error) {
-	if v.kind == Absent {
-		return 0, nil
-	}
-	if !rest.done() {
-		if found, err := d.has(v, rest); err != nil || !found {
+func (d *Document) removeField(id int32, key string, rest scanner) (int, error) {
+	c := d.child(id, key)
+	if c == 0 {
+		raw, ok := d.nodes[id].fields()[key]
+		if !ok {
+			return 0, rest.finish()
+		}
+		if !rest.done() {
+			if found, err := has(raw, rest); err != nil || !found {
+				return 0, err
+			}
+		}
+		var err error
+		if c, err = d.link(id, key, raw, true); err != nil {
 			return 0, err
 		}
 	}
-	c, err := d.visitField(id, key)
-	if err != nil {
-		return 0, err
-	}
 	if !rest.done() {
 		return d.remove(c, rest)
+	}
+	return d.erase(id, c), nil
+}
+
+// erase makes an entry of a map absent; it tells how many went.
+func (d *Document) erase(id, c int32) int {
+	if d.nodes[c].kind == Absent {
+		return 0
 	}
 	d.edit(c)
 	d.kill(c)
 	d.nodes[c].author = d.author
 	d.touch(id)
 	d.nodes[id].delta--
-	return 1, nil
+	return 1
 }
 
 func (d *Document) removeFields(id int32, rest scanner) (total int, err error) {
@@ -103,8 +114,7 @@ func (d *Document) removeFields(id int32, rest scanner) (total int, err error) {
 	end := len(d.keys)
 	for i := start; i < end && err == nil; i++ {
 		var n int
-		key := d.keys[i]
-		n, err = d.removeField(id, key, d.lookup(id, key), rest)
+		n, err = d.removeField(id, d.keys[i], rest)
 		total += n
 	}
 	d.work += int64(end - start)
@@ -113,12 +123,12 @@ func (d *Document) removeFields(id int32, rest scanner) (total int, err error) {
 	return total, err
 }
 
-func (d *Document) removeFromList(id int32, seg segment, rest scanner) (total int, err error) {
-	if !seg.wildcard() {
-		return d.removeAtElem(id, index(seg.text), rest)
+func (d *Document) removeFromList(id int32, s scanner) (total int, err error) {
+	if !s.wildcard() {
+		return d.removeAtElem(id, index(s.text), s)
 	}
 	d.work += int64(d.size(id))
-	if rest.done() {
+	if s.done() {
 		total = d.size(id)
 		if total > 0 {
 			err = d.write(id, content{kind: List})
@@ -127,7 +137,7 @@ func (d *Document) removeFromList(id int32, seg segment, rest scanner) (total in
 	}
 	for i := 0; i < d.size(id) && err == nil; i++ {
 		var n int
-		n, err = d.removeAtElem(id, i, rest)
+		n, err = d.removeAtElem(id, i, s)
 		total += n
 	}
 	return total, err
@@ -136,18 +146,21 @@ func (d *Document) removeFromList(id int32, seg segment, rest scanner) (total in
 func (d *Document) removeAtElem(id int32, i int, rest scanner) (int, error) {
 	v := d.element(id, i)
 	if v.kind == Absent {
-		return 0, nil
+		return 0, rest.finish()
 	}
 	if rest.done() {
 		d.removeElem(id, i)
 		return 1, nil
 	}
-	if found, err := d.has(v, rest); err != nil || !found {
-		return 0, err
-	}
-	c, err := d.visitElem(id, i)
-	if err != nil {
-		return 0, err
+	c := v.id
+	if c == 0 {
+		found, err := has(v.raw, rest)
+		if err != nil || !found {
+			return 0, err
+		}
+		if c, err = d.visitElem(id, i); err != nil {
+			return 0, err
+		}
 	}
 	return d.remove(c, rest)
 }
@@ -166,37 +179,42 @@ func (d *Document) removeElem(id int32, i int) {
 	n.author = d.author
 }
 
-// has tells whether the rest of a path leads to anything.
-func (d *Document) has(v View, s scanner) (bool, error) {
-	seg, err := s.next()
-	if err != nil {
-		return false, err
+// has tells whether the rest of a path leads to anything below a plain value.
+func has(v any, s scanner) (bool, error) {
+	for !s.done() {
+		if !s.next() {
+			return false, s.err()
+		}
+		switch c := v.(type) {
+		case map[string]any:
+			if s.wildcard() {
+				// Rare: whether there is anything is found out by removing.
+				return len(c) > 0, nil
+			}
+			e, ok := c[s.text]
+			if !ok {
+				return false, s.finish()
+			}
+			v = e
+		case []any:
+			if s.wildcard() {
+				return hasElem(c, s)
+			}
+			i := index(s.text)
+			if uint(i) >= uint(len(c)) {
+				return false, s.finish()
+			}
+			v = c[i]
+		default:
+			return false, s.finish()
+		}
 	}
-	switch {
-	case v.kind == List && seg.wildcard():
-		return d.hasElem(v, s)
-	case v.kind == Map && seg.wildcard():
-		// Rare: whether there is anything is found out by removing.
-		return v.Len() > 0, nil
-	case v.kind == Map:
-		v = v.Field(seg.text)
-	default:
-		v = v.Index(index(seg.text))
-	}
-	if v.kind == Absent || s.done() {
-		return v.kind != Absent, nil
-	}
-	return d.has(v, s)
+	return true, nil
 }
 
-func (d *Document) hasElem(v View, rest scanner) (bool, error) {
-	n := v.Len()
-	if rest.done() {
-		return n > 0, nil
-	}
-	for i := range n {
-		d.work++
-		if found, err := d.has(v.Index(i), rest); err != nil || found {
+func hasElem(l []any, rest scanner) (bool, error) {
+	for _, e := range l {
+		if found, err := has(e, rest); err != nil || found {
 			return found, err
 		}
 	}

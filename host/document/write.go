@@ -119,36 +119,41 @@ func (n Node) set(path string, c content) (Node, error) {
 	if err := n.d.Spend(len(c.str)); err != nil {
 		return Node{}, err
 	}
-	id, last, err := n.d.container(n.id, path)
+	s := newScanner(path)
+	id, err := n.d.container(n.id, &s)
 	if err != nil {
 		return Node{}, err
 	}
-	id, err = n.d.put(id, last, c, path)
+	id, err = n.d.put(id, &s, c)
 	return Node{n.d, id}, err
 }
 
-// container gives the place that holds the path's last segment, with the maps on the way made.
-func (d *Document) container(id int32, path string) (int32, segment, error) {
-	s := newScanner(path)
-	seg, err := s.next()
-	for err == nil && !s.done() {
-		if id, err = d.descend(id, seg, path); err == nil {
-			seg, err = s.next()
+// container gives the place that holds the path's last segment, with the maps on the way made. The segment is then in s.
+func (d *Document) container(id int32, s *scanner) (int32, error) {
+	for {
+		if !s.next() {
+			return 0, s.err()
+		}
+		if s.done() {
+			return id, nil
+		}
+		var err error
+		if id, err = d.descend(id, s); err != nil {
+			return 0, err
 		}
 	}
-	return id, seg, err
 }
 
 // descend goes one step down and makes a map where there is nothing.
-func (d *Document) descend(id int32, seg segment, path string) (int32, error) {
-	if seg.wildcard() {
-		return 0, noWildcard(path)
+func (d *Document) descend(id int32, s *scanner) (int32, error) {
+	if s.wildcard() {
+		return 0, noWildcard(s.path)
 	}
 	switch k := d.nodes[id].kind; k {
 	case List:
-		c, err := d.visitStep(id, seg, path)
+		c, err := d.visitStep(id, s)
 		if err == nil && c == 0 {
-			err = fail(BadIndex, path, "past the end of the list")
+			err = fail(BadIndex, s.path, "past the end of the list")
 		}
 		return c, err
 	case Null:
@@ -157,31 +162,31 @@ func (d *Document) descend(id int32, seg segment, path string) (int32, error) {
 		}
 	case Map:
 	default:
-		return 0, wrongKind(path, k, "a map or list")
+		return 0, wrongKind(s.path, k, "a map or list")
 	}
-	if v := d.lookup(id, seg.text); v.kind > Null {
-		return d.visitField(id, seg.text)
+	if v := d.lookup(id, s.text); v.kind > Null {
+		return d.visitField(id, s.text)
 	}
-	return d.putField(id, seg.text, content{kind: Map}, path)
+	return d.putField(id, s.text, content{kind: Map}, s.path)
 }
 
 // put sets one entry or element of the container id.
-func (d *Document) put(id int32, seg segment, c content, path string) (int32, error) {
-	if seg.wildcard() {
-		return 0, noWildcard(path)
+func (d *Document) put(id int32, s *scanner, c content) (int32, error) {
+	if s.wildcard() {
+		return 0, noWildcard(s.path)
 	}
 	switch k := d.nodes[id].kind; k {
 	case List:
-		return d.putElem(id, seg, c, path)
+		return d.putElem(id, s, c)
 	case Null:
 		if err := d.write(id, content{kind: Map}); err != nil {
 			return 0, err
 		}
 	case Map:
 	default:
-		return 0, wrongKind(path, k, "a map or list")
+		return 0, wrongKind(s.path, k, "a map or list")
 	}
-	return d.putField(id, seg.text, c, path)
+	return d.putField(id, s.text, c, s.path)
 }
 
 func (d *Document) putField(id int32, key string, c content, path string) (int32, error) {
@@ -197,29 +202,25 @@ func (d *Document) putField(id int32, key string, c content, path string) (int32
 		if err := d.Spend(len(key)); err != nil {
 			return 0, err
 		}
-		n := node{base: v.raw, kind: v.kind, flags: fBase | fInBase}
-		if v.kind == Absent {
-			n.flags = 0
-		}
 		var err error
-		if at, err = d.link(id, key, n); err != nil {
+		if at, err = d.link(id, key, v.raw, v.kind != Absent); err != nil {
 			return 0, err
 		}
 	}
 	return at, d.write(at, c)
 }
 
-func (d *Document) putElem(id int32, seg segment, c content, path string) (int32, error) {
-	if seg.text == "-" && !seg.verbatim {
+func (d *Document) putElem(id int32, s *scanner, c content) (int32, error) {
+	if s.text == "-" && !s.verbatim {
 		return d.push(id, c)
 	}
-	i := index(seg.text)
+	i := index(s.text)
 	if i < 0 {
-		return 0, fail(BadIndex, path, "a list's element needs a number or -, not "+quote(seg.text))
+		return 0, fail(BadIndex, s.path, "a list's element needs a number or -, not "+quote(s.text))
 	}
 	v := d.element(id, i)
 	if v.kind == Absent {
-		return 0, fail(BadIndex, path, "past the end of the list")
+		return 0, fail(BadIndex, s.path, "past the end of the list")
 	}
 	at, err := d.visitElem(id, i)
 	if err != nil || c.same(v) {
@@ -231,7 +232,7 @@ func (d *Document) putElem(id int32, seg segment, c content, path string) (int32
 // push appends to a list.
 func (d *Document) push(id int32, c content) (int32, error) {
 	d.edit(id)
-	at, err := d.add(id, node{})
+	at, err := d.add(id)
 	if err != nil {
 		return 0, err
 	}
