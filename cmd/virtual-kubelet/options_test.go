@@ -1,0 +1,208 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/internal/cmdutil"
+)
+
+// parse returns the options of a command line, and its flags.
+func parse(t *testing.T, env map[string]string, args ...string) (*options, *pflag.FlagSet, error) {
+	t.Helper()
+	o := newOptions(func(name string) string { return env[name] })
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	groups := o.flagGroups()
+	for _, group := range groups.FlagSets {
+		flags.AddFlagSet(group)
+	}
+	return o, flags, flags.Parse(args)
+}
+
+// required flags, all well.
+var required = []string{"--home-cluster-id=rome", "--foreign-cluster-id=milan", "--nodename=milan", "--node-ip=10.0.0.7", "--foreign-kubeconfig-secret-name=kubeconfig"}
+
+// liqoArguments as Liqo's templates give them to a virtual kubelet.
+const liqoArguments = `
+- --foreign-cluster-id=milan
+- --foreign-kubeconfig-secret-name=kubeconfig-resourceslice-milan
+- --nodename=milan
+- --node-ip=$(POD_IP)
+- --tenant-namespace=liqo-tenant-milan
+- --liqo-namespace=liqo
+- --home-cluster-id=rome
+- --local-podcidr=10.244.0.0/16
+- --enable-storage
+- --virtual-storage-class-name=liqo
+- --remote-real-storage-class-name=standard
+- --enable-ingress
+- --remote-real-ingress-class-name=nginx
+- --enable-load-balancer
+- --remote-real-load-balancer-class-name=metal
+- --pod-reflection-workers=10
+- --service-reflection-workers=3
+- --endpointslice-reflection-workers=10
+- --ingress-reflection-workers=3
+- --configmap-reflection-workers=3
+- --secret-reflection-workers=3
+- --serviceaccount-reflection-workers=3
+- --persistentvolumeclaim-reflection-workers=3
+- --event-reflection-workers=3
+- --service-reflection-type=DenyList
+- --ingress-reflection-type=DenyList
+- --configmap-reflection-type=DenyList
+- --secret-reflection-type=DenyList
+- --event-reflection-type=DenyList
+- --node-extra-labels=zone=a,tier=gold
+- --node-extra-annotations=note=1
+- --certificate-type=kubelet
+- --enable-apiserver-support=true
+- --metrics-enabled
+- --metrics-address=:5872
+- --create-node=true
+- --node-check-network=false
+- --node-lease-duration=40s
+- --node-ping-interval=10s
+- --node-ping-timeout=1s
+- --vk-lease-enabled=true
+- --client-qps=100
+- --client-max-burst=100
+- --resync-period=10h
+- --remote-pod-cidr=10.244.0.0/16
+- --remote-pod-cidr-remap=10.71.0.0/16
+- --klog.v=4
+- --klog.logtostderr=true
+`
+
+func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
+	var args []string
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(liqoArguments, "$(POD_IP)", "10.0.0.7")), &args); err != nil {
+		t.Fatal(err)
+	}
+	o, flags, err := parse(t, map[string]string{"VIRTUALNODE_NAME": "milan"}, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.validate(); err != nil {
+		t.Fatal(err)
+	}
+	if o.logs.Verbosity != 4 || o.checkNetwork || o.metricsAddress != ":5872" || !cmp.Equal(o.nodeExtraLabels, map[string]string{"zone": "a", "tier": "gold"}) {
+		t.Errorf("options: %+v", o)
+	}
+	var log bytes.Buffer
+	o.logs = cmdutil.Logs{Format: "json"}
+	if err := o.logs.Install(&log); err != nil {
+		t.Fatal(err)
+	}
+	o.warnInert(flags)
+	for _, flag := range []string{"--enable-storage", "--enable-ingress", "--secret-reflection-workers", "--enable-apiserver-support"} {
+		if !strings.Contains(log.String(), `"flag":"`+flag+`"`) {
+			t.Errorf("no warning names %s:\n%s", flag, log.String())
+		}
+	}
+	if strings.Contains(log.String(), "service-reflection-workers") {
+		t.Error("a flag that has an effect is said to have none")
+	}
+}
+
+func TestNothingIsWarnedAboutWithoutCause(t *testing.T) {
+	o, flags, err := parse(t, nil, append([]string{"--enable-storage=false", "--secret-reflection-workers=0"}, required...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	if err := o.logs.Install(&log); err != nil {
+		t.Fatal(err)
+	}
+	o.warnInert(flags)
+	if log.Len() > 0 {
+		t.Errorf("warned: %s", log.String())
+	}
+}
+
+func TestEnvironmentOfThePod(t *testing.T) {
+	o, _, err := parse(t, map[string]string{"POD_IP": "10.0.0.9", "POD_NAME": "vk-milan-0", "POD_NAMESPACE": "liqo-tenant-milan", "KUBECONFIG": ""},
+		"--home-cluster-id=rome", "--foreign-cluster-id=milan", "--nodename=milan", "--foreign-kubeconfig-secret-name=k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.validate(); err != nil {
+		t.Fatal(err)
+	}
+	if o.nodeIP != "10.0.0.9" || o.podName != "vk-milan-0" || o.tenantNamespace != "liqo-tenant-milan" || o.virtualNode != "milan" {
+		t.Errorf("node IP %s, pod %s, namespace %s, VirtualNode %s", o.nodeIP, o.podName, o.tenantNamespace, o.virtualNode)
+	}
+}
+
+func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"all well", nil, nil},
+		{"several at once", []string{"--node-ip=here", "--foreign-cluster-id=A_B", "--foreign-kubeconfig-secret-name="}, []string{
+			`--node-ip="here" is no IP address`, "--foreign-cluster-id: ", "give --foreign-kubeconfig-secret-name or --foreign-kubeconfig"}},
+		{"a missing id", []string{"--home-cluster-id="}, []string{"--home-cluster-id is missing"}},
+		{"a file that is not there", []string{"--tls-cert-file=/none", "--home-kubeconfig=/nowhere"}, []string{
+			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file belong together", "--home-kubeconfig: open /nowhere"}},
+		{"two ways to the provider", []string{"--foreign-kubeconfig=/none"}, []string{"exclude each other", "--foreign-kubeconfig: open /none"}},
+		{"ping", []string{"--node-ping-timeout=0s", "--node-ping-interval=-1s"}, []string{"--node-ping-timeout=0s: use a positive", "--node-ping-interval=-1s: use"}},
+		{"lease", []string{"--node-lease-duration=1s"}, []string{"--node-lease-duration=1s: use 4s or more"}},
+		{"reflection", []string{"--pod-reflection-workers=-1", "--service-reflection-type=Some"}, []string{
+			"--pod-reflection-workers=-1: use 1 or more", "--service-reflection-type=Some: use DenyList or AllowList"}},
+		{"ranges", []string{"--remote-pod-cidr=10.0.0.0/8", "--local-podcidr=ten"}, []string{"--remote-pod-cidr lists 1 ranges but --remote-pod-cidr-remap lists 0", "--local-podcidr"}},
+		{"certificate", []string{"--certificate-type=gold"}, []string{"--certificate-type=gold: use kubelet, aws or self-signed"}},
+		{"election", []string{"--vk-lease-duration=5s"}, []string{"--vk-lease-duration=5s must be longer than --vk-lease-renew-interval=10s"}},
+		{"label", []string{"--node-extra-labels=a b=c"}, []string{"--node-extra-labels: a b=c is no label"}},
+		{"plugins", []string{"--plugin-dir=/none"}, []string{"--plugin-dir=/none is not a folder"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			o, _, err := parse(t, nil, append(append([]string{}, required...), test.args...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = o.validate()
+			if (err == nil) != (test.want == nil) {
+				t.Fatalf("got %v", err)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("got %q, want it to say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestHelpIsGrouped(t *testing.T) {
+	command := newCommand(func(string) string { return "" })
+	var out bytes.Buffer
+	command.SetOut(&out)
+	command.SetArgs([]string{"--help"})
+	if err := command.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Clusters flags:", "Node flags:", "Reflection flags:", "Plugins flags:", "Kubelet API flags:", "--plugin-dir", "--foreign-kubeconfig "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the help lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestUnknownFlagIsAnError(t *testing.T) {
+	command := newCommand(func(string) string { return "" })
+	command.SetArgs([]string{"--nodnamee=x"})
+	if err := command.Execute(); err == nil || !strings.Contains(err.Error(), "--nodnamee") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cmdutil_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/cmdutil"
+)
+
+func TestAllLoggersWriteTheSameFormat(t *testing.T) {
+	var out bytes.Buffer
+	logs := cmdutil.Logs{Format: "json", Verbosity: 1}
+	if err := logs.Install(&out); err != nil {
+		t.Fatal(err)
+	}
+	log.Log.Info("runtime", "node", "milan")
+	log.Log.V(1).Info("detail")
+	log.Log.V(2).Info("too much detail")
+	klog.InfoS("klog", "node", "milan")
+	slog.Info("slog", "node", "milan")
+	var messages []string
+	for line := range strings.Lines(out.String()) {
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Fatalf("%q is no JSON: %v", line, err)
+		}
+		messages = append(messages, entry["msg"].(string))
+	}
+	if got, want := strings.Join(messages, ","), "runtime,detail,klog,slog"; got != want {
+		t.Errorf("logged %s, want %s", got, want)
+	}
+	if err := (&cmdutil.Logs{Format: "xml"}).Install(io.Discard); err == nil || !strings.Contains(err.Error(), `--log-format is "xml": use text or json`) {
+		t.Errorf("a wrong format gives %v", err)
+	}
+}
+
+// serve runs handler until the test ends and returns its address.
+func serve(t *testing.T, handler http.Handler) string {
+	t.Helper()
+	listener, err := cmdutil.Listen("metrics-address", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- cmdutil.Serve(ctx, listener, handler) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("serving ended with %v", err)
+		}
+	})
+	return listener.Addr().String()
+}
+
+func get(t *testing.T, address, path string) (int, string) {
+	t.Helper()
+	response, err := http.Get("http://" + address + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+func TestMetricsAndHealth(t *testing.T) {
+	metrics := serve(t, cmdutil.MetricsHandler(cmdutil.ProcessMetrics()))
+	if code, body := get(t, metrics, "/metrics"); code != http.StatusOK || !strings.Contains(body, "go_goroutines") {
+		t.Errorf("metrics: %d %s", code, body)
+	}
+	started := make(chan struct{})
+	broken := errors.New("broken")
+	health := serve(t, cmdutil.HealthHandler(
+		map[string]healthz.Checker{"disk": func(*http.Request) error { return broken }},
+		map[string]healthz.Checker{"start": cmdutil.Closed(started, "not started yet")}))
+	for path, want := range map[string]int{"/healthz": http.StatusInternalServerError, "/readyz": http.StatusInternalServerError, "/other": http.StatusNotFound} {
+		if code, body := get(t, health, path); code != want {
+			t.Errorf("%s: %d %s, want %d", path, code, body, want)
+		}
+	}
+	close(started)
+	if code, body := get(t, health, "/readyz?verbose"); code != http.StatusOK || !strings.Contains(body, "[+]start ok") {
+		t.Errorf("ready: %d %s", code, body)
+	}
+}
+
+func TestTakenAddressNamesTheFlag(t *testing.T) {
+	address := serve(t, http.NotFoundHandler())
+	if _, err := cmdutil.Listen("metrics-address", address); err == nil || !strings.Contains(err.Error(), "--metrics-address="+address) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestVersionNamesTheGoRelease(t *testing.T) {
+	if got := cmdutil.Version(); !strings.Contains(got, "go1.") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,152 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connection_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// whoami asks the API server who the client is.
+func whoami(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	must(t, err)
+	return review.Status.UserInfo.Username
+}
+
+func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
+	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
+	admin, err := kubernetes.NewForConfig(cluster.Config())
+	must(t, err)
+	kubeconfigOf := func(user string) []byte {
+		path := filepath.Join(t.TempDir(), user)
+		must(t, cluster.KubeconfigFor(path, user))
+		content, err := os.ReadFile(path)
+		must(t, err)
+		return content
+	}
+	store := connection.Secret{Client: admin, Namespace: "default", Name: "provider"}
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	read := make(chan []byte, 1)
+	go func() {
+		kubeconfig, err := store.Await(ctx, 50*time.Millisecond)
+		if err == nil {
+			read <- kubeconfig
+		}
+	}()
+	// At first there is no Secret, then one without content, then one that is usable.
+	secret, err := admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "provider"}}, metav1.CreateOptions{})
+	must(t, err)
+	if _, err := store.Read(ctx); err == nil || !strings.Contains(err.Error(), `default/provider has no kubeconfig`) {
+		t.Errorf("an empty Secret gives %v", err)
+	}
+	write := func(kubeconfig []byte) {
+		t.Helper()
+		secret.Data = map[string][]byte{"kubeconfig": kubeconfig}
+		secret, err = admin.CoreV1().Secrets("default").Update(ctx, secret, metav1.UpdateOptions{})
+		must(t, err)
+	}
+	write(kubeconfigOf("alice"))
+	known := <-read
+
+	config, err := connection.Parse(known)
+	must(t, err)
+	conn, err := connection.New(config)
+	must(t, err)
+	client, err := kubernetes.NewForConfig(conn.Config())
+	must(t, err)
+	if got := whoami(t, client); got != "alice" {
+		t.Fatalf("the API server sees %s", got)
+	}
+
+	changes := make(chan []byte, 10)
+	followed := make(chan error, 1)
+	go func() { followed <- store.Follow(ctx, known, func(kubeconfig []byte) { changes <- kubeconfig }) }()
+	write(nil) // changes nothing
+	write(kubeconfigOf("bob"))
+	renewed, err := connection.Parse(<-changes)
+	must(t, err)
+	must(t, conn.Update(renewed))
+	if got := whoami(t, client); got != "bob" {
+		t.Errorf("after the renewal the same client is %s", got)
+	}
+	if err := conn.Update(&rest.Config{Host: "https://"}); err == nil {
+		t.Error("a kubeconfig without server is accepted")
+	}
+	if got := whoami(t, client); got != "bob" {
+		t.Errorf("after a refused renewal the client is %s", got)
+	}
+	stop()
+	must(t, <-followed)
+}
+
+func TestMovedServerIsFollowed(t *testing.T) {
+	server := func(name string) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%s %s %s", name, r.Host, r.URL.Path) }))
+		t.Cleanup(s.Close)
+		return s
+	}
+	first, second := server("first"), server("second")
+	conn, err := connection.New(&rest.Config{Host: first.URL})
+	must(t, err)
+	get := func() string {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, first.URL+"/x", nil)
+		must(t, err)
+		response, err := conn.Streams().RoundTrip(request)
+		must(t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		must(t, err)
+		return string(body)
+	}
+	if got, want := get(), "first "+strings.TrimPrefix(first.URL, "http://")+" /x"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	must(t, conn.Update(&rest.Config{Host: second.URL}))
+	if got, want := get(), "second "+strings.TrimPrefix(second.URL, "http://")+" /x"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if err := conn.Update(&rest.Config{Host: second.URL + "/prefix"}); err == nil || !strings.Contains(err.Error(), "restart") {
+		t.Errorf("a changed path gives %v", err)
+	}
+}
+
+func TestUnusableKubeconfigsSayWhy(t *testing.T) {
+	for text, want := range map[string]string{"": "is empty", "}": "reading the kubeconfig", "apiVersion: v1\nkind: Config\n": "reading the kubeconfig"} {
+		if _, err := connection.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gives %v, want %q", text, err, want)
+		}
+	}
+	if _, err := connection.New(&rest.Config{Host: "https://127.0.0.1", TLSClientConfig: rest.TLSClientConfig{CAFile: "/none"}}); err == nil || !strings.Contains(err.Error(), "/none") {
+		t.Errorf("a missing CA gives %v", err)
+	}
+}
