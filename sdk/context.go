@@ -92,10 +92,10 @@ func (c Context) RemoteUnavailable() bool { return c.root.boolean("remoteUnavail
 func (c Context) RemapIP(ip string) (string, bool) { return c.root.remapIP(ip) }
 
 // Warn tells the user through an Event on the object. The parts are joined.
-func (c Context) Warn(parts ...string) { c.root.warn(concat(parts...)) }
+func (c Context) Warn(parts ...string) { c.root.warn(Concat(parts...)) }
 
 // Log writes a line to the host's log. The parts are joined.
-func (c Context) Log(level Level, parts ...string) { c.root.log(level, concat(parts...)) }
+func (c Context) Log(level Level, parts ...string) { c.root.log(level, Concat(parts...)) }
 
 func (c Context) string(path string) string {
 	s, _ := c.root.str(path)

@@ -65,5 +65,5 @@ func joinKey(path, key string) string {
 	if strings.IndexByte(key, ']') >= 0 {
 		key = strings.ReplaceAll(key, "]", "]]")
 	}
-	return concat(path, "[", key, "]")
+	return Concat(path, "[", key, "]")
 }

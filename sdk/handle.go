@@ -10,7 +10,8 @@ import (
 	"unsafe"
 )
 
-// handle names a value that the host keeps; 0 is absent.
+// handle names a value that the host keeps; 0 is absent. What is absent is known
+// without asking the host, so that chains of reads end where there is nothing.
 type handle uint32
 
 const (
@@ -22,24 +23,44 @@ const (
 func (h handle) isZero() bool { return h == 0 }
 
 func (h handle) kind(path string) Kind {
+	if h == 0 {
+		return KindAbsent
+	}
 	return Kind(hostKind(uint32(h), address(path), size(path)))
 }
 
 func (h handle) length(path string) int {
+	if h == 0 {
+		return 0
+	}
 	return int(hostLen(uint32(h), address(path), size(path)))
 }
 
 func (h handle) get(path string) handle {
+	if h == 0 {
+		return 0
+	}
 	return handle(hostGet(uint32(h), address(path), size(path)))
 }
 
 func (h handle) field(key string) handle {
+	if h == 0 {
+		return 0
+	}
 	return handle(hostField(uint32(h), address(key), size(key)))
 }
 
-func (h handle) elem(i int) handle { return handle(hostElem(uint32(h), uint32(i))) }
+func (h handle) elem(i int) handle {
+	if h == 0 {
+		return 0
+	}
+	return handle(hostElem(uint32(h), uint32(i)))
+}
 
 func (h handle) str(path string) (string, bool) {
+	if h == 0 {
+		return "", false
+	}
 	free := scratch.free(64)
 	for {
 		n := hostString(uint32(h), address(path), size(path), unsafe.Pointer(unsafe.SliceData(free)), uint32(len(free)))
@@ -54,22 +75,37 @@ func (h handle) str(path string) (string, bool) {
 }
 
 func (h handle) strEq(path, s string) bool {
+	if h == 0 {
+		return false
+	}
 	return hostStringEq(uint32(h), address(path), size(path), address(s), size(s)) != 0
 }
 
 func (h handle) integer(path string, fallback int64) int64 {
+	if h == 0 {
+		return fallback
+	}
 	return hostInt(uint32(h), address(path), size(path), fallback)
 }
 
 func (h handle) float(path string, fallback float64) float64 {
+	if h == 0 {
+		return fallback
+	}
 	return hostFloat(uint32(h), address(path), size(path), fallback)
 }
 
 func (h handle) boolean(path string, fallback bool) bool {
+	if h == 0 {
+		return fallback
+	}
 	return hostBool(uint32(h), address(path), size(path), flag(fallback)) != 0
 }
 
 func (h handle) keys(path string) []string {
+	if h == 0 {
+		return nil
+	}
 	free := scratch.free(256)
 	n := hostKeys(uint32(h), address(path), size(path), unsafe.Pointer(unsafe.SliceData(free)), uint32(len(free)))
 	if int(n) > len(free) {
@@ -93,6 +129,9 @@ func splitKeys(text string) []string {
 }
 
 func (h handle) json(path string) []byte {
+	if h == 0 {
+		return nil
+	}
 	free := scratch.free(1024)
 	n := hostJSON(uint32(h), address(path), size(path), unsafe.Pointer(unsafe.SliceData(free)), uint32(len(free)))
 	if int(n) > len(free) {
@@ -145,16 +184,25 @@ func (h handle) copy(path string, source handle) {
 }
 
 func (h handle) remove(paths string) int {
+	if h == 0 {
+		return 0
+	}
 	return int(hostRemove(uint32(h), address(paths), size(paths)))
 }
 
 func (h handle) removeElem(i int) { hostRemoveElem(uint32(h), uint32(i)) }
 
 func (h handle) removeKeys(path string, globs handle) int {
+	if h == 0 {
+		return 0
+	}
 	return int(hostRemoveKeys(uint32(h), address(path), size(path), uint32(globs)))
 }
 
 func (h handle) removeGlob(path, globs string) int {
+	if h == 0 {
+		return 0
+	}
 	return int(hostRemoveKeysGlob(uint32(h), address(path), size(path), address(globs), size(globs)))
 }
 

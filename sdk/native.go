@@ -94,5 +94,6 @@ func (s *session) readOnly(m map[string]any) handle {
 	return handle{s, v}
 }
 
-// concat joins strings. The wasm build has its own, which does not allocate.
-func concat(parts ...string) string { return strings.Join(parts, "") }
+// Concat joins strings. Compiled to wasm it does not allocate, and the result is
+// valid until the hook returns.
+func Concat(parts ...string) string { return strings.Join(parts, "") }

@@ -44,8 +44,9 @@ func (a *arena) take(free []byte, n int) string {
 	return unsafe.String(unsafe.SliceData(free), n)
 }
 
-// concat joins strings in the scratch area.
-func concat(parts ...string) string {
+// Concat joins strings without allocating. The result is valid until the hook
+// returns.
+func Concat(parts ...string) string {
 	n := 0
 	for _, part := range parts {
 		n += len(part)

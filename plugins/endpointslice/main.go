@@ -87,7 +87,7 @@ type remapper struct {
 // endpoint changes one endpoint and reports whether it is to be kept.
 func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	node := endpoint.String("nodeName")
-	if node != "" && r.cluster(node) == r.remote {
+	if r.isRemote(node) {
 		return false
 	}
 	kind := endpoint.String("targetRef.kind")
@@ -104,13 +104,16 @@ func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	return true
 }
 
-// cluster returns the cluster that a node stands for. Endpoints of a slice are
-// often on the same node as the one before.
-func (r *remapper) cluster(node string) string {
+// isRemote reports whether a node stands for the provider. Endpoints of a slice
+// are often on the same node as the one before.
+func (r *remapper) isRemote(node string) bool {
+	if node == "" || node == r.local {
+		return false
+	}
 	if node != r.lastNode {
 		r.lastNode, r.lastCluster = node, r.ctx.VirtualNode(node)
 	}
-	return r.lastCluster
+	return r.lastCluster != "" && r.lastCluster == r.remote
 }
 
 // remap translates the addresses of an endpoint, all or none.

@@ -12,42 +12,42 @@ import (
 
 // setAffinity drops the pod's affinity and sets what the virtual node's
 // offloadingPatch and the pod's anti-affinity preset ask for, both of them.
-func setAffinity(ctx sdk.Context, pod sdk.Object, nodeAffinity sdk.Node) {
-	preset := pod.Annotations().Get(wire.AntiAffinityPresetAnnotation)
+func (o *offloading) setAffinity() {
+	preset := o.annotation("[" + wire.AntiAffinityPresetAnnotation + "]")
 	if preset == wire.AntiAffinityPropagate {
-		keepAntiAffinity(pod)
+		keepAntiAffinity(o.spec)
 	} else {
-		pod.Remove("spec.affinity")
+		o.spec.Remove("affinity")
 	}
 	switch preset {
 	case "", wire.AntiAffinityPropagate:
 	case wire.AntiAffinitySoft, wire.AntiAffinityHard:
-		spread(ctx, pod, preset)
+		o.spread(preset)
 	default:
-		ctx.Warn("annotation ", wire.AntiAffinityPresetAnnotation, ": ", preset, " is none of propagate, soft, hard")
+		o.ctx.Warn("annotation ", wire.AntiAffinityPresetAnnotation, ": ", preset, " is none of propagate, soft, hard")
 	}
-	if nodeAffinity.Exists() {
-		pod.Copy("spec.affinity.nodeAffinity", nodeAffinity)
+	if required := o.patch.Get("affinity.nodeAffinity"); required.Exists() {
+		o.spec.Copy("affinity.nodeAffinity", required)
 	}
 }
 
 // keepAntiAffinity removes everything else from the affinity.
-func keepAntiAffinity(pod sdk.Object) {
-	for _, kind := range pod.Keys("spec.affinity") {
+func keepAntiAffinity(spec sdk.Node) {
+	affinity := spec.Get("affinity")
+	for _, kind := range affinity.Keys("") {
 		if kind != "podAntiAffinity" {
-			pod.Get("spec.affinity").Remove(kind)
+			affinity.Remove(kind)
 		}
 	}
-	if pod.Len("spec.affinity") == 0 {
-		pod.Remove("spec.affinity")
+	if affinity.Len("") == 0 {
+		spec.Remove("affinity")
 		return
 	}
-	anti := pod.Get("spec.affinity.podAntiAffinity")
-	required := anti.Get("requiredDuringSchedulingIgnoredDuringExecution")
+	required := affinity.Get("podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution")
 	for i := range required.Len("") {
 		dropMergedTermKeys(required.At(i))
 	}
-	preferred := anti.Get("preferredDuringSchedulingIgnoredDuringExecution")
+	preferred := affinity.Get("podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution")
 	for i := range preferred.Len("") {
 		dropMergedTermKeys(preferred.At(i).Get("podAffinityTerm"))
 	}
@@ -59,21 +59,21 @@ func dropMergedTermKeys(term sdk.Node) {
 }
 
 // spread keeps pods with the same labels on different nodes.
-func spread(ctx sdk.Context, pod sdk.Object, preset string) {
-	keys := spreadingKeys(pod)
+func (o *offloading) spread(preset string) {
+	keys := o.spreadingKeys()
 	if len(keys) == 0 {
 		// An empty selector would match every pod of the namespace.
-		ctx.Warn("anti-affinity preset ", preset, ": no label of the pod is left to select by, so pods are not spread")
+		o.ctx.Warn("anti-affinity preset ", preset, ": no label of the pod is left to select by, so pods are not spread")
 		return
 	}
-	anti := pod.SetMap("spec.affinity").SetMap("podAntiAffinity")
+	anti := o.spec.SetMap("affinity").SetMap("podAntiAffinity")
 	if preset == wire.AntiAffinityHard {
-		setTerm(anti.SetList("requiredDuringSchedulingIgnoredDuringExecution").SetMap("-"), pod.Labels(), keys)
+		setTerm(anti.SetList("requiredDuringSchedulingIgnoredDuringExecution").SetMap("-"), o.pod.Labels(), keys)
 		return
 	}
 	preferred := anti.SetList("preferredDuringSchedulingIgnoredDuringExecution").SetMap("-")
 	preferred.SetInt("weight", 1)
-	setTerm(preferred.SetMap("podAffinityTerm"), pod.Labels(), keys)
+	setTerm(preferred.SetMap("podAffinityTerm"), o.pod.Labels(), keys)
 }
 
 func setTerm(term sdk.Node, labels sdk.StringMap, keys []string) {
@@ -87,10 +87,10 @@ func setTerm(term sdk.Node, labels sdk.StringMap, keys []string) {
 // spreadingKeys returns the keys of the labels to select by: those that the
 // annotation lists, else all that the pods of one owner share. It looks at the
 // labels that the provider's pod will have.
-func spreadingKeys(pod sdk.Object) []string {
+func (o *offloading) spreadingKeys() []string {
 	var keys []string
-	listed := pod.Annotations().Get(wire.AntiAffinityLabelsAnnotation)
-	for _, key := range pod.Labels().Keys() {
+	listed := o.annotation("[" + wire.AntiAffinityLabelsAnnotation + "]")
+	for _, key := range o.pod.Labels().Keys() {
 		if isSpreadingKey(listed, key) {
 			keys = append(keys, key)
 		}

@@ -22,43 +22,26 @@ const (
 	remote
 )
 
-// access is what the steps of connect share.
+// access is what the steps of connect share. What few pods need is read when
+// it is needed.
 type access struct {
+	offloading
 	mode           mode
-	podName        string
-	serviceAccount string // the consumer's
-	rootCA         string // name of the consumer's root CA config map on the provider
-	tokenSecret    string // for the mode legacy
-	storageClass   string // the virtual nodes'
-	api            sdk.Node
-	variables      [len(variableNames)]sdk.Node // as first set
+	serviceAccount string      // the consumer's
+	storageClass   string      // the virtual nodes'
+	rootCA         string      // see rootCAName; "" until it is needed
+	api            sdk.Node    // the API server
+	variables      [7]variable // by which clients find it, once located
+	located        bool
 }
 
 // connect changes the service account, and what the pod's containers find of it.
-func connect(ctx sdk.Context, pod sdk.Object) error {
-	a := newAccess(ctx, pod)
-	a.setServiceAccount(pod)
-	if err := a.rewriteVolumes(pod.Get("spec.volumes")); err != nil {
-		return err
-	}
-	if a.mode == remote {
-		return nil
-	}
-	a.rewriteContainers(pod.Get("spec.initContainers"))
-	a.rewriteContainers(pod.Get("spec.containers"))
-	if a.reachesConsumer() {
-		a.addHostAliases(pod)
-	}
-	return nil
-}
-
-func newAccess(ctx sdk.Context, pod sdk.Object) access {
+func (o *offloading) connect() error {
 	a := access{
-		mode:           modeOf(ctx, pod),
-		podName:        pod.Name(),
-		serviceAccount: pod.String("spec.serviceAccountName"),
-		rootCA:         rootCAName(ctx.LocalClusterID()),
-		storageClass:   ctx.Config().String("virtualStorageClass"),
+		offloading:     *o,
+		mode:           o.mode(),
+		serviceAccount: o.spec.String("serviceAccountName"),
+		storageClass:   o.ctx.Config().String("virtualStorageClass"),
 	}
 	if a.serviceAccount == "" {
 		a.serviceAccount = "default"
@@ -66,21 +49,24 @@ func newAccess(ctx sdk.Context, pod sdk.Object) access {
 	if a.storageClass == "" {
 		a.storageClass = "liqo"
 	}
-	if a.mode == legacy {
-		a.tokenSecret = ctx.ServiceAccountSecretName()
-	}
 	if a.reachesConsumer() {
-		a.api = ctx.APIServer()
+		a.api = o.ctx.APIServer()
 	}
-	return a
+	a.setServiceAccount()
+	if err := a.rewriteVolumes(); err != nil || a.mode == remote {
+		return err
+	}
+	a.rewriteContainers(o.spec.Get("initContainers"))
+	a.rewriteContainers(o.spec.Get("containers"))
+	a.addHostAliases()
+	return nil
 }
 
 func (a *access) reachesConsumer() bool { return a.mode == legacy || a.mode == tokenAPI }
 
-// modeOf returns the mode of the pod's annotation, else that of the virtual
-// kubelet.
-func modeOf(ctx sdk.Context, pod sdk.Object) mode {
-	annotation := pod.Annotations().Get(wire.APIServerSupportAnnotation)
+// mode returns that of the pod's annotation, else that of the virtual kubelet.
+func (o *offloading) mode() mode {
+	annotation := o.annotation("[" + wire.APIServerSupportAnnotation + "]")
 	switch annotation {
 	case "":
 	case wire.APIServerSupportRemote:
@@ -88,9 +74,9 @@ func modeOf(ctx sdk.Context, pod sdk.Object) mode {
 	case wire.APIServerSupportDisabled:
 		return disabled
 	default:
-		ctx.Warn("annotation ", wire.APIServerSupportAnnotation, ": ", annotation, " is none of remote, disabled")
+		o.ctx.Warn("annotation ", wire.APIServerSupportAnnotation, ": ", annotation, " is none of remote, disabled")
 	}
-	switch ctx.APIServerSupport() {
+	switch o.ctx.APIServerSupport() {
 	case "Legacy":
 		return legacy
 	case "TokenAPI":
@@ -103,19 +89,31 @@ func modeOf(ctx sdk.Context, pod sdk.Object) mode {
 
 // setServiceAccount: the consumer's means nothing to the provider, which must
 // not mount a token of its own in the place of the consumer's.
-func (a *access) setServiceAccount(pod sdk.Object) {
+func (a *access) setServiceAccount() {
 	if a.mode != remote {
-		pod.Remove("spec.serviceAccountName\nspec.serviceAccount")
-		pod.SetBool("spec.automountServiceAccountToken", false)
+		a.spec.Remove("serviceAccountName\nserviceAccount")
+		a.spec.SetBool("automountServiceAccountToken", false)
 		return
 	}
-	pod.Remove("spec.serviceAccount") // the deprecated alias
-	if name := pod.Annotations().Get(wire.RemoteServiceAccountNameAnnotation); name != "" {
-		pod.SetString("spec.serviceAccountName", name)
+	a.spec.Remove("serviceAccount") // the deprecated alias
+	if name := a.annotation("[" + wire.RemoteServiceAccountNameAnnotation + "]"); name != "" {
+		a.spec.SetString("serviceAccountName", name)
 	}
-	if !pod.Has("spec.automountServiceAccountToken") {
-		pod.SetBool("spec.automountServiceAccountToken", true)
+	if !a.spec.Has("automountServiceAccountToken") {
+		a.spec.SetBool("automountServiceAccountToken", true)
 	}
+}
+
+// renameRootCA makes a reference to the root CA config map name the copy of
+// the consumer's.
+func (a *access) renameRootCA(n sdk.Node, path string) {
+	if !n.Is(path, wire.RootCAConfigMap) {
+		return
+	}
+	if a.rootCA == "" {
+		a.rootCA = rootCAName(a.ctx.LocalClusterID())
+	}
+	n.SetString(path, a.rootCA)
 }
 
 // rootCAName is the name on the provider of the consumer's root CA config map.
@@ -136,19 +134,19 @@ const apiServerName = "kubernetes.default"
 // addHostAliases lets the pod resolve the consumer's API server by the name
 // that its certificate has. Without addresses the name is one that the DNS
 // knows.
-func (a *access) addHostAliases(pod sdk.Object) {
+func (a *access) addHostAliases() {
 	ips := a.api.Get("ips")
 	if !ips.Exists() {
 		return
 	}
-	aliases := pod.Get("spec.hostAliases")
+	aliases := a.spec.Get("hostAliases")
 	for i := range ips.Len("") {
 		ip := ips.At(i).String("")
 		if hasAlias(aliases, ip) {
 			continue
 		}
 		if !aliases.Exists() {
-			aliases = pod.SetList("spec.hostAliases")
+			aliases = a.spec.SetList("hostAliases")
 		}
 		alias := aliases.SetMap("-")
 		alias.SetString("ip", ip)

@@ -45,25 +45,17 @@ func (a *access) rewriteEnvironment(env sdk.Node) (present int) {
 	return present
 }
 
-// variableNames are the variables by which clients find the API server. A # is
-// the port.
-var variableNames = [...]string{
-	"KUBERNETES_SERVICE_HOST",
-	"KUBERNETES_SERVICE_PORT",
-	"KUBERNETES_PORT",
-	"KUBERNETES_PORT_#_TCP",
-	"KUBERNETES_PORT_#_TCP_PROTO",
-	"KUBERNETES_PORT_#_TCP_ADDR",
-	"KUBERNETES_PORT_#_TCP_PORT",
-}
+// variable is one by which clients find the API server.
+type variable struct{ name, value string }
 
 // variable returns the bit of the variable that has this name.
 func (a *access) variable(name string) int {
-	if !a.reachesConsumer() || !strings.HasPrefix(name, "KUBERNETES_") {
+	if !strings.HasPrefix(name, "KUBERNETES_") || !a.reachesConsumer() {
 		return 0
 	}
-	for i, template := range variableNames {
-		if name == strings.Replace(template, "#", a.port(), 1) {
+	a.locate()
+	for i := range a.variables {
+		if name == a.variables[i].name {
 			return 1 << i
 		}
 	}
@@ -72,52 +64,55 @@ func (a *access) variable(name string) int {
 
 // addVariables appends the variables that the container does not set itself.
 func (a *access) addVariables(container, env sdk.Node, present int) {
+	a.locate()
 	if !env.Exists() {
 		env = container.SetList("env")
 	}
-	for i, template := range variableNames {
-		switch {
-		case present&(1<<i) != 0:
-		case a.variables[i].Exists():
-			env.Copy("-", a.variables[i])
-		default:
-			a.variables[i] = env.SetMap("-")
-			a.variables[i].SetString("name", strings.Replace(template, "#", a.port(), 1))
-			a.variables[i].SetString("value", a.variableValue(i))
+	for i := range a.variables {
+		if present&(1<<i) == 0 {
+			added := env.SetMap("-")
+			added.SetString("name", a.variables[i].name)
+			added.SetString("value", a.variables[i].value)
 		}
 	}
 }
 
-func (a *access) variableValue(i int) string {
-	switch i {
-	case 0, 5:
-		return a.host()
-	case 1, 6:
-		return a.port()
-	case 4:
-		return "tcp"
+// locate makes the variables, once: those that the kubelet would set for the
+// Service of the API server.
+func (a *access) locate() {
+	if a.located {
+		return
 	}
-	host := a.host()
+	a.located = true
+	host, port := a.address()
+	bracketed := host
 	if strings.IndexByte(host, ':') >= 0 {
-		host = "[" + host + "]" // IPv6
+		bracketed = sdk.Concat("[", host, "]") // IPv6
 	}
-	return "tcp://" + host + ":" + a.port()
+	url := sdk.Concat("tcp://", bracketed, ":", port)
+	prefix := sdk.Concat("KUBERNETES_PORT_", port, "_TCP")
+	a.variables = [...]variable{
+		{"KUBERNETES_SERVICE_HOST", host},
+		{"KUBERNETES_SERVICE_PORT", port},
+		{"KUBERNETES_PORT", url},
+		{prefix, url},
+		{sdk.Concat(prefix, "_PROTO"), "tcp"},
+		{sdk.Concat(prefix, "_ADDR"), host},
+		{sdk.Concat(prefix, "_PORT"), port},
+	}
 }
 
-func (a *access) host() string {
-	if host := a.api.String("host"); host != "" {
-		return host
+// address of the API server. The context may have the port as a number or as a
+// string.
+func (a *access) address() (host, port string) {
+	if host = a.api.String("host"); host == "" {
+		host = apiServerName
 	}
-	return apiServerName
-}
-
-// port of the API server; the context may have it as a number or as a string.
-func (a *access) port() string {
 	switch a.api.Kind("port") {
 	case sdk.KindInt:
-		return strconv.FormatInt(a.api.Int("port", 0), 10)
+		return host, strconv.FormatInt(a.api.Int("port", 0), 10)
 	case sdk.KindString:
-		return a.api.String("port")
+		return host, a.api.String("port")
 	}
-	return "443"
+	return host, "443"
 }

@@ -50,19 +50,39 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 		pod.Labels().Prune()
 	}
 	sdk.FilterMetadata(ctx, pod)
-	isolate(ctx, pod)
-	schedule(ctx, pod)
-	return connect(ctx, pod)
+	o := offloading{
+		ctx:         ctx,
+		pod:         pod,
+		spec:        pod.Get("spec"),
+		annotations: pod.Get("metadata.annotations"),
+		patch:       ctx.OffloadingPatch(),
+	}
+	isolate(ctx, o.spec)
+	o.schedule()
+	return o.connect()
 }
 
-// isolate switches the host's namespaces off.
-func isolate(ctx sdk.Context, pod sdk.Object) {
-	if !pod.True("spec.hostNetwork") {
+// offloading is one pod on its way to the provider.
+type offloading struct {
+	ctx         sdk.Context
+	pod         sdk.Object
+	spec        sdk.Node
+	annotations sdk.Node
+	patch       sdk.Node // what the virtual node wants changed
+}
+
+// annotation returns the value of an annotation that changes how the pod crosses.
+func (o *offloading) annotation(path string) string { return o.annotations.String(path) }
+
+// isolate switches off what the host's namespaces, which go with the rest of
+// what is local, brought along.
+func isolate(ctx sdk.Context, spec sdk.Node) {
+	if !spec.True("hostNetwork") {
 		return // host ports are the pod's own wish
 	}
-	pod.Remove("spec.containers.*.ports.*.hostPort\nspec.initContainers.*.ports.*.hostPort")
-	const option = ".securityContext.windowsOptions.hostProcess"
-	if pod.Remove("spec"+option+"\nspec.containers.*"+option+"\nspec.initContainers.*"+option) > 0 {
+	spec.Remove("containers.*.ports.*.hostPort\ninitContainers.*.ports.*.hostPort")
+	const option = "securityContext.windowsOptions.hostProcess"
+	if spec.Remove(option+"\ncontainers.*."+option+"\ninitContainers.*."+option) > 0 {
 		ctx.Warn("Windows HostProcess is off: offloaded pods do not use the namespaces of their host")
 	}
 }

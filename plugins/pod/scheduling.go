@@ -9,23 +9,22 @@ import (
 )
 
 // local is what means something on the consumer alone.
-const local = "spec.nodeName\nspec.nodeSelector\nspec.schedulerName" +
-	"\nspec.priority\nspec.priorityClassName\nspec.preemptionPolicy\nspec.overhead" +
-	"\nspec.schedulingGates\nspec.workloadRef\nspec.schedulingGroup\nspec.ephemeralContainers" +
-	"\nspec.hostNetwork\nspec.hostPID\nspec.hostIPC"
+const local = "nodeName\nnodeSelector\nschedulerName" +
+	"\npriority\npriorityClassName\npreemptionPolicy\noverhead" +
+	"\nschedulingGates\nworkloadRef\nschedulingGroup\nephemeralContainers" +
+	"\nhostNetwork\nhostPID\nhostIPC"
 
 // schedule replaces the consumer's scheduling constraints by those that the
 // virtual node asks for.
-func schedule(ctx sdk.Context, pod sdk.Object) {
-	pod.Remove(local)
-	patch := ctx.OffloadingPatch()
-	if selector := patch.Get("nodeSelector"); selector.Len("") > 0 {
-		pod.Copy("spec.nodeSelector", selector)
+func (o *offloading) schedule() {
+	o.spec.Remove(local)
+	if selector := o.patch.Get("nodeSelector"); selector.Len("") > 0 {
+		o.spec.Copy("nodeSelector", selector)
 	}
-	setTolerations(pod, patch.Get("tolerations"))
-	setAffinity(ctx, pod, patch.Get("affinity.nodeAffinity"))
-	setRuntimeClass(pod, patch)
-	constraints := pod.Get("spec.topologySpreadConstraints")
+	o.setTolerations()
+	o.setAffinity()
+	o.setRuntimeClass()
+	constraints := o.spec.Get("topologySpreadConstraints")
 	for i := range constraints.Len("") {
 		dropMergedKeys(constraints.At(i), "matchLabelKeys")
 	}
@@ -33,8 +32,9 @@ func schedule(ctx sdk.Context, pod sdk.Object) {
 
 // setTolerations drops what would tolerate the provider's own virtual nodes and
 // appends those of the offloadingPatch, each once.
-func setTolerations(pod sdk.Object, added sdk.Node) {
-	tolerations := pod.Get("spec.tolerations")
+func (o *offloading) setTolerations() {
+	added := o.patch.Get("tolerations")
+	tolerations := o.spec.Get("tolerations")
 	for i := tolerations.Len("") - 1; i >= 0; i-- {
 		toleration := tolerations.At(i)
 		key := toleration.String("key")
@@ -46,7 +46,7 @@ func setTolerations(pod sdk.Object, added sdk.Node) {
 		return
 	}
 	if !tolerations.Exists() {
-		tolerations = pod.SetList("spec.tolerations")
+		tolerations = o.spec.SetList("tolerations")
 	}
 	for i := range added.Len("") {
 		tolerations.Copy("-", added.At(i))
@@ -69,20 +69,21 @@ func contains(list, n sdk.Node) bool {
 
 // setRuntimeClass: the pod's annotation, else its own class, else that of the
 // offloadingPatch. The class that only sends pods to virtual nodes is none.
-func setRuntimeClass(pod sdk.Object, patch sdk.Node) {
-	const path = "spec.runtimeClassName"
-	if class := pod.Annotations().Get(wire.RemoteRuntimeClassNameAnnotation); class != "" {
-		pod.SetString(path, class)
+func (o *offloading) setRuntimeClass() {
+	const path = "runtimeClassName"
+	if class := o.annotation("[" + wire.RemoteRuntimeClassNameAnnotation + "]"); class != "" {
+		o.spec.SetString(path, class)
 		return
 	}
-	if isRuntimeClass(pod.String(path)) {
+	own := o.spec.String(path)
+	if isRuntimeClass(own) {
 		return
 	}
-	if class := patch.String("runtimeClassName"); isRuntimeClass(class) {
-		pod.SetString(path, class)
-		return
+	if class := o.patch.String(path); isRuntimeClass(class) {
+		o.spec.SetString(path, class)
+	} else if own != "" {
+		o.spec.Remove(path)
 	}
-	pod.Remove(path)
 }
 
 func isRuntimeClass(name string) bool { return name != "" && name != wire.RuntimeClassName }

@@ -7,13 +7,13 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/sdk"
 )
 
 // rewriteVolumes replaces what the consumer's control plane would have put into
 // the volumes.
-func (a *access) rewriteVolumes(volumes sdk.Node) error {
+func (a *access) rewriteVolumes() error {
+	volumes := a.spec.Get("volumes")
 	for i := range volumes.Len("") {
 		volume := volumes.At(i)
 		if volume.Is("ephemeral.volumeClaimTemplate.spec.storageClassName", a.storageClass) {
@@ -57,19 +57,20 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 func (a *access) tokenSource(volume, path string) (secret, key string, err error) {
 	switch a.mode {
 	case tokenAPI:
-		if len(a.podName)+len(tokenSuffix) > maxName {
+		pod := a.pod.Name()
+		if len(pod)+len(tokenSuffix) > maxName {
 			return "", "", sdk.Fail("the name of the pod is too long for its tokens: with " + tokenSuffix +
 				" it names a Secret of at most 253 characters")
 		}
-		return a.podName + tokenSuffix, tokenKey(volume, path), nil
+		return sdk.Concat(pod, tokenSuffix), tokenKey(volume, path), nil
 	case legacy:
 		if !strings.HasPrefix(volume, "kube-api-access-") {
 			return "", "", nil
 		}
-		if a.tokenSecret == "" {
+		if secret = a.ctx.ServiceAccountSecretName(); secret == "" {
 			return "", "", sdk.Fail("the provider has no Secret with a token of service account " + a.serviceAccount + " yet")
 		}
-		return a.tokenSecret, "token", nil
+		return secret, "token", nil
 	}
 	return "", "", nil
 }
@@ -82,9 +83,17 @@ const (
 // tokenKey is the key of a token in the pod's Secret, the one that the virtual
 // kubelet writes (Liqo: service-account tokens).
 func tokenKey(volume, path string) string {
-	sum := sha256Prefix(path)
-	return volume + "-" + hex.EncodeToString(sum[:3])
+	digits := tokenDigits
+	if path != "token" {
+		sum := sha256Prefix(path)
+		digits = hex.EncodeToString(sum[:3])
+	}
+	return sdk.Concat(volume, "-", digits)
 }
+
+// tokenDigits are those of "token", the path in the volume that every pod has
+// of Kubernetes itself.
+const tokenDigits = "3c469e"
 
 func replaceToken(source sdk.Node, path, secret, key string) {
 	source.Remove("serviceAccountToken")
@@ -93,12 +102,4 @@ func replaceToken(source sdk.Node, path, secret, key string) {
 	item := projection.SetList("items").SetMap("-")
 	item.SetString("key", key)
 	item.SetString("path", path)
-}
-
-// renameRootCA makes a reference to the root CA config map name the copy of
-// the consumer's.
-func (a *access) renameRootCA(n sdk.Node, path string) {
-	if n.Is(path, wire.RootCAConfigMap) {
-		n.SetString(path, a.rootCA)
-	}
 }

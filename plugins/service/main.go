@@ -31,31 +31,31 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// What goes: from every Service; unless node ports are forced; unless the
-// Service is headless.
+// What goes, below spec: from every Service; unless node ports are forced;
+// unless the Service is headless.
 const (
-	always    = "spec.loadBalancerIP\nspec.loadBalancerClass"
-	nodePorts = "\nspec.ports.*.nodePort\nspec.healthCheckNodePort"
-	families  = "\nspec.ipFamilies"
-	addresses = families + "\nspec.clusterIP\nspec.clusterIPs"
+	always    = "loadBalancerIP\nloadBalancerClass"
+	nodePorts = "\nports.*.nodePort\nhealthCheckNodePort"
+	families  = "\nipFamilies"
+	addresses = families + "\nclusterIP\nclusterIPs"
 )
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	sdk.FilterMetadata(ctx, service)
-	service.Remove(assigned(service))
-	if service.Is("spec.type", "LoadBalancer") {
-		setLoadBalancerClass(ctx, service)
+	spec := service.Get("spec")
+	spec.Remove(assigned(service, spec))
+	if spec.Is("type", "LoadBalancer") {
+		setLoadBalancerClass(ctx, spec)
 	}
 	return nil
 }
 
 // assigned returns the paths of what the provider assigns by itself.
-func assigned(service sdk.Object) string {
-	forced := service.Is("metadata.annotations["+wire.ForceRemoteNodePortAnnotation+"]", "true")
+func assigned(service sdk.Object, spec sdk.Node) string {
 	switch {
-	case service.Is("spec.clusterIP", "None"):
-		return assignedHeadless(service)
-	case forced:
+	case spec.Is("clusterIP", "None"):
+		return assignedHeadless(spec)
+	case service.Is("metadata.annotations["+wire.ForceRemoteNodePortAnnotation+"]", "true"):
 		return always + addresses
 	}
 	return always + addresses + nodePorts
@@ -63,8 +63,8 @@ func assigned(service sdk.Object) string {
 
 // assignedHeadless returns them for a Service without cluster IP, which has no
 // node ports either.
-func assignedHeadless(service sdk.Object) string {
-	if service.Len("spec.selector") == 0 {
+func assignedHeadless(spec sdk.Node) string {
+	if spec.Len("selector") == 0 {
 		return always
 	}
 	return always + families
@@ -72,8 +72,8 @@ func assignedHeadless(service sdk.Object) string {
 
 // setLoadBalancerClass sets the negotiated class; the consumer's own means
 // nothing to the provider.
-func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
+func setLoadBalancerClass(ctx sdk.Context, spec sdk.Node) {
 	if class := ctx.LoadBalancerClass(); class != "" {
-		service.SetString("spec.loadBalancerClass", class)
+		spec.SetString("loadBalancerClass", class)
 	}
 }

@@ -1,0 +1,37 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/refract-project/refract/sdk"
+	"github.com/refract-project/refract/sdk/plugintest"
+)
+
+const module = "strip-vendor-labels.wasm"
+
+// TestCases runs the compiled module on the real host.
+func TestCases(t *testing.T) {
+	plugintest.Run(t, module, "testdata", plugintest.Native(plugin))
+}
+
+// TestProperties does so with objects that nobody thought of.
+func TestProperties(t *testing.T) {
+	plugintest.Property(t, module, "testdata", 1000, plugintest.Native(plugin))
+}
+
+// TestNative runs the hook in this process: set a breakpoint in outgoing.
+func TestNative(t *testing.T) {
+	result, err := plugin.RunNative(sdk.Call{Hook: sdk.HookOutgoing, Object: map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"cloud.google.com/gke-nodepool": "a", "app": "web"}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	labels := result.Object["metadata"].(map[string]any)["labels"].(map[string]any)
+	if len(labels) != 1 || labels["app"] != "web" {
+		t.Errorf("labels are %v, want app=web alone", labels)
+	}
+}
