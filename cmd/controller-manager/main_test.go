@@ -1,0 +1,146 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
+	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0]
+	clients, err := kubernetes.NewForConfig(cluster.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "refract"}}
+	if _, err := clients.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := rbac.Install(t.Context(), clients, rbac.Manager{Namespace: "refract", Subject: rbac.User("manager")}.Objects()...); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := cluster.KubeconfigFor(kubeconfig, "manager"); err != nil {
+		t.Fatal(err)
+	}
+	metrics, health := freeAddress(t), freeAddress(t)
+	ctx, stop := context.WithCancel(t.Context())
+	command, ended := newCommand(), make(chan error, 1)
+	command.SetArgs([]string{"--cluster-id=provider", "--kubeconfig=" + kubeconfig, "--liqo-namespace=refract", "--enable-leader-election",
+		"--metrics-address=" + metrics, "--health-probe-address=" + health})
+	go func() { ended <- command.ExecuteContext(ctx) }()
+
+	await(t, "readiness", ended, func() error { return get(health, "/readyz", "ok") })
+	var lease *coordinationv1.Lease
+	await(t, "the lease", ended, func() error {
+		lease, err = clients.CoordinationV1().Leases("refract").Get(t.Context(), rbac.LeaderElectionID, metav1.GetOptions{})
+		if err == nil && *lease.Spec.HolderIdentity == "" {
+			return fmt.Errorf("nobody holds it")
+		}
+		return err
+	})
+	await(t, "the controllers", ended, func() error {
+		return get(metrics, "/metrics", `controller_runtime_active_workers{controller="shadowpod"} 0`)
+	})
+	if err := get(health, "/healthz", "ok"); err != nil {
+		t.Error(err)
+	}
+
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("ending: %v", err)
+	}
+	lease, err = clients.CoordinationV1().Leases("refract").Get(t.Context(), rbac.LeaderElectionID, metav1.GetOptions{})
+	if err != nil || *lease.Spec.HolderIdentity != "" {
+		t.Errorf("lease = %v, error = %v, want it released", lease.Spec, err)
+	}
+}
+
+func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	for args, want := range map[string]string{
+		"":                 "--cluster-id is missing",
+		"--cluster-id=A":   "--cluster-id: cluster id \"A\" is invalid",
+		"--cluster-id=a":   "give --kubeconfig",
+		"--nonsense":       "unknown flag: --nonsense",
+		"--cluster-id=a x": "unknown command \"x\"",
+		"--cluster-id=a --kubeconfig=/nonexistent":        "--kubeconfig=/nonexistent cannot be used",
+		"--cluster-id=a --shadow-pod-ctrl-workers=0":      "--shadow-pod-ctrl-workers is 0: use 1 or more",
+		"--cluster-id=a --resync-period=0s":               "--resync-period is 0s: use a positive duration",
+		"--cluster-id=a --log-format=xml":                 "--log-format is \"xml\": use text or json",
+		"--cluster-id=a --kubeconfig=options.go":          "--kubeconfig=options.go cannot be used",
+		"--cluster-id=a --namespace-ctrl-workers=several": "--namespace-ctrl-workers",
+	} {
+		t.Run(args, func(t *testing.T) {
+			command := newCommand()
+			command.SetArgs(strings.Fields(args))
+			command.SetErr(io.Discard)
+			err := command.ExecuteContext(t.Context())
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error = %v, want one with %q", err, want)
+			}
+		})
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func get(address, path, want string) error {
+	response, err := http.Get("http://" + address + path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
+		return fmt.Errorf("%s answers %s without %q", path, response.Status, want)
+	}
+	return nil
+}
+
+// await fails also when the command ends while it is needed.
+func await(t *testing.T, what string, ended <-chan error, holds func() error) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		select {
+		case early := <-ended:
+			t.Fatalf("waiting for %s: the command ended: %v", what, early)
+		case <-deadline:
+			t.Fatalf("waiting for %s: %v", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

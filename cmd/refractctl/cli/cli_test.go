@@ -1,0 +1,251 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+var cluster *testenv.Cluster
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	var err error
+	cluster, err = testenv.Start(context.Background(), testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := m.Run()
+	if err := cluster.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+// refractctl runs a command line and returns what it printed.
+func refractctl(t *testing.T, args ...string) (out, progress string, err error) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	command := NewCommand("refractctl")
+	command.SetArgs(args)
+	command.SetOut(&stdout)
+	command.SetErr(&stderr)
+	err = command.ExecuteContext(t.Context())
+	return stdout.String(), stderr.String(), err
+}
+
+// onCluster adds the flag that finds the test's cluster.
+func onCluster(args ...string) []string { return append(args, "--kubeconfig="+cluster.Kubeconfig()) }
+
+func admin(t *testing.T) client.Client {
+	t.Helper()
+	c, err := (&clusterAccess{kubeconfig: cluster.Kubeconfig()}).client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func create(t *testing.T, obj client.Object) {
+	t.Helper()
+	if err := admin(t).Create(t.Context(), obj); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// report plays the controller: it waits for the NamespaceOffloading with the
+// strategy and writes its status, once for each phase.
+func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStrategyType, phases ...offloading.OffloadingPhaseType) <-chan error {
+	t.Helper()
+	c, done := admin(t), make(chan error, 1)
+	go func() {
+		done <- awaitOne(t.Context(), &bytes.Buffer{}, namespace, 0, func(ctx context.Context) (bool, string, error) {
+			nso := &offloading.NamespaceOffloading{}
+			if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "offloading"}, nso); err != nil {
+				return false, "", client.IgnoreNotFound(err)
+			}
+			if nso.Spec.PodOffloadingStrategy != strategy {
+				return false, "", nil
+			}
+			phase := phases[0]
+			phases = phases[1:]
+			status := fmt.Sprintf(`{"status":{"offloadingPhase":%q,"observedGeneration":%d,"remoteNamespaceName":"twin","remoteNamespacesConditions":{"cloud":[
+				{"type":"OffloadingRequired","status":"True"},{"type":"Ready","status":"False","reason":"Creating","message":"wait for it"}]}}}`, phase, nso.Generation)
+			err := c.Status().Patch(ctx, nso, client.RawPatch(types.MergePatchType, []byte(status)))
+			return len(phases) == 0, "", err
+		})
+	}()
+	return done
+}
+
+func TestOffloadAndUnoffload(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	done := report(t, "shop", "Remote", offloading.InProgressOffloadingPhaseType, offloading.ReadyOffloadingPhaseType)
+	_, progress, err := refractctl(t, onCluster("offload", "namespace", "shop", "--pod-offloading-strategy=Remote", "-l", "zone in (a,b),!edge", "-l", "tier=gold")...)
+	if err != nil || <-done != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(progress, "shop: Ready as twin on cloud") {
+		t.Errorf("progress = %q", progress)
+	}
+	nso := &offloading.NamespaceOffloading{}
+	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "offloading"}, nso); err != nil {
+		t.Fatal(err)
+	}
+	terms := nso.Spec.ClusterSelector.NodeSelectorTerms
+	if nso.Spec.PodOffloadingStrategy != "Remote" || len(terms) != 2 || len(terms[0].MatchExpressions) != 2 {
+		t.Errorf("spec = %+v", nso.Spec)
+	}
+
+	// Once more: what is not given stays.
+	done = report(t, "shop", "Local", offloading.ReadyOffloadingPhaseType)
+	if _, _, err := refractctl(t, onCluster("offload", "namespace", "shop", "--pod-offloading-strategy=Local")...); err != nil || <-done != nil {
+		t.Fatal(err)
+	}
+	if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(nso), nso); err != nil {
+		t.Fatal(err)
+	}
+	if nso.Spec.PodOffloadingStrategy != "Local" || len(nso.Spec.ClusterSelector.NodeSelectorTerms) != 2 {
+		t.Errorf("spec = %+v, want the new strategy and the old selector", nso.Spec)
+	}
+	_, _, err = refractctl(t, onCluster("offload", "namespace", "shop", "--namespace-mapping-strategy=EnforceSameName")...)
+	if err == nil || !strings.Contains(err.Error(), "unoffload it first") {
+		t.Errorf("error = %v, want the remedy", err)
+	}
+
+	_, progress, err = refractctl(t, onCluster("unoffload", "namespace", "shop")...)
+	if err != nil || !strings.Contains(progress, "shop: on this cluster only") {
+		t.Errorf("progress = %q, error = %v", progress, err)
+	}
+}
+
+func TestOffloadThatDoesNotGetThere(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stuck"}})
+	_, _, err := refractctl(t, onCluster("offload", "namespace", "stuck", "--timeout=300ms")...)
+	if err == nil || !strings.Contains(err.Error(), "waiting for the controller manager") {
+		t.Errorf("error = %v, want what it waited for", err)
+	}
+	if err := <-report(t, "stuck", "LocalAndRemote", offloading.SomeFailedOffloadingPhaseType); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = refractctl(t, onCluster("offload", "namespace", "stuck", "--timeout=1s")...)
+	if err == nil || !strings.Contains(err.Error(), "SomeFailed; cloud: Creating, wait for it") {
+		t.Errorf("error = %v, want what is missing where", err)
+	}
+}
+
+func TestOffloadPrints(t *testing.T) {
+	out, _, err := refractctl(t, "offload", "namespace", "shop", "-o", "yaml", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=twin")
+	want := `apiVersion: offloading.liqo.io/v1beta1
+kind: NamespaceOffloading
+metadata:
+  name: offloading
+  namespace: shop
+spec:
+  namespaceMappingStrategy: SelectedName
+  podOffloadingStrategy: LocalAndRemote
+  remoteNamespaceName: twin
+`
+	if err != nil || out != want {
+		t.Errorf("output = %s, error = %v, want\n%s", out, err, want)
+	}
+}
+
+func TestInfo(t *testing.T) {
+	create(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "cloud"}, Spec: core.ForeignClusterSpec{ClusterID: "cloud"}})
+	create(t, &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "node-cloud"}, Spec: offloading.VirtualNodeSpec{ClusterID: "cloud"}})
+	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-cloud", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}})
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bank"}})
+	create(t, &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "offloading"}})
+	create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "teller"}})
+	create(t, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "bank", Name: "web", Labels: map[string]string{wire.OffloadedPodLabel: "true"}},
+		Spec:       corev1.PodSpec{NodeName: "node-cloud", ServiceAccountName: "teller", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+	})
+	text, _, err := refractctl(t, onCluster("info")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"cloud", "node-cloud", "Unknown", "bank", "LocalAndRemote", "Pending 1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("output lacks %q:\n%s", want, text)
+		}
+	}
+	out, _, err := refractctl(t, onCluster("info", "-o", "json")...)
+	if err != nil || !strings.Contains(out, `"node": "node-cloud"`) {
+		t.Errorf("output = %s, error = %v", out, err)
+	}
+}
+
+func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
+	for args, want := range map[string]string{
+		"offload namespace": "give names, or --ns-selector",
+		"offload namespace a --pod-offloading-strategy=Everywhere":      "--pod-offloading-strategy is \"Everywhere\": use one of Local, Remote, LocalAndRemote",
+		"offload namespace a --namespace-mapping-strategy=SelectedName": "needs --remote-namespace-name",
+		"offload namespace a --remote-namespace-name=b":                 "needs --namespace-mapping-strategy=SelectedName",
+		"offload namespace a --selector==x":                             "--selector \"=x\"",
+		"offload namespace a -o table":                                  "--output is \"table\": use json or yaml",
+		"offload namespace missing":                                     "getting namespace missing",
+		"offload namespace --ns-selector=no=where":                      "picks no namespace",
+		"info -o table":                                    "use json or yaml",
+		"info --context=elsewhere":                         "--context",
+		"plugin inspect missing.wasm":                      "missing.wasm",
+		"plugin inspect cli.go":                            "cli.go is no usable plugin",
+		"plugin run ../../../plugins/service/service.wasm": "--filename is missing",
+		"plugin run ../../../plugins/service/service.wasm -f x --hook=sideways":                     "use outgoing or incoming",
+		"plugin run ../../../plugins/service/service.wasm -f cli.go":                                "--filename: cli.go",
+		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --hook=incoming": "has no hook incoming",
+		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --fuel=10":       "fuel",
+	} {
+		t.Run(args, func(t *testing.T) {
+			fields := strings.Fields(args)
+			if fields[0] != "plugin" {
+				fields = onCluster(fields...)
+			}
+			_, _, err := refractctl(t, fields...)
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error = %v, want one with %q", err, want)
+			}
+		})
+	}
+}
+
+func TestPluginRun(t *testing.T) {
+	const module = "../../../plugins/service/service.wasm"
+	out, progress, err := refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", "--context=testdata/context.yaml", "--diff")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "-  clusterIP: 10.96.0.7") || !strings.Contains(progress, "service used ") {
+		t.Errorf("output = %s, progress = %s", out, progress)
+	}
+	out, _, err = refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", "-o", "json")
+	if err != nil || strings.Contains(out, "10.96.0.7") || !strings.Contains(out, `"kind": "Service"`) {
+		t.Errorf("output = %s, error = %v", out, err)
+	}
+	out, _, err = refractctl(t, "plugin", "inspect", module)
+	for _, want := range []string{"service ", "sha256:", "refract v1", "outgoing", "metadata.labels", "refract: "} {
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("output lacks %q:\n%s\nerror = %v", want, out, err)
+		}
+	}
+}

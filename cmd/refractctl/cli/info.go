@@ -1,0 +1,229 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// info is what "info" tells of a cluster. Lists are sorted by name.
+type info struct {
+	Clusters     []clusterInfo     `json:"clusters"`
+	VirtualNodes []virtualNodeInfo `json:"virtualNodes"`
+	Namespaces   []namespaceInfo   `json:"namespaces"`
+	Pods         []podsInfo        `json:"pods"`
+}
+
+// clusterInfo is one ForeignCluster.
+type clusterInfo struct {
+	ID        string `json:"id"`
+	Role      string `json:"role"`
+	APIServer string `json:"apiServer"`
+	Network   string `json:"network"`
+}
+
+// virtualNodeInfo is one VirtualNode and its Node.
+type virtualNodeInfo struct {
+	Name     string            `json:"name"`
+	Cluster  string            `json:"cluster"`
+	Node     string            `json:"node"` // Ready, NotReady, Unknown or Missing
+	Capacity map[string]string `json:"capacity,omitempty"`
+}
+
+// namespaceInfo is one NamespaceOffloading.
+type namespaceInfo struct {
+	Name     string   `json:"name"`
+	Twin     string   `json:"twin"`
+	Pods     string   `json:"pods"` // the pod offloading strategy
+	Phase    string   `json:"phase"`
+	Clusters []string `json:"clusters"`
+}
+
+// podsInfo counts the offloaded pods of one namespace on one virtual node.
+type podsInfo struct {
+	Namespace string         `json:"namespace"`
+	Node      string         `json:"node"`
+	Ready     int            `json:"ready"`
+	Phases    map[string]int `json:"phases"`
+}
+
+func newInfoCommand(access *clusterAccess) *cobra.Command {
+	var output string
+	command := &cobra.Command{
+		Use:   "info",
+		Short: "Show peers, virtual nodes, extended namespaces and offloaded pods",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := format(output).validate(); err != nil {
+				return err
+			}
+			c, err := access.client()
+			if err != nil {
+				return err
+			}
+			gathered, err := gather(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if format(output) != asText {
+				return format(output).print(cmd.OutOrStdout(), gathered)
+			}
+			return gathered.print(cmd.OutOrStdout())
+		},
+	}
+	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	return command
+}
+
+func gather(ctx context.Context, c client.Client) (*info, error) {
+	clusters, virtualNodes, offloadings := &core.ForeignClusterList{}, &offloading.VirtualNodeList{}, &offloading.NamespaceOffloadingList{}
+	if err := list(ctx, c, clusters, virtualNodes, offloadings); err != nil {
+		return nil, err
+	}
+	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
+	if err := c.List(ctx, nodes, client.MatchingLabels{wire.TypeLabel: wire.VirtualNodeType}); err != nil {
+		return nil, fmt.Errorf("listing virtual nodes, %w", err)
+	}
+	if err := c.List(ctx, pods, client.MatchingLabels{wire.OffloadedPodLabel: "true"}); err != nil {
+		return nil, fmt.Errorf("listing offloaded pods, %w", err)
+	}
+	return &info{
+		Clusters: describeClusters(clusters.Items), VirtualNodes: describeNodes(virtualNodes.Items, nodes.Items),
+		Namespaces: describeNamespaces(offloadings.Items), Pods: countPods(pods.Items),
+	}, nil
+}
+
+func describeClusters(clusters []core.ForeignCluster) []clusterInfo {
+	described := make([]clusterInfo, 0, len(clusters))
+	for i := range clusters {
+		status := &clusters[i].Status
+		network := "Disabled"
+		if status.Modules.Networking.Enabled {
+			network = string(core.ConditionOf(status.Modules.Networking.Conditions, core.NetworkConnectionStatusCondition))
+		}
+		described = append(described, clusterInfo{
+			ID: string(clusters[i].Spec.ClusterID), Role: string(status.Role), Network: network,
+			APIServer: string(core.ConditionOf(status.Conditions, core.APIServerStatusCondition)),
+		})
+	}
+	return described
+}
+
+func describeNodes(virtualNodes []offloading.VirtualNode, nodes []corev1.Node) []virtualNodeInfo {
+	described := make([]virtualNodeInfo, 0, len(virtualNodes))
+	for i := range virtualNodes {
+		vn := virtualNodeInfo{Name: virtualNodes[i].Name, Cluster: string(virtualNodes[i].Spec.ClusterID), Node: "Missing"}
+		for j := range nodes {
+			if nodes[j].Name == vn.Name {
+				vn.Node, vn.Capacity = readiness(&nodes[j]), map[string]string{}
+				for name, quantity := range nodes[j].Status.Capacity {
+					vn.Capacity[string(name)] = quantity.String()
+				}
+			}
+		}
+		described = append(described, vn)
+	}
+	return described
+}
+
+func readiness(node *corev1.Node) string {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			switch condition.Status {
+			case corev1.ConditionTrue:
+				return "Ready"
+			case corev1.ConditionFalse:
+				return "NotReady"
+			}
+		}
+	}
+	return "Unknown"
+}
+
+func describeNamespaces(offloadings []offloading.NamespaceOffloading) []namespaceInfo {
+	described := make([]namespaceInfo, 0, len(offloadings))
+	for i := range offloadings {
+		nso := &offloadings[i]
+		described = append(described, namespaceInfo{
+			Name: nso.Namespace, Twin: nso.Status.RemoteNamespaceName, Pods: string(nso.Spec.PodOffloadingStrategy),
+			Phase: string(nso.Status.OffloadingPhase), Clusters: selectedClusters(nso),
+		})
+	}
+	return described
+}
+
+func countPods(pods []corev1.Pod) []podsInfo {
+	counts := map[[2]string]*podsInfo{}
+	for i := range pods {
+		pod := &pods[i]
+		key := [2]string{pod.Namespace, pod.Spec.NodeName}
+		if counts[key] == nil {
+			counts[key] = &podsInfo{Namespace: key[0], Node: key[1], Phases: map[string]int{}}
+		}
+		counts[key].Phases[string(pod.Status.Phase)]++
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
+				counts[key].Ready++
+			}
+		}
+	}
+	sorted := make([]podsInfo, 0, len(counts))
+	for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
+		sorted = append(sorted, *counts[key])
+	}
+	return sorted
+}
+
+func (i *info) print(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	section(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
+		return []string{c.ID, c.Role, c.APIServer, c.Network}
+	})
+	section(table, "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS", i.VirtualNodes, func(n virtualNodeInfo) []string {
+		return []string{n.Name, n.Cluster, n.Node, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
+	})
+	section(table, "NAMESPACE\tTWIN\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
+		return []string{n.Name, n.Twin, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}
+	})
+	section(table, "OFFLOADED PODS OF\tON\tREADY\tPHASES", i.Pods, func(p podsInfo) []string {
+		var phases []string
+		for _, phase := range slices.Sorted(maps.Keys(p.Phases)) {
+			phases = append(phases, fmt.Sprintf("%s %d", phase, p.Phases[phase]))
+		}
+		return []string{p.Namespace, p.Node, fmt.Sprint(p.Ready), strings.Join(phases, ", ")}
+	})
+	return table.Flush()
+}
+
+// section writes one table; what is empty is a dash, so that columns line up.
+func section[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
+	fmt.Fprintln(out, header)
+	if len(rows) == 0 {
+		fmt.Fprintln(out, "(none)")
+	}
+	for _, row := range rows {
+		values := cells(row)
+		for i := range values {
+			if values[i] == "" {
+				values[i] = "-"
+			}
+		}
+		fmt.Fprintln(out, strings.Join(values, "\t"))
+	}
+	fmt.Fprintln(out)
+}

@@ -1,0 +1,140 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tetratelabs/wazero"
+
+	"github.com/refract-project/refract/host"
+)
+
+// inspection is what "plugin inspect" tells of a module.
+type inspection struct {
+	File     string              `json:"file"`
+	Digest   string              `json:"digest"`
+	Bytes    int                 `json:"bytes"`
+	ABI      string              `json:"abi"`
+	Manifest *host.Manifest      `json:"manifest"`
+	Imports  map[string][]string `json:"imports"`
+	Exports  []string            `json:"exports"`
+	Limits   host.Limits         `json:"limits"`
+	// LoadTime is how long it took to instrument, compile and start the module.
+	LoadTime string `json:"loadTime"`
+}
+
+func newInspectCommand() *cobra.Command {
+	var output string
+	command := &cobra.Command{
+		Use:   "inspect FILE.wasm",
+		Short: "Load a plugin on the real host and show what it is",
+		Long: "Load a plugin as a virtual kubelet does: measured, instrumented with fuel, compiled, checked and started\n" +
+			"within its fuel. What is wrong with it is the error; what it is, and what it may do, is the output.",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeWasm,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := format(output).validate(); err != nil {
+				return err
+			}
+			result, err := inspect(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if format(output) != asText {
+				return format(output).print(cmd.OutOrStdout(), result)
+			}
+			return result.print(cmd.OutOrStdout())
+		},
+	}
+	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	return command
+}
+
+func inspect(ctx context.Context, file string) (result *inspection, err error) {
+	begun := time.Now()
+	plugin, err := load(ctx, file, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, plugin.close(ctx)) }()
+	result = &inspection{
+		File: file, Digest: plugin.Digest(), Bytes: len(plugin.module.Wasm), ABI: "refract v1",
+		Manifest: plugin.Manifest(), Limits: effective(host.Limits(plugin.module.Options.Limits)),
+		LoadTime: time.Since(begun).Round(time.Millisecond).String(),
+	}
+	if plugin.Portable() {
+		result.ABI = "extism (portable tier: JSON in, JSON out)"
+	}
+	return result, result.readSections(ctx, plugin.module.Wasm)
+}
+
+// effective fills in the defaults.
+func effective(l host.Limits) host.Limits {
+	d := host.DefaultLimits()
+	return host.Limits{
+		Fuel: orDefault(l.Fuel, d.Fuel), MemoryPages: orDefault(l.MemoryPages, d.MemoryPages),
+		OutputBytes: orDefault(l.OutputBytes, d.OutputBytes), CallDepth: orDefault(l.CallDepth, d.CallDepth),
+		ModuleBytes: orDefault(l.ModuleBytes, d.ModuleBytes), Handles: orDefault(l.Handles, d.Handles),
+	}
+}
+
+func orDefault[N int | int64](n, otherwise N) N {
+	if n == 0 {
+		return otherwise
+	}
+	return n
+}
+
+// readSections lists what the module as it came imports and exports. It is
+// decoded, not run.
+func (r *inspection) readSections(ctx context.Context, wasm []byte) (err error) {
+	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigInterpreter())
+	defer func() { err = errors.Join(err, runtime.Close(ctx)) }()
+	module, err := runtime.CompileModule(ctx, wasm)
+	if err != nil {
+		return fmt.Errorf("decoding %s, %w", r.File, err)
+	}
+	r.Imports = map[string][]string{}
+	for _, function := range module.ImportedFunctions() {
+		from, name, _ := function.Import()
+		r.Imports[from] = append(r.Imports[from], name)
+	}
+	for _, names := range r.Imports {
+		slices.Sort(names)
+	}
+	r.Exports = slices.Sorted(maps.Keys(module.ExportedFunctions()))
+	return nil
+}
+
+func (r *inspection) print(out io.Writer) error {
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("Plugin", "%s %s", r.Manifest.Name, r.Manifest.Version)
+	row("File", "%s, %d bytes", r.File, r.Bytes)
+	row("Digest", "%s", r.Digest)
+	row("ABI", "%s", r.ABI)
+	row("Kinds", "%s", strings.Join(r.Manifest.Kinds, ", "))
+	row("Hooks", "%s", strings.Join(r.Manifest.Hooks, ", "))
+	row("Writes", "%s", strings.Join(r.Manifest.Writes, ", "))
+	for _, module := range slices.Sorted(maps.Keys(r.Imports)) {
+		row("Imports", "%s: %s", module, strings.Join(r.Imports[module], ", "))
+	}
+	row("Exports", "%s", strings.Join(r.Exports, ", "))
+	row("Limits", "fuel %d, %d memory pages, %d output bytes, call depth %d, %d handles",
+		r.Limits.Fuel, r.Limits.MemoryPages, r.Limits.OutputBytes, r.Limits.CallDepth, r.Limits.Handles)
+	row("Loaded in", "%s (instrumented with fuel, compiled, started)", r.LoadTime)
+	return table.Flush()
+}

@@ -1,0 +1,221 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// offload are the flags of "offload namespace"; their names are Liqo's.
+type offload struct {
+	access                                 *clusterAccess
+	podStrategy, mappingStrategy, twinName string
+	selectors                              []string
+	namespaceSelector                      string
+	timeout                                time.Duration
+	output                                 string
+}
+
+func newOffloadCommand(access *clusterAccess) *cobra.Command {
+	parent := &cobra.Command{Use: "offload", Short: "Extend something to other clusters", Args: cobra.NoArgs}
+	o := &offload{access: access}
+	command := &cobra.Command{
+		Use:     "namespace NAME...",
+		Aliases: []string{"namespaces", "ns"},
+		Short:   "Extend namespaces to other clusters",
+		Long: "Extend namespaces to the clusters behind virtual nodes, so that their pods may be scheduled there,\n" +
+			"and wait until the twin namespaces exist. Run it again to change where pods may run.",
+		Example: "  refractctl offload namespace shop\n" +
+			"  refractctl offload namespace shop --pod-offloading-strategy=Remote --selector=region=north\n" +
+			"  refractctl offload namespace shop -o yaml",
+		ValidArgsFunction: access.completeNamespaces,
+		RunE:              o.run,
+	}
+	flags := command.Flags()
+	flags.StringVar(&o.podStrategy, "pod-offloading-strategy", string(offloading.LocalAndRemotePodOffloadingStrategyType), "where pods may run: "+strings.Join(podStrategies, ", "))
+	flags.StringVar(&o.mappingStrategy, "namespace-mapping-strategy", string(offloading.DefaultNameMappingStrategyType), "how the twins are named: "+strings.Join(mappingStrategies, ", "))
+	flags.StringVar(&o.twinName, "remote-namespace-name", "", "name of the twins, with --namespace-mapping-strategy=SelectedName")
+	flags.StringArrayVarP(&o.selectors, "selector", "l", nil, "labels of the virtual nodes to extend to, such as region=north,tier!=edge; repeated: any of them")
+	flags.StringVar(&o.namespaceSelector, "ns-selector", "", "extend the namespaces with these labels, instead of naming them")
+	flags.DurationVar(&o.timeout, "timeout", 20*time.Second, "how long to wait")
+	flags.StringVarP(&o.output, "output", "o", "", "print the objects, as json or yaml, instead of applying them")
+	parent.AddCommand(command)
+	return parent
+}
+
+var (
+	podStrategies = []string{
+		string(offloading.LocalPodOffloadingStrategyType), string(offloading.RemotePodOffloadingStrategyType),
+		string(offloading.LocalAndRemotePodOffloadingStrategyType),
+	}
+	mappingStrategies = []string{
+		string(offloading.EnforceSameNameMappingStrategyType), string(offloading.DefaultNameMappingStrategyType),
+		string(offloading.SelectedNameMappingStrategyType),
+	}
+)
+
+func (o *offload) validate(names []string) error {
+	if err := format(o.output).validate(); err != nil {
+		return err
+	}
+	if !slices.Contains(podStrategies, o.podStrategy) {
+		return fmt.Errorf("--pod-offloading-strategy is %q: use one of %s", o.podStrategy, strings.Join(podStrategies, ", "))
+	}
+	if !slices.Contains(mappingStrategies, o.mappingStrategy) {
+		return fmt.Errorf("--namespace-mapping-strategy is %q: use one of %s", o.mappingStrategy, strings.Join(mappingStrategies, ", "))
+	}
+	selected := o.mappingStrategy == string(offloading.SelectedNameMappingStrategyType)
+	switch {
+	case selected && o.twinName == "":
+		return errors.New("--namespace-mapping-strategy=SelectedName needs --remote-namespace-name")
+	case !selected && o.twinName != "":
+		return errors.New("--remote-namespace-name needs --namespace-mapping-strategy=SelectedName")
+	case selected && len(names) > 1:
+		return fmt.Errorf("%d namespaces cannot have the same twin %s: offload them one by one", len(names), o.twinName)
+	}
+	return nil
+}
+
+func (o *offload) run(cmd *cobra.Command, names []string) error {
+	if err := o.validate(names); err != nil {
+		return err
+	}
+	selector, err := nodeSelector(o.selectors)
+	if err != nil {
+		return err
+	}
+	if o.output != "" && o.namespaceSelector == "" {
+		return o.printAll(cmd.OutOrStdout(), names, selector)
+	}
+	c, err := o.access.client()
+	if err != nil {
+		return err
+	}
+	names, err = chooseNamespaces(cmd.Context(), c, names, o.namespaceSelector)
+	if err != nil {
+		return err
+	}
+	if o.output != "" {
+		return o.printAll(cmd.OutOrStdout(), names, selector)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
+	defer cancel()
+	for _, name := range names {
+		if err := o.apply(ctx, c, cmd, name, selector); err != nil {
+			return err
+		}
+	}
+	return awaitExtended(ctx, c, cmd.ErrOrStderr(), names, o.timeout)
+}
+
+func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offloading.NamespaceOffloading {
+	return &offloading.NamespaceOffloading{
+		TypeMeta:   metav1.TypeMeta{APIVersion: offloading.GroupVersion.String(), Kind: offloading.NamespaceOffloadingKind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName},
+		Spec: offloading.NamespaceOffloadingSpec{
+			NamespaceMappingStrategy: offloading.NamespaceMappingStrategyType(o.mappingStrategy),
+			RemoteNamespaceName:      o.twinName,
+			PodOffloadingStrategy:    offloading.PodOffloadingStrategyType(o.podStrategy),
+			ClusterSelector:          selector,
+		},
+	}
+}
+
+func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSelector) error {
+	if len(names) == 0 {
+		return errNoNamespace
+	}
+	for i, name := range names {
+		object, err := manifest(o.desired(name, selector))
+		if err != nil {
+			return err
+		}
+		if i > 0 && format(o.output) == asYAML {
+			if _, err := fmt.Fprintln(out, "---"); err != nil {
+				return err
+			}
+		}
+		if err := format(o.output).print(out, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply creates the object, or changes of an existing one what the flags say.
+func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command, namespace string, selector corev1.NodeSelector) error {
+	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); err != nil {
+		return fmt.Errorf("getting namespace %s, %w", namespace, err)
+	}
+	desired := o.desired(namespace, selector)
+	err := c.Create(ctx, desired)
+	if err == nil {
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating NamespaceOffloading in %s, %w", namespace, explain(err))
+	}
+	existing := &offloading.NamespaceOffloading{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(desired), existing); err != nil {
+		return fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
+	}
+	if existing.DeletionTimestamp != nil {
+		return fmt.Errorf("namespace %s is being withdrawn from the other clusters: wait until that is done (refractctl unoffload namespace %s)", namespace, namespace)
+	}
+	changed := existing.DeepCopy()
+	given := cmd.Flags().Changed
+	if given("pod-offloading-strategy") {
+		changed.Spec.PodOffloadingStrategy = desired.Spec.PodOffloadingStrategy
+	}
+	if given("selector") {
+		changed.Spec.ClusterSelector = selector
+	}
+	if given("namespace-mapping-strategy") && existing.Spec.NamespaceMappingStrategy != desired.Spec.NamespaceMappingStrategy ||
+		given("remote-namespace-name") && existing.Spec.RemoteNamespaceName != desired.Spec.RemoteNamespaceName {
+		return fmt.Errorf("namespace %s is extended with namespaceMappingStrategy %s and remoteNamespaceName %q, which cannot change: unoffload it first",
+			namespace, existing.Spec.NamespaceMappingStrategy, existing.Spec.RemoteNamespaceName)
+	}
+	if err := c.Patch(ctx, changed, client.MergeFrom(existing)); err != nil {
+		return fmt.Errorf("changing NamespaceOffloading in %s, %w", namespace, err)
+	}
+	return nil
+}
+
+// nodeSelector turns each text into a term; any of the terms is enough.
+func nodeSelector(texts []string) (corev1.NodeSelector, error) {
+	var selector corev1.NodeSelector
+	for _, text := range texts {
+		parsed, err := labels.Parse(text)
+		if err != nil {
+			return selector, fmt.Errorf("--selector %q: %w", text, err)
+		}
+		requirements, _ := parsed.Requirements()
+		if len(requirements) == 0 {
+			return selector, errors.New("--selector is empty: leave it out to extend to all clusters")
+		}
+		var term corev1.NodeSelectorTerm
+		for _, requirement := range requirements {
+			term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{
+				Key: requirement.Key(), Operator: nodeOperator(requirement), Values: requirement.Values().List(),
+			})
+		}
+		selector.NodeSelectorTerms = append(selector.NodeSelectorTerms, term)
+	}
+	return selector, nil
+}

@@ -1,0 +1,64 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/source"
+)
+
+func newPluginCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "plugin",
+		Short: "Look at plugins and try them out, without a cluster",
+		Args:  cobra.NoArgs,
+	}
+	command.AddCommand(newInspectCommand(), newRunCommand())
+	return command
+}
+
+// loaded is a plugin on a host of its own.
+type loaded struct {
+	*host.Plugin
+	host   *host.Host
+	module source.Module
+}
+
+// load reads a module and loads it as a virtual kubelet would. change may
+// change its options, which are those of the .yaml file beside it.
+func load(ctx context.Context, file string, change func(*source.Options)) (*loaded, error) {
+	module := source.ReadFile(file)
+	if module.Err != nil {
+		return nil, fmt.Errorf("reading plugin %s, %w", file, module.Err)
+	}
+	if change != nil {
+		change(&module.Options)
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	h, err := host.New(ctx, host.NewConfig().WithLogger(logger))
+	if err != nil {
+		return nil, fmt.Errorf("starting the plugin host, %w", err)
+	}
+	plugin, err := h.Load(ctx, module.Name, module.Wasm, host.PluginConfig{
+		Config: module.Options.Config, Limits: host.Limits(module.Options.Limits), Writes: module.Options.Writes,
+	})
+	if err != nil {
+		_ = h.Close(ctx)
+		return nil, fmt.Errorf("%s is no usable plugin, %w", file, err)
+	}
+	return &loaded{Plugin: plugin, host: h, module: module}, nil
+}
+
+func (l *loaded) close(ctx context.Context) error { return l.host.Close(context.WithoutCancel(ctx)) }
+
+func completeWasm(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return []string{"wasm"}, cobra.ShellCompDirectiveFilterFileExt
+}

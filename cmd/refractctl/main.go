@@ -1,0 +1,10 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Refractctl extends namespaces to other clusters, shows what is offloaded, and
+// tries plugins out.
+package main
+
+import "github.com/refract-project/refract/cmd/refractctl/cli"
+
+func main() { cli.Main("refractctl") }
