@@ -82,7 +82,7 @@ func (m *Manager) change(edit func(*settings)) bool {
 
 // virtualNodeChanged follows the VirtualNode. One that is gone, or that cannot be understood, changes nothing: its
 // deletion is followed by ours, and until then the last good patch holds.
-func (m *Manager) virtualNodeChanged(object *unstructured.Unstructured, deleted bool) {
+func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, deleted bool) {
 	if deleted {
 		return
 	}
@@ -121,7 +121,7 @@ func defaultClass(classes any, field string) string {
 }
 
 // nodeChanged follows which nodes stand for which cluster.
-func (m *Manager) nodeChanged(node *unstructured.Unstructured, deleted bool) {
+func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) {
 	cluster, _ := labelsOf(node.Object)[wire.RemoteClusterIDLabel].(string)
 	changed := m.change(func(s *settings) {
 		nodes := maps.Clone(s.virtualNodes)

@@ -86,20 +86,24 @@ func dropManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// onEvent calls f for each event, with the last known state when the deletion itself was missed.
-func onEvent(informer cache.SharedIndexInformer, f func(object *unstructured.Unstructured, deleted bool)) (cache.ResourceEventHandlerRegistration, error) {
-	pass := func(object any, deleted bool) {
+// eventFunc takes an event: the state before (nil for a new object), and the present or last known one.
+type eventFunc func(before, object *unstructured.Unstructured, deleted bool)
+
+// onEvent calls f for each event.
+func onEvent(informer cache.SharedIndexInformer, f eventFunc) (cache.ResourceEventHandlerRegistration, error) {
+	pass := func(old, object any, deleted bool) {
 		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = tombstone.Obj
 		}
+		before, _ := old.(*unstructured.Unstructured)
 		if u, ok := object.(*unstructured.Unstructured); ok {
-			f(u, deleted)
+			f(before, u, deleted)
 		}
 	}
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { pass(o, false) },
-		UpdateFunc: func(_, o any) { pass(o, false) },
-		DeleteFunc: func(o any) { pass(o, true) },
+		AddFunc:    func(o any) { pass(nil, o, false) },
+		UpdateFunc: func(old, o any) { pass(old, o, false) },
+		DeleteFunc: func(o any) { pass(nil, o, true) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("adding an event handler, %w", err)

@@ -31,7 +31,7 @@ func indexByAddress(object any) ([]string, error) {
 }
 
 // ipChanged looks again at the slices of the namespace, whose addresses it may map.
-func (m *Manager) ipChanged(ip *unstructured.Unstructured, _ bool) {
+func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	t := m.twin(ip.GetNamespace())
 	if t == nil {
 		return

@@ -110,19 +110,26 @@ func TestWriteLog(t *testing.T) {
 	}
 	expect("nothing written", see(nil), "absent")
 
-	l.wrote(key, object("u", "10"))
+	l.wrote(key, nil, object("u", "10"))
 	expect("created, watch late", see(nil), "10")
 	expect("an old state", see(object("u", "9")), "10")
-	if !l.seen(key, object("u", "10"), false) {
+	if !l.seen(key, nil, object("u", "10"), false) {
 		t.Error("our own write is not recognised")
 	}
 	expect("watch has it", see(object("u", "10")), "10")
-	if l.seen(key, object("u", "11"), false) {
+	if l.seen(key, object("u", "10"), object("u", "11"), false) {
 		t.Error("somebody else's write is taken for ours")
 	}
 
-	l.wrote(key, object("u", "12"))
-	if l.seen(key, object("u", "13"), false) {
+	l.wrote(key, object("u", "11"), object("u", "13"))
+	if l.seen(key, object("u", "11"), object("u", "12"), false) {
+		t.Error("a write just before ours is taken for ours")
+	}
+	if l.seen(key, object("u", "12"), object("u", "13"), false) {
+		t.Error("our write on top of one that we had not seen is taken for an echo")
+	}
+	l.wrote(key, object("u", "11"), object("u", "12"))
+	if l.seen(key, object("u", "11"), object("u", "13"), false) {
 		t.Error("a write after ours is taken for ours")
 	}
 	expect("after that", see(object("u", "13")), "13")
@@ -131,12 +138,12 @@ func TestWriteLog(t *testing.T) {
 	expect("deleted, watch late", see(object("u", "13")), "going")
 	expect("terminating", see(object("u", "14")), "14")
 	l.deleted(key, object("u", "14"))
-	if l.seen(key, object("u", "15"), true) {
+	if l.seen(key, nil, object("u", "15"), true) {
 		t.Error("a deletion is no echo: what follows from it must be done")
 	}
 	expect("gone", see(nil), "absent")
 
-	l.wrote(key, object("u", "20"))
+	l.wrote(key, nil, object("u", "20"))
 	clock.Step(writeGrace + time.Second)
 	expect("the event came before the answer", see(nil), "absent")
 }

@@ -166,7 +166,7 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 	}
 	_, _ = dropManagedFields(stored)
 	r.counted("patch", "local")
-	r.localWrites.wrote(key, stored)
+	r.localWrites.wrote(key, local, stored)
 	r.statuses.wrote(key, asked)
 	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
 		r.statuses.accept(key, asked, got)

@@ -86,12 +86,12 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 }
 
 // localChanged enqueues an object of this cluster, unless the event only echoes our own write.
-func (r *reflector) localChanged(object *unstructured.Unstructured, deleted bool) {
+func (r *reflector) localChanged(before, object *unstructured.Unstructured, deleted bool) {
 	key := keyOf(object)
 	if deleted {
 		r.m.events.ok(object.GetUID())
 	}
-	if r.localWrites.seen(key, object, deleted) {
+	if r.localWrites.seen(key, before, object, deleted) {
 		return
 	}
 	t := r.m.twin(key.Namespace)
@@ -115,7 +115,7 @@ func indexByService(object any) ([]string, error) {
 }
 
 // serviceChanged looks again at the slices of a Service, whose annotations decide about them.
-func (m *Manager) serviceChanged(service *unstructured.Unstructured, _ bool) {
+func (m *Manager) serviceChanged(_, service *unstructured.Unstructured, _ bool) {
 	t := m.twin(service.GetNamespace())
 	if t == nil {
 		return

@@ -94,9 +94,9 @@ func (m *Manager) startCopies(ctx context.Context, r *reflector, t *twin) (*copi
 		return nil, err
 	}
 	c := &copies{informer: informer}
-	if _, err := onEvent(informer, func(object *unstructured.Unstructured, deleted bool) {
+	if _, err := onEvent(informer, func(before, object *unstructured.Unstructured, deleted bool) {
 		key := Key{Namespace: t.local, Name: object.GetName()}
-		if !r.remoteWrites.seen(key, object, deleted) {
+		if !r.remoteWrites.seen(key, before, object, deleted) {
 			r.enqueue(t, c, key)
 		}
 	}); err != nil {
@@ -109,7 +109,7 @@ func (m *Manager) startCopies(ctx context.Context, r *reflector, t *twin) (*copi
 	if c.pods, err = newInformer(m.remote, podsResource, s, m.options.ResyncPeriod, m.gate, nil); err != nil {
 		return nil, err
 	}
-	if _, err := onEvent(c.pods, func(object *unstructured.Unstructured, _ bool) {
+	if _, err := onEvent(c.pods, func(_, object *unstructured.Unstructured, _ bool) {
 		r.enqueue(t, c, Key{Namespace: t.local, Name: object.GetName()})
 	}); err != nil {
 		return nil, err

@@ -91,15 +91,15 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	if r.kind.Mode == Apply {
 		verb = "patch"
 	}
-	r.wrote(w, key, hash, x, stored, verb)
+	r.wrote(w, key, hash, x, remote, stored, verb)
 	return nil
 }
 
 // wrote remembers a write, and what the API server made of it when that is not what was asked.
-func (r *reflector) wrote(w *worker, key Key, hash uint64, x *wanted, stored *unstructured.Unstructured, verb string) {
+func (r *reflector) wrote(w *worker, key Key, hash uint64, x *wanted, before, stored *unstructured.Unstructured, verb string) {
 	_, _ = dropManagedFields(stored)
 	r.counted(verb, "remote")
-	r.remoteWrites.wrote(key, stored)
+	r.remoteWrites.wrote(key, before, stored)
 	r.copies.wrote(key, hash)
 	if !x.same(w, stored) {
 		r.copies.accept(key, hash, r.stored(stored))
@@ -143,7 +143,7 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 	if r.kind.Mode == Apply {
 		verb = "patch"
 	}
-	r.wrote(w, key, hash, x, stored, verb)
+	r.wrote(w, key, hash, x, nil, stored, verb)
 	return nil
 }
 
@@ -164,7 +164,7 @@ func (r *reflector) mustBeFree(ctx context.Context, t *twin, key Key) error {
 		return &foreignError{r.kind.target().Resource, t.remote, key.Name}
 	}
 	_, _ = dropManagedFields(found)
-	r.remoteWrites.wrote(key, found)
+	r.remoteWrites.wrote(key, found, found)
 	return &retryLater{time.Millisecond}
 }
 

@@ -32,7 +32,8 @@ type writeLog struct {
 type written struct {
 	object  *unstructured.Unstructured // nil: deleted by us
 	uid     types.UID
-	version uint64
+	base    uint64 // version of what the write was decided on; 0: there was nothing
+	version uint64 // of the answer
 	at      time.Time
 }
 
@@ -40,9 +41,9 @@ func newWriteLog(c clock.PassiveClock) *writeLog {
 	return &writeLog{clock: c, last: map[Key]written{}}
 }
 
-// wrote records the answer to a create, update, apply or patch.
-func (l *writeLog) wrote(key Key, object *unstructured.Unstructured) {
-	l.put(key, written{object: object, uid: object.GetUID(), version: version(object)})
+// wrote records the answer to a create, update, apply or patch, and what was known before: nil for nothing.
+func (l *writeLog) wrote(key Key, before, object *unstructured.Unstructured) {
+	l.put(key, written{object: object, uid: object.GetUID(), base: version(before), version: version(object)})
 }
 
 // deleted records that the deletion of the object was accepted.
@@ -77,8 +78,9 @@ func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *uns
 	return entry.object, false
 }
 
-// seen takes an event of the watch and reports whether it only echoes our last write.
-func (l *writeLog) seen(key Key, object *unstructured.Unstructured, deleted bool) (echo bool) {
+// seen takes an event of the watch and reports whether it only echoes our last write: the step from the state on which
+// the write was decided to the state that it made. Anything else has a change of somebody else in it.
+func (l *writeLog) seen(key Key, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	entry, ok := l.last[key]
@@ -86,16 +88,17 @@ func (l *writeLog) seen(key Key, object *unstructured.Unstructured, deleted bool
 		return false
 	}
 	current := version(object)
-	if deleted || current >= entry.version {
-		if !deleted || object.GetUID() == entry.uid {
-			delete(l.last, key)
-		}
+	if deleted && object.GetUID() == entry.uid || !deleted && current >= entry.version {
+		delete(l.last, key)
 	}
-	return !deleted && entry.object != nil && object.GetUID() == entry.uid && current <= entry.version
+	return !deleted && entry.object != nil && object.GetUID() == entry.uid && current == entry.version && version(before) == entry.base
 }
 
-// version reads the resourceVersion, which API servers since Kubernetes 1.35 promise to be a growing number.
+// version reads the resourceVersion (0 of nothing), which API servers since Kubernetes 1.35 promise to be a growing number.
 func version(object *unstructured.Unstructured) uint64 {
+	if object == nil {
+		return 0
+	}
 	number, _ := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
 	return number
 }
