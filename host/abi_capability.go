@@ -20,8 +20,11 @@ func abiLog(i *instance, stack []uint64) {
 	i.log("log", logLevels[level], i.text("log", stack[1], stack[2]))
 }
 
+// lineBytes is what a line of the log has around its message: an empty one is not free.
+const lineBytes = 64
+
 func (i *instance) log(function string, level slog.Level, message string) {
-	i.spend(function, len(message))
+	i.spend(function, len(message)+lineBytes)
 	i.print(level, message)
 }
 

@@ -47,6 +47,8 @@ type instance struct {
 	keyScratch []string
 	kernel     kernel
 	random     uint64 // state of WASI's random_get
+	// startOutput are the bytes put out before any object was there.
+	startOutput int
 }
 
 const (
@@ -160,10 +162,13 @@ func (i *instance) settle() {
 	}
 }
 
-// spend counts output bytes.
+// spend counts output bytes: those of a hook with the document, those of the start here.
 func (i *instance) spend(function string, n int) {
 	i.charge(int64(n) / 8)
 	if i.doc == nil {
+		if i.startOutput += n; i.startOutput > i.plugin.limits.OutputBytes {
+			panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
+		}
 		return
 	}
 	if err := i.doc.Spend(n); err != nil {

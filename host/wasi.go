@@ -144,6 +144,7 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 		i.spend("fd_write", len(part))
 		text = append(text, part...)
 	}
+	i.spend("fd_write", lineBytes)
 	i.print(level, string(text))
 	binary.LittleEndian.PutUint32(i.bytes("fd_write", stack[3], 4), uint32(len(text)))
 	return wasiSuccess

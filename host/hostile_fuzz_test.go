@@ -1,0 +1,106 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+)
+
+// realModule is a default plugin, as TinyGo compiles it.
+func realModule(t testing.TB) []byte {
+	t.Helper()
+	wasm, err := os.ReadFile("../plugins/service/service.wasm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+// damaged limits what a module may cost that came through by chance.
+var damaged = host.PluginConfig{Limits: host.Limits{Fuel: 1_000_000, MemoryPages: 64}}
+
+// tryModule loads bytes of any origin. Whatever comes of it is an error of the host's own types, and if it loads, an
+// object goes through it or does not, but is not changed by half.
+func tryModule(t *testing.T, h *host.Host, wasm []byte) {
+	t.Helper()
+	ctx := context.Background()
+	p, err := h.Load(ctx, "bad", wasm, damaged)
+	if err != nil {
+		if !as[*host.LoadError](err) {
+			t.Fatalf("got %T (%v), want a LoadError", err, err)
+		}
+		return
+	}
+	defer func() { _ = p.Close(ctx) }()
+	chain, err := host.NewChain(host.Outgoing, host.DefaultGuard("Service"), p)
+	if err != nil {
+		return // a manifest with paths that are none
+	}
+	doc := document.New()
+	doc.Reset(object("Service"))
+	if _, err := chain.Run(ctx, doc, &host.Env{Context: hostileContext}); err != nil {
+		typed := false
+		for _, f := range is {
+			typed = typed || f(err)
+		}
+		if !typed || doc.Edited() {
+			t.Fatalf("running it: %T (%v), edited %t", err, err, doc.Edited())
+		}
+	}
+}
+
+func TestTruncatedModules(t *testing.T) {
+	a, wasm := newArena(t), realModule(t)
+	for n := 0; n < len(wasm); n += 1 + n/20 {
+		_, err := a.host.Load(context.Background(), "bad", wasm[:n], host.PluginConfig{})
+		if !as[*host.LoadError](err) {
+			t.Errorf("%d bytes: got %v, want a LoadError", n, err)
+		}
+	}
+	a.survives(t)
+}
+
+func TestRandomModules(t *testing.T) {
+	a, wasm := newArena(t), realModule(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100 { // noise, and noise that begins well
+		noise := make([]byte, random.IntN(2000))
+		for i := range noise {
+			noise[i] = byte(random.Uint32())
+		}
+		tryModule(t, a.host, noise)
+		tryModule(t, a.host, append([]byte("\x00asm\x01\x00\x00\x00"), noise...))
+	}
+	for range 60 { // a real module with some bytes changed
+		flipped := append([]byte{}, wasm...)
+		for range 1 + random.IntN(8) {
+			flipped[random.IntN(len(flipped))] = byte(random.Uint32())
+		}
+		tryModule(t, a.host, flipped)
+	}
+	a.survives(t)
+}
+
+// FuzzLoad is tryModule for all that the fuzzer can think of; it begins with the hostile suite.
+func FuzzLoad(f *testing.F) {
+	for _, dir := range []string{"load", "run"} {
+		for _, g := range readGuests(f, dir) {
+			f.Add(g.assemble(f))
+		}
+	}
+	f.Add([]byte{})
+	f.Add([]byte("\x00asm\x01\x00\x00\x00"))
+	h, err := host.New(context.Background(), host.NewConfig())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = h.Close(context.Background()) })
+	f.Fuzz(func(t *testing.T, wasm []byte) { tryModule(t, h, wasm) })
+}

@@ -1,0 +1,3 @@
+;; Is a program with main, not a library.
+;; want: exports: reactor
+(module (memory (export "memory") 1) (func (export "_start")))

@@ -1,0 +1,7 @@
+;; Has a manifest of 4 GB.
+;; want: manifest: bytes
+(module
+  (memory (export "memory") 1)
+  (func (export "refract_abi_version") (result i32) (i32.const 1))
+  (func (export "refract_manifest") (result i64) (i64.const 0x00000000ffffffff))
+  (func (export "outgoing") (result i32) (i32.const 0)))

@@ -1,0 +1,3 @@
+;; Has nothing that a host could call.
+;; want: exports: neither
+(module (func))

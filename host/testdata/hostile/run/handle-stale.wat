@@ -1,0 +1,9 @@
+;; Uses the handle of an earlier call, which was for another object.
+;; want: AccessError: handle
+;; calls: 2
+(data (i32.const 0) "spec")
+(global $kept (mut i32) (i32.const 0))
+(func $bad
+  (if (global.get $kept)
+    (then (drop (call $len (global.get $kept) (i32.const 0) (i32.const 0))))
+    (else (global.set $kept (call $get (i32.const 1) (i32.const 0) (i32.const 4))))))

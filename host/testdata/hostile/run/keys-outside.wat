@@ -1,0 +1,6 @@
+;; Wants keys written behind its memory.
+;; want: AccessError: memory
+(data (i32.const 0) "spec.x")
+(data (i32.const 8) "kind")
+(data (i32.const 16) "metadata")
+(func $bad (drop (call $keys (i32.const 1) (i32.const 16) (i32.const 8) (i32.const 65530) (i32.const 10000))))

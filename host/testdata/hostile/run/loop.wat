@@ -1,0 +1,3 @@
+;; Never ends.
+;; want: OutOfFuelError: used up
+(func $bad (loop $l (br $l)))

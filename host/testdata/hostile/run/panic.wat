@@ -1,0 +1,3 @@
+;; Panics.
+;; want: TrapError: unreachable
+(func $bad unreachable)

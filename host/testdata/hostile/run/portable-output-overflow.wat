@@ -1,0 +1,11 @@
+;; Has an output that wraps around.
+;; want: AccessError: outside
+(module
+  (import "extism:host/env" "alloc" (func $alloc (param i64) (result i64)))
+  (import "extism:host/env" "store_u8" (func $store_u8 (param i64 i32)))
+  (import "extism:host/env" "output_set" (func $output_set (param i64 i64)))
+  (import "extism:host/env" "error_set" (func $error_set (param i64)))
+  (import "extism:host/env" "var_set" (func $var_set (param i64 i64)))
+  (import "extism:host/env" "http_request" (func $http_request (param i64 i64) (result i64)))
+  (memory (export "memory") 1)
+  (func (export "outgoing") (drop (call $alloc (i64.const 64))) (call $output_set (i64.const -16) (i64.const 32))))

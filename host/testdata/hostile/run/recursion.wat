@@ -1,0 +1,3 @@
+;; Calls itself without end.
+;; want: LimitError: call depth
+(func $bad (call $bad))
