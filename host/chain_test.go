@@ -1,0 +1,216 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/refract-project/refract/host/document"
+)
+
+// Guests for these tests are written as lists of calls of the ABI with constant texts.
+
+// step is one call; strings are texts, ints are i32.
+type step struct {
+	function string
+	args     []any
+}
+
+// guest assembles a module whose outgoing hook does the steps and then runs the end's bytes.
+func guest(name, writes string, end []byte, steps ...step) []byte {
+	m := newModule()
+	im := hostImports()[moduleRefract]
+	index := map[string]uint64{}
+	for _, s := range steps {
+		if _, ok := index[s.function]; !ok {
+			f := im[s.function]
+			index[s.function] = m.importFunc(moduleRefract, s.function, f.params, f.results)
+		}
+	}
+	m.plugin(`{"name":"` + name + `","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":[` + writes + `]}`)
+	var body []byte
+	at := int64(8192)
+	for _, s := range steps {
+		for _, a := range s.args {
+			switch a := a.(type) {
+			case int:
+				body = append(append(body, 0x41), sleb(int64(a))...)
+			case int64:
+				body = append(append(body, 0x42), sleb(a)...)
+			case string:
+				m.text(at, a)
+				body = append(append(body, 0x41), sleb(at)...)
+				body = append(append(body, 0x41), sleb(int64(len(a)))...)
+				at += int64(len(a)) + 1
+			}
+		}
+		body = append(append(body, 0x10), uleb(index[s.function])...)
+		if len(im[s.function].results) > 0 {
+			body = append(body, 0x1a) // drop
+		}
+	}
+	m.function("outgoing", nil, []byte{i32}, append(body, end...))
+	return m.bytes()
+}
+
+var (
+	returnZero  = []byte{0x41, 0}
+	returnOne   = []byte{0x41, 1}
+	unreachable = []byte{0x00}
+	loop        = []byte{0x03, 0x40, 0x0c, 0, 0x0b, 0x41, 0}
+)
+
+func set(path, value string) step { return step{"set_string", []any{1, path, value}} }
+
+func remove(paths string) step { return step{"remove", []any{1, paths}} }
+
+// run runs a chain with the default guard for pods and reports the result and the outcome.
+func run(t *testing.T, object map[string]any, list ...*Plugin) (map[string]any, *Outcome, error) {
+	t.Helper()
+	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := document.New()
+	doc.Reset(object)
+	out, err := chain.Run(context.Background(), doc, &Env{Context: benchContext(), Measure: true})
+	if err != nil && doc.Edited() {
+		t.Error("edits are left after an error")
+	}
+	return doc.Value(), out, err
+}
+
+func TestChainRunsInOrder(t *testing.T) {
+	h := newHost(t)
+	first := mustLoad(t, h, "first", guest("first", `"*"`, returnZero, set("spec.x", "1"), set("spec.y", "1"), step{"warn", []any{"w"}}), PluginConfig{})
+	second := mustLoad(t, h, "second", guest("second", `"spec"`, returnZero, set("spec.x", "2"), remove("spec.type")), PluginConfig{})
+	got, out, err := run(t, serviceObject(), first, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := got["spec"].(map[string]any)
+	if spec["x"] != "2" || spec["y"] != "1" || spec["type"] != nil {
+		t.Errorf("spec is %v", spec)
+	}
+	if len(out.Calls) != 2 || out.Calls[0].Plugin != "first" || out.Calls[0].Fuel <= 0 || out.Calls[1].Duration <= 0 {
+		t.Errorf("calls %+v", out.Calls)
+	}
+	if !reflect.DeepEqual(out.Warnings, []Warning{{"first", "w"}}) {
+		t.Errorf("warnings %v", out.Warnings)
+	}
+}
+
+func TestChainFailures(t *testing.T) {
+	h := newHost(t)
+	good := mustLoad(t, h, "good", guest("good", `"*"`, returnZero, set("spec.good", "1")), PluginConfig{})
+	for name, c := range map[string]struct {
+		wasm   []byte
+		target any
+		says   string
+	}{
+		"trap":    {guest("bad", `"*"`, unreachable, set("spec.x", "1")), new(*TrapError), "unreachable"},
+		"loop":    {guest("bad", `"*"`, loop, set("spec.x", "1")), new(*OutOfFuelError), "does it loop"},
+		"access":  {guest("bad", `"*"`, returnZero, set("spec.x", "1"), set("kind.x", "1")), new(*AccessError), "set_string"},
+		"failed":  {guest("bad", `"*"`, returnOne, set("spec.x", "1"), step{"fail", []any{"no quota"}}), new(*PluginFailedError), "no quota"},
+		"status":  {guest("bad", `"*"`, returnOne), new(*PluginFailedError), "no reason"},
+		"guard":   {guest("bad", `"*"`, returnZero, set("metadata.name", "x")), new(*GuardError), "metadata.name"},
+		"too big": {guest("bad", `"*"`, returnZero, set("spec.x", strings.Repeat("x", 3000))), new(*LimitError), "2000 output bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := mustLoad(t, h, "bad", c.wasm, PluginConfig{Limits: Limits{OutputBytes: 2000, Fuel: 1_000_000}})
+			object := serviceObject()
+			got, _, err := run(t, object, good, bad)
+			if err == nil || !errors.As(err, c.target) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), `"bad"`) {
+				t.Errorf("%T %v, want %T with %q", err, err, c.target, c.says)
+			}
+			if !reflect.DeepEqual(got, serviceObject()) || !reflect.DeepEqual(object, serviceObject()) {
+				t.Error("the object changed")
+			}
+			// The next call works, whatever became of the instance.
+			if _, _, again := run(t, object, good, bad); again == nil || reflect.TypeOf(again) != reflect.TypeOf(err) {
+				t.Errorf("the second call: %v", again)
+			}
+		})
+	}
+}
+
+func TestChainSkips(t *testing.T) {
+	h := newHost(t)
+	skips := mustLoad(t, h, "skips", guest("skips", `"*"`, returnZero, set("spec.x", "1"), step{"skip", []any{"not here"}}), PluginConfig{})
+	after := mustLoad(t, h, "after", guest("after", `"*"`, unreachable), PluginConfig{})
+	got, out, err := run(t, serviceObject(), skips, after)
+	if err != nil || !out.Skipped || out.Skipper != "skips" || out.SkipReason != "not here" {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if !reflect.DeepEqual(got, serviceObject()) {
+		t.Error("the object changed")
+	}
+}
+
+func TestIgnoredFailure(t *testing.T) {
+	h := newHost(t)
+	lax := PluginConfig{IgnoreFailure: true}
+	first := mustLoad(t, h, "first", guest("first", `"*"`, returnZero, set("spec.first", "1")), lax)
+	traps := mustLoad(t, h, "traps", guest("traps", `"*"`, unreachable, set("spec.first", "2"), set("spec.x", "1"), remove("spec.ports.*.nodePort")), lax)
+	forges := mustLoad(t, h, "forges", guest("forges", `"*"`, returnZero, set("spec.x", "1"), set("metadata.uid", "mine")), lax)
+	last := mustLoad(t, h, "last", guest("last", `"*"`, returnZero, set("spec.last", "1")), PluginConfig{})
+	got, out, err := run(t, serviceObject(), first, traps, forges, last)
+	want := serviceObject()
+	want["spec"].(map[string]any)["first"], want["spec"].(map[string]any)["last"] = "1", "1"
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v: %v", err, got)
+	}
+	if len(out.Warnings) != 2 || out.Calls[1].Err == nil || out.Calls[2].Err == nil || out.Calls[3].Err != nil {
+		t.Errorf("%+v", out)
+	}
+}
+
+func TestChainStopsAtCancelledContext(t *testing.T) {
+	p := mustLoad(t, newHost(t), "noop", noop, PluginConfig{})
+	chain, _ := NewChain(Outgoing, Guard{}, p)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	doc := document.New()
+	doc.Reset(serviceObject())
+	if _, err := chain.Run(ctx, doc, &Env{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFuelIsDeterministic(t *testing.T) {
+	var used []int64
+	for range 2 { // hosts compile on their own
+		p := mustLoad(t, newHost(t), "service", defaultModule(t, "Service"), PluginConfig{})
+		_, out, err := run(t, serviceObject(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		used = append(used, out.Calls[0].Fuel)
+	}
+	if used[0] != used[1] || used[0] == 0 {
+		t.Errorf("fuel %v", used)
+	}
+}
+
+func TestNewChain(t *testing.T) {
+	p := mustLoad(t, newHost(t), "out", guest("out", `"*"`, returnZero), PluginConfig{})
+	c, err := NewChain(Incoming, Guard{}, p)
+	if err != nil || len(c.Plugins()) != 0 || c.Hook() != Incoming {
+		t.Errorf("a plugin without the hook is in the chain: %v, %v", c.Plugins(), err)
+	}
+	if _, err := NewChain(Outgoing, Guard{Immutable: []string{"a..b"}}); err == nil {
+		t.Error("a malformed guard is accepted")
+	}
+	many := make([]*Plugin, 65)
+	for i := range many {
+		many[i] = p
+	}
+	if _, err := NewChain(Outgoing, Guard{}, many...); err == nil {
+		t.Error("65 plugins are accepted")
+	}
+}

@@ -1,0 +1,137 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+// FuzzABI has a guest call functions in any order with any arguments. Whatever it does: no panic but the package's own
+// errors, no change of the object in the cache, and the next call works.
+func FuzzABI(f *testing.F) {
+	f.Add([]byte("\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x10\x11\x12"))
+	f.Add([]byte("get metadata.labels then set it, copy it, remove it"))
+	f.Add(slices.Repeat([]byte{13, 1, 3, 2, 9}, 20))
+	object, pristine := serviceObject(), serviceObject()
+	d := newDriver(f, object, PluginConfig{Limits: Limits{OutputBytes: 1 << 14, Handles: 1 << 10, Fuel: 1 << 20}})
+	type named struct {
+		name string
+		f    hostFunction
+	}
+	var functions []named
+	for _, module := range []string{moduleRefract, moduleExtism, moduleWASI} {
+		for _, name := range slices.Sorted(maps.Keys(d.im[module])) {
+			if name != "proc_exit" {
+				functions = append(functions, named{module + "." + name, d.im[module][name]})
+			}
+		}
+	}
+	texts := []string{"", "spec", "metadata.labels", "spec.ports.-", "spec.ports[0]", "spec.ports.*.nodePort", "a.b.c", "[x]]y]",
+		"*", "spec\nstatus", "vendor*\n?", `{"a":[1,2,{"b":null}]}`, "\xff", "10.0.0.1", "-", "0"}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d.doc.Reset(object)
+		d.call()
+		handles := []uint64{0, 1, 2, 3}
+		for steps := 0; len(data) > 2 && steps < 200; steps++ {
+			fn := functions[int(data[0])%len(functions)]
+			var stack []uint64
+			stack, data = fuzzArguments(d, fn.f, data[1:], handles, texts)
+			result, err := d.raw(fn.f, stack)
+			if err != nil {
+				checkTyped(t, fn.name, err)
+				break // the host would discard the instance
+			}
+			if h := result; h > 3 && h&generationMask == d.i.generation {
+				handles = append(handles, h)
+			}
+		}
+		d.doc.Value()
+		d.doc.Hash()
+		if !reflect.DeepEqual(object, pristine) {
+			t.Fatal("the object in the cache was modified")
+		}
+		d.doc.Restore()
+		d.call()
+		if _, err := d.do(moduleRefract, "kind", 1, "spec"); err != nil {
+			t.Fatalf("the next call: %v", err)
+		}
+	})
+}
+
+// fuzzArguments makes mostly plausible arguments: known handles, texts that are there; and some wild numbers.
+func fuzzArguments(d *driver, f hostFunction, data []byte, handles []uint64, texts []string) ([]uint64, []byte) {
+	var stack []uint64
+	d.at = 0
+	for range f.params {
+		if len(data) == 0 {
+			stack = append(stack, 0)
+			continue
+		}
+		b := data[0]
+		data = data[1:]
+		switch {
+		case b < 80:
+			stack = append(stack, handles[int(b)%len(handles)])
+		case b < 200 && len(stack)+2 <= len(f.params):
+			stack = append(stack, d.arg(texts[int(b)%len(texts)])...)
+		case b < 230:
+			stack = append(stack, uint64(b)*37)
+		default:
+			var word [8]byte
+			n := copy(word[:], data)
+			data = data[n:]
+			stack = append(stack, binary.LittleEndian.Uint64(word[:]))
+		}
+	}
+	return stack[:min(len(stack), len(f.params))], data
+}
+
+func checkTyped(t *testing.T, what string, err error) {
+	t.Helper()
+	var access *AccessError
+	var limit *LimitError
+	var fuel *OutOfFuelError
+	var failed *PluginFailedError
+	var trap *TrapError
+	if !errors.As(err, &access) && !errors.As(err, &limit) && !errors.As(err, &fuel) && !errors.As(err, &failed) && !errors.As(err, &trap) {
+		t.Fatalf("%s: %T %v is none of the package's errors", what, err, err)
+	}
+}
+
+// FuzzLoad gives any bytes as a module: a typed error or a plugin that runs within its limits.
+func FuzzLoad(f *testing.F) {
+	f.Add(noop)
+	f.Add(startModule(nil).bytes())
+	f.Add(portableModule().bytes())
+	f.Add([]byte("\x00asm\x01\x00\x00\x00"))
+	f.Add([]byte("\x00asm\x0d\x00\x01\x00"))
+	h := newHost(f)
+	f.Fuzz(func(t *testing.T, wasm []byte) {
+		ctx, start := context.Background(), time.Now()
+		p, err := h.Load(ctx, "fuzzed", wasm, PluginConfig{Limits: Limits{Fuel: 1 << 20, MemoryPages: 32, ModuleBytes: 1 << 16}})
+		if err != nil {
+			var e *LoadError
+			if !errors.As(err, &e) {
+				t.Fatalf("%T %v is no LoadError", err, err)
+			}
+		} else {
+			if _, err := runOnce(t, p, serviceObject()); err != nil {
+				checkTyped(t, "run", err)
+			}
+			if err := p.Close(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(start); d > 20*time.Second {
+			t.Fatalf("it took %s", d)
+		}
+	})
+}

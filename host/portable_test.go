@@ -1,0 +1,164 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// portableModule echoes its input to its output, byte by byte, through Extism's memory.
+func portableModule() *wasmModule {
+	m := newModule()
+	length := m.importFunc(moduleExtism, "input_length", nil, []byte{i64})
+	load := m.importFunc(moduleExtism, "input_load_u8", []byte{i64}, []byte{i32})
+	alloc := m.importFunc(moduleExtism, "alloc", []byte{i64}, []byte{i64})
+	store := m.importFunc(moduleExtism, "store_u8", []byte{i64, i32}, nil)
+	out := m.importFunc(moduleExtism, "output_set", []byte{i64, i64}, nil)
+	_ = m.function("outgoing", nil, []byte{i32}, nil)
+	// Locals are encoded in front of the body: 3 of i64: n, at, i.
+	body := []byte{1, 3, i64}
+	body = append(body, 0x10, byte(length), 0x22, 0, 0x10, byte(alloc), 0x21, 1) // n = length; at = alloc(n)
+	body = append(body, 0x02, 0x40, 0x03, 0x40)                                  // block loop
+	body = append(body, 0x20, 2, 0x20, 0, 0x5a, 0x0d, 1)                         // if i >= n break
+	body = append(body, 0x20, 1, 0x20, 2, 0x7c, 0x20, 2, 0x10, byte(load), 0x10, byte(store))
+	body = append(body, 0x20, 2, 0x42, 1, 0x7c, 0x21, 2, 0x0c, 0, 0x0b, 0x0b) // i++
+	body = append(body, 0x20, 1, 0x20, 0, 0x10, byte(out), 0x41, 0, 0x0b)
+	m.code[0] = append(uleb(uint64(len(body))), body...)
+	return m
+}
+
+// portableAnswer always gives the same output, or error.
+func portableAnswer(function, text string) []byte {
+	m := newModule()
+	alloc := m.importFunc(moduleExtism, "alloc", []byte{i64}, []byte{i64})
+	store := m.importFunc(moduleExtism, "store_u8", []byte{i64, i32}, nil)
+	params := []byte{i64}
+	if function == "output_set" {
+		params = []byte{i64, i64}
+	}
+	end := m.importFunc(moduleExtism, function, params, nil)
+	size := append([]byte{0x42}, sleb(int64(len(text)))...)
+	body := append(append([]byte{}, size...), 0x10, byte(alloc), 0x1a)
+	for i := range len(text) { // the first block starts at 8
+		body = append(append(append(body, 0x42), sleb(int64(8+i))...), 0x41)
+		body = append(append(body, sleb(int64(text[i]))...), 0x10, byte(store))
+	}
+	body = append(body, 0x42, 8)
+	if function == "output_set" {
+		body = append(body, size...)
+	}
+	m.function("outgoing", nil, nil, append(body, 0x10, byte(end)))
+	return m.bytes()
+}
+
+func TestPortable(t *testing.T) {
+	h := newHost(t)
+	object := map[string]any{"kind": "Service", "spec": map[string]any{"a": int64(1), "b": []any{"x"}}}
+	for name, c := range map[string]struct {
+		wasm []byte
+		want map[string]any
+		says string
+	}{
+		"object":    {portableAnswer("output_set", `{"kind":"Service","spec":{"a":1,"c":2.5}}`), map[string]any{"kind": "Service", "spec": map[string]any{"a": int64(1), "c": 2.5}}, ""},
+		"nothing":   {portableAnswer("output_set", ``), object, ""},
+		"skip":      {portableAnswer("output_set", `{"skip":"why"}`), object, ""},
+		"echo":      {portableModule().bytes(), nil, "neither"},
+		"error":     {portableAnswer("error_set", `bad weather`), nil, "bad weather"},
+		"no JSON":   {portableAnswer("output_set", `{"kind"`), nil, "decoding its output"},
+		"no object": {portableAnswer("output_set", `[1]`), nil, "decoding its output"},
+		"empty":     {portableAnswer("output_set", `{}`), nil, "neither an object"},
+		"guarded":   {portableAnswer("output_set", `{"kind":"Other","spec":{}}`), nil, "may not change kind"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := mustLoad(t, h, "p", c.wasm, PluginConfig{})
+			if !p.Portable() || !reflect.DeepEqual(p.Manifest().Hooks, []string{"outgoing"}) {
+				t.Errorf("%+v", p.Manifest())
+			}
+			got, out, err := run(t, object, p)
+			if name == "echo" {
+				checkEcho(t, got, err)
+				return
+			}
+			if c.says == "" && (err != nil || !reflect.DeepEqual(got, c.want)) {
+				t.Errorf("%v, %v", got, err)
+			}
+			if c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%v, want %q", err, c.says)
+			}
+			if out.Skipped != (name == "skip") {
+				t.Errorf("%+v", out)
+			}
+		})
+	}
+}
+
+// checkEcho: the output is the input, whose parts the guard does not let into the object: they are new fields, and kind is gone.
+func checkEcho(t *testing.T, _ map[string]any, err error) {
+	t.Helper()
+	var e *GuardError
+	if !errors.As(err, &e) || e.Path != "kind" {
+		t.Errorf("%v, want the guard to miss the kind", err)
+	}
+}
+
+func TestExtismMemory(t *testing.T) {
+	d := newDriver(t, map[string]any{}, PluginConfig{Config: map[string]any{"name": "value", "n": int64(3)}})
+	do := func(name string, args ...any) uint64 {
+		t.Helper()
+		got, err := d.do(moduleExtism, name, args...)
+		if err != nil {
+			t.Fatalf("%s%v: %v", name, args, err)
+		}
+		return got
+	}
+	text := func(s string) uint64 {
+		at := do("alloc", len(s))
+		for i := range len(s) {
+			do("store_u8", at+uint64(i), int(s[i]))
+		}
+		return at
+	}
+	if at := do("config_get", text("name")); do("length", at) != 5 || do("load_u8", at) != 'v' {
+		t.Error("configuration is not value")
+	}
+	if at := do("config_get", text("n")); do("length_unsafe", at) != 1 || do("load_u8", at) != '3' {
+		t.Error("configuration is not 3")
+	}
+	if do("config_get", text("none")) != 0 || do("var_get", text("none")) != 0 || do("length", 12345) != 0 {
+		t.Error("something is there that is not")
+	}
+	do("var_set", text("k"), text("kept"))
+	if at := do("var_get", text("k")); do("length", at) != 4 {
+		t.Error("the variable is lost")
+	}
+	do("var_set", text("k"), 0)
+	if do("var_get", text("k")) != 0 {
+		t.Error("the variable is still there")
+	}
+	at := do("alloc", 8)
+	do("store_u64", at, uint64(0x1122334455667788))
+	if do("load_u64", at) != 0x1122334455667788 || do("load_u8", at) != 0x88 {
+		t.Error("memory is not little-endian")
+	}
+	do("log_info", text("hello"))
+	do("free", at)
+	for name, args := range map[string][]any{
+		"load_u8": {1 << 40}, "load_u64": {uint64(0xFFFFFFFFFFFFFFFF)}, "store_u8": {1 << 40, 1}, "store_u64": {uint64(0xFFFFFFFFFFFFFFFA), 1},
+		"input_load_u8": {0}, "input_load_u64": {0}, "output_set": {8, uint64(0xFFFFFFFFFFFFFFFF)}, "error_set": {9},
+		"config_get": {7}, "var_get": {7}, "var_set": {7, 7}, "log_warn": {7}, "http_request": {0, 0},
+	} {
+		_, err := d.do(moduleExtism, name, args...)
+		var access *AccessError
+		if !errors.As(err, &access) || access.Function != name {
+			t.Errorf("%s%v: %v", name, args, err)
+		}
+	}
+	var limit *LimitError
+	if _, err := d.do(moduleExtism, "alloc", uint64(1<<62)); !errors.As(err, &limit) {
+		t.Errorf("alloc: %v", err)
+	}
+}
