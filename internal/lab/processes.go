@@ -52,7 +52,7 @@ func (l *Lab) StartKubelet(_ context.Context) error {
 	return l.start(l.Consumer, kubeletName, "virtual-kubelet",
 		"--home-kubeconfig="+kubeconfig,
 		"--foreign-kubeconfig-secret-name="+kubeconfigSecret,
-		"--nodename="+NodeName, "--node-ip=127.0.0.1", fmt.Sprintf("--listen-port=%d", l.ports.kubelet),
+		"--nodename="+NodeName, "--node-ip=127.0.0.1", "--listen-address=127.0.0.1", fmt.Sprintf("--listen-port=%d", l.ports.kubelet),
 		"--tls-cert-file="+certificate, "--tls-private-key-file="+key,
 		"--tenant-namespace="+TenantNamespace, "--liqo-namespace="+SystemNamespace,
 		"--home-cluster-id="+ConsumerID, "--foreign-cluster-id="+ProviderID,

@@ -1,0 +1,96 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Demo tells what Refract does on two real Kubernetes control planes, step by step, and fails when a step does not hold.
+// `make demo` runs it; see `make demo ARGS=--help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/refract-project/refract/internal/lab"
+)
+
+func main() {
+	keep := flag.Bool("keep", false, "leave the clusters up at the end, print how to reach them, and wait for Ctrl-C")
+	timeout := flag.Duration("timeout", 5*time.Minute, "give up after this long")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "demo: unknown argument %q; see --help\n", flag.Arg(0))
+		os.Exit(2)
+	}
+	// A signal ends the context, thus the step that runs, and the deferred clean-up follows.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if err := run(ctx, *keep, *timeout); err != nil {
+		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// story is what the steps have in common.
+type story struct {
+	*screen
+	lab *lab.Lab
+	// plugin is the example plugin's module, dropped in on the way.
+	plugin []byte
+	begun  time.Time
+	writes tallies
+}
+
+// step is one chapter of the story.
+type step struct {
+	title, why string
+	tell       func(*story, context.Context) error
+}
+
+func steps() []step {
+	return []step{
+		{"Two clusters", "Two real control planes (etcd, kube-apiserver, controller manager, scheduler each), on loopback, with simulated nodes: pods become Ready and run nothing.", (*story).bringUp},
+		{"Join", "The consumer (home) gets an identity at the provider (cloud) and a VirtualNode that says what it may use there. The virtual kubelet makes that a node.", (*story).join},
+		{"Extend a namespace", "One object in the namespace shop says: this namespace exists over there, too.", (*story).extend},
+		{"Offload an application", "A web front end and its cache. The scheduler of the home cluster places half of the web pods on the virtual node as on any other.", (*story).offload},
+		{"One pod, two clusters", "A pod on the virtual node runs in the cloud cluster. What differs was bent by the WebAssembly module of the kind on the way.", (*story).compare},
+		{"Services find what they need", "Each cluster knows its own pods; the endpoints of the others are reflected, so that the Service web has all four everywhere.", (*story).endpoints},
+		{"Change what crosses, while it runs", "Annotations of one vendor mean nothing in the other cluster. A plugin file is dropped into a folder: no rebuild, no restart.", (*story).dropPlugin},
+		{"A broken plugin breaks nothing", "The same file is overwritten with rubbish. The last good module stays in force, and the virtual kubelet says so.", (*story).breakPlugin},
+		{"The provider keeps its word", "The virtual kubelet is killed (SIGKILL), then a pod in the cloud cluster is deleted. The provider's own controller brings it back.", (*story).killKubelet},
+		{"And when the kubelet returns", "It compares before it writes: nothing changed at home, so nothing is written to the cloud.", (*story).returnKubelet},
+		{"Numbers", "Counted from both API servers' audit logs and the virtual kubelet's metrics.", (*story).numbers},
+	}
+}
+
+func run(ctx context.Context, keep bool, timeout time.Duration) (err error) {
+	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the demo took longer than %s", timeout))
+	defer cancel()
+	s := &story{screen: newScreen(os.Stdout), begun: time.Now()}
+	defer func() {
+		if s.lab != nil {
+			err = errors.Join(err, s.lab.Down())
+		}
+	}()
+	for _, chapter := range steps() {
+		s.heading(chapter.title, chapter.why)
+		if err := chapter.tell(s, bounded); err != nil {
+			if ctx.Err() != nil {
+				return errors.New("interrupted; the clusters are gone")
+			}
+			return err
+		}
+	}
+	s.print("\n%s in %.0f s\n", s.paint(green, "Every step held,"), time.Since(s.begun).Seconds())
+	if keep {
+		s.print("\nBoth clusters stay up until Ctrl-C:\n   export KUBECONFIG=%s\n   kubectl --context=%s get pods -n %s -o wide\n   kubectl --context=%s get pods -A -o wide\nPlugins go here: %s\n",
+			s.lab.Kubeconfig(), lab.ConsumerID, namespace, lab.ProviderID, s.lab.PluginDir)
+		<-ctx.Done()
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// tallies are what was counted along the way.
+type tallies struct {
+	// all writes of our processes so far, in both clusters.
+	all []lab.Write
+	// before holds the metrics of the virtual kubelet that was killed.
+	before lab.Metrics
+}
+
+// collect reads the audit logs on and returns how many new writes of ours they held, heartbeats aside.
+func (s *story) collect() (news int, err error) {
+	for _, side := range []*lab.Side{s.lab.Consumer, s.lab.Provider} {
+		writes, err := side.Journal.Next()
+		if err != nil {
+			return 0, err
+		}
+		for _, write := range lab.Of(writes, lab.Users()...) {
+			s.writes.all = append(s.writes.all, write)
+			if !write.IsLease() {
+				news++
+			}
+		}
+	}
+	return news, nil
+}
+
+// remember keeps the metrics of the virtual kubelet, which end with it.
+func (s *story) remember(ctx context.Context) (err error) {
+	s.writes.before, err = s.lab.KubeletMetrics(ctx)
+	return err
+}
+
+func (s *story) numbers(ctx context.Context) error {
+	if _, err := s.collect(); err != nil {
+		return err
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintf(w, "WRITE\tCOUNT\n")
+	heartbeats := 0
+	tally := lab.Tally(slices.DeleteFunc(slices.Clone(s.writes.all), func(write lab.Write) bool {
+		if write.IsLease() {
+			heartbeats++
+		}
+		return write.IsLease()
+	}))
+	for _, kind := range slices.Sorted(maps.Keys(tally)) {
+		_, _ = fmt.Fprintf(w, "%s\t%d\n", kind, tally[kind])
+	}
+	_, _ = fmt.Fprintf(w, "all by our processes, in both clusters\t%d\n", len(s.writes.all)-heartbeats)
+	_, _ = fmt.Fprintf(w, "heartbeats and elections (leases)\t%d\n", heartbeats)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	s.text(b.String())
+	if err := s.latencies(); err != nil {
+		return err
+	}
+	return s.resources()
+}
+
+// latencies shows how long the plugins took, as the virtual kubelet measured it.
+func (s *story) latencies() error {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintf(w, "PLUGIN\tCALLS\tMEAN\n")
+	for _, plugin := range []string{"pod", "service", "endpointslice", "strip-vendor-labels"} {
+		labels := map[string]string{"plugin": plugin}
+		calls, mean := s.writes.before.Sum(chainLatency, labels), s.writes.before.Mean(chainLatency, labels)
+		if calls == 0 {
+			return fmt.Errorf("the metrics tell of no call of the plugin %s", plugin)
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%s\n", plugin, calls, time.Duration(mean*float64(time.Second)).Round(100*time.Nanosecond))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	s.text(b.String())
+	return nil
+}
+
+func (s *story) resources() error {
+	usage, err := s.lab.Usage()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(usage)) {
+		s.note("%-24s %3d MiB, %.1f s of CPU", name, usage[name].RSS>>20, usage[name].CPU.Seconds())
+	}
+	return nil
+}
+
+// chainLatency is the virtual kubelet's histogram of how long one plugin took for one object.
+const chainLatency = "refract_plugin_duration_seconds"

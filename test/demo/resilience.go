@@ -1,0 +1,95 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/internal/lab"
+)
+
+func (s *story) killKubelet(ctx context.Context) error {
+	if err := s.remember(ctx); err != nil {
+		return err
+	}
+	pid := s.lab.Kubelet().Pid()
+	s.lab.KillKubelet()
+	s.shell(fmt.Sprintf("kill -9 %d", pid), "")
+	running, err := s.pods(ctx, s.lab.Provider, twin, "")
+	if err != nil {
+		return err
+	}
+	if len(running) == 0 {
+		return fmt.Errorf("no pod runs in %s", twin)
+	}
+	victim := running[0]
+	if err := s.kubectl(ctx, "--context=cloud", "delete", "pod", "-n", twin, victim.Name, "--wait=false"); err != nil {
+		return err
+	}
+	var again *corev1.Pod
+	err = s.during("the pod is back in the cloud, without the home cluster", func() error {
+		return s.lab.Wait(ctx, "the pod", func(ctx context.Context) (missing string, err error) {
+			again, err = s.lab.Provider.Client.CoreV1().Pods(twin).Get(ctx, victim.Name, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+				return "it is gone", nil
+			case err != nil:
+				return "", err
+			case again.UID == victim.UID:
+				return "it is still the deleted one", nil
+			case !isReady(again):
+				return "it is back, but not Ready", nil
+			}
+			return "", nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	s.holds("pod %s was %s with uid %.8s…, is %s with uid %.8s…", victim.Name, victim.Status.Phase, victim.UID, again.Status.Phase, again.UID)
+	return nil
+}
+
+func (s *story) returnKubelet(ctx context.Context) error {
+	if _, err := s.collect(); err != nil {
+		return err
+	}
+	from := len(s.writes.all)
+	begun := time.Now()
+	if err := s.lab.StartKubelet(ctx); err != nil {
+		return err
+	}
+	err := s.during("the virtual kubelet is back; home sees the pod's new restart count", func() error {
+		return s.lab.Wait(ctx, "the restart count", func(ctx context.Context) (string, error) {
+			pods, err := s.pods(ctx, s.lab.Consumer, namespace, lab.NodeName)
+			if err != nil {
+				return "", err
+			}
+			for i := range pods {
+				if statuses := pods[i].Status.ContainerStatuses; len(statuses) > 0 && statuses[0].RestartCount == 1 && isReady(&pods[i]) {
+					return "", nil
+				}
+			}
+			return "no pod on the virtual node has restarted once", nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.settle(ctx, 2*time.Second); err != nil {
+		return err
+	}
+	remote := lab.Of(s.writes.all[from:], lab.RemoteUser)
+	if len(remote) > 0 {
+		return fmt.Errorf("the restarted kubelet wrote to the provider although nothing had changed: %v", lab.Tally(remote))
+	}
+	s.holds("0 writes to the cloud in the %.0f s since its start", time.Since(begun).Seconds())
+	return s.kubectl(ctx, "--context=home", "get", "pods", "-n", namespace, "-o", "wide", "--field-selector=spec.nodeName="+lab.NodeName)
+}
