@@ -4,6 +4,7 @@
 package plugintest
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -42,7 +43,7 @@ func Open(t testing.TB, path string) *Module {
 		t.Fatalf("starting a host, %v", err)
 	}
 	t.Cleanup(func() {
-		if err := h.Close(t.Context()); err != nil {
+		if err := h.Close(context.Background()); err != nil { // the test's context has ended
 			t.Errorf("closing the host, %v", err)
 		}
 	})
