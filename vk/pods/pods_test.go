@@ -99,6 +99,15 @@ func TestRestarts(t *testing.T) {
 		"the same":                {{"a", "{containerStatuses: [{name: c, restartCount: 5}]}", "{containerStatuses: [{name: c, restartCount: 5}]}", nil}},
 		"fewer shown":             {{"a", "{containerStatuses: [{name: c, restartCount: 3}]}", "{containerStatuses: [{name: c, restartCount: 5}]}", nil}},
 		"another container":       {{"a", "{containerStatuses: [{name: c, restartCount: 5}]}", "{containerStatuses: [{name: d, restartCount: 1}]}", nil}},
+		"re-created while nobody looked": {
+			{"b", "{startTime: T1, containerStatuses: [{name: c, restartCount: 2}]}", "{startTime: T2, containerStatuses: [{name: c, restartCount: 0}]}", map[string]int64{"c": 3}},
+		},
+		"re-created and not started yet": {
+			{"b", "{startTime: T1, containerStatuses: [{name: c, restartCount: 2}]}", "{}", map[string]int64{"c": 3}},
+		},
+		"the same pod, started": {
+			{"a", "{startTime: T1, containerStatuses: [{name: c, restartCount: 2}]}", "{startTime: T1, containerStatuses: [{name: c, restartCount: 1}]}", map[string]int64{"c": 1}},
+		},
 		"re-created twice": {
 			{"a", "{}", "{containerStatuses: [{name: c, restartCount: 5}]}", nil},
 			{"b", "{containerStatuses: [{name: c, restartCount: 5}, {name: d, restartCount: 0}]}", "{}", map[string]int64{"c": 6, "d": 1}},

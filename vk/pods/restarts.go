@@ -15,12 +15,13 @@ type Restarts struct {
 //
 // On first sight (this process has just started) the difference between what is shown and what the provider counts
 // is what an earlier process added. When the provider's pod changes, all that was shown is kept and the re-creation
-// itself counts as one restart, so a count never falls. (Liqo adds one and forgets the counts of the lost pod.)
+// itself counts as one restart, so a count never falls. (Liqo adds one and forgets the counts of the lost pod.) A pod
+// that was re-created while nobody looked is told by its start time, which a pod keeps for life.
 func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]int64 {
 	if r.uid == uid {
 		return r.extra
 	}
-	recreated := r.uid != ""
+	recreated := r.uid != "" || startedAnew(local, remote)
 	r.uid, r.extra = uid, nil
 	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
 		counted := byName(remote[list])
@@ -36,6 +37,12 @@ func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]in
 		}
 	}
 	return r.extra
+}
+
+// startedAnew tells whether what is shown is of an earlier pod than the provider's present one.
+func startedAnew(local, remote map[string]any) bool {
+	shown, known := local["startTime"].(string)
+	return known && shown != "" && shown != remote["startTime"]
 }
 
 func (r *Restarts) add(name string, n int64) {
