@@ -55,6 +55,8 @@ type Kind struct {
 	FollowsService bool
 	// FollowsNetwork: changes of virtual nodes and of IP mappings re-evaluate.
 	FollowsNetwork bool
+	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
+	RoutineSkipper string
 	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
 	PerNode bool
 }
@@ -117,7 +119,8 @@ func DefaultKinds() []Kind {
 			Never: func(o *unstructured.Unstructured) bool {
 				return isAPIServer(o.GetNamespace(), o.GetName()) || isAPIServer(o.GetNamespace(), serviceOf(o))
 			},
-			FollowsService: true, FollowsNetwork: true,
+			// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
+			FollowsService: true, FollowsNetwork: true, RoutineSkipper: "endpointslice",
 		},
 	}
 }

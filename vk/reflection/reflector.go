@@ -315,6 +315,9 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	}
 	r.warnings(local, outcome)
 	if outcome.Skipped {
+		if outcome.Skipper == r.kind.RoutineSkipper {
+			return r.remove(ctx, w, t, remote)
+		}
 		return r.disable(ctx, w, t, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
 	if err := r.converge(ctx, w, t, local, remote); err != nil {

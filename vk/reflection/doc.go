@@ -1,0 +1,42 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reflection makes objects of this cluster appear on a provider and keeps them the same.
+//
+// There is one engine for all kinds. A Kind says where objects come from, what their copies are stored as and how they
+// are written; what happens to the content on the way is up to the plugin chain of that name. An object goes
+//
+//	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
+//
+// and reading the files in that order is a good tour: informer.go, reflector.go, policy.go, copy.go, write.go. manager.go
+// starts everything; twin.go does so per extended namespace; context.go holds what plugins are told; pod*.go is the one
+// kind with a life of its own.
+//
+// # What it never does
+//
+//   - Overwrite what it did not make. Only copies with the labels of this pair of clusters are watched; a foreign
+//     object is found when its name is in the way, is reported on the local object, and is looked at again later.
+//   - Delete on doubt. Nothing is evaluated before every cache that matters is filled. An annotation that makes no
+//     sense, a plugin that fails, a namespace map that is gone: the copy stays. It goes when the local object is gone,
+//     when the policy or an annotation says so, or when a plugin skips the object, which is a decision, not a failure.
+//   - Write what is there already. Comparison is on the bent document, before anything is built from it. What the API
+//     server makes of a write is remembered, so that its normalisations are not fought, and the event that only echoes
+//     our own write is not even evaluated.
+//   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
+//     unreachable (gate.go) writes fail at once and wait for its return, not for a backoff. An object whose copy is
+//     written back and forth is quarantined (oscillation.go). Other errors are retried after 5 ms to 30 s, each object
+//     by itself.
+//   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
+//     are limited; success and a lost provider make none (the node says the latter).
+//
+// # Two ways of writing
+//
+// Kinds that are wholly ours (ShadowPod, ShadowEndpointSlice) are created and replaced. Kinds to which the provider adds
+// (a Service's cluster IP) are applied, server-side, with a hash of what was asked for in an annotation: the copy is
+// right when it has everything we want and the hash says that we never asked for more.
+//
+// # Several virtual kubelets
+//
+// Each reflects the pods of its own node. Everything else belongs to the provider rather than to a node, and is
+// reflected by the one that leads (Manager.SetLeading).
+package reflection

@@ -1,0 +1,122 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/ipmap"
+)
+
+// ipCRD is as much of Liqo's IP as reflection reads.
+const ipCRD = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ips.ipam.liqo.io}
+spec:
+  group: ipam.liqo.io
+  scope: Namespaced
+  names: {kind: IP, plural: ips, singular: ip, listKind: IPList}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}`
+
+// Addresses outside the pod range are translated by the IP objects of the namespace: late ones, changed ones, and ones
+// that have moved to another endpoint count at once.
+func TestSlicesFollowIPs(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, func(o *Options) {
+		o.FollowIPs = true
+		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
+	})
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	crd := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(ipCRD), &crd.Object); err != nil {
+		t.Fatal(err)
+	}
+	must(l.local.dynamic.Resource(definitions).Create(t.Context(), crd, metav1.CreateOptions{}))(t)
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(ipsResource).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.allow("ipam.liqo.io", "ips")
+	l.chains.swap("EndpointSlice", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+		var mapped []string
+		for _, address := range []string{"10.1.2.3", "172.16.0.5"} {
+			if ip, ok := env.RemapIP(address); ok {
+				mapped = append(mapped, ip)
+			}
+		}
+		return &host.Outcome{}, doc.SetString("metadata.annotations.mapped", strings.Join(mapped, " "))
+	})
+	l.local.create(t, l.namespace, slice("web", "web", "10.1.2.3"))
+	l.start()
+	mapped := func(want string) {
+		t.Helper()
+		l.present(l.remote, "ShadowEndpointSlice", l.twin, "web", field("metadata.annotations/mapped", want))
+	}
+	mapped("10.1.2.3")
+	ips := l.local.dynamic.Resource(ipsResource).Namespace(l.namespace)
+	ip := func(name, from, to string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ipam.liqo.io/v1alpha1", "kind": "IP", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"ip": from}, "status": map[string]any{"ip": to}}}
+	}
+	created := must(ips.Create(t.Context(), ip("a", "172.16.0.5", "10.70.0.5"), metav1.CreateOptions{}))(t)
+	mapped("10.1.2.3 10.70.0.5")
+	created.Object["status"] = map[string]any{"ip": "10.70.0.6"}
+	must(ips.Update(t.Context(), created, metav1.UpdateOptions{}))(t)
+	mapped("10.1.2.3 10.70.0.6")
+	if err := ips.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mapped("10.1.2.3")
+}
+
+// A provider that accepts connections and never answers holds nobody up but itself.
+func TestProviderThatHangs(t *testing.T) {
+	t.Parallel()
+	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { _ = listener.Close() }()
+	l := newLab(t, func(o *Options) {
+		o.CallTimeout = time.Second
+		remote := *o.Remote
+		remote.Host = "https://" + listener.Addr().String()
+		o.Remote = &remote
+	})
+	for i := range 30 {
+		l.local.create(t, l.namespace, service(fmt.Sprintf("web-%d", i), ""))
+	}
+	l.startUnready()
+	l.eventually(func() error {
+		if !l.manager.Synced() {
+			return errors.New("this cluster's side is not read")
+		}
+		return nil
+	})
+	l.local.createNamespace(t, l.namespace+"-not-extended")
+	l.local.create(t, l.namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node))
+	l.present(l.local, "Pod", l.namespace+"-not-extended", "stray", field("status.reason", "OffloadingBackOff"))
+	if l.manager.Ready() {
+		t.Error("a namespace is ready although nothing is known about its twin")
+	}
+	began := time.Now()
+	l.stop()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("stopping took %s", took)
+	}
+}
