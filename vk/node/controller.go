@@ -42,7 +42,7 @@ type Config struct {
 	CheckNetwork bool
 	// LeaseDuration of the node lease; it is renewed four times as often.
 	LeaseDuration time.Duration
-	// Pinger of the provider; the controller subscribes, others run it.
+	// Pinger of the provider; the controller subscribes, its caller runs it.
 	Pinger *Pinger
 	// Clock for everything that waits.
 	Clock clock.Clock
@@ -106,9 +106,15 @@ func (c *Controller) wake() {
 	}
 }
 
-// register waits for the VirtualNode, makes sure that there is a Node, and
-// then runs the library's controller and our comparison beside it.
+// register waits for the VirtualNode and for what the pinger has to say, makes
+// sure that there is a Node, and then runs the library's controller and our
+// comparison beside it.
 func (c *Controller) register(ctx context.Context) error {
+	select {
+	case <-c.config.Pinger.Settled():
+	case <-ctx.Done():
+		return nil
+	}
 	wait, timer := firstRetry, c.config.Clock.After(firstRetry)
 	for {
 		err := c.ensureNode(ctx)

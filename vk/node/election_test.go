@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/internal/testenv"
@@ -23,21 +24,29 @@ func TestElection(t *testing.T) {
 		return node.Election{Client: client, Namespace: "default", Name: "milan", Identity: identity,
 			Duration: 5 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond}
 	}
-	// run competes; the lead function reports when it begins, and ends 300 ms after its context.
+	holder := func() string {
+		lease, err := client.CoordinationV1().Leases("default").Get(context.Background(), "milan", metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	// run competes; its lead function ends with its context and looks who holds the lease then.
 	type run struct {
 		began, ended chan struct{}
+		holder       string // once ended
 		result       chan error
 		stop         context.CancelFunc
 	}
-	compete := func(identity string) run {
+	compete := func(identity string) *run {
 		ctx, stop := context.WithCancel(context.Background())
 		t.Cleanup(stop)
-		r := run{began: make(chan struct{}), ended: make(chan struct{}), result: make(chan error, 1), stop: stop}
+		r := &run{began: make(chan struct{}), ended: make(chan struct{}), result: make(chan error, 1), stop: stop}
 		go func() {
 			r.result <- election(identity).Run(ctx, func(leading context.Context) error {
 				close(r.began)
 				<-leading.Done()
-				time.Sleep(300 * time.Millisecond) // shutting down takes its time
+				r.holder = holder() // while shutting down
 				close(r.ended)
 				return nil
 			})
@@ -57,12 +66,11 @@ func TestElection(t *testing.T) {
 	await("the first leads", first.began)
 	second := compete("second")
 	first.stop()
-	await("the second leads", second.began)
-	select {
-	case <-first.ended:
-	default:
-		t.Error("the second led before the first had ended")
+	await("the first ends", first.ended)
+	if first.holder != "first" {
+		t.Errorf("while the first shut down, the lease was held by %q", first.holder)
 	}
+	await("the second leads", second.began)
 	if err := <-first.result; err != nil {
 		t.Errorf("a clean end gives %v", err)
 	}

@@ -231,7 +231,13 @@ func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
 		}
 	}
 	first, second := errors.New("first"), errors.New("second")
+	if settled(pinger) {
+		t.Error("the state is known before the first ping")
+	}
 	step(nil, 10*time.Second, false, 1) // down until now
+	if !settled(pinger) {
+		t.Error("the state is not known after an answer")
+	}
 	step(first, time.Second, false, 1)
 	step(first, time.Second, false, 1)
 	step(first, 10*time.Second, true, 2)
@@ -243,10 +249,32 @@ func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
 	step(second, time.Second, false, 3)
 }
 
+func settled(p *Pinger) bool {
+	select {
+	case <-p.Settled():
+		return true
+	default:
+		return false
+	}
+}
+
+func TestStateIsKnownAfterSomeLostPings(t *testing.T) {
+	pinger := NewPinger(nil, 10*time.Second, time.Second, testclock.NewFakeClock(time.Now()))
+	for attempt := 1; attempt <= lostPings; attempt++ {
+		if settled(pinger) {
+			t.Errorf("the state is known after %d lost pings", attempt-1)
+		}
+		pinger.record(errors.New("lost"))
+	}
+	if !settled(pinger) {
+		t.Error("the state is not known after all lost pings")
+	}
+}
+
 func TestPingsCanBeSwitchedOff(t *testing.T) {
 	pinger := NewPinger(nil, 0, time.Second, testclock.NewFakeClock(time.Now()))
 	pinger.Run(t.Context())
-	if err := pinger.Unreachable(); err != nil {
+	if err := pinger.Unreachable(); err != nil || !settled(pinger) {
 		t.Errorf("without pings the provider is down: %v", err)
 	}
 }

@@ -35,6 +35,7 @@ type Pinger struct {
 	interval, timeout time.Duration
 	clock             clock.Clock
 
+	settled   chan struct{}
 	mu        sync.Mutex
 	lost      int
 	down      error // nil: reachable
@@ -46,12 +47,20 @@ type Pinger struct {
 //
 // An interval of 0 switches pings off: the provider then counts as reachable.
 func NewPinger(ping func(context.Context) error, interval, timeout time.Duration, clk clock.Clock) *Pinger {
-	p := &Pinger{ping: ping, interval: interval, timeout: timeout, clock: clk}
+	p := &Pinger{ping: ping, interval: interval, timeout: timeout, clock: clk, settled: make(chan struct{})}
 	if interval > 0 {
 		p.down = errNoAnswerYet
+	} else {
+		close(p.settled)
 	}
 	return p
 }
+
+// Settled is closed once it is known whether the provider is up: after the
+// first answer, or a few seconds of none. What is said about the provider
+// before that is a guess, and a guess must not replace what a former process
+// has found out.
+func (p *Pinger) Settled() <-chan struct{} { return p.settled }
 
 // Unreachable returns why the provider's API server counts as down; nil is up.
 func (p *Pinger) Unreachable() error {
@@ -104,6 +113,9 @@ func (p *Pinger) record(err error) time.Duration {
 		if p.lost >= lostPings && (was == nil || errors.Is(was, errNoAnswerYet)) {
 			p.down = err // the first reason stays: it does not change with every attempt
 		}
+	}
+	if errors.Is(was, errNoAnswerYet) && !errors.Is(p.down, errNoAnswerYet) {
+		close(p.settled)
 	}
 	listeners, changed := p.listeners, was != p.down
 	p.mu.Unlock()

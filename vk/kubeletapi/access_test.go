@@ -1,0 +1,100 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+func TestCallersAreAuthenticatedAndAuthorized(t *testing.T) {
+	s := newSuite(t)
+	for user, rules := range map[string][]rbacv1.PolicyRule{
+		"nobody":  nil,
+		"reader":  {{APIGroups: []string{""}, Resources: []string{"nodes/pods"}, Verbs: []string{"get"}}},
+		"watcher": {{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}}},
+		"runner":  {{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"create"}, ResourceNames: []string{"milan"}}},
+	} {
+		s.grant(user, rules)
+	}
+	stranger, err := s.provider.ConfigFor("reader", "system:masters") // of another cluster's authority
+	must(t, err)
+	token, err := s.consumer.ServiceAccountConfig(t.Context(), "tenant", "default")
+	must(t, err)
+	s.grantTo(rbac.ServiceAccount("tenant", "default"), "token", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/stats"}, Verbs: []string{"get"}}})
+
+	const exec = "/exec/shop/web/app?command=true&output=1"
+	tests := []struct {
+		caller, path string
+		want         int
+		says         string
+	}{
+		{"", "/pods", http.StatusUnauthorized, "Unauthorized"},
+		{"", "/healthz", http.StatusUnauthorized, "Unauthorized"},
+		{"stranger", "/pods", http.StatusUnauthorized, "Unauthorized"},
+		{"bad token", "/pods", http.StatusUnauthorized, "Unauthorized"},
+		{"nobody", "/pods", http.StatusForbidden, `user "nobody", verb "get", resource [nodes/pods nodes/proxy], name "milan"`},
+		{"reader", "/pods", http.StatusOK, `"name":"web"`},
+		{"reader", "/containerLogs/shop/web/app", http.StatusForbidden, "nodes/proxy"},
+		{"watcher", "/containerLogs/shop/web/app", http.StatusOK, "logs of shop-twin/web/app"},
+		{"watcher", "/containerLogs/shop-twin/theirs/app", http.StatusNotFound, "not bound to node milan"},
+		{"watcher", exec, http.StatusForbidden, `verb "create"`},
+		{"runner", exec, http.StatusBadRequest, "pgrade"}, // allowed; the provider wants an upgrade
+		{"runner", "/pods", http.StatusForbidden, ""},
+		{"token", "/stats/summary", http.StatusOK, `"nodeName":"milan"`},
+		{"token", "/pods", http.StatusForbidden, "system:serviceaccount:tenant:default"},
+	}
+	for _, test := range tests {
+		config := &rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: s.consumer.CA()}}
+		switch test.caller {
+		case "":
+		case "stranger":
+			config.CertData, config.KeyData = stranger.CertData, stranger.KeyData
+		case "token":
+			config.BearerToken = token.BearerToken
+		case "bad token":
+			config.BearerToken = "nonsense"
+		default:
+			if config, err = s.consumer.ConfigFor(test.caller); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code, body := s.get(config, test.path); code != test.want || !strings.Contains(body, test.says) {
+			t.Errorf("%q asks for %s: got %d %q, want %d with %q", test.caller, test.path, code, body, test.want, test.says)
+		}
+	}
+}
+
+func (s *suite) grant(user string, rules []rbacv1.PolicyRule) {
+	s.Helper()
+	s.grantTo(rbac.User(user), user, rules)
+}
+
+func (s *suite) grantTo(subject rbacv1.Subject, name string, rules []rbacv1.PolicyRule) {
+	s.Helper()
+	must(s, rbac.Install(s.Context(), s.admin,
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}))
+}
+
+func (s *suite) get(config *rest.Config, path string) (int, string) {
+	s.Helper()
+	client, err := rest.HTTPClientFor(config)
+	must(s, err)
+	response, err := client.Get("https://" + s.address + path)
+	must(s, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	must(s, err)
+	return response.StatusCode, string(body)
+}

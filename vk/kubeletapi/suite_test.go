@@ -1,0 +1,304 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	vkapi "github.com/virtual-kubelet/virtual-kubelet/node/api"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
+	utilexec "k8s.io/utils/exec"
+
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/kubeletapi"
+)
+
+// worker is a kubelet of the provider whose containers are commands on this
+// machine: they have exit codes, and see the end of stdin.
+func worker() http.Handler {
+	return vkapi.PodHandler(vkapi.PodHandlerConfig{
+		StreamIdleTimeout: time.Minute, StreamCreationTimeout: time.Minute,
+		RunInContainer: func(ctx context.Context, _, _, _ string, command []string, streams vkapi.AttachIO) error {
+			if streams.TTY() { // what a terminal shows: its first size
+				size := <-streams.Resize()
+				_, err := fmt.Fprintf(streams.Stdout(), "%dx%d", size.Width, size.Height)
+				return err
+			}
+			return runCommand(ctx, command, streams)
+		},
+		AttachToContainer: func(_ context.Context, _, _, _ string, streams vkapi.AttachIO) error {
+			_, err := io.Copy(streams.Stdout(), streams.Stdin())
+			return err
+		},
+		GetContainerLogs: func(ctx context.Context, namespace, pod, container string, options vkapi.ContainerLogOpts) (io.ReadCloser, error) {
+			if !options.Follow {
+				return io.NopCloser(strings.NewReader(fmt.Sprintf("logs of %s/%s/%s, tail %d\n", namespace, pod, container, options.Tail))), nil
+			}
+			reader, writer := io.Pipe()
+			go func() {
+				fmt.Fprintln(writer, "first line")
+				<-ctx.Done() // the caller left
+				writer.CloseWithError(ctx.Err())
+				followersGone <- struct{}{}
+			}()
+			return reader, nil
+		},
+		PortForward: func(_ context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
+			defer stream.Close()
+			fmt.Fprintf(stream, "port %d says ", port)
+			line := make([]byte, 64)
+			n, err := stream.Read(line)
+			if err == nil {
+				_, err = stream.Write(bytes.ToUpper(line[:n]))
+			}
+			return err
+		},
+	}, false)
+}
+
+// followersGone gets a value for every follower of logs that left.
+var followersGone = make(chan struct{}, 10)
+
+func runCommand(ctx context.Context, command []string, streams vkapi.AttachIO) error {
+	c := exec.CommandContext(ctx, command[0], command[1:]...)
+	if streams.Stdin() != nil {
+		c.Stdin = streams.Stdin()
+	}
+	if streams.Stdout() != nil {
+		c.Stdout = streams.Stdout()
+	}
+	if streams.Stderr() != nil {
+		c.Stderr = streams.Stderr()
+	}
+	var exit *exec.ExitError
+	if err := c.Run(); errors.As(err, &exit) {
+		return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// suite: the pod shop/web of the consumer is shop-twin/web of the provider. It
+// is bound to the node "milan", which says that it speaks WebSocket, as the pod
+// shop/old is bound to "turin", which does not; one server stands for both.
+type suite struct {
+	*testing.T
+	consumer, provider *testenv.Cluster
+	admin              kubernetes.Interface
+	address            string
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newSuite(t *testing.T) *suite {
+	clusters := testenv.ForTest(t,
+		testenv.Options{Name: "consumer", NoScheduler: true}, testenv.Options{Name: "provider", NoScheduler: true})
+	s := &suite{T: t, consumer: clusters[0], provider: clusters[1]}
+	var err error
+	s.admin, err = kubernetes.NewForConfig(s.consumer.Config())
+	must(t, err)
+	remoteAdmin, err := kubernetes.NewForConfig(s.provider.Config())
+	must(t, err)
+	s.namespace(s.admin, "shop")
+	s.namespace(s.admin, "tenant")
+	s.namespace(remoteAdmin, "shop-twin")
+	consumer := rbac.Consumer{Subject: rbac.User("consumer")}
+	must(t, rbac.Install(t.Context(), remoteAdmin, append(consumer.Objects(), consumer.TwinNamespace("shop-twin"))...))
+	must(t, rbac.Install(t.Context(), s.admin, rbac.Kubelet{NodeName: "milan", TenantNamespace: "tenant", KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
+
+	workerPort := s.serve(s.provider, worker())
+	s.node(remoteAdmin, "worker", workerPort, nil)
+	port := s.serveKubelet()
+	s.node(s.admin, "milan", port, []string{"ExtendWebSocketsToKubelet"})
+	s.node(s.admin, "turin", port, nil)
+	for _, name := range []string{"web", "old"} {
+		s.pod(remoteAdmin, "shop-twin", name, "worker")
+	}
+	s.pod(s.admin, "shop", "web", "milan")
+	s.pod(s.admin, "shop", "old", "turin")
+	s.pod(remoteAdmin, "shop-twin", "theirs", "worker") // not ours
+	return s
+}
+
+// in is the suite within a subtest.
+func (s *suite) in(t *testing.T) *suite {
+	inner := *s
+	inner.T = t
+	return &inner
+}
+
+func (s *suite) namespace(client kubernetes.Interface, name string) {
+	s.Helper()
+	_, err := client.CoreV1().Namespaces().Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	must(s, err)
+	s.await("service account of "+name, func(ctx context.Context) error {
+		_, err := client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+}
+
+func (s *suite) await(what string, holds func(context.Context) error) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := holds(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			s.Fatalf("waiting for %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// serve a kubelet that the API server of the cluster trusts.
+func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
+	s.Helper()
+	cert, key, err := cluster.IssueServing("system:node:worker", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	must(s, err)
+	pair, err := tls.X509KeyPair(cert, key)
+	must(s, err)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+	must(s, err)
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.Serve(listener) }()
+	s.Cleanup(func() { _ = server.Close() })
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// serveKubelet runs the server under test with the shipped roles.
+func (s *suite) serveKubelet() int {
+	s.Helper()
+	config, err := s.consumer.ConfigFor("vk")
+	must(s, err)
+	client, err := kubernetes.NewForConfig(config)
+	must(s, err)
+	remote, err := s.provider.ConfigFor("consumer")
+	must(s, err)
+	provider, err := connection.New(remote)
+	must(s, err)
+	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", "kube-system", "extension-apiserver-authentication", "client-ca-file", client)
+	must(s, err)
+	ctx, stop := context.WithCancel(context.Background())
+	go clientCA.Run(ctx, 1)
+	s.await("the client CA", func(context.Context) error {
+		if _, ok := clientCA.VerifyOptions(); !ok {
+			return errors.New("not there")
+		}
+		return nil
+	})
+	access, err := kubeletapi.NewAccess("milan", client, clientCA)
+	must(s, err)
+	cert, key, err := s.consumer.IssueServing("system:node:milan", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	must(s, err)
+	pair, err := tls.X509KeyPair(cert, key)
+	must(s, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(s, err)
+	server := kubeletapi.New(kubeletapi.Config{
+		NodeName: "milan", Pods: cachedPods{s}, Namespaces: twins{"shop": "shop-twin"},
+		Remote:      kubeletapi.Remote{URL: provider.URL(), Transport: provider.Streams()},
+		Access:      access,
+		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
+	})
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, listener) }()
+	s.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			s.Errorf("the server ended with %v", err)
+		}
+	})
+	s.address = listener.Addr().String()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+type twins map[string]string
+
+func (t twins) Remote(local string) (string, bool) { remote, ok := t[local]; return remote, ok }
+
+// cachedPods asks the API server: no cache is needed here.
+type cachedPods struct{ *suite }
+
+func (p cachedPods) Pods() ([]*corev1.Pod, error) {
+	list, err := p.admin.CoreV1().Pods("").List(context.Background(), metav1.ListOptions{FieldSelector: "spec.nodeName=milan"})
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		pods = append(pods, &list.Items[i])
+	}
+	return pods, nil
+}
+
+func (p cachedPods) Pod(namespace, name string) (*corev1.Pod, bool) {
+	pod, err := p.admin.CoreV1().Pods(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	return pod, err == nil
+}
+
+func (s *suite) node(client kubernetes.Interface, name string, port int, features []string) {
+	s.Helper()
+	_, err := client.CoreV1().Nodes().Create(s.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{
+			Addresses:        []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}},
+			DaemonEndpoints:  corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(port)}},
+			DeclaredFeatures: features,
+		},
+	}, metav1.CreateOptions{})
+	must(s, err)
+}
+
+// pod that is bound and said to run.
+func (s *suite) pod(client kubernetes.Interface, namespace, name, node string) {
+	s.Helper()
+	_, err := client.CoreV1().Pods(namespace).Create(s.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			NodeName:    node,
+			Containers:  []corev1.Container{{Name: "app", Image: "none", Stdin: true}, {Name: "tty", Image: "none", TTY: true, Stdin: true}},
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		},
+	}, metav1.CreateOptions{})
+	must(s, err)
+	status := corev1.PodStatus{Phase: corev1.PodRunning}
+	for _, container := range []string{"app", "tty"} {
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
+			Name: container, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}})
+	}
+	patch, err := json.Marshal(map[string]any{"status": status})
+	must(s, err)
+	_, err = client.CoreV1().Pods(namespace).Patch(s.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	must(s, err)
+}
