@@ -312,7 +312,8 @@ func TestHostileModulesAreStopped(t *testing.T) {
 	a := newArena(t)
 	for _, g := range readGuests(t, "run") {
 		t.Run(g.name, func(t *testing.T) {
-			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{})
+			limits := host.Limits{Fuel: 10_000_000} // a fifth of the default, for the race detector's sake
+			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits})
 			if err != nil {
 				t.Fatal(err)
 			}
