@@ -15,6 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/refract-project/refract/internal/lab"
 )
 
@@ -22,6 +25,7 @@ func main() {
 	keep := flag.Bool("keep", false, "leave the clusters up at the end, print how to reach them, and wait for Ctrl-C")
 	timeout := flag.Duration("timeout", 5*time.Minute, "give up after this long")
 	flag.Parse()
+	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "demo: unknown argument %q; see --help\n", flag.Arg(0))
 		os.Exit(2)
