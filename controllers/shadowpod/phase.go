@@ -117,9 +117,9 @@ func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructur
 	if err != nil {
 		return err
 	}
-	written := newShadowPod()
-	written.SetNamespace(key.Namespace)
-	written.SetName(key.Name)
+	// The answer is of no interest: the metadata are the least one can ask for.
+	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	written.SetGroupVersionKind(shadow.GroupVersionKind())
 	if err := c.client.Status().Patch(ctx, written, patch); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil

@@ -1,0 +1,86 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowendpointslice
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// mapper says from which cluster an address was mapped.
+type mapper struct{}
+
+func (mapper) MapAddress(_ context.Context, cluster, address string) (string, error) {
+	if address == "10.0.0.9" {
+		return "", errors.New("not in the network")
+	}
+	return address + "@" + cluster, nil
+}
+
+func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
+	endpoint := func(address string) map[string]any {
+		return map[string]any{"addresses": []any{address}, "fieldOfTomorrow": int64(1)}
+	}
+	for name, tc := range map[string]struct {
+		from        state
+		addressType string
+		want        []any
+	}{
+		"with networking":    {state{known: true, reachable: true, networking: true}, "IPv4", []any{"10.0.0.1@home", "10.0.0.2@third"}},
+		"without networking": {state{known: true, reachable: true}, "IPv4", []any{"10.0.0.1", "10.0.0.2@third"}},
+		"host names":         {state{known: true, reachable: true, networking: true}, "FQDN", []any{"10.0.0.1", "10.0.0.2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shadow := newShadow()
+			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+			shadow.SetAnnotations(map[string]string{wire.DirectConnectionsDataAnnotation: `{"clusterAddresses":{"third":["10.0.0.2"]}}`})
+			shadow.Object["spec"] = map[string]any{"template": map[string]any{
+				"addressType": tc.addressType, "topLevelOfTomorrow": "kept",
+				"endpoints": []any{endpoint("10.0.0.1"), endpoint("10.0.0.2")},
+				"ports":     []any{map[string]any{"port": int64(80), "portOfTomorrow": true}},
+			}}
+			before := shadow.DeepCopy()
+			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}})
+			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from)
+			if err != nil || len(problems) > 0 {
+				t.Fatal(err, problems)
+			}
+			ready := map[string]any{"ready": true}
+			want := map[string]any{
+				"addressType": tc.addressType, "topLevelOfTomorrow": "kept",
+				"endpoints": []any{
+					map[string]any{"addresses": []any{tc.want[0]}, "conditions": ready, "fieldOfTomorrow": int64(1)},
+					map[string]any{"addresses": []any{tc.want[1]}, "conditions": ready, "fieldOfTomorrow": int64(1)},
+				},
+				"ports": []any{map[string]any{"port": int64(80), "name": "", "protocol": "TCP", "portOfTomorrow": true}},
+			}
+			for _, field := range []string{"apiVersion", "kind", "metadata"} {
+				delete(slice.Object, field)
+			}
+			if diff := cmp.Diff(want, slice.Object); diff != "" {
+				t.Errorf("slice (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before.Object, shadow.Object); diff != "" {
+				t.Errorf("the cached ShadowEndpointSlice was changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
+	shadow := newShadow()
+	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+	shadow.Object["spec"] = map[string]any{"template": map[string]any{
+		"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{"10.0.0.9"}}},
+	}}
+	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}})
+	if _, _, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}); err == nil || errors.Is(err, errMalformed) {
+		t.Errorf("error = %v, want one that is worth a retry", err)
+	}
+}
