@@ -10,50 +10,59 @@ import (
 	"slices"
 )
 
-// generator makes objects that nobody thought of out of those that somebody
-// did: it crosses the cases with each other, drops, repeats and reorders what
-// is in them, and adds fields that no plugin has heard of. The same seed gives
-// the same case.
-type generator struct {
-	rng     *rand.Rand
+// corpus is what objects are made of.
+type corpus struct {
 	cases   []Case
 	scalars map[string][]any // the values of the cases, by type
 }
 
-func newGenerator(cases map[string]Case, seed uint64) *generator {
-	g := &generator{rng: rand.New(rand.NewPCG(seed, 0)), scalars: map[string][]any{}}
+// generator makes objects that nobody thought of out of those that somebody
+// did: it crosses the cases with each other, drops, repeats and reorders what
+// is in them, and adds fields that no plugin has heard of.
+type generator struct {
+	*corpus
+	rng *rand.Rand
+}
+
+func newCorpus(cases map[string]Case) *corpus {
+	c := &corpus{scalars: map[string][]any{}}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
-		g.cases = append(g.cases, cases[name])
-		g.collect(cases[name].Object)
-		g.collect(cases[name].Context)
+		c.cases = append(c.cases, cases[name])
+		c.collect(cases[name].Object)
+		c.collect(cases[name].Context)
 	}
-	return g
+	return c
 }
 
 // collect remembers the scalars of a value, and keys, which are often named by
 // strings elsewhere.
-func (g *generator) collect(v any) {
+func (c *corpus) collect(v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			g.remember(key)
-			g.collect(v[key])
+			c.remember(key)
+			c.collect(v[key])
 		}
 	case []any:
 		for _, element := range v {
-			g.collect(element)
+			c.collect(element)
 		}
 	default:
-		g.remember(v)
+		c.remember(v)
 	}
 }
 
-func (g *generator) remember(v any) {
+func (c *corpus) remember(v any) {
 	kind := fmt.Sprintf("%T", v)
-	g.scalars[kind] = append(g.scalars[kind], v)
+	c.scalars[kind] = append(c.scalars[kind], v)
 }
 
-// next makes one case.
+// make makes one case. The same seed gives the same.
+func (c *corpus) make(seed uint64) Case {
+	g := &generator{corpus: c, rng: rand.New(rand.NewPCG(seed, 0))}
+	return g.next()
+}
+
 func (g *generator) next() Case {
 	c := g.pick()
 	other := g.pick()

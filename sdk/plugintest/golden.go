@@ -47,21 +47,27 @@ func compareGolden(t *testing.T, dir string, out Outcome) {
 		got, have := files[name]
 		if *update {
 			write(t, path, got, have)
-			continue
-		}
-		text, err := os.ReadFile(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		switch want := string(text); {
-		case err != nil && have:
-			t.Errorf("%s is not there (go test -update writes it), but this is the result:\n%s", path, got)
-		case err == nil && !have:
-			t.Errorf("%s is expected, but the result is another:\n%s", path, describe(files))
-		case have && !matches(name, want, got):
-			t.Errorf("%s (go test -update overwrites it):\n%s", path, unified(want, got))
+		} else if problem := compareFile(path, got, have); problem != "" {
+			t.Errorf("%s", problem)
 		}
 	}
+}
+
+// compareFile compares a file with what it should hold, or should not be there
+// for, and returns what is wrong.
+func compareFile(path, got string, have bool) string {
+	text, err := os.ReadFile(path)
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err.Error()
+	case err != nil && have:
+		return path + " is not there (go test -update writes it), but this is the result:\n" + got
+	case err == nil && !have:
+		return path + " is expected, but the result is another:\n" + string(text)
+	case have && !matches(filepath.Base(path), string(text), got):
+		return path + " (go test -update overwrites it):\n" + unified(string(text), got)
+	}
+	return ""
 }
 
 func matches(name, want, got string) bool {
@@ -82,16 +88,6 @@ func write(t *testing.T, path, text string, have bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-func describe(files map[string]string) string {
-	var b strings.Builder
-	for _, name := range []string{errorFile, skipFile, outFile} {
-		if text, ok := files[name]; ok {
-			b.WriteString(name + ":\n" + text)
-		}
-	}
-	return b.String()
 }
 
 // unified is the diff as every developer reads it.

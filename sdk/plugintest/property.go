@@ -19,10 +19,10 @@ func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := Open(t, module)
+	m, made := Open(t, module), newCorpus(cases)
 	var tally outcomes
 	for seed := range uint64(count) {
-		c := newGenerator(cases, seed).next()
+		c := made.make(seed)
 		tally.add(Check(t, m, c, opts...))
 		if t.Failed() {
 			t.Fatalf("seed %d, hook %v:\n%s\ncontext:\n%s", seed, c.Hook, encode(c.Object), encode(c.Context))
@@ -41,12 +41,12 @@ func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	m := Open(f, module)
+	m, made := Open(f, module), newCorpus(cases)
 	for seed := range uint64(16) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		c := newGenerator(cases, seed).next()
+		c := made.make(seed)
 		Check(t, m, c, opts...)
 		if t.Failed() {
 			t.Logf("hook %v:\n%s\ncontext:\n%s", c.Hook, encode(c.Object), encode(c.Context))
