@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -98,6 +99,45 @@ func TestProcess(t *testing.T) {
 			t.Logf("working again after %s", took)
 		}
 	})
+}
+
+// TestProcessWithDeadProvider starts while the provider does not answer.
+func TestProcessWithDeadProvider(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	l, err := lab.Up(ctx, lab.Options{Log: t.Logf})
+	must(t, err)
+	defer func() {
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	}()
+	must(t, l.Provider.StopAPIServer())
+	must(t, l.StartKubelet(ctx))
+	begin := time.Now()
+	must(t, l.Wait(ctx, "a node that is not ready", func(ctx context.Context) (string, error) {
+		node, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, lab.NodeName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "it is not registered", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "does not answer") {
+				return "", nil
+			}
+		}
+		return "it has no such condition", nil
+	}))
+	t.Logf("registered as not ready after %s", time.Since(begin))
+	begin = time.Now()
+	must(t, l.Provider.StartAPIServer(ctx))
+	must(t, l.AwaitNodeReady(ctx))
+	t.Logf("ready %s after the provider began to start", time.Since(begin))
+	if err := l.Kubelet().Failure(); err != nil {
+		t.Errorf("the process ended meanwhile: %v", err)
+	}
 }
 
 func testPod(ctx context.Context, t *testing.T, l *lab.Lab) {

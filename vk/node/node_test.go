@@ -240,8 +240,8 @@ func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
 	}
 	step(first, time.Second, false, 1)
 	step(first, time.Second, false, 1)
-	step(first, 10*time.Second, true, 2)
-	step(second, 10*time.Second, true, 2)
+	step(first, 2*time.Second, true, 2)
+	step(second, 2*time.Second, true, 2)
 	if got := pinger.Unreachable(); !errors.Is(got, first) {
 		t.Errorf("the reason changed to %v: that is a write for every ping", got)
 	}

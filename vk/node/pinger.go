@@ -23,6 +23,8 @@ const (
 	// retryDelay after a lost ping: the suspicion is settled within seconds
 	// instead of intervals.
 	retryDelay = time.Second
+	// downInterval of pings while a provider is down: users wait for its return.
+	downInterval = 2 * time.Second
 )
 
 // errNoAnswerYet is why a provider is unreachable before the first ping.
@@ -107,11 +109,12 @@ func (p *Pinger) record(err error) time.Duration {
 		p.lost, p.down = 0, nil
 	default:
 		p.lost++
-		if p.lost < lostPings {
-			next = min(p.interval, retryDelay)
-		}
-		if p.lost >= lostPings && (was == nil || errors.Is(was, errNoAnswerYet)) {
-			p.down = err // the first reason stays: it does not change with every attempt
+		next = min(p.interval, retryDelay)
+		if p.lost >= lostPings {
+			next = min(p.interval, downInterval)
+			if was == nil || errors.Is(was, errNoAnswerYet) {
+				p.down = err // the first reason stays: it does not change with every attempt
+			}
 		}
 	}
 	if errors.Is(was, errNoAnswerYet) && !errors.Is(p.down, errNoAnswerYet) {
