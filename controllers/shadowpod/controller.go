@@ -63,6 +63,8 @@ type Controller struct {
 	recorded memo.Memo[recording]
 	// refused remembers what of a pod the API server does not take as it is sent.
 	refused memo.Memo[refusal]
+	// forbidden counts attempts to create a pod that the API server forbade.
+	forbidden memo.Memo[int]
 }
 
 // NewController returns a controller that works through c, which must read
@@ -92,6 +94,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.finished.Drop(key)
 	c.recorded.Drop(key)
 	c.refused.Drop(key)
+	c.forbidden.Drop(key)
 	c.report.Clear(key)
 }
 

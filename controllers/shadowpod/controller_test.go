@@ -6,10 +6,12 @@ package shadowpod_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -245,4 +247,35 @@ func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
 		provider.AwaitEvent(t, namespace, "ShadowPod", name, wire.FailedCreatePodReason)
 	}
 	settle(t, namespace)
+}
+
+// Pods come to a new namespace sooner than its service account.
+func TestAPodThatIsForbiddenForAMomentIsNoNews(t *testing.T) {
+	provider.StartManager(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "new-"}}
+	provider.Create(t, namespace)
+	shadow := shadowPod(namespace.Name, "early")
+	provider.Create(t, shadow)
+	awaitPod(t, shadow, "")
+	if events := provider.Events(t, namespace.Name, "ShadowPod", "early"); len(events) > 0 {
+		t.Errorf("events = %v, want none", events)
+	}
+}
+
+func TestAPodThatStaysForbiddenIsReported(t *testing.T) {
+	namespace := provider.Namespace(t)
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+	}
+	provider.Create(t, quota)
+	provider.StartManager(t)
+	shadow := shadowPod(namespace, "greedy")
+	provider.Create(t, shadow)
+	event := provider.AwaitEvent(t, namespace, "ShadowPod", "greedy", wire.FailedCreatePodReason)
+	if !strings.Contains(event.Note, "quota") {
+		t.Errorf("note = %q, want the quota in it", event.Note)
+	}
+	provider.Delete(t, quota)
+	awaitPod(t, shadow, "")
 }

@@ -60,17 +60,33 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil
 	}
-	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, "creating the pod: "+err.Error())
+	if !apierrors.IsForbidden(err) || c.persists(shadow) {
+		c.report.Warn(shadow, wire.FailedCreatePodReason, createAction, "creating the pod: "+err.Error())
+	}
 	if apierrors.IsInvalid(err) {
 		return reconcile.TerminalError(fmt.Errorf("creating pod %s, %w", key, err))
 	}
 	return fmt.Errorf("creating pod %s, %w", key, err)
 }
 
+// persistent is after how many attempts it is told that a pod is forbidden.
+// Fewer tell of every pod that comes to a new namespace before its service
+// account, which Kubernetes makes a moment later; eight take about a second.
+const persistent = 8
+
+// persists counts the attempts for shadow and tells whether they are many.
+func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
+	key := client.ObjectKeyFromObject(shadow)
+	attempts, _ := c.forbidden.Get(key)
+	c.forbidden.Set(key, attempts+1)
+	return attempts+1 >= persistent
+}
+
 // created tells of pods that came back: the first one is what everybody
 // expects, and an Event for it would be another write.
 func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
+	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
 	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
 		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was gone and has been created again")
 	}
