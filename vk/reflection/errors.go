@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/refract-project/refract/api/wire"
@@ -41,7 +42,6 @@ const (
 	PluginWarningReason    = "PluginWarning"
 	InvalidObjectReason    = "InvalidObject"
 	QuarantinedReason      = "ReflectionQuarantined"
-	eventActionReflect     = "Reflect"
 	pluginErrorRetryNotice = "the copy on the provider stays as it was"
 )
 
@@ -97,7 +97,7 @@ func classify(err error) (class, string) {
 		return classQuarantine, QuarantinedReason
 	case unreachable(err):
 		return classUnreachable, ""
-	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return classConflict, ""
 	default:
 		return classRefused, wire.FailedReflectionReason
@@ -110,7 +110,9 @@ func unreachable(err error) bool {
 		return true
 	}
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
+		// Credentials that are not accepted concern every object, so none of them needs to be told.
+		return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+			apierrors.IsUnauthorized(err)
 	}
 	var network net.Error
 	var transport *url.Error

@@ -77,6 +77,7 @@ func TestClassify(t *testing.T) {
 		{errUnreachable, classUnreachable, false},
 		{apierrors.NewServiceUnavailable("x"), classUnreachable, false},
 		{apierrors.NewTooManyRequestsError("x"), classUnreachable, false},
+		{apierrors.NewUnauthorized("x"), classUnreachable, false},
 		{apierrors.NewConflict(resource, "x", errors.New("y")), classConflict, false},
 		{apierrors.NewForbidden(resource, "x", errors.New("y")), classRefused, false},
 		{apierrors.NewBadRequest("x"), classRefused, false},

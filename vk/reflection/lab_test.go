@@ -4,13 +4,10 @@
 package reflection
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -20,19 +17,13 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -64,14 +55,6 @@ func startClusters() {
 	if clusters.err = err; err == nil {
 		clusters.consumer, clusters.remote = started[0], started[1]
 	}
-}
-
-// side is one of the two clusters as its administrator sees it.
-type side struct {
-	cluster *testenv.Cluster
-	dynamic dynamic.Interface
-	core    kubernetes.Interface
-	user    string // as whom the manager under test comes
 }
 
 // lab is one provider, one virtual node, and one extended namespace.
@@ -270,72 +253,6 @@ func (l *lab) settled() {
 	})
 }
 
-var resources = map[string]schema.GroupVersionResource{
-	"Namespace": corev1.SchemeGroupVersion.WithResource("namespaces"), "Node": nodesResource, "Pod": podsResource, "Service": servicesResource,
-	"Event": corev1.SchemeGroupVersion.WithResource("events"), "ConfigMap": corev1.SchemeGroupVersion.WithResource("configmaps"),
-	"EndpointSlice": endpointSlicesResource, "ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
-	"Lease":       {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
-	"VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
-}
-
-func (s *side) of(kind, namespace string) dynamic.ResourceInterface {
-	return s.dynamic.Resource(resources[kind]).Namespace(namespace)
-}
-
-func (s *side) createNamespace(t *testing.T, name string) {
-	t.Helper()
-	s.create(t, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
-}
-
-// create creates an object from YAML, and sets its status when there is one.
-func (s *side) create(t *testing.T, namespace, text string) *unstructured.Unstructured {
-	t.Helper()
-	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		t.Fatal(err)
-	}
-	if namespace == "" {
-		namespace = object.GetNamespace()
-	}
-	status, hasStatus := object.Object["status"]
-	created := must(s.of(object.GetKind(), namespace).Create(t.Context(), object, metav1.CreateOptions{}))(t)
-	if hasStatus {
-		created = s.patch(t, object.GetKind(), namespace, object.GetName(), map[string]any{"status": status}, "status")
-	}
-	return created
-}
-
-func (s *side) patch(t *testing.T, kind, namespace, name string, change map[string]any, subresource ...string) *unstructured.Unstructured {
-	t.Helper()
-	body := must(json.Marshal(change))(t)
-	return must(s.of(kind, namespace).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresource...))(t)
-}
-
-// patchYAML is patch with the change as text.
-func (s *side) patchYAML(t *testing.T, kind, namespace, name, text string, subresource ...string) {
-	t.Helper()
-	change := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &change); err != nil {
-		t.Fatal(err)
-	}
-	s.patch(t, kind, namespace, name, change, subresource...)
-}
-
-func (s *side) get(t *testing.T, kind, namespace, name string) *unstructured.Unstructured {
-	object, err := s.of(kind, namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		return nil
-	}
-	return object
-}
-
-func (s *side) delete(t *testing.T, kind, namespace, name string) {
-	t.Helper()
-	if err := s.of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // present waits for an object, and for check to be content with it.
 func (l *lab) present(s *side, kind, namespace, name string, check ...func(*unstructured.Unstructured) error) (found *unstructured.Unstructured) {
 	l.Helper()
@@ -405,30 +322,6 @@ func (l *lab) event(namespace, kind, name string, words ...string) {
 	})
 }
 
-// writes lists what the manager wrote to a cluster, from its audit log.
-func (s *side) writes(t *testing.T) (found []string) {
-	t.Helper()
-	file := must(os.Open(s.cluster.AuditLogPath()))(t)
-	defer func() { _ = file.Close() }()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var entry struct {
-			Verb           string
-			User           struct{ Username string }
-			ResponseStatus struct{ Code int }
-			ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
-		}
-		if json.Unmarshal(lines.Bytes(), &entry) != nil || entry.User.Username != s.user || entry.ObjectRef.Resource == "selfsubjectaccessreviews" {
-			continue
-		}
-		if slices.Contains([]string{"create", "update", "patch", "delete"}, entry.Verb) {
-			found = append(found, strings.TrimSuffix(entry.Verb+" "+entry.ObjectRef.Resource+"/"+entry.ObjectRef.Subresource, "/")+" "+entry.ObjectRef.Name)
-		}
-	}
-	return found
-}
-
 // quiet runs something and fails when the manager wrote anything in the meantime and until it has settled.
 func (l *lab) quiet(what string, do func()) {
 	l.Helper()
@@ -439,57 +332,5 @@ func (l *lab) quiet(what string, do func()) {
 		if after := s.writes(l.T); len(after) != len(before[i]) {
 			l.Errorf("%s caused writes to %s: %q", what, s.cluster.Name(), after[len(before[i]):])
 		}
-	}
-}
-
-// testChains are plugin chains written in Go, so that tests say beside their story what a chain does.
-type testChains struct {
-	mu         sync.Mutex
-	hooks      map[string]chainFunc
-	subscriber func(string, host.Hook, uint64)
-	generation uint64
-}
-
-type chainFunc func(doc document.Node, env *host.Env) (*host.Outcome, error)
-
-func newTestChains() *testChains {
-	c := &testChains{hooks: map[string]chainFunc{}}
-	c.hooks["Service"+host.Outgoing.String()] = bendService
-	return c
-}
-
-// bendService drops what the consumer's API server has allocated.
-func bendService(doc document.Node, _ *host.Env) (*host.Outcome, error) {
-	_, err := doc.Remove("spec.clusterIP\nspec.clusterIPs\nspec.ipFamilies\nspec.ports.*.nodePort")
-	return &host.Outcome{}, err
-}
-
-func (c *testChains) Run(_ context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error) {
-	c.mu.Lock()
-	f := c.hooks[kind+hook.String()]
-	c.mu.Unlock()
-	if f == nil {
-		return &host.Outcome{}, nil
-	}
-	return f(doc.Root(), env)
-}
-
-func (c *testChains) Subscribe(f func(string, host.Hook, uint64)) func() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.subscriber = f
-	return func() { c.mu.Lock(); c.subscriber = nil; c.mu.Unlock() }
-}
-
-// swap puts another chain in place; nil is one that changes nothing.
-func (c *testChains) swap(kind string, hook host.Hook, f chainFunc) {
-	c.mu.Lock()
-	c.hooks = maps.Clone(c.hooks)
-	c.hooks[kind+hook.String()] = f
-	c.generation++
-	tell, generation := c.subscriber, c.generation
-	c.mu.Unlock()
-	if tell != nil {
-		tell(kind, hook, generation)
 	}
 }

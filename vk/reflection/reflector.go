@@ -5,9 +5,7 @@ package reflection
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -128,115 +126,6 @@ func (m *Manager) serviceChanged(_, service *unstructured.Unstructured, _ bool) 
 		for _, slice := range indexed(r.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
 			r.enqueue(t, c, keyOf(slice))
 		}
-	}
-}
-
-// run starts the workers; they end when ctx does.
-func (r *reflector) run(ctx context.Context) {
-	for range r.kind.Workers {
-		r.m.wg.Go(func() {
-			w := &worker{doc: document.New(), env: host.Env{Measure: true, Logger: r.m.log}}
-			for {
-				key, shutdown := r.queue.Get()
-				if shutdown {
-					return
-				}
-				r.process(ctx, w, key)
-				r.queue.Done(key)
-			}
-		})
-	}
-	r.m.wg.Go(func() { <-ctx.Done(); r.queue.ShutDown() })
-}
-
-// process evaluates one object and decides what becomes of the result.
-func (r *reflector) process(ctx context.Context, w *worker, key Key) {
-	if ctx.Err() != nil {
-		return
-	}
-	w.result = "unchanged"
-	err := r.safely(ctx, w, key)
-	r.m.evaluated.Add(1)
-	metrics, labels := r.m.metrics, []string{key.Namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName}
-	var later *retryLater
-	if err == nil || errors.As(err, &later) {
-		metrics.items.WithLabelValues(labels...).Inc()
-		metrics.objects.WithLabelValues(r.kind.Name, w.result).Inc()
-		r.queue.Forget(key)
-		if later != nil {
-			r.queue.AddAfter(key, later.after)
-		}
-		return
-	}
-	if ctx.Err() != nil {
-		return
-	}
-	metrics.itemErrors.WithLabelValues(labels...).Inc()
-	metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
-	r.failed(key, err)
-}
-
-// safely turns a panic about one object into an error of that object.
-func (r *reflector) safely(ctx context.Context, w *worker, key Key) (err error) {
-	defer func() {
-		if cause := recover(); cause != nil {
-			r.m.log.Error("panic while reflecting", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
-			err = fmt.Errorf("reflecting %s: internal error: %v", key, cause)
-			w.doc = document.New()
-		}
-	}()
-	return r.reconcile(ctx, w, key)
-}
-
-// failed reports an error where the user looks and plans the next try.
-func (r *reflector) failed(key Key, err error) {
-	kind, reason := classify(err)
-	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
-	r.m.log.Debug("object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "error", err)
-	if reason != "" {
-		r.m.events.warn(r.kind.Name, cached(r.local, key.Namespace, key.Name), reason, r.message(kind, err))
-	}
-	switch kind {
-	case classUnreachable:
-		r.park(key)
-	case classForeign:
-		r.queue.Forget(key)
-		r.queue.AddAfter(key, r.m.options.RecheckAfter)
-	case classQuarantine:
-		r.queue.Forget(key)
-		r.queue.AddAfter(key, quarantineFor)
-	case classPlugin, classInput:
-		r.queue.Forget(key)
-	default:
-		r.queue.AddRateLimited(key)
-	}
-}
-
-func (r *reflector) message(kind class, err error) string {
-	text := fmt.Sprintf("cluster %s: %v", r.m.options.RemoteClusterID, err)
-	if kind == classPlugin {
-		text += " (" + pluginErrorRetryNotice + ")"
-	}
-	return text
-}
-
-// park keeps a key until the provider is back. When it never was away (this cluster's API server was), it is retried.
-func (r *reflector) park(key Key) {
-	r.mu.Lock()
-	r.parked[key] = struct{}{}
-	r.mu.Unlock()
-	if r.m.Reachable() {
-		r.unpark()
-	}
-}
-
-func (r *reflector) unpark() {
-	r.mu.Lock()
-	waiting := r.parked
-	r.parked = map[Key]struct{}{}
-	r.mu.Unlock()
-	for key := range waiting {
-		r.queue.AddRateLimited(key)
 	}
 }
 

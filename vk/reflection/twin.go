@@ -85,9 +85,21 @@ func (m *Manager) NamespacesChanged() {
 	}
 }
 
-// startCopies starts the informers of one kind in one twin namespace. They see only what bears our labels: a foreign
-// object is found out when its name is in the way.
 func (m *Manager) startCopies(ctx context.Context, r *reflector, t *twin) (*copies, error) {
+	c, err := m.idleCopies(r, t)
+	if err != nil {
+		return nil, err
+	}
+	m.startInformer(ctx, c.informer)
+	if c.pods != nil {
+		m.startInformer(ctx, c.pods)
+	}
+	return c, nil
+}
+
+// idleCopies makes the informers of one kind in one twin namespace. They see only what bears our labels: a foreign
+// object is found out when its name is in the way.
+func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
 	s := selection{namespace: t.remote, labels: labels.Set(r.owned).String()}
 	informer, err := newInformer(m.remote, r.kind.target(), s, m.options.ResyncPeriod, m.gate, nil)
 	if err != nil {
@@ -102,7 +114,6 @@ func (m *Manager) startCopies(ctx context.Context, r *reflector, t *twin) (*copi
 	}); err != nil {
 		return nil, err
 	}
-	m.startInformer(ctx, informer)
 	if r.kind.Name != PodKind {
 		return c, nil
 	}
@@ -114,7 +125,6 @@ func (m *Manager) startCopies(ctx context.Context, r *reflector, t *twin) (*copi
 	}); err != nil {
 		return nil, err
 	}
-	m.startInformer(ctx, c.pods)
 	return c, nil
 }
 

@@ -1,0 +1,124 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/plugins"
+)
+
+const benchPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, uid: u, resourceVersion: "7", labels: {app: web, liqo.io/shadowPod: "true"}, annotations: {note: hello}}
+spec:
+  nodeName: milan
+  serviceAccountName: default
+  restartPolicy: Always
+  nodeSelector: {liqo.io/type: virtual-node}
+  containers:
+  - {name: web, image: "web:1", env: [{name: A, value: a}, {name: B, value: b}], ports: [{containerPort: 80}], resources: {requests: {cpu: 100m, memory: 64Mi}},
+     volumeMounts: [{name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount}]}
+  volumes:
+  - {name: token, projected: {sources: [{serviceAccountToken: {path: token}}, {configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}}]}}
+  tolerations: [{key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 300}, {key: virtual-node.liqo.io/not-allowed, operator: Exists}]
+status: {phase: Running, hostIP: 10.9.8.7, hostIPs: [{ip: 10.9.8.7}], podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}], qosClass: Burstable, conditions: [{type: Ready, status: "True"}, {type: ContainersReady, status: "True"}, {type: PodScheduled, status: "True"}],
+  containerStatuses: [{name: web, image: "web:1", imageID: x, ready: true, restartCount: 0, state: {running: {startedAt: "2026-01-01T00:00:00Z"}}}]}`
+
+// What one object costs that was evaluated and found to be as it should: most evaluations are.
+func BenchmarkUnchanged(b *testing.B) {
+	h, err := host.New(b.Context(), host.NewConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = h.Close(context.Background()) }()
+	modules, err := source.ReadFS(plugins.FS)
+	if err != nil {
+		b.Fatal(err)
+	}
+	registry := host.NewRegistry(nil)
+	const slices = "EndpointSlice.discovery.k8s.io"
+	if _, err := source.NewChains(b.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: []string{PodKind, ServiceKind, slices}, Defaults: modules}); err != nil {
+		b.Fatal(err)
+	}
+	m, err := New(Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
+		NodeName: "milan", NodeIP: "10.9.8.7", TenantNamespace: "tenant", Registry: withGroups{registry, map[string]string{EndpointSliceKind: slices}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	many := parsed(b, slice("web", "web", "10.1.2.3"))
+	endpoints := make([]any, 1000)
+	for i := range endpoints {
+		endpoints[i] = map[string]any{"addresses": []any{fmt.Sprintf("10.1.%d.%d", i/250, i%250)}, "conditions": map[string]any{"ready": true}, "nodeName": "worker-1"}
+	}
+	many.Object["endpoints"] = endpoints
+	for _, bench := range []struct {
+		name, kind string
+		object     *unstructured.Unstructured
+	}{{"service", ServiceKind, parsed(b, service("web", ""))}, {"pod", PodKind, parsed(b, benchPod)}, {"endpointslice-1000", EndpointSliceKind, many}} {
+		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, m.byName[bench.kind], bench.object) })
+	}
+}
+
+func parsed(b *testing.B, text string) *unstructured.Unstructured {
+	b.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		b.Fatal(err)
+	}
+	object.SetNamespace("shop")
+	return object
+}
+
+// benchmarkUnchanged puts an object and its copy into the caches and evaluates it.
+func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructured.Unstructured) {
+	t := &twin{local: "shop", remote: "shop-rome", cancel: func() {}, copies: map[string]*copies{}}
+	m.ctx, m.gate.ctx = b.Context(), b.Context()
+	c, err := m.idleCopies(r, t)
+	if err != nil {
+		b.Fatal(err)
+	}
+	t.copies[r.kind.Name] = c
+	m.twins["shop"] = t
+	c.ready.Store(true)
+	w := &worker{doc: document.New(), env: host.Env{Measure: true}}
+	if _, err := r.bend(b.Context(), w, host.Outgoing, "shop", local.Object, m.context(t, host.Outgoing)); err != nil {
+		b.Fatal(err)
+	}
+	x, err := r.want(w, t, "web")
+	if err != nil {
+		b.Fatal(err)
+	}
+	if r.kind.Name == PodKind {
+		x.extra = map[string]string{OriginUIDAnnotation: "u"}
+		pod := local.DeepCopy()
+		pod.SetNamespace("shop-rome")
+		if err := c.pods.GetStore().Add(pod); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for store, object := range map[interface{ Add(any) error }]*unstructured.Unstructured{r.local.GetStore(): local, c.informer.GetStore(): x.build(w, nil).DeepCopy()} {
+		if err := store.Add(object); err != nil {
+			b.Fatal(err)
+		}
+	}
+	key := Key{Namespace: "shop", Name: "web"}
+	b.ReportAllocs()
+	for b.Loop() {
+		w.result = "unchanged"
+		if err := r.reconcile(b.Context(), w, key); err != nil || w.result != "unchanged" {
+			b.Fatalf("%s, %v", w.result, err)
+		}
+	}
+}

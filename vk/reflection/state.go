@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// SetLeading tells whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
+// of several virtual nodes of a provider one should. It leads until told otherwise.
+func (m *Manager) SetLeading(leading bool) {
+	if m.leading.Swap(leading) != leading && leading {
+		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
+	}
+}
+
+// RemoteNamespace returns the twin of an extended namespace.
+func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper.Remote(local) }
+
+// Namespaces returns the extended namespaces, each with its twin.
+func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
+
+// Pods returns the pods of this node as they are cached: they must not be modified.
+func (m *Manager) Pods() []*unstructured.Unstructured {
+	r := m.byName[PodKind]
+	if r == nil {
+		return nil
+	}
+	var pods []*unstructured.Unstructured
+	for _, object := range r.local.GetStore().List() {
+		if pod, ok := object.(*unstructured.Unstructured); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// Pod returns a pod of this node as it is cached, or nil: it must not be modified.
+func (m *Manager) Pod(namespace, name string) *unstructured.Unstructured {
+	if r := m.byName[PodKind]; r != nil {
+		return cached(r.local, namespace, name)
+	}
+	return nil
+}
+
+// Synced reports whether this cluster's side has been read: what is extended, and what there is to reflect. It does
+// not wait for the provider.
+func (m *Manager) Synced() bool {
+	if !m.mapper.Synced() || !m.virtualNode.HasSynced() || !m.nodes.HasSynced() {
+		return false
+	}
+	for _, r := range m.reflectors {
+		if !r.local.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// Ready reports whether every kind of every extended namespace is being reflected.
+func (m *Manager) Ready() bool {
+	if !m.Synced() {
+		return false
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, t := range m.twins {
+		for _, r := range m.reflectors {
+			if c := t.copies[r.kind.Name]; c == nil || !c.ready.Load() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Reachable reports whether the provider's API server answered last time.
+func (m *Manager) Reachable() bool { return m.gate.pass() == nil }
