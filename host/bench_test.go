@@ -5,6 +5,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"syscall"
@@ -28,6 +29,16 @@ func BenchmarkHost(b *testing.B) {
 	b.Run("service-bare", func(b *testing.B) { benchChain(b, serviceObject(), "Service", bare) })
 	b.Run("service-native", func(b *testing.B) { benchNative(b, serviceObject(), nativeService) })
 	b.Run("service-200k", func(b *testing.B) { benchChain(b, bigService(), "Service", service) })
+	b.Run("pod", func(b *testing.B) {
+		benchChain(b, podObject(), "Pod", mustLoad(b, h, "pod", defaultModule(b, "Pod"), PluginConfig{}))
+	})
+	b.Run("pod-bare", func(b *testing.B) {
+		benchChain(b, podObject(), "Pod", mustLoad(b, h, "pod", defaultModule(b, "Pod"), PluginConfig{unmetered: true}))
+	})
+	b.Run("pod-native", func(b *testing.B) { benchNative(b, podObject(), nativePod) })
+	b.Run("endpointslice-1000", func(b *testing.B) {
+		benchChain(b, sliceObject(1000), "EndpointSlice", mustLoad(b, h, "endpointslice", defaultModule(b, "EndpointSlice"), PluginConfig{}))
+	})
 	b.Run("chain-5", func(b *testing.B) {
 		benchChain(b, serviceObject(), "Service", service, service, service, service, service)
 	})
@@ -65,7 +76,7 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	if err != nil {
 		b.Fatal(err)
 	}
-	doc, env, ctx := document.New(), &Env{Context: benchContext()}, context.Background()
+	doc, env, ctx := document.New(), &Env{Context: benchContext(), RemapIP: identityIP}, context.Background()
 	for range 10 {
 		doc.Reset(object)
 		if _, err := chain.Run(ctx, doc, env); err != nil {
@@ -95,6 +106,8 @@ func cpuTime() int64 {
 	}
 	return u.Utime.Nano() + u.Stime.Nano()
 }
+
+func identityIP(ip string) (string, bool) { return ip, true }
 
 func benchNative(b *testing.B, object map[string]any, mutate func(object, context map[string]any)) {
 	c := benchContext()
@@ -145,8 +158,8 @@ func bigService() map[string]any {
 	return o
 }
 
-func nativeService(o, c map[string]any) {
-	meta, spec := o["metadata"].(map[string]any), o["spec"].(map[string]any)
+func nativeMetadata(o, c map[string]any) {
+	meta := o["metadata"].(map[string]any)
 	patch := c["offloadingPatch"].(map[string]any)
 	for field, globs := range map[string]any{"labels": patch["labelsNotReflected"], "annotations": patch["annotationsNotReflected"]} {
 		m, _ := meta[field].(map[string]any)
@@ -158,11 +171,93 @@ func nativeService(o, c map[string]any) {
 			}
 		}
 	}
+}
+
+func nativeService(o, c map[string]any) {
+	nativeMetadata(o, c)
+	spec := o["spec"].(map[string]any)
 	for _, k := range []string{"clusterIP", "clusterIPs", "loadBalancerIP", "loadBalancerClass", "healthCheckNodePort", "ipFamilies"} {
 		delete(spec, k)
 	}
 	for _, p := range spec["ports"].([]any) {
 		delete(p.(map[string]any), "nodePort")
+	}
+}
+
+// podObject is a pod as a Deployment makes it, with its token volume, defaults and status.
+func podObject() map[string]any {
+	mount := map[string]any{"name": "kube-api-access-x7k2p", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true}
+	container := func(name string) map[string]any {
+		return map[string]any{
+			"name": name, "image": "registry.example.com/shop/" + name + ":1.4.2", "imagePullPolicy": "IfNotPresent",
+			"ports":                  []any{map[string]any{"containerPort": int64(8080), "name": "http", "protocol": "TCP"}},
+			"env":                    []any{map[string]any{"name": "MODE", "value": "production"}, map[string]any{"name": "POD_IP", "valueFrom": map[string]any{"fieldRef": map[string]any{"apiVersion": "v1", "fieldPath": "status.podIP"}}}},
+			"resources":              map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "128Mi"}, "limits": map[string]any{"memory": "256Mi"}},
+			"volumeMounts":           []any{map[string]any{"name": "config", "mountPath": "/etc/shop"}, mount},
+			"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+			"readinessProbe": map[string]any{"httpGet": map[string]any{"path": "/healthz", "port": int64(8080), "scheme": "HTTP"}, "periodSeconds": int64(10)},
+		}
+	}
+	toleration := func(key string) map[string]any {
+		return map[string]any{"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": int64(300)}
+	}
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{
+			"name": "frontend-7d4b9c-x2x9z", "generateName": "frontend-7d4b9c-", "namespace": "shop", "uid": "9f1c", "resourceVersion": "9001",
+			"labels":          map[string]any{"app": "shop", "pod-template-hash": "7d4b9c", "vendor.example.com/cost": "7"},
+			"annotations":     map[string]any{"vendor.example.com/trace": "on", "prometheus.io/scrape": "true"},
+			"ownerReferences": []any{map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "frontend-7d4b9c", "uid": "77", "controller": true}},
+		},
+		"spec": map[string]any{
+			"containers": []any{container("web"), container("proxy")}, "nodeName": "milan", "restartPolicy": "Always",
+			"serviceAccountName": "default", "serviceAccount": "default", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
+			"priority": int64(0), "enableServiceLinks": true, "preemptionPolicy": "PreemptLowerPriority", "terminationGracePeriodSeconds": int64(30),
+			"tolerations": []any{toleration("node.kubernetes.io/not-ready"), toleration("node.kubernetes.io/unreachable")},
+			"affinity":    map[string]any{"nodeAffinity": map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{"nodeSelectorTerms": []any{map[string]any{}}}}},
+			"volumes": []any{
+				map[string]any{"name": "config", "configMap": map[string]any{"name": "shop", "defaultMode": int64(420)}},
+				map[string]any{"name": "kube-api-access-x7k2p", "projected": map[string]any{"defaultMode": int64(420), "sources": []any{
+					map[string]any{"serviceAccountToken": map[string]any{"expirationSeconds": int64(3607), "path": "token"}},
+					map[string]any{"configMap": map[string]any{"name": "kube-root-ca.crt", "items": []any{map[string]any{"key": "ca.crt", "path": "ca.crt"}}}},
+				}}},
+			},
+		},
+		"status": map[string]any{"phase": "Pending", "qosClass": "Burstable"},
+	}
+}
+
+// nativePod drops and sets about what the default plugin does.
+func nativePod(o, c map[string]any) {
+	nativeMetadata(o, c)
+	spec := o["spec"].(map[string]any)
+	for _, k := range []string{"nodeName", "nodeSelector", "affinity", "tolerations", "priority", "priorityClassName", "preemptionPolicy",
+		"schedulerName", "hostNetwork", "hostPID", "hostIPC", "serviceAccount", "serviceAccountName", "runtimeClassName", "overhead"} {
+		delete(spec, k)
+	}
+	spec["automountServiceAccountToken"] = false
+	volumes := spec["volumes"].([]any)
+	spec["volumes"] = volumes[:1]
+	for _, e := range spec["containers"].([]any) {
+		container := e.(map[string]any)
+		container["volumeMounts"] = container["volumeMounts"].([]any)[:1]
+	}
+}
+
+func sliceObject(n int) map[string]any {
+	endpoints := make([]any, n)
+	for i := range endpoints {
+		endpoints[i] = map[string]any{
+			"addresses":  []any{fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)},
+			"conditions": map[string]any{"ready": true, "serving": true, "terminating": false},
+			"nodeName":   fmt.Sprintf("node-%d", i%10), "zone": "eu-south-1a",
+			"targetRef": map[string]any{"kind": "Pod", "name": fmt.Sprintf("frontend-%d", i), "namespace": "shop"},
+		}
+	}
+	return map[string]any{
+		"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+		"metadata":  map[string]any{"name": "frontend-abc", "namespace": "shop", "labels": map[string]any{"kubernetes.io/service-name": "frontend"}},
+		"endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": int64(8080), "protocol": "TCP"}},
 	}
 }
 

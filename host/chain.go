@@ -88,13 +88,12 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 
 // call runs the hook of the n-th plugin; the instance is nil if none could be had.
 func (c *Chain) call(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) (*instance, error) {
-	out := &env.out
-	out.Calls = append(out.Calls, Call{Plugin: p.name})
+	call := env.out.begin(p.name)
 	i, err := p.take(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return i, i.run(c.hook, doc, env, author(n), &out.Calls[len(out.Calls)-1])
+	return i, i.run(c.hook, doc, env, author(n), call)
 }
 
 // end puts the instance back, or throws it away when it may be broken.

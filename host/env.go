@@ -55,14 +55,26 @@ func (o *Outcome) reset() {
 		clear(o.Warnings)
 		o.Warnings = o.Warnings[:0]
 	}
-	// Nothing of a call is worth freeing but its error.
-	for n := range o.Calls {
-		o.Calls[n].Err = nil
-	}
 	o.Calls = o.Calls[:0]
 	if o.Skipped {
 		o.Skipped, o.Skipper, o.SkipReason = false, "", ""
 	}
+}
+
+// begin adds a call, in the place of one of an earlier run if there is one.
+func (o *Outcome) begin(plugin string) *Call {
+	n := len(o.Calls)
+	if n < cap(o.Calls) {
+		o.Calls = o.Calls[:n+1]
+	} else {
+		o.Calls = append(o.Calls, Call{})
+	}
+	c := &o.Calls[n]
+	c.Plugin, c.Fuel, c.Duration = plugin, 0, 0
+	if c.Err != nil {
+		c.Err = nil
+	}
+	return c
 }
 
 func (o *Outcome) warn(plugin, message string) {

@@ -4,14 +4,12 @@
 package host
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"maps"
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 )
 
 // FuzzABI has a guest call functions in any order with any arguments. Whatever it does: no panic but the package's own
@@ -104,34 +102,4 @@ func checkTyped(t *testing.T, what string, err error) {
 	if !errors.As(err, &access) && !errors.As(err, &limit) && !errors.As(err, &fuel) && !errors.As(err, &failed) && !errors.As(err, &trap) {
 		t.Fatalf("%s: %T %v is none of the package's errors", what, err, err)
 	}
-}
-
-// FuzzLoad gives any bytes as a module: a typed error or a plugin that runs within its limits.
-func FuzzLoad(f *testing.F) {
-	f.Add(noop)
-	f.Add(startModule(nil).bytes())
-	f.Add(portableModule().bytes())
-	f.Add([]byte("\x00asm\x01\x00\x00\x00"))
-	f.Add([]byte("\x00asm\x0d\x00\x01\x00"))
-	h := newHost(f)
-	f.Fuzz(func(t *testing.T, wasm []byte) {
-		ctx, start := context.Background(), time.Now()
-		p, err := h.Load(ctx, "fuzzed", wasm, PluginConfig{Limits: Limits{Fuel: 1 << 20, MemoryPages: 32, ModuleBytes: 1 << 16}})
-		if err != nil {
-			var e *LoadError
-			if !errors.As(err, &e) {
-				t.Fatalf("%T %v is no LoadError", err, err)
-			}
-		} else {
-			if _, err := runOnce(t, p, serviceObject()); err != nil {
-				checkTyped(t, "run", err)
-			}
-			if err := p.Close(ctx); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if d := time.Since(start); d > 20*time.Second {
-			t.Fatalf("it took %s", d)
-		}
-	})
 }

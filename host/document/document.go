@@ -85,6 +85,7 @@ type Document struct {
 	version   uint64
 	workLimit int64
 
+	last memo
 	keys []string  // scratch of the JSON encoder
 	path []Segment // scratch of Edits
 }
@@ -112,18 +113,28 @@ func (d *Document) Reset(root map[string]any) {
 	d.version++
 	d.author, d.work, d.workLimit = 0, 0, math.MaxInt64
 	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0
-	d.nodes[ContextRoot] = node{flags: fReadOnly}
-	d.nodes[ConfigRoot] = node{flags: fReadOnly}
-	if root != nil {
-		d.nodes[ObjectRoot] = node{base: root, kind: Map, flags: fBase}
-	} else {
-		d.nodes[ObjectRoot] = node{}
+	d.show(ContextRoot, nil, fReadOnly)
+	d.show(ConfigRoot, nil, fReadOnly)
+	d.show(ObjectRoot, root, 0)
+}
+
+// show puts an object, or nothing, below a root that has no edits.
+func (d *Document) show(root int, v map[string]any, f flags) {
+	n := &d.nodes[root]
+	switch {
+	case v != nil:
+		n.base, n.kind, n.flags = v, Map, f|fBase
+	case n.kind != Absent:
+		n.base, n.kind, n.flags = nil, Absent, f
+	default:
+		n.flags = f
 	}
 }
 
 // recycle empties what the last object left behind.
 func (d *Document) recycle() {
 	clear(d.nodes) // no reference into the last object survives
+	d.last.view = View{}
 	d.nodes = d.nodes[:roots]
 	if cap(d.nodes) > keepNodes {
 		d.nodes = make([]node, roots, 64)
@@ -141,11 +152,8 @@ func (d *Document) recycle() {
 
 // Mount shows v below one of the read-only roots until the next Mount or Reset.
 func (d *Document) Mount(root int, v map[string]any) {
-	n := &d.nodes[root]
-	*n = node{flags: fReadOnly}
-	if v != nil {
-		n.base, n.kind, n.flags = v, Map, fReadOnly|fBase
-	}
+	d.version++
+	d.show(root, v, fReadOnly)
 }
 
 // Begin is what the host does before each call of a plugin: SetAuthor, Mount of the configuration, SetBudget.

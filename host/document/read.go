@@ -75,9 +75,31 @@ func (n *node) fields() map[string]any {
 // resolve follows a path without leaving a trace. What is not there, or below null, is absent; a step into a scalar is
 // an error, since the path's author took it for something else.
 func (d *Document) resolve(id int32, path string) (View, error) {
+	if m := &d.last; m.id == id && m.version == d.version && string(m.path[:m.size]) == path && path != "" {
+		return m.view, nil
+	}
 	if err := checkPath(path); err != nil {
 		return View{}, err
 	}
+	v, err := d.search(id, path)
+	if err == nil && len(path) <= len(d.last.path) && v.kind > Bool {
+		m := &d.last
+		m.id, m.version, m.view = id, d.version, v
+		m.size = uint8(copy(m.path[:], path))
+	}
+	return v, err
+}
+
+// memo is the last path that was found: guests often ask for a map's kind, its length and then its keys.
+type memo struct {
+	view    View
+	version uint64
+	id      int32
+	size    uint8
+	path    [59]byte
+}
+
+func (d *Document) search(id int32, path string) (View, error) {
 	for s := newScanner(path); !s.done(); {
 		if !s.next() {
 			return View{}, s.err()
