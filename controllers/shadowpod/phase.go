@@ -71,9 +71,10 @@ func isFinal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// lost remembers how a pod ended that is no longer there, before the next
-// reconciliation finds it missing and would start it again.
-func (c *Controller) lost(pod *corev1.Pod) {
+// notice remembers how a pod ended, event by event: by the time its ShadowPod is
+// looked at, the pod may be gone or its deletion may have begun, and then it
+// would look like one that was stopped and must come back.
+func (c *Controller) notice(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
 	phase := finalPhase(pod)
 	if phase == "" || owner == nil || owner.Kind != offloading.ShadowPodKind {

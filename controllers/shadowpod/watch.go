@@ -90,22 +90,23 @@ func shadowPodChanged(e event.UpdateEvent) bool {
 }
 
 // podHandler turns events of a pod into requests for the ShadowPod of its
-// name. Creations are left out: they are our own, and at the start every
-// ShadowPod is looked at anyway.
+// name. Creations make none: they are our own, and at the start every ShadowPod
+// is looked at anyway.
 func (c *Controller) podHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
+			c.notice(e.Object.(*corev1.Pod))
+		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			before, now := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-			if before.UID != now.UID {
-				c.lost(before) // deleted and created while the watch was interrupted
-			} else if !podChanged(before, now) {
-				return
+			c.notice(now)
+			if before.UID != now.UID || podChanged(before, now) {
+				q.Add(requestFor(now))
 			}
-			q.Add(requestFor(now))
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			c.lost(e.Object.(*corev1.Pod))
+			c.notice(e.Object.(*corev1.Pod))
 			q.Add(requestFor(e.Object))
 		},
 	}
