@@ -12,42 +12,39 @@ const systemPrefix = "offloading.liqo.io/"
 // FilterMetadata removes the labels and annotations that the virtual node does
 // not want reflected. Every default plugin begins with it; a plugin that
 // replaces one should too. The system's own offloading.liqo.io/* entries stay,
-// whatever the lists say: they hold the ownership of the copy.
+// whatever the lists say: they hold the ownership of a copy.
 func FilterMetadata(ctx Context, obj Object) {
-	patch := ctx.OffloadingPatch()
-	if !patch.Exists() {
+	labels := Node{ctx.root.get("offloadingPatch.labelsNotReflected")}
+	annotations := Node{ctx.root.get("offloadingPatch.annotationsNotReflected")}
+	if !labels.Exists() && !annotations.Exists() {
 		return
 	}
-	obj.Labels().filter(patch.Get("labelsNotReflected"))
-	obj.Annotations().filter(patch.Get("annotationsNotReflected"))
-}
-
-// filter removes the listed keys except the system's own.
-func (m StringMap) filter(globs Node) {
-	if !globs.Exists() {
+	keys := obj.Labels().Keys()
+	if anySystemKey(keys) { // the object is a copy itself, of a third cluster's
+		obj.Labels().filterOneByOne(labels)
+		obj.Annotations().filterOneByOne(annotations)
 		return
 	}
-	removed := 0
-	if keys := m.Keys(); anySystemKey(keys) {
-		removed = m.filterOneByOne(keys, globs)
-	} else {
-		removed = m.RemoveListed(globs)
+	if removed := obj.Labels().RemoveListed(labels); removed > 0 && removed == len(keys) {
+		obj.Labels().Prune()
 	}
-	if removed > 0 {
-		m.Prune()
+	if obj.Annotations().RemoveListed(annotations) > 0 {
+		obj.Annotations().Prune()
 	}
 }
 
-func (m StringMap) filterOneByOne(keys []string, globs Node) (removed int) {
+// filterOneByOne removes the keys that match, but for the system's own.
+func (m StringMap) filterOneByOne(globs Node) {
+	keys := m.Keys()
 	for i := range globs.Len("") {
 		pattern := globs.At(i).String("")
 		for _, key := range keys {
-			if !strings.HasPrefix(key, systemPrefix) && Match(pattern, key) && m.Remove(key) {
-				removed++
+			if !strings.HasPrefix(key, systemPrefix) && Match(pattern, key) {
+				m.Remove(key)
 			}
 		}
 	}
-	return removed
+	m.Prune()
 }
 
 func anySystemKey(keys []string) bool {

@@ -99,9 +99,9 @@ func (m StringMap) RemoveListed(globs Node) int {
 }
 
 // Prune removes the map itself when it is empty, so that an object which lost
-// its last label does not carry an empty map across.
+// its last label does not carry an empty map across. Call it after a removal.
 func (m StringMap) Prune() {
-	if m.h.kind(m.path) == KindMap && m.h.length(m.path) == 0 {
+	if m.h.length(m.path) == 0 {
 		m.h.remove(m.path)
 	}
 }

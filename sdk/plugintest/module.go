@@ -6,6 +6,7 @@ package plugintest
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -22,9 +23,10 @@ import (
 // Module is a compiled plugin on a host of its own. It is safe for concurrent
 // use.
 type Module struct {
-	host *host.Host
-	name string
-	wasm []byte
+	host   *host.Host
+	name   string
+	wasm   []byte
+	limits host.Limits
 
 	mu     sync.Mutex
 	loaded map[string]*host.Plugin // by configuration
@@ -52,38 +54,57 @@ func Open(t testing.TB, path string) *Module {
 }
 
 // plugin loads the module with a configuration, each once.
-func (m *Module) plugin(t testing.TB, config map[string]any) *host.Plugin {
-	t.Helper()
+func (m *Module) plugin(t testing.TB, config map[string]any) (*host.Plugin, error) {
 	key, err := json.Marshal(config)
 	if err != nil {
-		t.Fatalf("encoding the configuration, %v", err)
+		return nil, fmt.Errorf("encoding the configuration, %w", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p := m.loaded[string(key)]; p != nil {
-		return p
+		return p, nil
 	}
-	p, err := m.host.Load(t.Context(), m.name, m.wasm, host.PluginConfig{Config: config})
+	p, err := m.host.Load(t.Context(), m.name, m.wasm, host.PluginConfig{Config: config, Limits: m.limits})
+	if err == nil {
+		m.loaded[string(key)] = p
+	}
+	return p, err
+}
+
+func (m *Module) closePlugins(t testing.TB) {
+	for _, p := range m.loaded {
+		if err := p.Close(t.Context()); err != nil {
+			t.Errorf("closing the plugin, %v", err)
+		}
+	}
+}
+
+// Run lets the object cross. A module that cannot be loaded ends the test.
+func (m *Module) Run(t testing.TB, c Case) Outcome {
+	t.Helper()
+	out, err := m.try(t, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.loaded[string(key)] = p
-	return p
+	return out
 }
 
-// Run lets the object cross.
-func (m *Module) Run(t testing.TB, c Case) Outcome {
-	t.Helper()
-	chain, err := host.NewChain(c.Hook, guard(c), m.plugin(t, c.Config))
+// try lets the object cross; its error is that of loading the module.
+func (m *Module) try(t testing.TB, c Case) (Outcome, error) {
+	p, err := m.plugin(t, c.Config)
 	if err != nil {
-		t.Fatalf("building the chain, %v", err)
+		return Outcome{}, err
+	}
+	chain, err := host.NewChain(c.Hook, guard(c), p)
+	if err != nil {
+		return Outcome{}, fmt.Errorf("building the chain, %w", err)
 	}
 	doc := document.New()
 	doc.Reset(c.Object)
 	env := &host.Env{Context: c.Context, RemapIP: c.remapIP}
 	result, err := chain.Run(t.Context(), doc, env)
 	if err != nil {
-		return Outcome{Err: err}
+		return Outcome{Err: err}, nil
 	}
 	out := Outcome{}
 	for _, warning := range result.Warnings {
@@ -94,10 +115,10 @@ func (m *Module) Run(t testing.TB, c Case) Outcome {
 	}
 	if result.Skipped {
 		out.SkipReason = result.SkipReason
-		return out
+		return out, nil
 	}
 	out.Object = cloneMap(doc.Value())
-	return out
+	return out, nil
 }
 
 // guard is the host's for the kind, but for what it would do to the object by

@@ -52,6 +52,9 @@ func Run(t *testing.T, module, dir string, opts ...Option) {
 			t.Logf("fuel %d", out.Fuel)
 		})
 	}
+	if testing.Verbose() {
+		t.Logf("an instance gets through all cases in %d KiB of memory", memoryNeeded(t, m, cases))
+	}
 }
 
 // Check runs one case and checks what holds for every plugin: the input is left
