@@ -146,7 +146,7 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 
 	p := groups.FlagSet("plugins")
 	p.StringVar(&o.pluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")
-	p.StringVar(&o.pluginCacheDir, "plugin-cache-dir", "", "folder that keeps compiled plugins between runs; by default none are kept")
+	p.StringVar(&o.pluginCacheDir, "plugin-cache-dir", "", "folder that keeps, between runs, compiled plugins and the last good version of each, which stands in for a file that is broken at start; by default none are kept")
 }
 
 func (o *options) kubeletFlags(groups *cliflag.NamedFlagSets) {

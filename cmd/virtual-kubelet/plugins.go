@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -42,8 +43,10 @@ type plugins struct {
 func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p := &plugins{kinds: newKindNames()}
 	config := host.NewConfig().WithLogger(slog.Default())
+	lastGood := ""
 	if k.pluginCacheDir != "" {
-		config = config.WithCacheDir(k.pluginCacheDir)
+		config = config.WithCacheDir(filepath.Join(k.pluginCacheDir, "compiled"))
+		lastGood = filepath.Join(k.pluginCacheDir, "last-good")
 	}
 	if p.host, err = host.New(ctx, config); err != nil {
 		return nil, fmt.Errorf("starting the plugin host (--plugin-cache-dir=%s), %w", k.pluginCacheDir, err)
@@ -58,7 +61,9 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 		return nil, fmt.Errorf("reading the default plugins, %w", err)
 	}
 	p.registry = host.NewRegistry(func(kind string, _ host.Hook) host.Guard { return host.DefaultGuard(kind) })
-	p.chains, err = source.NewChains(ctx, source.ChainsConfig{Host: p.host, Registry: p.registry, Kinds: p.kinds.keys(), Defaults: defaults})
+	p.chains, err = source.NewChains(ctx, source.ChainsConfig{
+		Host: p.host, Registry: p.registry, Kinds: p.kinds.keys(), Defaults: defaults, LastGoodDir: lastGood,
+	})
 	if err != nil || k.pluginDir == "" {
 		return p, err
 	}

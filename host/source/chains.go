@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -29,11 +31,17 @@ type ChainsConfig struct {
 	Defaults []Module
 	// Guard of a kind's chains; nil means host.DefaultGuard.
 	Guard func(kind string) host.Guard
+	// LastGoodDir keeps the last good version of each plugin across restarts; it is created when needed. Empty keeps none: a file that
+	// is broken at start is left out then.
+	LastGoodDir string
+	// Logger is told what LastGoodDir could not keep; nil means slog.Default.
+	Logger *slog.Logger
 }
 
 // Chains keeps the chains of a registry in line with a set of modules. Safe for concurrent use.
 type Chains struct {
-	config ChainsConfig
+	config   ChainsConfig
+	lastGood lastGood
 
 	mu       sync.Mutex
 	defaults []*running
@@ -69,8 +77,11 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 	if config.Guard == nil {
 		config.Guard = host.DefaultGuard
 	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
 	c := &Chains{
-		config: config, extra: map[string]*running{}, refused: map[string]refusal{}, present: map[chainKey][]*host.Plugin{},
+		config: config, lastGood: lastGood{config.LastGoodDir}, extra: map[string]*running{}, refused: map[string]refusal{}, present: map[chainKey][]*host.Plugin{},
 	}
 	for _, m := range config.Defaults {
 		r, err := c.load(ctx, m)
@@ -101,7 +112,7 @@ func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 			problems[m.Name] = err
 		}
 		if r == nil && !errors.Is(err, errNoModule) {
-			r = old
+			r = c.earlier(ctx, m.Name, old)
 		}
 		if r != nil {
 			next[m.Name] = r
@@ -110,7 +121,42 @@ func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 	if err := c.swap(ctx, next); err != nil {
 		next = c.stay(ctx, next, problems, err)
 	}
+	c.remember(modules, problems)
 	return statuses(modules, next, problems)
+}
+
+// earlier is the version of a plugin to go on with while its file is wrong: the running one or, at start, the one that the
+// process before us ran. It is nil when there is none.
+func (c *Chains) earlier(ctx context.Context, name string, old *running) *running {
+	if old != nil {
+		return old
+	}
+	m, err := c.lastGood.recall(name)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "error", err)
+		}
+		return nil
+	}
+	r, err := c.load(ctx, m)
+	if err != nil {
+		c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "error", err)
+		return nil
+	}
+	return r
+}
+
+// remember keeps what is good for the next start. A failure costs nothing now, so it is only logged.
+func (c *Chains) remember(modules []Module, problems map[string]error) {
+	err := c.lastGood.forget(modules)
+	for _, m := range modules {
+		if problems[m.Name] == nil {
+			err = errors.Join(err, c.lastGood.keep(m))
+		}
+	}
+	if err != nil {
+		c.config.Logger.Warn("Plugins could not be kept for the next start", "folder", c.config.LastGoodDir, "error", err)
+	}
 }
 
 // stay keeps the chains as they are when next could not be built, and closes what was loaded for it.

@@ -47,7 +47,10 @@ type world struct {
 
 var kinds = []string{"Service", "Ingress.networking.k8s.io", "ConfigMap"}
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *world { return newWorldWith(t, "") }
+
+// newWorldWith keeps last good versions in a folder.
+func newWorldWith(t testing.TB, lastGood string) *world {
 	t.Helper()
 	ctx := context.Background()
 	h, err := host.New(ctx, host.NewConfig().WithLogger(slog.New(slog.DiscardHandler)))
@@ -62,7 +65,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.chains, err = source.NewChains(ctx, source.ChainsConfig{Host: h, Registry: w.registry, Kinds: kinds, Defaults: defaults})
+	w.chains, err = source.NewChains(ctx, source.ChainsConfig{Host: h, Registry: w.registry, Kinds: kinds, Defaults: defaults, LastGoodDir: lastGood})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func (l *Lab) StartKubelet(_ context.Context) error {
 		"--home-cluster-id="+ConsumerID, "--foreign-cluster-id="+ProviderID,
 		"--local-podcidr="+l.Consumer.PodCIDR(),
 		"--node-check-network=false",
-		"--plugin-dir="+l.PluginDir,
+		"--plugin-dir="+l.PluginDir, "--plugin-cache-dir="+filepath.Join(l.dir, "plugin-cache"),
 		"--metrics-enabled", "--metrics-address="+address(l.ports.kubeletMetrics), "--health-probe-address="+address(l.ports.kubeletHealth),
 	)
 }

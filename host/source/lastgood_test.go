@@ -1,0 +1,65 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package source_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/refract-project/refract/host/source"
+)
+
+// TestLastGoodAcrossRestarts starts anew with a file that broke while nobody ran.
+func TestLastGoodAcrossRestarts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "when-needed")
+	before := newWorldWith(t, dir)
+	before.apply(map[string][]byte{
+		"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7"),
+		"gone.wasm": plugin(t, "1", "Service"),
+	})
+	before.apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7")})
+
+	after := newWorldWith(t, dir)
+	got := after.apply(map[string][]byte{
+		"a.wasm": []byte("rubbish"), "a.yaml": []byte("priority: 7"),
+		"b.wasm":    plugin(t, "1", "Service"),
+		"gone.wasm": []byte("rubbish"),
+	})
+	after.expect("Service", "service@default b@1 a@1")
+	if s := got["a"]; s.State != source.Failed || !s.Running || s.Version != "1" || !strings.Contains(s.Message, "runs on") {
+		t.Errorf("a: %+v", s)
+	}
+	// What was removed on purpose does not come back.
+	if s := got["gone"]; s.State != source.Failed || s.Running {
+		t.Errorf("gone: %+v", s)
+	}
+	after.apply(map[string][]byte{"a.wasm": plugin(t, "2", "Service"), "b.wasm": plugin(t, "1", "Service")})
+	after.expect("Service", "service@default a@2 b@1")
+}
+
+// TestLastGoodDamaged finds a folder that a full disk or a crash has left behind.
+func TestLastGoodDamaged(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"cut off": func(content []byte) []byte { return content[:len(content)/2] },
+		"altered": func(content []byte) []byte {
+			return []byte(strings.Replace(string(content), `"priority":7`, `"priority":8`, 1))
+		},
+	} {
+		dir := t.TempDir()
+		newWorldWith(t, dir).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7")})
+		path := filepath.Join(dir, "a.plugin.json")
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, dir, map[string][]byte{"a.plugin.json": damage(content)})
+		after := newWorldWith(t, dir)
+		if s := after.apply(map[string][]byte{"a.wasm": []byte("rubbish")})["a"]; s.Running {
+			t.Errorf("%s: a damaged module runs: %+v", name, s)
+		}
+		after.expect("Service", "service@default")
+	}
+}
