@@ -78,3 +78,17 @@ verify-generate:
 	@hack/generate.sh --check
 
 ##@ See it run
+
+.PHONY: demo
+demo: tools ## Watch it work: two real clusters, an application offloaded, plugins swapped (ARGS=--keep leaves it up)
+	@go run ./test/demo $(ARGS)
+
+##@ Measure
+
+.PHONY: bench
+bench: ## Benchmarks of the WebAssembly host against native code, with and without fuel
+	go test -run '^$$' -bench BenchmarkHost -benchmem ./host
+
+.PHONY: bench-e2e
+bench-e2e: tools ## Cost of offloading 1,000 pods and 1,000 Services, on two real clusters (ARGS=--pods=100 for less)
+	@go run ./test/bench $(ARGS)

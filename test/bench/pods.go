@@ -42,7 +42,7 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 		return err
 	}
 	b.found("the same on the virtual node, all local pods Ready", "%.1f s", took.Seconds())
-	b.atMost("ratio of the two", took.Seconds()/b.plain.Seconds(), 2.5, "")
+	b.atMostTime("ratio of the two", took.Seconds()/b.plain.Seconds(), 2.5, "")
 	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	for kind, n := range lab.Tally(writes) {
 		if n >= b.pods/10 {

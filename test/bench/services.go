@@ -91,7 +91,7 @@ func (b *bench) restart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMost("first new object reflected after a clean restart", time.Since(begun).Seconds(), 3, " s")
+	b.atMostTime("first new object reflected after a clean restart", time.Since(begun).Seconds(), 3, " s")
 	writes, err := b.settled(ctx)
 	if err != nil {
 		return err

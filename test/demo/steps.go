@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -141,12 +142,15 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
+// customColumns are long and say nothing that the heading of the table does not.
+var customColumns = regexp.MustCompile(`-o=custom-columns=\S+`)
+
 // kubectl runs kubectl and shows it.
 func (s *story) kubectl(ctx context.Context, args ...string) error {
 	out, err := s.lab.Kubectl(ctx, args...)
 	if err != nil {
 		return err
 	}
-	s.shell("kubectl "+strings.Join(args, " "), out)
+	s.shell("kubectl "+customColumns.ReplaceAllString(strings.Join(args, " "), "-o=custom-columns=…"), out)
 	return nil
 }
