@@ -1,0 +1,337 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func pod() map[string]any {
+	return map[string]any{
+		"kind":     "Pod",
+		"metadata": map[string]any{"name": "web", "labels": map[string]any{"app": "shop", "vendor.example.com/a": "1"}},
+		"spec": map[string]any{
+			"nodeName":   "milan",
+			"containers": []any{map[string]any{"name": "c0", "image": "i0"}, map[string]any{"name": "c1", "image": "i1"}},
+			"volumes":    []any{map[string]any{"name": "v", "secret": map[string]any{"secretName": "s"}}},
+			"weights":    []any{int64(1), 2.5, nil, true},
+		},
+	}
+}
+
+func reset(root map[string]any) *Document {
+	d := New()
+	d.Reset(root)
+	return d
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestUntouchedSubtreesAreShared(t *testing.T) {
+	base := pod()
+	d := reset(base)
+	if got := d.Value(); reflect.ValueOf(got).Pointer() != reflect.ValueOf(base).Pointer() {
+		t.Error("without an edit the value is not the base itself")
+	}
+	must[View](t)(d.Root().At("spec.volumes[0].secret.secretName"))
+	must[Node](t)(d.Root().Get("spec.volumes[0].secret"))
+	if err := d.Root().SetString("spec.containers[1].image", "other"); err != nil {
+		t.Fatal(err)
+	}
+	got := d.Value()
+	shared := func(path ...any) bool {
+		a, b := any(base), any(got)
+		for _, p := range path {
+			if i, ok := p.(int); ok {
+				a, b = a.([]any)[i], b.([]any)[i]
+			} else {
+				a, b = a.(map[string]any)[p.(string)], b.(map[string]any)[p.(string)]
+			}
+		}
+		return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+	}
+	for _, path := range [][]any{{"metadata"}, {"spec", "volumes"}, {"spec", "weights"}, {"spec", "containers", 0}} {
+		if !shared(path...) {
+			t.Errorf("%v was copied", path)
+		}
+	}
+	for _, path := range [][]any{{"spec"}, {"spec", "containers"}, {"spec", "containers", 1}} {
+		if shared(path...) {
+			t.Errorf("%v is the base's although something in it was edited", path)
+		}
+	}
+}
+
+// TestBaseIsNeverModified is for -race: many Documents edit the same base while others read it.
+func TestBaseIsNeverModified(t *testing.T) {
+	base := pod()
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			d := New()
+			for n := range 200 {
+				d.Reset(base)
+				root := d.Root()
+				err := errors.Join(
+					root.SetString("metadata.labels.worker", fmt.Sprint(worker, n)),
+					root.SetInt("spec.weights[0]", int64(n)),
+					root.SetNull("spec.volumes.-"),
+					root.Assign("spec.containers[0]", map[string]any{"name": "c0", "env": []any{}}),
+				)
+				if _, removeErr := root.Remove("spec.nodeName\nspec.containers.*.image"); err != nil || removeErr != nil {
+					t.Error(err, removeErr)
+				}
+				value := d.Value()
+				value["mine"] = worker // the first level is the caller's
+				if !reflect.DeepEqual(base, pod()) {
+					t.Error("the base was modified")
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	base, d := pod(), New()
+	steps := map[string]func() error{
+		"reads": func() error {
+			v, err := d.Root().At("spec.containers[1].image")
+			if s, _ := v.Text(); s != "i1" {
+				t.Errorf("image %q", s)
+			}
+			return err
+		},
+		"places":  func() error { _, err := d.Root().Get("spec.containers[1]"); return err },
+		"strings": func() error { return d.Root().SetString("metadata.annotations[x/y]", "value") },
+		"numbers": func() error { return d.Root().SetInt("spec.priority", 7) },
+		"removals": func() error {
+			_, err := d.Root().Remove("spec.nodeName\nspec.containers.*.image\nspec.none")
+			return err
+		},
+		"globs":      func() error { _, err := d.Root().RemoveKeysGlob("metadata.labels", "vendor.*"); return err },
+		"hash":       func() error { d.Hash(); return nil },
+		"comparison": func() error { Covers(d.Root(), base); return nil },
+		"edits":      func() error { d.Edits(func(Edit) bool { return true }); return nil },
+	}
+	for name, step := range steps {
+		run := func() {
+			d.Reset(base)
+			if err := errors.Join(d.Root().SetBool("spec.first", true)); err != nil {
+				t.Error(err)
+			}
+			if err := step(); err != nil {
+				t.Error(err)
+			}
+		}
+		run()
+		run()
+		if n := testing.AllocsPerRun(100, run); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	d := reset(pod())
+	d.Mount(ContextRoot, map[string]any{"m": map[string]any{}})
+	d.SetBudget(100, 1000)
+	root := d.Root()
+	context, _ := d.Node(ContextRoot, 0)
+	gone := must[Node](t)(root.Get("spec.volumes[0]"))
+	if err := must[Node](t)(root.Get("spec.volumes")).RemoveElem(0); err != nil {
+		t.Fatal(err)
+	}
+	failing := func(f func() error) error { return f() }
+	for name, c := range map[string]struct {
+		err  error
+		code Code
+	}{
+		"malformed":     {root.SetInt("a..b", 1), BadPath},
+		"open bracket":  {root.SetInt("a[b", 1), BadPath},
+		"stray bracket": {root.SetInt("a]b", 1), BadPath},
+		"text behind":   {root.SetInt("a[b]c", 1), BadPath},
+		"dot at end":    {root.SetInt("a.", 1), BadPath},
+		"wildcard":      {root.SetInt("a.*", 1), BadPath},
+		"long":          {root.SetInt(strings.Repeat("k", 1025), 1), BadPath},
+		"scalar":        {root.SetInt("kind.x", 1), BadKind},
+		"index":         {root.SetInt("spec.containers[7].x", 1), BadIndex},
+		"no number":     {root.SetInt("spec.containers.x", 1), BadIndex},
+		"NaN":           {root.SetFloat("x", math.NaN()), BadValue},
+		"UTF-8":         {root.SetString("x", "\xff"), BadValue},
+		"read-only":     {context.SetInt("x", 1), ReadOnly},
+		"removed":       {gone.SetInt("x", 1), Gone},
+		"absent":        {Node{}.SetInt("x", 1), Gone},
+		"Go type":       {root.Assign("x", struct{}{}), BadValue},
+		"root":          {root.Assign("", []any{}), BadKind},
+		"bytes":         {root.SetString("x", strings.Repeat("x", 1001)), TooManyBytes},
+		"depth": {failing(func() error {
+			n, err := root.EnsureMap("deep")
+			for err == nil {
+				d.SetBudget(100, 1000)
+				n, err = n.EnsureMap("d")
+			}
+			return err
+		}), TooDeep},
+		"nodes": {failing(func() error {
+			d.SetBudget(5, 1000)
+			for n := 0; ; n++ {
+				if err := root.SetInt(fmt.Sprint("k", n), 1); err != nil {
+					return err
+				}
+			}
+		}), TooManyNodes},
+		"work": {failing(func() error {
+			d.SetWorkLimit(1)
+			_, err := root.RemoveKeysGlob("metadata.labels", "*a*b*c*\n*d*\n*e*")
+			return err
+		}), TooMuchWork},
+	} {
+		var e *Error
+		if !errors.As(c.err, &e) || e.Code != c.code || e.Error() == "" {
+			t.Errorf("%s: %v, want code %d", name, c.err, c.code)
+		}
+	}
+}
+
+func TestPlaces(t *testing.T) {
+	d := reset(pod())
+	second := must[Node](t)(d.Root().Get("spec.containers[1]"))
+	spec := must[Node](t)(d.Root().Get("spec"))
+	if err := must[Node](t)(d.Root().Get("spec.containers")).RemoveElem(0); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.SetString("image", "moved"); err != nil {
+		t.Fatal(err)
+	}
+	if v := must[View](t)(d.Root().At("spec.containers[0].image")); !v.Equal(Of("moved")) {
+		t.Error("a node does not follow its element")
+	}
+	must[Node](t)(d.Root().SetMap("spec"))
+	if spec.Len() != 0 || spec.Kind() != Map {
+		t.Error("a node does not see the replacement")
+	}
+	if second.Kind() != Absent {
+		t.Error("what was below a replaced map is still there")
+	}
+	must[int](t)(d.Root().Remove("spec"))
+	if spec.Kind() != Absent {
+		t.Error("a removed place is not absent")
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	if !Equal(reset(map[string]any{"n": int64(2)}).Root(), map[string]any{"n": 2.0}) || Hash(int64(2)) != Hash(2.0) {
+		t.Error("2 is not 2.0")
+	}
+	if Hash(2.5) == Hash(int64(2)) || Equal(reset(map[string]any{"n": 2.5}).Root(), map[string]any{"n": int64(2)}) {
+		t.Error("2.5 is 2")
+	}
+	for f, want := range map[float64]string{0.000001: "0.000001", 1e-7: "1e-7", 1e21: "1e+21", 1.5: "1.5", -0.25: "-0.25"} {
+		if got := string(Of(f).AppendJSON(nil)); got != want {
+			t.Errorf("%v is %s", f, got)
+		}
+	}
+}
+
+// TestHashIsStable: it is kept in annotations across versions of the program.
+func TestHashIsStable(t *testing.T) {
+	if got, want := Hash(pod()), uint64(0x6fa71910b91836a4); got != want {
+		t.Errorf("the hash changed: %#x, want %#x", got, want)
+	}
+}
+
+func TestCovers(t *testing.T) {
+	for name, c := range map[string]struct {
+		have, remote any
+		want         bool
+	}{
+		"equal":           {pod(), pod(), true},
+		"defaulted":       {map[string]any{"a": int64(1)}, map[string]any{"a": int64(1), "b": "default"}, true},
+		"missing":         {map[string]any{"a": nil}, map[string]any{}, false},
+		"different":       {map[string]any{"a": "x"}, map[string]any{"a": "y"}, false},
+		"element":         {map[string]any{"l": []any{map[string]any{}}}, map[string]any{"l": []any{map[string]any{"d": true}}}, true},
+		"longer list":     {map[string]any{"l": []any{}}, map[string]any{"l": []any{"x"}}, false},
+		"of another kind": {map[string]any{"a": []any{}}, map[string]any{"a": map[string]any{}}, false},
+		"absent remote":   {map[string]any{"a": true}, nil, false},
+	} {
+		d := reset(c.have.(map[string]any))
+		if got := Covers(d.Root(), c.remote); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestMatch(t *testing.T) {
+	for _, c := range []struct {
+		glob, s string
+		want    bool
+	}{
+		{"", "", true}, {"*", "", true}, {"*", "anything/at.all", true}, {"a*", "b", false}, {"a?c", "abc", true}, {"a?c", "ac", false},
+		{"*.liqo.io/*", "offloading.liqo.io/x", true}, {"*a*b", "xaxb", true}, {"*a*b", "xaxbx", false}, {"[a]", "a", false},
+	} {
+		if Match(c.glob, c.s) != c.want {
+			t.Errorf("%q %q: %t", c.glob, c.s, !c.want)
+		}
+	}
+}
+
+func TestPathString(t *testing.T) {
+	p := Path{{Key: "metadata", Index: -1}, {Key: "annotations", Index: -1}, {Key: "a/b]c", Index: -1}, {Index: 3}, {Key: "x", Index: -1}}
+	if got := p.String(); got != "metadata.annotations[a/b]]c][3].x" {
+		t.Error(got)
+	}
+	back, err := ParsePath(p.String())
+	if err != nil || len(back) != len(p) || back[2].Key != p[2].Key {
+		t.Errorf("%v, %v", back, err)
+	}
+}
+
+func BenchmarkDocument(b *testing.B) {
+	base, d := pod(), New()
+	edit := func() {
+		d.Reset(base)
+		_ = d.Root().SetString("spec.containers[1].image", "other")
+	}
+	b.Run("edit", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			edit()
+		}
+	})
+	b.Run("materialise", func(b *testing.B) {
+		b.ReportAllocs()
+		edit()
+		for b.Loop() {
+			d.Value()
+		}
+	})
+	b.Run("hash", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			d.Hash()
+		}
+	})
+	b.Run("covers", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			Covers(d.Root(), base)
+		}
+	})
+}
