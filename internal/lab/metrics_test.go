@@ -1,0 +1,64 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	writes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "writes_total"}, []string{"kind", "verb"})
+	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "latency_seconds"}, []string{"plugin"})
+	registry.MustRegister(writes, latency)
+	writes.WithLabelValues("Pod", "create").Add(3)
+	writes.WithLabelValues("Pod", "patch").Add(4)
+	writes.WithLabelValues("Service", "patch").Add(5)
+	latency.WithLabelValues("pod").Observe(1)
+	latency.WithLabelValues("pod").Observe(3)
+	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer server.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	metrics, err := scrape(ctx, server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		labels map[string]string
+		want   float64
+	}{
+		{"writes_total", nil, 12},
+		{"writes_total", map[string]string{"kind": "Pod"}, 7},
+		{"writes_total", map[string]string{"kind": "Pod", "verb": "patch"}, 4},
+		{"writes_total", map[string]string{"kind": "Ingress"}, 0},
+		{"latency_seconds", map[string]string{"plugin": "pod"}, 2},
+		{"absent", nil, 0},
+	} {
+		if got := metrics.Sum(tc.name, tc.labels); got != tc.want {
+			t.Errorf("%s %v: %g, want %g", tc.name, tc.labels, got, tc.want)
+		}
+	}
+	if mean := metrics.Mean("latency_seconds", nil); mean != 2 {
+		t.Errorf("mean %g, want 2", mean)
+	}
+	if mean := metrics.Mean("absent", nil); mean != 0 {
+		t.Errorf("mean of nothing %g", mean)
+	}
+
+	broken := httptest.NewServer(http.NotFoundHandler())
+	defer broken.Close()
+	if _, err := scrape(ctx, broken.URL); err == nil {
+		t.Error("no error for a server without metrics")
+	}
+}
