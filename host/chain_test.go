@@ -214,3 +214,26 @@ func TestNewChain(t *testing.T) {
 		t.Error("65 plugins are accepted")
 	}
 }
+
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	h := newHost(t)
+	for kind, object := range map[string]map[string]any{"Service": serviceObject(), "Pod": podObject()} {
+		chain, err := NewChain(Outgoing, DefaultGuard(kind), mustLoad(t, h, kind, defaultModule(t, kind), PluginConfig{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, env, ctx := document.New(), &Env{Context: benchContext()}, context.Background()
+		once := func() {
+			doc.Reset(object)
+			if _, err := chain.Run(ctx, doc, env); err != nil || !doc.Edited() {
+				t.Fatalf("%s: %v, edited %t", kind, err, doc.Edited())
+			}
+		}
+		for range 10 {
+			once()
+		}
+		if n := testing.AllocsPerRun(200, once); n != 0 {
+			t.Errorf("%s: %v allocations", kind, n)
+		}
+	}
+}

@@ -118,10 +118,11 @@ func (s *scanner) bracket(at int) bool {
 	}
 	start, escaped := at+1, false
 	for i := start; i < len(s.path); i++ {
-		if s.path[i] != ']' {
-			continue
+		n := strings.IndexByte(s.path[i:], ']')
+		if n < 0 {
+			break
 		}
-		if i+1 < len(s.path) && s.path[i+1] == ']' {
+		if i += n; i+1 < len(s.path) && s.path[i+1] == ']' {
 			escaped = true
 			i++
 			continue

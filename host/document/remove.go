@@ -79,10 +79,11 @@ func (d *Document) removeField(id int32, key string, rest scanner) (int, error) 
 		if !ok {
 			return 0, rest.finish()
 		}
-		if !rest.done() {
-			if found, err := has(raw, rest); err != nil || !found {
-				return 0, err
-			}
+		if rest.done() {
+			return d.strike(id, key)
+		}
+		if found, err := has(raw, rest); err != nil || !found {
+			return 0, err
 		}
 		var err error
 		if c, err = d.link(id, key, raw, true); err != nil {
@@ -93,6 +94,20 @@ func (d *Document) removeField(id int32, key string, rest scanner) (int, error) 
 		return d.remove(c, rest)
 	}
 	return d.erase(id, c), nil
+}
+
+// strike makes an entry of the base absent that was not visited before: most removals.
+func (d *Document) strike(id int32, key string) (int, error) {
+	c, err := d.link(id, key, nil, false)
+	if err != nil {
+		return 0, err
+	}
+	n := &d.nodes[c]
+	n.state, n.author = removed, d.author
+	n.flags |= fInBase | fDirty
+	d.edit(id)
+	d.nodes[id].delta--
+	return 1, nil
 }
 
 // erase makes an entry of a map absent; it tells how many went.
