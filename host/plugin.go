@@ -29,10 +29,11 @@ type Plugin struct {
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
 
-	mu      sync.Mutex
-	idle    []*instance
-	live    int // instances, running ones included
-	drained chan struct{}
+	mu       sync.Mutex
+	idle     []*instance
+	live     int           // instances, running ones included
+	drained  chan struct{} // closed when live falls to 0 after Close
+	closeErr error
 }
 
 // maxIdle instances wait for calls; more calls at once than that make new ones.
@@ -129,9 +130,10 @@ func (p *Plugin) gone() {
 	p.signal()
 }
 
-// signal tells Close that nothing runs any more. Under mu.
+// signal frees the code when nothing runs any more, and tells Close. Under mu.
 func (p *Plugin) signal() {
 	if p.live == 0 && p.drained != nil {
+		p.closeErr = p.compiled.Close(context.Background())
 		close(p.drained)
 		p.drained = nil
 	}
@@ -167,7 +169,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	p.sweep()
 	select {
 	case <-drained:
-		return p.compiled.Close(context.WithoutCancel(ctx))
+		return p.closeErr
 	case <-ctx.Done():
 		return ctx.Err()
 	}
