@@ -1,6 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !wasip1
+
 package sdk
 
 import (

@@ -31,8 +31,7 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// What goes, below spec: from every Service; unless node ports are forced;
-// unless the Service is headless.
+// What goes, below spec.
 const (
 	always    = "loadBalancerIP\nloadBalancerClass"
 	nodePorts = "\nports.*.nodePort\nhealthCheckNodePort"
@@ -43,26 +42,30 @@ const (
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	sdk.FilterMetadata(ctx, service)
 	spec := service.Get("spec")
-	spec.Remove(assigned(service, spec))
-	if spec.Is("type", "LoadBalancer") {
+	kind := spec.String("type")
+	spec.Remove(assigned(service, spec, kind))
+	if kind == "LoadBalancer" {
 		setLoadBalancerClass(ctx, spec)
 	}
 	return nil
 }
 
 // assigned returns the paths of what the provider assigns by itself.
-func assigned(service sdk.Object, spec sdk.Node) string {
-	switch {
-	case spec.Is("clusterIP", "None"):
-		return assignedHeadless(spec)
-	case service.Is("metadata.annotations["+wire.ForceRemoteNodePortAnnotation+"]", "true"):
-		return always + addresses
+func assigned(service sdk.Object, spec sdk.Node, kind string) string {
+	switch kind {
+	case "NodePort", "LoadBalancer":
+		if service.Is("metadata.annotations["+wire.ForceRemoteNodePortAnnotation+"]", "true") {
+			return always + addresses
+		}
+	default:
+		if spec.Is("clusterIP", "None") {
+			return assignedHeadless(spec)
+		}
 	}
 	return always + addresses + nodePorts
 }
 
-// assignedHeadless returns them for a Service without cluster IP, which has no
-// node ports either.
+// assignedHeadless returns them for a Service without cluster IP.
 func assignedHeadless(spec sdk.Node) string {
 	if spec.Len("selector") == 0 {
 		return always
