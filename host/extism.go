@@ -174,17 +174,17 @@ func extismErrorSet(i *instance, stack []uint64) {
 
 // extismConfigGet gives strings as they are and everything else as JSON.
 func extismConfigGet(i *instance, stack []uint64) {
-	key := string(i.content("config_get", stack[0]))
+	key := i.content("config_get", stack[0])
 	stack[0] = 0
-	if v, ok := i.plugin.config[key]; ok {
+	if v, ok := i.plugin.config[string(key)]; ok {
 		stack[0] = i.place("config_get", configText(v))
 	}
 }
 
 func extismVarGet(i *instance, stack []uint64) {
-	key := string(i.content("var_get", stack[0]))
+	key := i.content("var_get", stack[0])
 	stack[0] = 0
-	if v, ok := i.kernel.vars[key]; ok {
+	if v, ok := i.kernel.vars[string(key)]; ok {
 		stack[0] = i.place("var_get", v)
 	}
 }
