@@ -25,9 +25,11 @@ func BenchmarkHost(b *testing.B) {
 	b.Run("noop", func(b *testing.B) {
 		benchChain(b, serviceObject(), "Service", mustLoad(b, h, "noop", noop, PluginConfig{}))
 	})
-	b.Run("service", func(b *testing.B) { benchChain(b, serviceObject(), "Service", service) })
-	b.Run("service-bare", func(b *testing.B) { benchChain(b, serviceObject(), "Service", bare) })
-	b.Run("service-native", func(b *testing.B) { benchNative(b, serviceObject(), nativeService) })
+	b.Run("service", func(b *testing.B) { benchChain(b, plainService(), "Service", service) })
+	b.Run("service-bare", func(b *testing.B) { benchChain(b, plainService(), "Service", bare) })
+	b.Run("service-native", func(b *testing.B) { benchNative(b, plainService(), nativeService) })
+	b.Run("service-loadbalancer", func(b *testing.B) { benchChain(b, serviceObject(), "Service", service) })
+	b.Run("service-loadbalancer-native", func(b *testing.B) { benchNative(b, serviceObject(), nativeService) })
 	b.Run("service-200k", func(b *testing.B) { benchChain(b, bigService(), "Service", service) })
 	b.Run("pod", func(b *testing.B) {
 		benchChain(b, podObject(), "Pod", mustLoad(b, h, "pod", defaultModule(b, "Pod"), PluginConfig{}))
@@ -40,7 +42,7 @@ func BenchmarkHost(b *testing.B) {
 		benchChain(b, sliceObject(1000), "EndpointSlice", mustLoad(b, h, "endpointslice", defaultModule(b, "EndpointSlice"), PluginConfig{}))
 	})
 	b.Run("chain-5", func(b *testing.B) {
-		benchChain(b, serviceObject(), "Service", service, service, service, service, service)
+		benchChain(b, plainService(), "Service", service, service, service, service, service)
 	})
 }
 
@@ -152,9 +154,28 @@ func serviceObject() map[string]any {
 	}
 }
 
+// plainService is an ordinary Service. serviceObject has more to strip: node ports, vendor labels.
+func plainService() map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Service",
+		"metadata": map[string]any{
+			"name": "backend", "namespace": "shop", "uid": "51d0", "resourceVersion": "77",
+			"labels": map[string]any{"app": "shop"}, "annotations": map[string]any{"big": "x"},
+		},
+		"spec": map[string]any{
+			"type": "ClusterIP", "clusterIP": "10.96.4.3", "clusterIPs": []any{"10.96.4.3"},
+			"ipFamilies": []any{"IPv4"}, "ipFamilyPolicy": "SingleStack", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+			"ports":    []any{map[string]any{"port": int64(80), "targetPort": int64(8080), "protocol": "TCP"}},
+			"selector": map[string]any{"app": "shop"},
+		},
+		"status": map[string]any{"loadBalancer": map[string]any{}},
+	}
+}
+
+// bigService differs from plainService by the annotation alone.
 func bigService() map[string]any {
-	o := serviceObject()
-	o["metadata"].(map[string]any)["annotations"].(map[string]any)["big"] = strings.Repeat("x", 200_000)
+	o := plainService()
+	o["metadata"].(map[string]any)["annotations"] = map[string]any{"big": strings.Repeat("x", 200_000)}
 	return o
 }
 
