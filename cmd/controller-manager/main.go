@@ -19,6 +19,7 @@ import (
 )
 
 func main() {
+	cmdutil.SpareGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newCommand().ExecuteContext(ctx); err != nil {

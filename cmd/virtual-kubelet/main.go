@@ -23,6 +23,7 @@ import (
 const helpWidth = 110
 
 func main() {
+	cmdutil.SpareGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once

@@ -39,11 +39,13 @@ type ShadowPodList struct {
 type ShadowPodSpec struct {
 	// Pod is the spec of the pod. The CRD stores it without a schema, so that
 	// fields which this version has never heard of survive; the API server
-	// validates the pod when it is created.
+	// validates the pod when it is created. One writer owns it whole, hence
+	// atomic: the API server need not track the owner of every field of it.
 	//
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
+	// +mapType=atomic
 	// +optional
 	Pod corev1.PodSpec `json:"pod,omitempty"`
 }
