@@ -9,6 +9,16 @@
 // runs again: the last phase is recorded in the ShadowPod before anything else
 // is done. A pod that belongs to somebody else is never touched.
 //
+// A pod may finish, and be deleted, while nobody looks. Therefore one whose
+// restartPolicy is not Always is made with a finalizer, as the pods of Jobs are.
+// It is taken away when the last phase is recorded, when there is no ShadowPod
+// any more to record it in, or when the pod was deleted and has stopped without
+// having finished. The price is one more write in the life of such a pod, and
+// that its deletion waits while no controller manager runs. Pods that are
+// restarted always, which are most of them, end only by failing as a whole (an
+// eviction, a deadline); they have no finalizer, and one that failed and was
+// deleted while nobody looked runs again.
+//
 // A pod that starts and runs costs two writes: its creation, and the phase
 // Running in the status of its ShadowPod.
 package shadowpod
@@ -21,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -63,6 +74,8 @@ type Controller struct {
 	recorded memo.Memo[recording]
 	// refused remembers what of a pod the API server does not take as it is sent.
 	refused memo.Memo[refusal]
+	// released remembers the pod that was let go last, until the cache shows it.
+	released memo.Memo[types.UID]
 	// forbidden counts attempts to create a pod that the API server forbade.
 	forbidden memo.Memo[int]
 }
@@ -82,7 +95,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, c.releaseStranded(ctx, request.NamespacedName)
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting ShadowPod %s, %w", request.NamespacedName, err)
@@ -101,26 +114,24 @@ func (c *Controller) forget(key types.NamespacedName) {
 // enforce must not change shadow: it is shared with the cache.
 func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
+	pod, err := c.pod(ctx, key)
 	switch {
+	case err != nil:
+		return err
 	case isFinal(recordedPhase(shadow)):
 		c.forget(key)
-		return nil
+		return c.release(ctx, pod)
 	case shadow.GetDeletionTimestamp() != nil:
-		return nil
+		return c.release(ctx, pod)
 	}
 	if seen, ok := c.finished.Get(key); ok && seen.shadow == shadow.GetUID() {
-		return c.record(ctx, shadow, seen.phase)
+		return c.finish(ctx, shadow, pod, seen.phase)
 	}
-
-	pod := &corev1.Pod{}
-	err := c.client.Get(ctx, key, pod)
 	switch {
-	case apierrors.IsNotFound(err):
+	case pod == nil:
 		return c.create(ctx, shadow)
-	case err != nil:
-		return fmt.Errorf("getting pod %s, %w", key, err)
 	case !metav1.IsControlledBy(pod, shadow):
-		return c.yield(shadow, pod)
+		return c.yield(ctx, shadow, pod)
 	}
 	return c.follow(ctx, shadow, pod)
 }
@@ -128,12 +139,14 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 // follow keeps an existing pod of ours and its ShadowPod in step. The phase
 // comes first: it is the only part that could be lost for ever.
 func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
-	key := client.ObjectKeyFromObject(shadow)
 	if phase := finalPhase(pod); phase != "" {
-		c.finished.Set(key, finish{shadow: shadow.GetUID(), phase: phase})
-		return c.record(ctx, shadow, phase)
+		c.finished.Set(client.ObjectKeyFromObject(shadow), finish{shadow: shadow.GetUID(), phase: phase})
+		return c.finish(ctx, shadow, pod, phase)
 	}
-	if pod.DeletionTimestamp != nil {
+	switch {
+	case hasStopped(pod):
+		return c.release(ctx, pod)
+	case pod.DeletionTimestamp != nil:
 		// It is on its way out; the Event of its deletion brings us back here
 		// to create the next one.
 		return nil
@@ -142,6 +155,15 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 		return err
 	}
 	return c.align(ctx, shadow, pod)
+}
+
+// finish records how the pod has ended, and then lets it go. pod is nil when it
+// is gone.
+func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, phase corev1.PodPhase) error {
+	if err := c.record(ctx, shadow, phase); err != nil {
+		return err
+	}
+	return c.release(ctx, pod)
 }
 
 // Register adds the controller to mgr.
@@ -153,4 +175,11 @@ func newShadowPod() *unstructured.Unstructured {
 	shadow := &unstructured.Unstructured{}
 	shadow.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowPodKind))
 	return shadow
+}
+
+// partial names an object of which nothing but the metadata is asked for.
+func partial(kind schema.GroupVersionKind, key types.NamespacedName) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	object.SetGroupVersionKind(kind)
+	return object
 }

@@ -102,15 +102,22 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 		return fmt.Errorf("getting pod %s, which exists already, %w", key, err)
 	}
 	if !metav1.IsControlledBy(pod, shadow) {
-		return c.yield(shadow, pod)
+		return c.yield(ctx, shadow, pod)
 	}
-	return c.follow(ctx, shadow, pod)
+	if err := c.follow(ctx, shadow, pod); err != nil || pod.DeletionTimestamp == nil {
+		return err
+	}
+	// No Event will tell of its end: it is not in the cache.
+	return fmt.Errorf("waiting for pod %s, which is being deleted", key)
 }
 
 // yield leaves a pod alone that is not ours, and asks for another attempt.
-func (c *Controller) yield(shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
 	key := client.ObjectKeyFromObject(shadow)
 	if isPredecessor(pod, shadow) {
+		if err := c.release(ctx, pod); err != nil {
+			return err
+		}
 		return fmt.Errorf("waiting for pod %s of the former ShadowPod to be deleted, %w", key, errForeign)
 	}
 	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction,
@@ -165,6 +172,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	pod.SetName(shadow.GetName())
 	pod.SetLabels(podLabels(shadow))
 	pod.SetAnnotations(podAnnotations(shadow))
+	pod.SetFinalizers(finalizers(spec))
 	pod.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(shadow, offloading.GroupVersion.WithKind(offloading.ShadowPodKind))})
 	return pod, nil
 }

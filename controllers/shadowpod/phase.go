@@ -6,12 +6,14 @@ package shadowpod
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -46,7 +48,7 @@ func finalPhase(pod *corev1.Pod) corev1.PodPhase {
 		}
 		return corev1.PodSucceeded
 	case corev1.PodFailed:
-		if evicted || isBeingReplaced(pod) {
+		if evicted && !failedBefore(pod) || isBeingReplaced(pod) {
 			return ""
 		}
 		return corev1.PodFailed
@@ -54,17 +56,60 @@ func finalPhase(pod *corev1.Pod) corev1.PodPhase {
 	return ""
 }
 
+// failedBefore tells whether a pod that may end by itself had failed before its
+// deletion was asked for: as a whole, or because a container that is not
+// restarted had failed and none has ended since. A second in which both happen
+// counts for the deletion: processes that obey a signal end that fast.
+func failedBefore(pod *corev1.Pod) bool {
+	policy := pod.Spec.RestartPolicy
+	if policy != corev1.RestartPolicyNever && policy != corev1.RestartPolicyOnFailure {
+		return false
+	}
+	if pod.Status.Reason == deadlineExceeded || disruption(pod) == corev1.PodReasonTerminationByKubelet {
+		return true
+	}
+	grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
+	return policy == corev1.RestartPolicyNever && containersFailedBefore(pod, pod.DeletionTimestamp.Add(-grace))
+}
+
+func containersFailedBefore(pod *corev1.Pod, asked time.Time) bool {
+	failed := false
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			ended := statuses[i].State.Terminated
+			switch {
+			case ended == nil: // it never started, because of one that failed before it
+			case ended.FinishedAt.IsZero() || !ended.FinishedAt.Time.Before(asked):
+				return false
+			case ended.ExitCode != 0:
+				failed = true
+			}
+		}
+	}
+	return failed
+}
+
+// deadlineExceeded is the reason with which a kubelet fails a pod whose
+// activeDeadlineSeconds are over.
+const deadlineExceeded = "DeadlineExceeded"
+
 // isBeingReplaced tells whether the control plane failed the pod on the way to
 // deleting it. A kubelet that fails pods for want of resources
 // (TerminationByKubelet) deletes nothing: such a pod has failed.
 func isBeingReplaced(pod *corev1.Pod) bool {
+	reason := disruption(pod)
+	return reason != "" && reason != corev1.PodReasonTerminationByKubelet
+}
+
+// disruption returns why the pod was stopped from outside, "" if it was not.
+func disruption(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]
-		if condition.Type == corev1.DisruptionTarget {
-			return condition.Status == corev1.ConditionTrue && condition.Reason != corev1.PodReasonTerminationByKubelet
+		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
+			return condition.Reason
 		}
 	}
-	return false
+	return ""
 }
 
 func isFinal(phase corev1.PodPhase) bool {
@@ -118,9 +163,7 @@ func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructur
 	if err != nil {
 		return err
 	}
-	// The answer is of no interest: the metadata are the least one can ask for.
-	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	written.SetGroupVersionKind(shadow.GroupVersionKind())
+	written := partial(shadow.GroupVersionKind(), key)
 	if err := c.client.Status().Patch(ctx, written, patch); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil

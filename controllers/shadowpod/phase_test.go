@@ -6,6 +6,7 @@ package shadowpod
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,51 @@ func TestFinalPhase(t *testing.T) {
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: tc.pod.disruption}}
 			}
 			if got := finalPhase(p); got != tc.want {
+				t.Errorf("finalPhase = %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// Whether a pod failed before its deletion is all that is known when nobody was
+// there to see the one and the other.
+func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
+	asked := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	ended := func(exit int32, after time.Duration) corev1.ContainerStatus {
+		return corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: exit, FinishedAt: metav1.NewTime(asked.Add(after)),
+		}}}
+	}
+	unknown := corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137}}}
+	waiting := corev1.ContainerStatus{}
+	for name, tc := range map[string]struct {
+		policy     corev1.RestartPolicy
+		reason     string
+		init, main []corev1.ContainerStatus
+		want       corev1.PodPhase
+	}{
+		"failed before":                 {policy: "Never", main: []corev1.ContainerStatus{ended(0, -time.Hour), ended(1, -time.Second)}, want: corev1.PodFailed},
+		"stopped by its deletion":       {policy: "Never", main: []corev1.ContainerStatus{ended(1, -time.Hour), ended(143, time.Second)}},
+		"in the same second":            {policy: "Never", main: []corev1.ContainerStatus{ended(143, 0)}},
+		"an init container failed":      {policy: "Never", init: []corev1.ContainerStatus{ended(1, -time.Hour)}, main: []corev1.ContainerStatus{waiting}, want: corev1.PodFailed},
+		"stopped before it began":       {policy: "Never", init: []corev1.ContainerStatus{ended(0, -time.Hour)}, main: []corev1.ContainerStatus{unknown}},
+		"nothing is known":              {policy: "Never"},
+		"it would have been restarted":  {policy: "OnFailure", main: []corev1.ContainerStatus{ended(1, -time.Hour)}},
+		"its time was up":               {policy: "OnFailure", reason: "DeadlineExceeded", want: corev1.PodFailed},
+		"its time was up, but a server": {policy: "Always", reason: "DeadlineExceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			grace := int64(30)
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: asked.Add(30 * time.Second)}, DeletionGracePeriodSeconds: &grace},
+				Spec:       corev1.PodSpec{RestartPolicy: tc.policy},
+				Status:     corev1.PodStatus{Phase: corev1.PodFailed, Reason: tc.reason, InitContainerStatuses: tc.init, ContainerStatuses: tc.main},
+			}
+			kept, err := trim(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := finalPhase(kept.(*corev1.Pod)); got != tc.want {
 				t.Errorf("finalPhase = %q, want %q", got, tc.want)
 			}
 		})

@@ -53,7 +53,11 @@ func trim(obj any) (any, error) {
 	kept.Spec.RestartPolicy = pod.Spec.RestartPolicy
 	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	kept.Spec.Tolerations = pod.Spec.Tolerations
-	kept.Status.Phase = pod.Status.Phase
+	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
+	if pod.Status.Phase == corev1.PodFailed {
+		kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
+		kept.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
+	}
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.DisruptionTarget {
 			kept.Status.Conditions = append(kept.Status.Conditions, condition)
@@ -66,6 +70,16 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, 0, len(containers))
 	for i := range containers {
 		kept = append(kept, corev1.Container{Name: containers[i].Name, Image: containers[i].Image})
+	}
+	return kept
+}
+
+func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
+	kept := make([]corev1.ContainerStatus, len(statuses))
+	for i := range statuses {
+		if ended := statuses[i].State.Terminated; ended != nil {
+			kept[i].State.Terminated = &corev1.ContainerStateTerminated{ExitCode: ended.ExitCode, FinishedAt: ended.FinishedAt}
+		}
 	}
 	return kept
 }
@@ -91,12 +105,16 @@ func shadowPodChanged(e event.UpdateEvent) bool {
 
 // podHandler turns events of a pod into requests for the ShadowPod of its
 // name. Creations make none: they are our own, and at the start every ShadowPod
-// is looked at anyway.
+// is looked at anyway. Only a pod that waits to be let go may be all that is left.
 func (c *Controller) podHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, _ queue) {
-			c.notice(e.Object.(*corev1.Pod))
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			pod := e.Object.(*corev1.Pod)
+			c.notice(pod)
+			if pod.DeletionTimestamp != nil && isHeld(pod) {
+				q.Add(requestFor(pod))
+			}
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
 			before, now := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)

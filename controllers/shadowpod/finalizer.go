@@ -1,0 +1,104 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+)
+
+// FinalPhaseFinalizer is on pods that may end by themselves. It keeps one that
+// is deleted until it is known how it ended: see the package comment.
+const FinalPhaseFinalizer = "controllers.refract.io/final-phase"
+
+// finalizers returns those of a pod with the given spec.
+func finalizers(spec map[string]any) []string {
+	policy, _ := spec["restartPolicy"].(string)
+	if policy == "" || policy == string(corev1.RestartPolicyAlways) {
+		return nil
+	}
+	return []string{FinalPhaseFinalizer}
+}
+
+// hasStopped tells whether nothing of a deleted pod runs any more: its kubelet
+// says so by leaving no grace, and so does whoever forces its deletion.
+func hasStopped(pod *corev1.Pod) bool {
+	grace := pod.DeletionGracePeriodSeconds
+	return pod.DeletionTimestamp != nil && (grace == nil || *grace == 0)
+}
+
+// isHeld tells whether the pod is one of ours with our finalizer.
+func isHeld(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == offloading.ShadowPodKind && slices.Contains(pod.Finalizers, FinalPhaseFinalizer)
+}
+
+// release lets the pod go, as soon as somebody deletes it. pod may be nil.
+func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
+	if pod == nil || !isHeld(pod) {
+		return nil
+	}
+	key := client.ObjectKeyFromObject(pod)
+	if last, ok := c.released.Get(key); ok && last == pod.UID {
+		return nil // done already: the cache has not caught up
+	}
+	path := jsonpatch.Pointer("metadata", "finalizers", strconv.Itoa(slices.Index(pod.Finalizers, FinalPhaseFinalizer)))
+	var changes jsonpatch.Patch
+	changes.Test(path, FinalPhaseFinalizer)
+	changes.Remove(path)
+	patch, err := changes.For(pod.UID)
+	if err != nil {
+		return err
+	}
+	written := partial(corev1.SchemeGroupVersion.WithKind("Pod"), key)
+	if err := c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("releasing pod %s from its finalizer, %w", key, err)
+	}
+	c.released.Set(key, pod.UID)
+	return nil
+}
+
+// releaseStranded lets the pod go whose ShadowPod is gone: there is nothing
+// left to record in. A cache that lags behind does not count.
+func (c *Controller) releaseStranded(ctx context.Context, key types.NamespacedName) error {
+	pod, err := c.pod(ctx, key)
+	if err != nil || pod == nil || !isHeld(pod) {
+		return err
+	}
+	live := partial(newShadowPod().GroupVersionKind(), key)
+	err = c.uncached.Get(ctx, key, live)
+	switch {
+	case err == nil && metav1.IsControlledBy(pod, live):
+		return fmt.Errorf("waiting for ShadowPod %s to be seen, without which its pod cannot be judged", key)
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("getting ShadowPod %s, %w", key, err)
+	}
+	return c.release(ctx, pod)
+}
+
+// pod returns the pod of that name from the cache, nil when there is none.
+func (c *Controller) pod(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	err := c.client.Get(ctx, key, pod)
+	if apierrors.IsNotFound(err) {
+		c.released.Drop(key)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting pod %s, %w", key, err)
+	}
+	return pod, nil
+}

@@ -1,0 +1,203 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/shadowpod"
+)
+
+// task returns a ShadowPod whose pod ends by itself.
+func task(namespace, name string) *unstructured.Unstructured {
+	return set(shadowPod(namespace, name), "Never", "spec", "pod", "restartPolicy")
+}
+
+// bound returns the ShadowPod with a pod that is bound to a node: its deletion
+// is graceful.
+func bound(shadow *unstructured.Unstructured) *unstructured.Unstructured {
+	return set(shadow, "nowhere", "spec", "pod", "nodeName")
+}
+
+// failLongAgo gives the pod the status of one whose container has failed.
+func failLongAgo(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	provider.PatchStatus(t, pod, `{"status":{"phase":"Failed","containerStatuses":[{"name":"main","image":"i","imageID":"i","ready":false,"restartCount":0,
+		"state":{"terminated":{"exitCode":3,"startedAt":"2020-01-01T00:00:00Z","finishedAt":"2020-01-01T00:00:01Z"}}}]}}`)
+}
+
+func awaitGone(t *testing.T, obj client.Object) {
+	t.Helper()
+	controllertest.Eventually(t, obj.GetName()+" to be gone", func() error {
+		err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(obj), obj)
+		switch {
+		case err == nil:
+			return fmt.Errorf("it is there, finalizers are %q", obj.GetFinalizers())
+		case apierrors.IsNotFound(err):
+			return nil
+		}
+		return err
+	})
+}
+
+func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cases := map[string]struct {
+		policy string
+		end    func(*testing.T, *corev1.Pod)
+		want   corev1.PodPhase
+	}{
+		"succeeded": {"OnFailure", func(t *testing.T, pod *corev1.Pod) {
+			setPhase(t, pod, corev1.PodSucceeded)
+			provider.Delete(t, pod)
+		}, corev1.PodSucceeded},
+		"late": {"Never", func(t *testing.T, pod *corev1.Pod) {
+			if err := provider.Client.Delete(t.Context(), pod); err != nil { // with grace
+				t.Fatal(err)
+			}
+			setPhase(t, pod, corev1.PodSucceeded)
+			provider.Delete(t, pod)
+		}, corev1.PodSucceeded},
+		"failed": {"Never", func(t *testing.T, pod *corev1.Pod) {
+			failLongAgo(t, pod)
+			provider.Delete(t, pod)
+		}, corev1.PodFailed},
+	}
+	shadows, pods := map[string]*unstructured.Unstructured{}, map[string]*corev1.Pod{}
+	first := provider.StartManager(t)
+	for name, tc := range cases {
+		shadows[name] = set(bound(task(namespace, name)), tc.policy, "spec", "pod", "restartPolicy")
+		provider.Create(t, shadows[name])
+		pods[name] = awaitPod(t, shadows[name], "")
+		setPhase(t, pods[name], corev1.PodRunning)
+		awaitPhase(t, shadows[name], corev1.PodRunning)
+	}
+	first.Stop(t)
+	for name, tc := range cases {
+		tc.end(t, pods[name])
+	}
+
+	second := provider.StartManager(t)
+	for name, tc := range cases {
+		awaitPhase(t, shadows[name], tc.want)
+		awaitGone(t, pods[name])
+	}
+	settle(t, namespace)
+	for name := range cases {
+		if podExists(t, namespace, name) {
+			t.Errorf("pod %s was created again", name)
+		}
+		if writes := second.Writes.About(namespace, name); len(writes) != 2 {
+			t.Errorf("writes about %s = %q, want the phase and the release of the pod", name, writes)
+		}
+	}
+}
+
+func TestOnlyPodsThatMayFinishAreHeldAndNoLongerThanNeeded(t *testing.T) {
+	namespace := provider.Namespace(t)
+	m := provider.StartManager(t)
+	server, job := shadowPod(namespace, "server"), task(namespace, "job")
+	provider.Create(t, server)
+	provider.Create(t, job)
+	if pod := awaitPod(t, server, ""); len(pod.Finalizers) > 0 {
+		t.Errorf("finalizers of a pod that is restarted always = %q, want none", pod.Finalizers)
+	}
+	pod := awaitPod(t, job, "")
+	if len(pod.Finalizers) != 1 || pod.Finalizers[0] != shadowpod.FinalPhaseFinalizer {
+		t.Errorf("finalizers = %q, want ours", pod.Finalizers)
+	}
+	setPhase(t, pod, corev1.PodSucceeded)
+	controllertest.Eventually(t, "the finished pod to be released", func() error {
+		provider.Get(t, pod, namespace, "job")
+		if len(pod.Finalizers) > 0 {
+			return errors.New("it is held")
+		}
+		return nil
+	})
+	awaitPhase(t, job, corev1.PodSucceeded)
+	settle(t, namespace)
+	if writes := m.Writes.About("PATCH", namespace, "job"); len(writes) != 2 {
+		t.Errorf("writes = %q, want the phase and the release", writes)
+	}
+}
+
+func TestAPodThatMayFinishComesBackWhenItHasNot(t *testing.T) {
+	namespace := provider.Namespace(t)
+	first := provider.StartManager(t)
+	seen, unseen := bound(task(namespace, "seen")), task(namespace, "unseen")
+	provider.Create(t, seen)
+	provider.Create(t, unseen)
+	one, two := awaitPod(t, seen, ""), awaitPod(t, unseen, "")
+
+	// As long as its processes have time to end, it may finish.
+	if err := provider.Client.Delete(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, namespace)
+	provider.Get(t, one, namespace, "seen")
+	if len(one.Finalizers) == 0 {
+		t.Error("the pod was released while it was being stopped")
+	}
+	setPhase(t, one, corev1.PodFailed)
+	provider.Delete(t, one)
+	awaitPod(t, seen, one.UID)
+
+	first.Stop(t)
+	provider.Delete(t, two)
+	provider.StartManager(t)
+	awaitPod(t, unseen, two.UID)
+}
+
+func TestNothingHangsOnTheFinalizer(t *testing.T) {
+	namespace := provider.Namespace(t)
+	first := provider.StartManager(t)
+	names := []string{"deleted", "deleted-unseen", "left-in-namespace"}
+	shadows, pods := map[string]*unstructured.Unstructured{}, map[string]*corev1.Pod{}
+	for _, name := range names {
+		shadows[name] = task(namespace, name)
+		provider.Create(t, shadows[name])
+		pods[name] = awaitPod(t, shadows[name], "")
+	}
+	provider.Delete(t, shadows["deleted"])
+	awaitGone(t, pods["deleted"])
+
+	first.Stop(t)
+	provider.Delete(t, shadows["deleted-unseen"])
+	provider.Delete(t, pods["deleted-unseen"])
+	second := provider.StartManager(t)
+	awaitGone(t, pods["deleted-unseen"])
+
+	provider.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	// The rest of the namespace goes when its controller looks again.
+	awaitGone(t, pods["left-in-namespace"])
+	if writes := second.Writes.About("PATCH", namespace, "left-in-namespace"); len(writes) != 1 {
+		t.Errorf("writes = %q, want the release", writes)
+	}
+}
+
+// The label is how the cache finds the pod.
+func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
+	namespace := provider.Namespace(t)
+	first := provider.StartManager(t)
+	shadow := task(namespace, "lost")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	first.Stop(t)
+	provider.Patch(t, pod, `{"metadata":{"labels":null,"finalizers":["test.refract.io/hold"]}}`)
+	provider.Delete(t, pod)
+
+	provider.StartManager(t)
+	settle(t, namespace)
+	provider.Patch(t, pod, `{"metadata":{"finalizers":null}}`)
+	awaitPod(t, shadow, pod.UID)
+}
