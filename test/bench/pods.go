@@ -19,11 +19,18 @@ import (
 
 func (b *bench) plainPods(ctx context.Context) (err error) {
 	progress("%d pods on simulated nodes of the consumer", b.pods)
+	before, err := b.cpu()
+	if err != nil {
+		return err
+	}
 	b.plain, err = b.deploy(ctx, "plain", map[string]string{testenv.KwokNodeLabel: "kwok"})
 	if err != nil {
 		return err
 	}
 	b.found(fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods), "%.1f s", b.plain.Seconds())
+	if err := b.foundCPU(before); err != nil {
+		return err
+	}
 	if err := b.remove(ctx, "plain"); err != nil {
 		return err
 	}
@@ -33,15 +40,22 @@ func (b *bench) plainPods(ctx context.Context) (err error) {
 
 func (b *bench) offloadedPods(ctx context.Context) error {
 	progress("%d pods on the virtual node", b.pods)
+	before, err := b.cpu()
+	if err != nil {
+		return err
+	}
 	took, err := b.deploy(ctx, "offloaded", map[string]string{wire.TypeLabel: wire.VirtualNodeType})
 	if err != nil {
+		return err
+	}
+	b.found("the same on the virtual node, all local pods Ready", "%.1f s", took.Seconds())
+	if err := b.foundCPU(before); err != nil {
 		return err
 	}
 	writes, err := b.settled(ctx)
 	if err != nil {
 		return err
 	}
-	b.found("the same on the virtual node, all local pods Ready", "%.1f s", took.Seconds())
 	b.atMostTime("ratio of the two", took.Seconds()/b.plain.Seconds(), 2.5, "")
 	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	for kind, n := range lab.Tally(writes) {
@@ -49,6 +63,18 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 			b.found("   of these: "+kind, "%.2f", float64(n)/float64(b.pods))
 		}
 	}
+	return nil
+}
+
+// foundCPU records what all processes of both clusters have used since a reading.
+func (b *bench) foundCPU(before cpu) error {
+	after, err := b.cpu()
+	if err != nil {
+		return err
+	}
+	sum, parts := after.since(before)
+	b.found("   CPU of everything meanwhile", "%.1f s", sum.Seconds())
+	b.found("   most of it", "%s", parts)
 	return nil
 }
 
