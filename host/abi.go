@@ -39,7 +39,7 @@ func refractFunctions() map[string]hostFunction {
 		"copy":             fn(abiCopy, none, i32, i32, i32, i32),
 		"remove":           fn(abiRemove, aI32, i32, i32, i32),
 		"remove_elem":      fn(abiRemoveElem, none, i32, i32),
-		"remove_keys":      fn(abiRemoveKeys, aI32, i32, i32, i32, i32),
+		"remove_keys":      fn(abiRemoveKeys, aI32, i32, i32, i32, i32, i32, i32),
 		"remove_keys_glob": fn(abiRemoveKeysGlob, aI32, i32, i32, i32, i32, i32),
 
 		"log":      fn(abiLog, none, i32, i32, i32),

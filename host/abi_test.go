@@ -207,7 +207,7 @@ func TestABIWrites(t *testing.T) {
 	d.must("set_list", 1, "l")
 	d.must("set_string", 1, "l.-", "first")
 	d.must("set_json", 1, "j", `{"a":[1,2.5]}`)
-	if n := d.must("remove_keys", 1, "m", d.must("get", 3, "globs")); n != 1 {
+	if n := d.must("remove_keys", 1, "m", 3, "globs"); n != 1 {
 		t.Errorf("remove_keys removed %d", n)
 	}
 	if n := d.must("remove_keys_glob", 1, "m", "nothing\nvendor/?"); n != 1 {
@@ -300,8 +300,8 @@ func TestABIMisuse(t *testing.T) {
 		{"remove", []any{1, ""}, "empty"},
 		{"remove", []any{2, "nodeName"}, "read-only"},
 		{"remove_elem", []any{current, 9}, "past the end"},
-		{"remove_keys", []any{1, "l", 0}, "not a map"},
-		{"remove_keys", []any{1, "m", 1}, "a list of globs"},
+		{"remove_keys", []any{1, "l", 0, ""}, "not a map"},
+		{"remove_keys", []any{1, "m", 1, ""}, "a list of globs"},
 		{"log", []any{9, "x"}, "levels"},
 		{"remap_ip", []any{strings.Repeat("1", 65), buffer{}}, "64 bytes"},
 	} {

@@ -6,7 +6,6 @@ package host
 import (
 	"math"
 
-	"github.com/refract-project/refract/host/document"
 	"sigs.k8s.io/json"
 )
 
@@ -92,14 +91,15 @@ func abiRemoveElem(i *instance, stack []uint64) {
 	i.done("remove_elem", n.RemoveElem(int(uint32(stack[1]))))
 }
 
+// systemPrefix begins the labels and annotations by which the clusters know whose a copy is. A glob does not mean them: the
+// guard would fail the object for whoever strips "*".
+const systemPrefix = "offloading.liqo.io/"
+
 func abiRemoveKeys(i *instance, stack []uint64) {
 	n, path := i.target("remove_keys", stack)
-	var globs document.View
-	if stack[3] != 0 {
-		globs = i.node("remove_keys", stack[3]).View()
-	}
+	globs := i.at("remove_keys", stack[3:])
 	i.doc.SetWorkLimit(i.left() - i.owed)
-	count, err := n.RemoveKeysListed(path, globs)
+	count, err := n.RemoveKeysListed(path, globs, systemPrefix)
 	i.done("remove_keys", err)
 	stack[0] = uint64(count)
 }
@@ -107,7 +107,7 @@ func abiRemoveKeys(i *instance, stack []uint64) {
 func abiRemoveKeysGlob(i *instance, stack []uint64) {
 	n, path := i.target("remove_keys_glob", stack)
 	i.doc.SetWorkLimit(i.left() - i.owed)
-	count, err := n.RemoveKeysGlob(path, i.text("remove_keys_glob", stack[3], stack[4]))
+	count, err := n.RemoveKeysGlob(path, i.text("remove_keys_glob", stack[3], stack[4]), systemPrefix)
 	i.done("remove_keys_glob", err)
 	stack[0] = uint64(count)
 }

@@ -192,11 +192,11 @@ func (h handle) remove(paths string) int {
 
 func (h handle) removeElem(i int) { hostRemoveElem(uint32(h), uint32(i)) }
 
-func (h handle) removeKeys(path string, globs handle) int {
-	if h == 0 {
+func (h handle) removeKeys(path string, from handle, list string) int {
+	if h == 0 || from == 0 {
 		return 0
 	}
-	return int(hostRemoveKeys(uint32(h), address(path), size(path), uint32(globs)))
+	return int(hostRemoveKeys(uint32(h), address(path), size(path), uint32(from), address(list), size(list)))
 }
 
 func (h handle) removeGlob(path, globs string) int {

@@ -83,7 +83,7 @@ func hostRemove(h uint32, paths unsafe.Pointer, pathsSize uint32) uint32
 func hostRemoveElem(h uint32, index uint32)
 
 //go:wasmimport refract remove_keys
-func hostRemoveKeys(h uint32, path unsafe.Pointer, pathSize uint32, globs uint32) uint32
+func hostRemoveKeys(h uint32, path unsafe.Pointer, pathSize uint32, from uint32, list unsafe.Pointer, listSize uint32) uint32
 
 //go:wasmimport refract remove_keys_glob
 func hostRemoveKeysGlob(h uint32, path unsafe.Pointer, pathSize uint32, globs unsafe.Pointer, globsSize uint32) uint32

@@ -5,55 +5,13 @@ package sdk
 
 import "strings"
 
-// systemPrefix begins the labels and annotations by which the clusters know
-// whose a copy is.
-const systemPrefix = "offloading.liqo.io/"
-
 // FilterMetadata removes the labels and annotations that the virtual node does
 // not want reflected. Every default plugin begins with it; a plugin that
-// replaces one should too. The system's own offloading.liqo.io/* entries stay,
-// whatever the lists say: they hold the ownership of a copy.
+// replaces one should too. As of [StringMap.RemoveGlob] the system's own
+// entries stay. A map that lost all its entries stays, empty.
 func FilterMetadata(ctx Context, obj Object) {
-	labels := Node{ctx.root.get("offloadingPatch.labelsNotReflected")}
-	annotations := Node{ctx.root.get("offloadingPatch.annotationsNotReflected")}
-	if !labels.Exists() && !annotations.Exists() {
-		return
-	}
-	keys := obj.Labels().Keys()
-	if anySystemKey(keys) { // the object is a copy itself, of a third cluster's
-		obj.Labels().filterOneByOne(labels)
-		obj.Annotations().filterOneByOne(annotations)
-		return
-	}
-	if removed := obj.Labels().RemoveListed(labels); removed > 0 && removed == len(keys) {
-		obj.Labels().Prune()
-	}
-	if obj.Annotations().RemoveListed(annotations) > 0 {
-		obj.Annotations().Prune()
-	}
-}
-
-// filterOneByOne removes the keys that match, but for the system's own.
-func (m StringMap) filterOneByOne(globs Node) {
-	keys := m.Keys()
-	for i := range globs.Len("") {
-		pattern := globs.At(i).String("")
-		for _, key := range keys {
-			if !strings.HasPrefix(key, systemPrefix) && Match(pattern, key) {
-				m.Remove(key)
-			}
-		}
-	}
-	m.Prune()
-}
-
-func anySystemKey(keys []string) bool {
-	for _, key := range keys {
-		if strings.HasPrefix(key, systemPrefix) {
-			return true
-		}
-	}
-	return false
+	obj.Labels().RemoveListed(ctx.Node(), "offloadingPatch.labelsNotReflected")
+	obj.Annotations().RemoveListed(ctx.Node(), "offloadingPatch.annotationsNotReflected")
 }
 
 // Match reports whether s matches a glob, in which * stands for any characters

@@ -216,10 +216,13 @@ func (h handle) removeElem(i int) {
 	v.removeEntry(segment{key: strconv.Itoa(i)})
 }
 
-func (h handle) removeKeys(path string, globs handle) int {
-	list := globs.scalar("remove_keys", "", KindList)
-	if list == nil {
+func (h handle) removeKeys(path string, from handle, listPath string) int {
+	if h.v == nil || from.v == nil {
 		return 0
+	}
+	list := from.scalar("remove_keys", listPath, KindList)
+	if list == nil {
+		return h.removeMatching("remove_keys", path, nil)
 	}
 	patterns := make([]string, len(list.list))
 	for i, element := range list.list {
@@ -243,12 +246,16 @@ func (h handle) removeMatching(function, path string, patterns []string) int {
 	newAccess(function, path).writable(v)
 	removed := 0
 	for _, key := range v.keys() {
-		if slices.ContainsFunc(patterns, func(p string) bool { return p != "" && Match(p, key) }) {
+		if slices.ContainsFunc(patterns, func(p string) bool { return p != "" && !strings.HasPrefix(key, systemPrefix) && Match(p, key) }) {
 			removed += v.removeEntry(segment{key: key, verbatim: true})
 		}
 	}
 	return removed
 }
+
+// systemPrefix begins the labels and annotations by which the clusters know
+// whose a copy is. No glob matches them.
+const systemPrefix = "offloading.liqo.io/"
 
 // encodeJSON writes as the host does: compact, keys sorted, no HTML escaping.
 func encodeJSON(v any) []byte {

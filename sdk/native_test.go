@@ -143,7 +143,7 @@ func TestEdit(t *testing.T) {
 		"labels by glob, list and prefix": {
 			func(ctx Context, o Object) {
 				o.Labels().RemoveGlob("none", "*/a")
-				o.Labels().RemoveListed(ctx.Config().Get("globs"))
+				o.Labels().RemoveListed(ctx.Config(), "globs")
 				o.Annotations().RemovePrefix("a.")
 			},
 			func(o map[string]any) {

@@ -84,18 +84,16 @@ func (m StringMap) RemovePrefix(prefix string) int {
 
 // RemoveGlob removes every key that matches one of the globs and returns how
 // many went. In a glob * stands for any characters and ? for one. An argument
-// may hold several globs, one a line.
+// may hold several globs, one a line. The system's own offloading.liqo.io/*
+// keys stay, whatever the globs say: they hold the ownership of a copy.
 func (m StringMap) RemoveGlob(globs ...string) int {
 	return m.h.removeGlob(m.path, strings.Join(globs, "\n"))
 }
 
-// RemoveListed removes every key that matches a glob in a list of strings,
-// such as one from the configuration, and returns how many went.
-func (m StringMap) RemoveListed(globs Node) int {
-	if !globs.Exists() {
-		return 0
-	}
-	return m.h.removeKeys(m.path, globs.h)
+// RemoveListed is RemoveGlob with the globs in a list of strings at a path of
+// another root, such as the configuration. No list matches nothing.
+func (m StringMap) RemoveListed(from Node, path string) int {
+	return m.h.removeKeys(m.path, from.h, path)
 }
 
 // Prune removes the map itself when it is empty, so that an object which lost

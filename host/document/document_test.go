@@ -125,7 +125,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 			_, err := d.Root().Remove("spec.nodeName\nspec.containers.*.image\nspec.none")
 			return err
 		},
-		"globs":      func() error { _, err := d.Root().RemoveKeysGlob("metadata.labels", "vendor.*"); return err },
+		"globs":      func() error { _, err := d.Root().RemoveKeysGlob("metadata.labels", "vendor.*", ""); return err },
 		"hash":       func() error { d.Hash(); return nil },
 		"comparison": func() error { Covers(d.Root(), base); return nil },
 		"edits":      func() error { d.Edits(func(Edit) bool { return true }); return nil },
@@ -199,7 +199,7 @@ func TestErrors(t *testing.T) {
 		}), TooManyNodes},
 		"work": {failing(func() error {
 			d.SetWorkLimit(1)
-			_, err := root.RemoveKeysGlob("metadata.labels", "*a*b*c*\n*d*\n*e*")
+			_, err := root.RemoveKeysGlob("metadata.labels", "*a*b*c*\n*d*\n*e*", "")
 			return err
 		}), TooMuchWork},
 	} {

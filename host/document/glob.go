@@ -10,20 +10,27 @@ const maxGlobBytes = 320
 
 // RemoveKeysGlob removes from the map at path each key that matches one of the globs, which are separated by newlines, and
 // tells how many went. `*` stands for any characters, `?` for one byte; there are no other special ones, and the whole
-// key must match. No map at path is no error.
-func (n Node) RemoveKeysGlob(path, globs string) (int, error) {
-	return n.removeKeys(path, globs, View{})
+// key must match. Keys that begin with keep stay, unless it is empty. No map at path is no error.
+func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
+	return n.removeKeys(path, &globList{text: globs, keep: keep})
 }
 
 // RemoveKeysListed is RemoveKeysGlob with the globs in a list of strings; an absent list matches nothing.
-func (n Node) RemoveKeysListed(path string, list View) (int, error) {
+func (n Node) RemoveKeysListed(path string, list View, keep string) (int, error) {
 	if list.Exists() && list.kind != List {
 		return 0, wrongKind("", list.kind, "a list of globs")
 	}
-	return n.removeKeys(path, "", list)
+	return n.removeKeys(path, &globList{list: list, keep: keep})
 }
 
-func (n Node) removeKeys(path, globs string, list View) (int, error) {
+// globList is globs in one of two forms, of which the other is empty.
+type globList struct {
+	text string // separated by newlines
+	list View
+	keep string // prefix of keys that never match
+}
+
+func (n Node) removeKeys(path string, globs *globList) (int, error) {
 	if n.ReadOnly() {
 		return 0, readOnly(path)
 	}
@@ -35,12 +42,12 @@ func (n Node) removeKeys(path, globs string, list View) (int, error) {
 		return 0, wrongKind(path, v.kind, "a map")
 	}
 	if v.id != 0 {
-		return n.d.removeMatching(v.id, globs, list)
+		return n.d.removeMatching(v.id, globs)
 	}
 	// Most often nothing matches: no place is visited before something does.
 	id, total := int32(0), 0
 	for key := range v.raw.(map[string]any) {
-		match, err := n.d.matches(key, globs, list)
+		match, err := n.d.matches(key, globs)
 		if match && id == 0 && err == nil {
 			id, err = n.d.visit(n.id, path)
 		}
@@ -55,13 +62,13 @@ func (n Node) removeKeys(path, globs string, list View) (int, error) {
 	return total, nil
 }
 
-func (d *Document) removeMatching(id int32, globs string, list View) (total int, err error) {
+func (d *Document) removeMatching(id int32, globs *globList) (total int, err error) {
 	start := len(d.keys)
 	d.keys = d.appendKeys(d.keys, id)
 	end := len(d.keys)
 	for i := start; i < end && err == nil; i++ {
 		var match bool
-		if match, err = d.matches(d.keys[i], globs, list); match {
+		if match, err = d.matches(d.keys[i], globs); match {
 			_, err = d.removeField(id, d.keys[i], scanner{})
 			total++
 		}
@@ -71,26 +78,24 @@ func (d *Document) removeMatching(id int32, globs string, list View) (total int,
 	return total, err
 }
 
-// matches tries the globs of both forms; one of the two is empty.
-func (d *Document) matches(key, globs string, list View) (bool, error) {
-	for globs != "" {
+func (d *Document) matches(key string, globs *globList) (match bool, err error) {
+	for text := globs.text; text != "" && !match && err == nil; {
 		var glob string
-		glob, globs, _ = strings.Cut(globs, "\n")
-		if match, err := d.match(glob, key); match || err != nil {
-			return match, err
-		}
+		glob, text, _ = strings.Cut(text, "\n")
+		match, err = d.match(glob, key)
 	}
-	for i := range list.Len() {
-		glob, ok := list.Index(i).Text()
+	for i, n := 0, globs.list.Len(); i < n && !match && err == nil; i++ {
+		element := globs.list.Index(i)
+		glob, ok := element.Text()
 		if !ok {
-			return false, wrongKind("", list.Index(i).kind, "a glob")
+			return false, wrongKind("", element.kind, "a glob")
 		}
-		if match, err := d.match(glob, key); match || err != nil {
-			return match, err
-		}
+		match, err = d.match(glob, key)
 	}
-	return false, nil
+	return match && !globs.keeps(key), err
 }
+
+func (g *globList) keeps(key string) bool { return g.keep != "" && strings.HasPrefix(key, g.keep) }
 
 func (d *Document) match(glob, key string) (bool, error) {
 	if len(glob) > maxGlobBytes {

@@ -31,43 +31,42 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-// What goes, below spec.
+// What goes.
 const (
-	always    = "loadBalancerIP\nloadBalancerClass"
-	nodePorts = "\nports.*.nodePort\nhealthCheckNodePort"
-	families  = "\nipFamilies"
-	addresses = families + "\nclusterIP\nclusterIPs"
+	always    = "spec.loadBalancerIP\nspec.loadBalancerClass"
+	nodePorts = "\nspec.ports.*.nodePort\nspec.healthCheckNodePort"
+	families  = "\nspec.ipFamilies"
+	addresses = families + "\nspec.clusterIP\nspec.clusterIPs"
 )
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	sdk.FilterMetadata(ctx, service)
-	spec := service.Get("spec")
-	kind := spec.String("type")
-	spec.Remove(assigned(service, spec, kind))
+	kind := service.String("spec.type")
+	service.Remove(assigned(service, kind))
 	if kind == "LoadBalancer" {
-		setLoadBalancerClass(ctx, spec)
+		setLoadBalancerClass(ctx, service)
 	}
 	return nil
 }
 
 // assigned returns the paths of what the provider assigns by itself.
-func assigned(service sdk.Object, spec sdk.Node, kind string) string {
+func assigned(service sdk.Object, kind string) string {
 	switch kind {
 	case "NodePort", "LoadBalancer":
 		if service.Is("metadata.annotations["+wire.ForceRemoteNodePortAnnotation+"]", "true") {
 			return always + addresses
 		}
 	default:
-		if spec.Is("clusterIP", "None") {
-			return assignedHeadless(spec)
+		if service.Is("spec.clusterIP", "None") {
+			return assignedHeadless(service)
 		}
 	}
 	return always + addresses + nodePorts
 }
 
 // assignedHeadless returns them for a Service without cluster IP.
-func assignedHeadless(spec sdk.Node) string {
-	if spec.Len("selector") == 0 {
+func assignedHeadless(service sdk.Object) string {
+	if service.Len("spec.selector") == 0 {
 		return always
 	}
 	return always + families
@@ -75,8 +74,8 @@ func assignedHeadless(spec sdk.Node) string {
 
 // setLoadBalancerClass sets the negotiated class; the consumer's own means
 // nothing to the provider.
-func setLoadBalancerClass(ctx sdk.Context, spec sdk.Node) {
+func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
 	if class := ctx.LoadBalancerClass(); class != "" {
-		spec.SetString("loadBalancerClass", class)
+		service.SetString("spec.loadBalancerClass", class)
 	}
 }

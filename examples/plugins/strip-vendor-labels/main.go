@@ -54,7 +54,7 @@ func outgoing(ctx sdk.Context, object sdk.Object) error {
 func strip(from sdk.StringMap, configured sdk.Node) {
 	removed := 0
 	if configured.Exists() {
-		removed = from.RemoveListed(configured)
+		removed = from.RemoveListed(configured, "")
 	} else {
 		removed = from.RemoveGlob(vendors)
 	}
