@@ -72,20 +72,21 @@ type Lab struct {
 	// PluginDir is watched by the virtual kubelet.
 	PluginDir string
 
-	opts     Options
-	dir, bin string
-	ports    listenPorts
-	running  map[string]*testenv.Command
+	opts      Options
+	dir, bin  string
+	removeDir func() error
+	ports     listenPorts
+	running   map[string]*testenv.Command
 }
 
 // Up starts and joins the clusters; no process of ours runs yet. Call Down in the end.
 func Up(ctx context.Context, opts Options) (*Lab, error) {
 	opts = opts.withDefaults()
-	dir, err := os.MkdirTemp("", "refract-lab-")
+	dir, remove, err := testenv.TempDir("refract-lab-")
 	if err != nil {
 		return nil, err
 	}
-	l := &Lab{opts: opts, dir: dir, bin: filepath.Join(dir, "bin"), PluginDir: opts.PluginDir, running: map[string]*testenv.Command{}}
+	l := &Lab{opts: opts, dir: dir, removeDir: remove, bin: filepath.Join(dir, "bin"), PluginDir: opts.PluginDir, running: map[string]*testenv.Command{}}
 	if err := l.up(ctx); err != nil {
 		return nil, errors.Join(err, l.Down())
 	}
@@ -168,7 +169,7 @@ func (l *Lab) Down() error {
 			err = errors.Join(err, side.Stop())
 		}
 	}
-	if removeErr := os.RemoveAll(l.dir); removeErr != nil {
+	if removeErr := l.removeDir(); removeErr != nil {
 		err = errors.Join(err, fmt.Errorf("removing the lab's folder, %w", removeErr))
 	}
 	return err

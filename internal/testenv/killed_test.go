@@ -31,7 +31,7 @@ const ownerVariable = "REFRACT_TESTENV_OWNER"
 
 // owned is what that program prints about its cluster.
 type owned struct {
-	Dir, Kubeconfig string
+	Dir, TempDir, Kubeconfig string
 	Processes       map[string]int
 }
 
@@ -51,7 +51,12 @@ func own(dir string) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		started <- owned{Dir: dir, Kubeconfig: c.Kubeconfig(), Processes: c.Processes()}
+		temp, _, err := testenv.TempDir("refract-owned-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		started <- owned{Dir: dir, TempDir: temp, Kubeconfig: c.Kubeconfig(), Processes: c.Processes()}
 	})
 	_ = json.NewEncoder(os.Stdout).Encode(<-started)
 	select {}
@@ -75,6 +80,9 @@ func TestKillLeavesNothingBehind(t *testing.T) {
 		t.Fatalf("want five components, got %v", cluster.Processes)
 	}
 	execSleep(t, cluster)
+	if _, err := os.Stat(cluster.TempDir); err != nil {
+		t.Fatal(err)
+	}
 	if before := processesIn(t, dir); len(before) < 7 { // with the watchdog and the simulated container's command
 		t.Fatalf("processes of the cluster while its owner lives: %v", before)
 	}
@@ -86,7 +94,8 @@ func TestKillLeavesNothingBehind(t *testing.T) {
 
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		_, err := os.Stat(dir)
-		return os.IsNotExist(err) && len(processesIn(t, dir)) == 0, nil
+		_, tempErr := os.Stat(cluster.TempDir)
+		return os.IsNotExist(err) && os.IsNotExist(tempErr) && len(processesIn(t, dir)) == 0, nil
 	})
 	if err != nil {
 		t.Errorf("left behind by a killed owner: %v, %v", processesIn(t, dir), err)

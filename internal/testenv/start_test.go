@@ -131,3 +131,19 @@ func TestPortStaysReservedDuringAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestTempDirIsRemoved(t *testing.T) {
+	dir, remove, err := testenv.TempDir("refract-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the folder is still there: %v", err)
+	}
+}

@@ -1,0 +1,26 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"errors"
+	"os"
+)
+
+// TempDir makes a folder for files that belong to clusters. It is gone after remove and, by a watchdog outside, after the end of
+// this process, however that ends.
+func TempDir(pattern string) (dir string, remove func() error, err error) {
+	if dir, err = os.MkdirTemp("", pattern); err != nil {
+		return "", nil, err
+	}
+	watchdog, err := newLauncher(dir)
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, func() error {
+		err := os.RemoveAll(dir)
+		watchdog.close()
+		return err
+	}, nil
+}
