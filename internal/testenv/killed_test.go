@@ -32,7 +32,7 @@ const ownerVariable = "REFRACT_TESTENV_OWNER"
 // owned is what that program prints about its cluster.
 type owned struct {
 	Dir, TempDir, Kubeconfig string
-	Processes       map[string]int
+	Processes                map[string]int
 }
 
 func TestMain(m *testing.M) {
