@@ -7,7 +7,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
@@ -52,17 +54,22 @@ func (m Metrics) Sum(name string, labels map[string]string) float64 {
 	return sum
 }
 
-// Mean is the mean of a histogram's observations over all series with the given labels; 0 without any.
-func (m Metrics) Mean(name string, labels map[string]string) float64 {
-	var sum, count float64
+// Quantile is the upper bound of the histogram's bucket in which the q-th of all observations lies (0 < q ≤ 1), over all
+// series with the given labels; 0 without any.
+func (m Metrics) Quantile(name string, labels map[string]string, q float64) float64 {
+	counts, total := map[float64]uint64{}, uint64(0)
 	m.each(name, labels, func(metric *dto.Metric) {
-		sum += metric.GetHistogram().GetSampleSum()
-		count += float64(metric.GetHistogram().GetSampleCount())
+		total += metric.GetHistogram().GetSampleCount()
+		for _, bucket := range metric.GetHistogram().GetBucket() {
+			counts[bucket.GetUpperBound()] += bucket.GetCumulativeCount()
+		}
 	})
-	if count == 0 {
-		return 0
+	for _, bound := range slices.Sorted(maps.Keys(counts)) {
+		if total > 0 && float64(counts[bound]) >= q*float64(total) {
+			return bound
+		}
 	}
-	return sum / count
+	return 0
 }
 
 func (m Metrics) each(name string, labels map[string]string, visit func(*dto.Metric)) {

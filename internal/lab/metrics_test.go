@@ -17,7 +17,7 @@ import (
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	writes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "writes_total"}, []string{"kind", "verb"})
-	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "latency_seconds"}, []string{"plugin"})
+	latency := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "latency_seconds", Buckets: []float64{1, 2, 4}}, []string{"plugin"})
 	registry.MustRegister(writes, latency)
 	writes.WithLabelValues("Pod", "create").Add(3)
 	writes.WithLabelValues("Pod", "patch").Add(4)
@@ -49,11 +49,13 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s %v: %g, want %g", tc.name, tc.labels, got, tc.want)
 		}
 	}
-	if mean := metrics.Mean("latency_seconds", nil); mean != 2 {
-		t.Errorf("mean %g, want 2", mean)
+	for q, want := range map[float64]float64{0.5: 1, 0.51: 4, 1: 4} {
+		if got := metrics.Quantile("latency_seconds", nil, q); got != want {
+			t.Errorf("quantile %g: %g, want %g", q, got, want)
+		}
 	}
-	if mean := metrics.Mean("absent", nil); mean != 0 {
-		t.Errorf("mean of nothing %g", mean)
+	if got := metrics.Quantile("absent", nil, 0.5); got != 0 {
+		t.Errorf("quantile of nothing: %g", got)
 	}
 
 	broken := httptest.NewServer(http.NotFoundHandler())
