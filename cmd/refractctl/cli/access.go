@@ -5,10 +5,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -27,21 +30,31 @@ type clusterAccess struct {
 	kubeconfig, context string
 }
 
-func (a *clusterAccess) addFlags(flags *pflag.FlagSet) {
+func (a *clusterAccess) addFlags(command *cobra.Command) {
+	flags := command.PersistentFlags()
 	flags.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; by default $KUBECONFIG or ~/.kube/config")
 	flags.StringVar(&a.context, "context", "", "context of the kubeconfig; by default its current one")
+	completeFlagBy(command, "context", a.completeContexts)
 }
 
-// client returns one that reads and writes directly.
-func (a *clusterAccess) client() (client.Client, error) {
+func (a *clusterAccess) rules() *clientcmd.ClientConfigLoadingRules {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.kubeconfig
+	return rules
+}
+
+// client returns one that reads and writes directly; each request may take as
+// long as timeout.
+func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: a.context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
-	if err != nil {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules(), overrides).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("no kubeconfig is found: give --kubeconfig, or set $KUBECONFIG")
+	case err != nil:
 		return nil, fmt.Errorf("no way to the cluster: check --kubeconfig, --context and $KUBECONFIG (%w)", err)
 	}
-	config.Timeout, config.QPS = requestTimeout, -1
+	config.Timeout, config.QPS = timeout, -1
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -57,18 +70,33 @@ func (a *clusterAccess) client() (client.Client, error) {
 
 // explain adds the remedy to errors that a newcomer meets first.
 func explain(err error) error {
-	if meta.IsNoMatchError(err) {
+	var unanswered *url.Error
+	switch {
+	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster does not know this kind: install Refract's CRDs first, for instance with its Helm chart (%w)", err)
+	case errors.As(err, &unanswered) && !errors.Is(err, context.Canceled):
+		return fmt.Errorf("the API server does not answer as it should: does it run, and are server and credentials of the kubeconfig right? (%w)", err)
 	}
 	return err
+}
+
+// explained makes the errors of run explain themselves.
+func explained(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error { return explain(run(cmd, args)) }
 }
 
 // list fills the given lists.
 func list(ctx context.Context, c client.Client, lists ...client.ObjectList) error {
 	for _, l := range lists {
 		if err := c.List(ctx, l); err != nil {
-			return fmt.Errorf("listing %T, %w", l, explain(err))
+			return fmt.Errorf("listing %s, %w", kindsOf(l), err)
 		}
 	}
 	return nil
+}
+
+// kindsOf names what a list holds: "ForeignClusters".
+func kindsOf(l client.ObjectList) string {
+	name := fmt.Sprintf("%T", l)
+	return strings.TrimSuffix(name[strings.LastIndex(name, ".")+1:], "List") + "s"
 }

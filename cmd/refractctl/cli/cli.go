@@ -6,7 +6,8 @@
 //
 // Commands that talk to a cluster find it as kubectl does. What a program would
 // read goes to the standard output, progress and warnings to the standard
-// error. An error names the object, the field or flag, and the remedy.
+// error. An error names the object, the field or flag, and the remedy; the exit
+// code is then 1.
 package cli
 
 import (
@@ -21,6 +22,9 @@ import (
 
 	"github.com/refract-project/refract/internal/cmdutil"
 )
+
+// program is how the examples call it.
+const program = "refractctl"
 
 // Main runs the command line of this process under the given name and ends it.
 func Main(name string) {
@@ -37,21 +41,51 @@ func Main(name string) {
 // NewCommand returns the root command; name is how users call it.
 func NewCommand(name string) *cobra.Command {
 	access := &clusterAccess{}
-	root := &cobra.Command{
-		Use:           strings.ReplaceAll(name, " ", "-"),
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: name},
-		Short:         "Extend namespaces to other clusters, and try plugins out",
-		Version:       cmdutil.Version(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+	withCluster := []*cobra.Command{
+		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
+		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
+		newInfoCommand(access),
 	}
-	withCluster := []*cobra.Command{newOffloadCommand(access), newUnoffloadCommand(access), newInfoCommand(access)}
 	for _, command := range withCluster {
-		access.addFlags(command.PersistentFlags())
+		access.addFlags(command)
 	}
-	root.AddCommand(withCluster...)
-	root.AddCommand(newPluginCommand(), newVersionCommand())
+	plugin := group("plugin", "Look at plugins and try them out, without a cluster", newInspectCommand(), newRunCommand())
+	root := group(strings.ReplaceAll(name, " ", "-"), "Extend namespaces to other clusters, and try plugins out",
+		append(withCluster, plugin, newVersionCommand())...)
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
+	root.Example = "  refractctl info\n" +
+		"  refractctl offload namespace shop\n" +
+		"  refractctl plugin run strip.wasm -f service.yaml --diff"
+	root.Version = cmdutil.Version()
+	root.SilenceUsage, root.SilenceErrors = true, true
+	callBy(name, root)
 	return root
+}
+
+// group returns a command that only holds others. Called with anything else it
+// is an error: a script must not take the help for success.
+func group(use, short string, commands ...*cobra.Command) *cobra.Command {
+	command := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		names := make([]string, len(commands))
+		for i := range commands {
+			names[i] = commands[i].Name()
+		}
+		return fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+	}
+	command.AddCommand(commands...)
+	return command
+}
+
+// callBy puts the name of the program into all examples.
+func callBy(name string, command *cobra.Command) {
+	command.Example = strings.ReplaceAll(command.Example, program, name)
+	for _, child := range command.Commands() {
+		callBy(name, child)
+	}
 }
 
 func newVersionCommand() *cobra.Command {

@@ -58,7 +58,7 @@ func onCluster(args ...string) []string { return append(args, "--kubeconfig="+cl
 
 func admin(t *testing.T) client.Client {
 	t.Helper()
-	c, err := (&clusterAccess{kubeconfig: cluster.Kubeconfig()}).client()
+	c, err := (&clusterAccess{kubeconfig: cluster.Kubeconfig()}).client(requestTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +153,26 @@ func TestOffloadThatDoesNotGetThere(t *testing.T) {
 	}
 }
 
+func TestAnInterruptionEndsTheWaitAndSaysSo(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hasty"}})
+	ctx, interrupt := context.WithCancel(t.Context())
+	command := NewCommand("refractctl")
+	command.SetArgs(onCluster("offload", "namespace", "hasty", "absent"))
+	command.SetErr(writerFunc(func(text []byte) {
+		if bytes.Contains(text, []byte(noController)) {
+			interrupt()
+		}
+	}))
+	err := command.ExecuteContext(ctx)
+	if err == nil || !strings.Contains(err.Error(), "namespace hasty: no longer waiting") || !strings.Contains(err.Error(), `"absent" not found`) {
+		t.Errorf("error = %v, want both what was not waited for and what is not there", err)
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(text []byte) (int, error) { f(text); return len(text), nil }
+
 func TestOffloadPrints(t *testing.T) {
 	out, _, err := refractctl(t, "offload", "namespace", "shop", "-o", "yaml", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=twin")
 	want := `apiVersion: offloading.liqo.io/v1beta1
@@ -206,11 +226,20 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"offload namespace a -o table":                                  "--output is \"table\": use json or yaml",
 		"offload namespace missing":                                     "getting namespace missing",
 		"offload namespace --ns-selector=no=where":                      "picks no namespace",
-		"info -o table":                                    "use json or yaml",
-		"info --context=elsewhere":                         "--context",
-		"plugin inspect missing.wasm":                      "missing.wasm",
-		"plugin inspect cli.go":                            "cli.go is no usable plugin",
-		"plugin run ../../../plugins/service/service.wasm": "--filename is missing",
+		"info -o table":                               "use json or yaml",
+		"info --context=elsewhere":                    "--context",
+		"info --kubeconfig=testdata/unreachable.yaml": "does not answer as it should",
+		"info --kubeconfig=/dev/null":                 "no kubeconfig is found: give --kubeconfig",
+		"plugin inspect missing.wasm":                 "missing.wasm",
+		"offload shop":                                "refractctl offload has no command \"shop\": use one of namespace",
+		"bogus":                                       "refractctl has no command \"bogus\": use one of",
+		"offload namespace a --timeout=-1s":           "--timeout is -1s: use a positive duration",
+		"unoffload namespace missing":                 "getting namespace missing",
+		"plugin run ../../../plugins/pod/pod.wasm -f testdata/service.yaml":                   "not for the kind Service",
+		"plugin run ../../../plugins/service/service.wasm -f testdata/context.yaml":           "has no kind",
+		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --fuel=-1": "--fuel is -1",
+		"plugin inspect cli.go":                                                                     "cli.go is no usable plugin",
+		"plugin run ../../../plugins/service/service.wasm":                                          "--filename is missing",
 		"plugin run ../../../plugins/service/service.wasm -f x --hook=sideways":                     "use outgoing or incoming",
 		"plugin run ../../../plugins/service/service.wasm -f cli.go":                                "--filename: cli.go",
 		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --hook=incoming": "has no hook incoming",
@@ -218,7 +247,7 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 	} {
 		t.Run(args, func(t *testing.T) {
 			fields := strings.Fields(args)
-			if fields[0] != "plugin" {
+			if fields[0] != "plugin" && fields[0] != "bogus" && !strings.Contains(args, "--kubeconfig") {
 				fields = onCluster(fields...)
 			}
 			_, _, err := refractctl(t, fields...)

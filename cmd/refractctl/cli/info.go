@@ -68,11 +68,11 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 		Use:   "info",
 		Short: "Show peers, virtual nodes, extended namespaces and offloaded pods",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: explained(func(cmd *cobra.Command, _ []string) error {
 			if err := format(output).validate(); err != nil {
 				return err
 			}
-			c, err := access.client()
+			c, err := access.client(requestTimeout)
 			if err != nil {
 				return err
 			}
@@ -84,9 +84,10 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 				return format(output).print(cmd.OutOrStdout(), gathered)
 			}
 			return gathered.print(cmd.OutOrStdout())
-		},
+		}),
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml, instead of tables")
+	completeFlag(command, "output", string(asJSON), string(asYAML))
 	return command
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/tetratelabs/wazero"
 
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/source"
 )
 
 // inspection is what "plugin inspect" tells of a module.
@@ -29,7 +30,7 @@ type inspection struct {
 	Manifest *host.Manifest      `json:"manifest"`
 	Imports  map[string][]string `json:"imports"`
 	Exports  []string            `json:"exports"`
-	Limits   host.Limits         `json:"limits"`
+	Limits   source.Limits       `json:"limits"`
 	// LoadTime is how long it took to instrument, compile and start the module.
 	LoadTime string `json:"loadTime"`
 }
@@ -57,7 +58,8 @@ func newInspectCommand() *cobra.Command {
 			return result.print(cmd.OutOrStdout())
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml")
+	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml, instead of a table")
+	completeFlag(command, "output", string(asJSON), string(asYAML))
 	return command
 }
 
@@ -70,7 +72,7 @@ func inspect(ctx context.Context, file string) (result *inspection, err error) {
 	defer func() { err = errors.Join(err, plugin.close(ctx)) }()
 	result = &inspection{
 		File: file, Digest: plugin.Digest(), Bytes: len(plugin.module.Wasm), ABI: "refract v1",
-		Manifest: plugin.Manifest(), Limits: effective(host.Limits(plugin.module.Options.Limits)),
+		Manifest: plugin.Manifest(), Limits: effective(plugin.module.Options.Limits),
 		LoadTime: time.Since(begun).Round(time.Millisecond).String(),
 	}
 	if plugin.Portable() {
@@ -80,9 +82,9 @@ func inspect(ctx context.Context, file string) (result *inspection, err error) {
 }
 
 // effective fills in the defaults.
-func effective(l host.Limits) host.Limits {
+func effective(l source.Limits) source.Limits {
 	d := host.DefaultLimits()
-	return host.Limits{
+	return source.Limits{
 		Fuel: orDefault(l.Fuel, d.Fuel), MemoryPages: orDefault(l.MemoryPages, d.MemoryPages),
 		OutputBytes: orDefault(l.OutputBytes, d.OutputBytes), CallDepth: orDefault(l.CallDepth, d.CallDepth),
 		ModuleBytes: orDefault(l.ModuleBytes, d.ModuleBytes), Handles: orDefault(l.Handles, d.Handles),

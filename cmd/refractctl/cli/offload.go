@@ -33,7 +33,6 @@ type offload struct {
 }
 
 func newOffloadCommand(access *clusterAccess) *cobra.Command {
-	parent := &cobra.Command{Use: "offload", Short: "Extend something to other clusters", Args: cobra.NoArgs}
 	o := &offload{access: access}
 	command := &cobra.Command{
 		Use:     "namespace NAME...",
@@ -45,7 +44,7 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl offload namespace shop --pod-offloading-strategy=Remote --selector=region=north\n" +
 			"  refractctl offload namespace shop -o yaml",
 		ValidArgsFunction: access.completeNamespaces,
-		RunE:              o.run,
+		RunE:              explained(o.run),
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.podStrategy, "pod-offloading-strategy", string(offloading.LocalAndRemotePodOffloadingStrategyType), "where pods may run: "+strings.Join(podStrategies, ", "))
@@ -55,8 +54,10 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 	flags.StringVar(&o.namespaceSelector, "ns-selector", "", "extend the namespaces with these labels, instead of naming them")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Second, "how long to wait")
 	flags.StringVarP(&o.output, "output", "o", "", "print the objects, as json or yaml, instead of applying them")
-	parent.AddCommand(command)
-	return parent
+	completeFlag(command, "pod-offloading-strategy", podStrategies...)
+	completeFlag(command, "namespace-mapping-strategy", mappingStrategies...)
+	completeFlag(command, "output", string(asJSON), string(asYAML))
+	return command
 }
 
 var (
@@ -71,7 +72,7 @@ var (
 )
 
 func (o *offload) validate(names []string) error {
-	if err := format(o.output).validate(); err != nil {
+	if err := errors.Join(format(o.output).validate(), validTimeout(o.timeout)); err != nil {
 		return err
 	}
 	if !slices.Contains(podStrategies, o.podStrategy) {
@@ -103,7 +104,7 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	if o.output != "" && o.namespaceSelector == "" {
 		return o.printAll(cmd.OutOrStdout(), names, selector)
 	}
-	c, err := o.access.client()
+	c, err := o.access.client(requestTimeout)
 	if err != nil {
 		return err
 	}
@@ -116,12 +117,8 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
-	for _, name := range names {
-		if err := o.apply(ctx, c, cmd, name, selector); err != nil {
-			return err
-		}
-	}
-	return awaitExtended(ctx, c, cmd.ErrOrStderr(), names, o.timeout)
+	applied, problems := attempt(names, func(name string) error { return o.apply(ctx, c, cmd, name, selector) })
+	return errors.Join(problems, awaitExtended(ctx, c, cmd.ErrOrStderr(), applied, o.timeout))
 }
 
 func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offloading.NamespaceOffloading {
@@ -160,8 +157,8 @@ func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSe
 
 // apply creates the object, or changes of an existing one what the flags say.
 func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command, namespace string, selector corev1.NodeSelector) error {
-	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); err != nil {
-		return fmt.Errorf("getting namespace %s, %w", namespace, err)
+	if err := mustExist(ctx, c, namespace); err != nil {
+		return err
 	}
 	desired := o.desired(namespace, selector)
 	err := c.Create(ctx, desired)
@@ -169,7 +166,7 @@ func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command
 		return nil
 	}
 	if !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating NamespaceOffloading in %s, %w", namespace, explain(err))
+		return fmt.Errorf("creating NamespaceOffloading in %s, %w", namespace, err)
 	}
 	existing := &offloading.NamespaceOffloading{}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(desired), existing); err != nil {

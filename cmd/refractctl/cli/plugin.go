@@ -9,21 +9,9 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 )
-
-func newPluginCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "plugin",
-		Short: "Look at plugins and try them out, without a cluster",
-		Args:  cobra.NoArgs,
-	}
-	command.AddCommand(newInspectCommand(), newRunCommand())
-	return command
-}
 
 // loaded is a plugin on a host of its own.
 type loaded struct {
@@ -58,7 +46,3 @@ func load(ctx context.Context, file string, change func(*source.Options)) (*load
 }
 
 func (l *loaded) close(ctx context.Context) error { return l.host.Close(context.WithoutCancel(ctx)) }
-
-func completeWasm(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return []string{"wasm"}, cobra.ShellCompDirectiveFilterFileExt
-}

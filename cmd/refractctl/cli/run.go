@@ -4,11 +4,14 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
@@ -51,6 +54,8 @@ func newRunCommand() *cobra.Command {
 	flags.Int64Var(&t.fuel, "fuel", 0, "fuel of the call; 0 is the plugin's limit, or the default")
 	flags.BoolVar(&t.diff, "diff", false, "print the difference instead of the object")
 	flags.StringVarP(&t.output, "output", "o", string(asYAML), "json or yaml")
+	completeFlag(command, "output", string(asJSON), string(asYAML))
+	completeFlag(command, "hook", host.Outgoing.String(), host.Incoming.String())
 	return command
 }
 
@@ -92,7 +97,7 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 		return nil
 	}
 	if t.diff {
-		return printDiff(cmd.OutOrStdout(), object, doc.Value())
+		return printDiff(cmd.OutOrStdout(), cmd.ErrOrStderr(), object, doc.Value())
 	}
 	return format(t.output).print(cmd.OutOrStdout(), doc.Value())
 }
@@ -104,6 +109,9 @@ func (t *trial) validate() (host.Hook, error) {
 	if format(t.output) != asJSON && format(t.output) != asYAML {
 		return 0, fmt.Errorf("--output is %q: use json or yaml", t.output)
 	}
+	if t.fuel < 0 {
+		return 0, fmt.Errorf("--fuel is %d: use a positive amount, or 0 for the plugin's limit", t.fuel)
+	}
 	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
 		if t.hook == hook.String() {
 			return hook, nil
@@ -114,9 +122,9 @@ func (t *trial) validate() (host.Hook, error) {
 
 // cross runs the plugin with the guard that the engine would put behind it.
 func cross(ctx context.Context, plugin *host.Plugin, hook host.Hook, object map[string]any, env *host.Env) (*document.Document, *host.Outcome, error) {
-	kind, _ := object["kind"].(string)
-	if !hasHook(plugin, hook) {
-		return nil, nil, fmt.Errorf("plugin %s has no hook %s: its manifest says %q", plugin.Name(), hook, plugin.Manifest().Hooks)
+	kind, err := crossable(plugin, hook, object)
+	if err != nil {
+		return nil, nil, err
 	}
 	guard := host.Guard{}
 	if hook == host.Outgoing {
@@ -132,13 +140,27 @@ func cross(ctx context.Context, plugin *host.Plugin, hook host.Hook, object map[
 	return doc, outcome, err
 }
 
-func hasHook(plugin *host.Plugin, hook host.Hook) bool {
-	for _, name := range plugin.Manifest().Hooks {
-		if name == hook.String() {
-			return true
-		}
+// crossable returns the kind of the object, or says why a virtual kubelet would
+// not run this plugin on it.
+func crossable(plugin *host.Plugin, hook host.Hook, object map[string]any) (string, error) {
+	apiVersion, _ := object["apiVersion"].(string)
+	kind, _ := object["kind"].(string)
+	group, _, grouped := strings.Cut(apiVersion, "/")
+	if !grouped {
+		group = ""
 	}
-	return false
+	manifest := plugin.Manifest()
+	switch {
+	case kind == "":
+		return "", errors.New("--filename: the object has no kind: give a whole object, with apiVersion, kind and metadata")
+	case strings.HasSuffix(kind, "List"):
+		return "", fmt.Errorf("--filename: this is a %s: give one object", kind)
+	case !slices.Contains(manifest.Hooks, hook.String()):
+		return "", fmt.Errorf("plugin %s has no hook %s: its manifest says %q", plugin.Name(), hook, manifest.Hooks)
+	case !manifest.Matches(kind, group, hook):
+		return "", fmt.Errorf("plugin %s is not for the kind %s: its manifest says %q", plugin.Name(), kind, manifest.Kinds)
+	}
+	return kind, nil
 }
 
 // tell writes what happened beside the result.
@@ -157,13 +179,17 @@ func tell(out io.Writer, outcome *host.Outcome) {
 	}
 }
 
-func printDiff(out io.Writer, before, after map[string]any) error {
+func printDiff(out, progress io.Writer, before, after map[string]any) error {
 	a, err := yaml.Marshal(before)
 	if err != nil {
 		return err
 	}
 	b, err := yaml.Marshal(after)
 	if err != nil {
+		return err
+	}
+	if bytes.Equal(a, b) {
+		_, err := fmt.Fprintln(progress, "no difference")
 		return err
 	}
 	return difflib.WriteUnifiedDiff(out, difflib.UnifiedDiff{

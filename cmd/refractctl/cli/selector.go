@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
@@ -59,21 +58,4 @@ func chooseNamespaces(ctx context.Context, c client.Client, names []string, sele
 		return nil, fmt.Errorf("--ns-selector %q picks no namespace", selector)
 	}
 	return names, nil
-}
-
-// completeNamespaces offers the namespaces of the cluster to the shell.
-func (a *clusterAccess) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	c, err := a.client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	namespaces := &corev1.NamespaceList{}
-	if err := c.List(cmd.Context(), namespaces); err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for i := range namespaces.Items {
-		names = append(names, namespaces.Items[i].Name)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

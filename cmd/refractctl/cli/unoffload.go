@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 )
 
 func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
-	parent := &cobra.Command{Use: "unoffload", Short: "Withdraw something from other clusters", Args: cobra.NoArgs}
 	var selector string
 	var timeout time.Duration
 	command := &cobra.Command{
@@ -25,9 +25,13 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 		Short:   "Withdraw namespaces from other clusters",
 		Long: "Withdraw namespaces from the other clusters and wait until it is done. Their twins are deleted there,\n" +
 			"with everything in them.",
-		ValidArgsFunction: access.completeNamespaces,
-		RunE: func(cmd *cobra.Command, names []string) error {
-			c, err := access.client()
+		Example:           "  refractctl unoffload namespace shop",
+		ValidArgsFunction: access.completeExtended,
+		RunE: explained(func(cmd *cobra.Command, names []string) error {
+			if err := validTimeout(timeout); err != nil {
+				return err
+			}
+			c, err := access.client(requestTimeout)
 			if err != nil {
 				return err
 			}
@@ -36,24 +40,22 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 			if names, err = chooseNamespaces(ctx, c, names, selector); err != nil {
 				return err
 			}
-			for _, name := range names {
-				if err := unoffload(ctx, c, name); err != nil {
-					return err
-				}
-			}
-			return awaitWithdrawn(ctx, c, cmd.ErrOrStderr(), names, timeout)
-		},
+			applied, problems := attempt(names, func(name string) error { return unoffload(ctx, c, name) })
+			return errors.Join(problems, awaitWithdrawn(ctx, c, cmd.ErrOrStderr(), applied, timeout))
+		}),
 	}
 	command.Flags().StringVar(&selector, "ns-selector", "", "withdraw the namespaces with these labels, instead of naming them")
 	command.Flags().DurationVar(&timeout, "timeout", 120*time.Second, "how long to wait")
-	parent.AddCommand(command)
-	return parent
+	return command
 }
 
 func unoffload(ctx context.Context, c client.Client, namespace string) error {
+	if err := mustExist(ctx, c, namespace); err != nil {
+		return err
+	}
 	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
 	if err := client.IgnoreNotFound(c.Delete(ctx, nso)); err != nil {
-		return fmt.Errorf("deleting NamespaceOffloading in %s, %w", namespace, explain(err))
+		return fmt.Errorf("deleting NamespaceOffloading in %s, %w", namespace, err)
 	}
 	return nil
 }

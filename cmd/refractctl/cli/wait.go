@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 )
 
 // pollInterval is how often the cluster is asked while waiting.
@@ -47,6 +48,39 @@ func awaitWithdrawn(ctx context.Context, c client.Client, progress io.Writer, na
 	return errors.Join(problems...)
 }
 
+// attempt does something to each namespace and returns those where it succeeded.
+func attempt(namespaces []string, do func(namespace string) error) ([]string, error) {
+	var done []string
+	var problems []error
+	for _, namespace := range namespaces {
+		if err := do(namespace); err != nil {
+			problems = append(problems, err)
+		} else {
+			done = append(done, namespace)
+		}
+	}
+	return done, errors.Join(problems...)
+}
+
+// mustExist keeps a typing error from being taken for a namespace in which
+// there is nothing to do.
+func mustExist(ctx context.Context, c client.Client, namespace string) error {
+	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &corev1.Namespace{}); err != nil {
+		return fmt.Errorf("getting namespace %s, %w", namespace, err)
+	}
+	return nil
+}
+
+func validTimeout(timeout time.Duration) error {
+	if timeout <= 0 {
+		return fmt.Errorf("--timeout is %s: use a positive duration such as 1m", timeout)
+	}
+	return nil
+}
+
+// noController is what is waited for when nobody has looked at an object yet.
+const noController = "waiting for the controller manager of this cluster (does it run?)"
+
 // awaitOne asks look until it says done, and prints what it says whenever that
 // is news.
 func awaitOne(ctx context.Context, progress io.Writer, namespace string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
@@ -59,8 +93,13 @@ func awaitOne(ctx context.Context, progress io.Writer, namespace string, timeout
 		}
 		return done, err
 	})
-	if wait.Interrupted(err) && ctx.Err() != nil {
-		return fmt.Errorf("namespace %s is not there after %s: %s; the controllers go on (see it with: refractctl info)", namespace, timeout, said)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("namespace %s: not done after %s: %s; the controllers go on (see it with: refractctl info, or give a longer --timeout)", namespace, timeout, said)
+	case ctx.Err() != nil:
+		return fmt.Errorf("namespace %s: no longer waiting: %s; the controllers go on (see it with: refractctl info)", namespace, said)
 	}
 	return err
 }
@@ -71,13 +110,13 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 		return false, "", fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
 	}
 	if nso.Status.ObservedGeneration != nso.Generation {
-		return false, "waiting for the controller manager to look at it", nil
+		return false, noController, nil
 	}
 	switch nso.Status.OffloadingPhase {
 	case offloading.ReadyOffloadingPhaseType:
 		return true, fmt.Sprintf("Ready as %s on %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", ")), nil
 	case offloading.NoClusterSelectedOffloadingPhaseType:
-		return true, "warning: no virtual node is selected, so it is extended nowhere yet (kubectl get virtualnodes -A)", nil
+		return true, "warning: no virtual node is selected, so it is extended nowhere (compare --selector with: kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
 	}
 	return false, describe(nso), nil
 }
@@ -90,6 +129,9 @@ func withdrawn(ctx context.Context, c client.Client, namespace string) (bool, st
 	}
 	if err != nil {
 		return false, "", fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
+	}
+	if nso.Status.OffloadingPhase != offloading.TerminatingOffloadingPhaseType {
+		return false, noController, nil
 	}
 	return false, describe(nso), nil
 }

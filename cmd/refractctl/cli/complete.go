@@ -1,0 +1,85 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// completionTimeout is how long a shell waits for the cluster. Longer hangs the
+// prompt; shorter offers nothing on a slow link.
+const completionTimeout = 3 * time.Second
+
+// completeFlag offers values for a flag of command.
+func completeFlag(command *cobra.Command, flag string, values ...string) {
+	completeFlagBy(command, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func completeFlagBy(command *cobra.Command, flag string, complete cobra.CompletionFunc) {
+	if err := command.RegisterFlagCompletionFunc(flag, complete); err != nil {
+		panic(fmt.Sprintf("completing --%s: %v", flag, err)) // no such flag: a mistake in this package
+	}
+}
+
+// completeContexts offers the contexts of the kubeconfig.
+func (a *clusterAccess) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	config, err := a.rules().Load()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return slices.Sorted(maps.Keys(config.Contexts)), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeNamespaces offers the namespaces of the cluster.
+func (a *clusterAccess) completeNamespaces(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	namespaces := &corev1.NamespaceList{}
+	return a.complete(cmd.Context(), given, namespaces, func() (names []string) {
+		for i := range namespaces.Items {
+			names = append(names, namespaces.Items[i].Name)
+		}
+		return names
+	})
+}
+
+// completeExtended offers the namespaces that are extended.
+func (a *clusterAccess) completeExtended(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	extended := &offloading.NamespaceOffloadingList{}
+	return a.complete(cmd.Context(), given, extended, func() (names []string) {
+		for i := range extended.Items {
+			names = append(names, extended.Items[i].Namespace)
+		}
+		return names
+	})
+}
+
+// complete fills the list and offers the names in it that are not given yet.
+func (a *clusterAccess) complete(ctx context.Context, given []string, list client.ObjectList, names func() []string) ([]string, cobra.ShellCompDirective) {
+	c, err := a.client(completionTimeout)
+	if err == nil {
+		err = c.List(ctx, list)
+	}
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	offered := slices.DeleteFunc(names(), func(name string) bool { return slices.Contains(given, name) })
+	return offered, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeWasm offers files, for the one argument that there is.
+func completeWasm(_ *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(given) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"wasm"}, cobra.ShellCompDirectiveFilterFileExt
+}
