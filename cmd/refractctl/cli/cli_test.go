@@ -141,7 +141,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 func TestOffloadThatDoesNotGetThere(t *testing.T) {
 	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stuck"}})
 	_, _, err := refractctl(t, onCluster("offload", "namespace", "stuck", "--timeout=300ms")...)
-	if err == nil || !strings.Contains(err.Error(), "waiting for the controller manager") {
+	if err == nil || !strings.Contains(err.Error(), "does it run?") {
 		t.Errorf("error = %v, want what it waited for", err)
 	}
 	if err := <-report(t, "stuck", "LocalAndRemote", offloading.SomeFailedOffloadingPhaseType); err != nil {

@@ -79,7 +79,7 @@ func validTimeout(timeout time.Duration) error {
 }
 
 // noController is what is waited for when nobody has looked at an object yet.
-const noController = "waiting for the controller manager of this cluster (does it run?)"
+const noController = "waiting for the controller manager of this cluster"
 
 // awaitOne asks look until it says done, and prints what it says whenever that
 // is news.
@@ -97,6 +97,9 @@ func awaitOne(ctx context.Context, progress io.Writer, namespace string, timeout
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		if said == noController {
+			said += ", which does not answer (does it run?)"
+		}
 		return fmt.Errorf("namespace %s: not done after %s: %s; the controllers go on (see it with: refractctl info, or give a longer --timeout)", namespace, timeout, said)
 	case ctx.Err() != nil:
 		return fmt.Errorf("namespace %s: no longer waiting: %s; the controllers go on (see it with: refractctl info)", namespace, said)
