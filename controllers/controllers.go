@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -38,6 +39,8 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Workers of each controller.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
+	// RecordAfter is the age of a pod from which on its ShadowPod tells that it runs.
+	RecordAfter time.Duration
 	// DenyDirectConnections keeps endpoints of third clusters out.
 	DenyDirectConnections bool
 	// RemoteClusterRole is the ClusterRole that consumers get in their twin namespaces.
@@ -53,7 +56,7 @@ func All(mgr manager.Manager, o Options) []Controller {
 	recorder := mgr.GetEventRecorder
 	return []Controller{
 		shadowpod.NewController(c, live, recorder("shadowpod"), shadowpod.Options{
-			Workers: o.ShadowPodWorkers,
+			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock,
 		}),
 		shadowendpointslice.NewController(c, live, recorder("shadowendpointslice"), shadowendpointslice.Options{
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections,

@@ -33,6 +33,7 @@ func run(ctx context.Context, o *options) error {
 		ShadowPodWorkers:           o.podWorkers,
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
 		NamespaceWorkers:           o.spaceWorkers,
+		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
 		Clock:                      clock.RealClock{},

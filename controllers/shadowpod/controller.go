@@ -19,13 +19,16 @@
 // eviction, a deadline); they have no finalizer, and one that failed and was
 // deleted while nobody looked runs again.
 //
-// A pod that starts and runs costs two writes: its creation, and the phase
-// Running in the status of its ShadowPod.
+// A pod that starts and runs costs two writes: its creation and, some seconds
+// later, the phase Running in the status of its ShadowPod. Nobody waits for the
+// latter (consumers read the pod itself and, of ShadowPods, final phases only), and where
+// many pods start at once it would slow down their start.
 package shadowpod
 
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -54,6 +58,11 @@ type APIServerMapper interface {
 type Options struct {
 	// Workers is how many ShadowPods are worked on at once.
 	Workers int
+	// RecordAfter is the age of a pod from which on a phase that is not final is
+	// recorded for the first time. A pod that finishes earlier goes without.
+	RecordAfter time.Duration
+	// Clock tells the time.
+	Clock clock.PassiveClock
 	// APIServerMapper maps the addresses of host aliases for the consumer's API
 	// server; nil leaves them as they are.
 	APIServerMapper APIServerMapper
@@ -100,7 +109,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting ShadowPod %s, %w", request.NamespacedName, err)
 	}
-	return reconcile.Result{}, c.enforce(ctx, shadow)
+	wait, err := c.enforce(ctx, shadow)
+	return reconcile.Result{RequeueAfter: wait}, err
 }
 
 func (c *Controller) forget(key types.NamespacedName) {
@@ -111,50 +121,54 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.report.Clear(key)
 }
 
-// enforce must not change shadow: it is shared with the cache.
-func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) error {
+// enforce must not change shadow: it is shared with the cache. It returns after
+// which time to look again, 0 for not before something happens.
+func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	pod, err := c.pod(ctx, key)
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case isFinal(recordedPhase(shadow)):
 		c.forget(key)
-		return c.release(ctx, pod)
+		return 0, c.release(ctx, pod)
 	case shadow.GetDeletionTimestamp() != nil:
-		return c.release(ctx, pod)
+		return 0, c.release(ctx, pod)
 	}
 	if seen, ok := c.finished.Get(key); ok && seen.shadow == shadow.GetUID() {
-		return c.finish(ctx, shadow, pod, seen.phase)
+		return 0, c.finish(ctx, shadow, pod, seen.phase)
 	}
 	switch {
 	case pod == nil:
-		return c.create(ctx, shadow)
+		return 0, c.create(ctx, shadow)
 	case !metav1.IsControlledBy(pod, shadow):
-		return c.yield(ctx, shadow, pod)
+		return 0, c.yield(ctx, shadow, pod)
 	}
 	return c.follow(ctx, shadow, pod)
 }
 
 // follow keeps an existing pod of ours and its ShadowPod in step. The phase
 // comes first: it is the only part that could be lost for ever.
-func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	if phase := finalPhase(pod); phase != "" {
 		c.finished.Set(client.ObjectKeyFromObject(shadow), finish{shadow: shadow.GetUID(), phase: phase})
-		return c.finish(ctx, shadow, pod, phase)
+		return 0, c.finish(ctx, shadow, pod, phase)
 	}
 	switch {
 	case hasStopped(pod):
-		return c.release(ctx, pod)
+		return 0, c.release(ctx, pod)
 	case pod.DeletionTimestamp != nil:
 		// It is on its way out; the Event of its deletion brings us back here
 		// to create the next one.
-		return nil
+		return 0, nil
 	}
-	if err := c.record(ctx, shadow, pod.Status.Phase); err != nil {
-		return err
+	wait := c.early(shadow, pod)
+	if wait == 0 {
+		if err := c.record(ctx, shadow, pod.Status.Phase); err != nil {
+			return 0, err
+		}
 	}
-	return c.align(ctx, shadow, pod)
+	return wait, c.align(ctx, shadow, pod)
 }
 
 // finish records how the pod has ended, and then lets it go. pod is nil when it

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 )
 
@@ -278,4 +280,23 @@ func TestAPodThatStaysForbiddenIsReported(t *testing.T) {
 	}
 	provider.Delete(t, quota)
 	awaitPod(t, shadow, "")
+}
+
+// TestTheFirstPhaseOfAYoungPodWaits: only how a pod ends is news at once.
+func TestTheFirstPhaseOfAYoungPodWaits(t *testing.T) {
+	namespace := provider.Namespace(t)
+	manager := provider.StartManager(t, func(o *controllers.Options) { o.RecordAfter = time.Hour })
+	running, finished := shadowPod(namespace, "running"), shadowPod(namespace, "finished")
+	set(finished, "Never", "spec", "pod", "restartPolicy")
+	provider.Create(t, running)
+	provider.Create(t, finished)
+	setPhase(t, awaitPod(t, running, ""), corev1.PodRunning)
+	setPhase(t, awaitPod(t, finished, ""), corev1.PodRunning)
+	setPhase(t, awaitPod(t, finished, ""), corev1.PodSucceeded)
+	awaitPhase(t, finished, corev1.PodSucceeded)
+	awaitPhase(t, running, "")
+	manager.Stop(t)
+
+	provider.StartManager(t, func(o *controllers.Options) { o.RecordAfter = 2 * time.Second })
+	awaitPhase(t, running, corev1.PodRunning)
 }

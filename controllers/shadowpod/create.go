@@ -104,7 +104,7 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 	if !metav1.IsControlledBy(pod, shadow) {
 		return c.yield(ctx, shadow, pod)
 	}
-	if err := c.follow(ctx, shadow, pod); err != nil || pod.DeletionTimestamp == nil {
+	if _, err := c.follow(ctx, shadow, pod); err != nil || pod.DeletionTimestamp == nil {
 		return err
 	}
 	// No Event will tell of its end: it is not in the cache.

@@ -149,6 +149,14 @@ func worthRecording(recorded, phase corev1.PodPhase) bool {
 	return true
 }
 
+// early returns how long the first phase of a young pod need not be recorded yet.
+func (c *Controller) early(shadow *unstructured.Unstructured, pod *corev1.Pod) time.Duration {
+	if recorded := recordedPhase(shadow); recorded != "" && recorded != corev1.PodUnknown || !worthRecording("", pod.Status.Phase) {
+		return 0
+	}
+	return max(0, c.options.RecordAfter-c.options.Clock.Since(pod.CreationTimestamp.Time))
+}
+
 // record writes the phase into the status of shadow, if that is news.
 func (c *Controller) record(ctx context.Context, shadow *unstructured.Unstructured, phase corev1.PodPhase) error {
 	if !worthRecording(recordedPhase(shadow), phase) {
