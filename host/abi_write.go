@@ -95,10 +95,12 @@ func abiRemoveElem(i *instance, stack []uint64) {
 // guard would fail the object for whoever strips "*".
 const systemPrefix = "offloading.liqo.io/"
 
+// The work of a removal by globs, the product of keys and globs, is stopped at the fuel of a whole call; what is left of it
+// is looked at when the work is charged, as always.
 func abiRemoveKeys(i *instance, stack []uint64) {
 	n, path := i.target("remove_keys", stack)
 	globs := i.at("remove_keys", stack[3:])
-	i.doc.SetWorkLimit(i.left() - i.owed)
+	i.doc.SetWorkLimit(i.budget)
 	count, err := n.RemoveKeysListed(path, globs, systemPrefix)
 	i.done("remove_keys", err)
 	stack[0] = uint64(count)
@@ -106,7 +108,7 @@ func abiRemoveKeys(i *instance, stack []uint64) {
 
 func abiRemoveKeysGlob(i *instance, stack []uint64) {
 	n, path := i.target("remove_keys_glob", stack)
-	i.doc.SetWorkLimit(i.left() - i.owed)
+	i.doc.SetWorkLimit(i.budget)
 	count, err := n.RemoveKeysGlob(path, i.text("remove_keys_glob", stack[3], stack[4]), systemPrefix)
 	i.done("remove_keys_glob", err)
 	stack[0] = uint64(count)

@@ -184,7 +184,7 @@ func (f *frame) assignMap(present View, v map[string]any) error {
 			if err != nil {
 				return err
 			}
-			if _, err = f.d.removeField(id, k, scanner{}); err != nil {
+			if _, err = f.d.removeField(id, k, &scanner{}); err != nil {
 				return err
 			}
 		}

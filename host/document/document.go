@@ -85,7 +85,7 @@ type Document struct {
 	version   uint64
 	workLimit int64
 
-	last memo
+	tops [roots]top
 	keys []string  // scratch of the JSON encoder
 	path []Segment // scratch of Edits
 }
@@ -111,11 +111,21 @@ func (d *Document) Reset(root map[string]any) {
 	}
 	d.arena = d.arena[:0]
 	d.version++
+	d.forget()
 	d.author, d.work, d.workLimit = 0, 0, math.MaxInt64
 	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0
 	d.show(ContextRoot, nil, fReadOnly)
 	d.show(ConfigRoot, nil, fReadOnly)
 	d.show(ObjectRoot, root, 0)
+}
+
+// forget drops what was read below the roots.
+func (d *Document) forget() {
+	for i := range d.tops {
+		if m := &d.tops[i]; m.fields != nil {
+			m.fields, m.size = nil, 0
+		}
+	}
 }
 
 // show puts an object, or nothing, below a root that has no edits.
@@ -134,7 +144,6 @@ func (d *Document) show(root int, v map[string]any, f flags) {
 // recycle empties what the last object left behind.
 func (d *Document) recycle() {
 	clear(d.nodes) // no reference into the last object survives
-	d.last.view = View{}
 	d.nodes = d.nodes[:roots]
 	if cap(d.nodes) > keepNodes {
 		d.nodes = make([]node, roots, 64)

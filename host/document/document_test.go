@@ -335,3 +335,47 @@ func BenchmarkDocument(b *testing.B) {
 		}
 	})
 }
+
+// Paths that begin alike are read through the map of the one before; only whole segments count, and only until a write.
+func TestPathsThatBeginAlike(t *testing.T) {
+	d := New()
+	d.Reset(map[string]any{"ab": map[string]any{"x": "1"}, "abc": map[string]any{"x": "2"}, "ab.c": map[string]any{"x": "3"}})
+	for _, step := range []struct{ path, want string }{
+		{"ab[x]", "1"}, {"abc.x", "2"}, {"ab.x", "1"}, {"abc.x", "2"}, {"[ab.c].x", "3"}, {"ab.c.x", ""}, {"ab.x", "1"},
+	} {
+		v, err := d.Root().At(step.path)
+		if got, _ := v.Str(); got != step.want || err != nil && step.want != "" {
+			t.Errorf("%s reads %q (%v), want %q", step.path, got, err, step.want)
+		}
+	}
+	if err := d.Root().SetString("ab.x", "new"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := d.Root().Remove("abc.none\nabc.x\nabc.x\nab.none"); n != 1 || err != nil {
+		t.Errorf("removed %d (%v), want 1", n, err)
+	}
+	if v, _ := d.Root().At("ab.x"); v.Value() != "new" {
+		t.Errorf("ab.x reads %v after it was set", v.Value())
+	}
+	if v, _ := d.Root().At("abc.x"); v.Kind() != Absent {
+		t.Errorf("abc.x reads %v after it was removed", v.Value())
+	}
+	d.Reset(map[string]any{"ab": map[string]any{"x": "other"}})
+	if v, _ := d.Root().At("ab.x"); v.Value() != "other" {
+		t.Errorf("ab.x reads %v in another object", v.Value())
+	}
+}
+
+func TestGlobsKeepAPrefix(t *testing.T) {
+	d := New()
+	d.Reset(map[string]any{"labels": map[string]any{"sys/a": "1", "b": "2"}})
+	if n, err := d.Root().RemoveKeysGlob("labels", "*", "sys/"); n != 1 || err != nil {
+		t.Errorf("removed %d (%v), want 1", n, err)
+	}
+	if n, err := d.Root().RemoveKeysListed("labels", Of([]any{"*"}), "sys/"); n != 0 || err != nil {
+		t.Errorf("removed %d (%v), want none", n, err)
+	}
+	if n, err := d.Root().RemoveKeysListed("labels", Of([]any{"*"}), ""); n != 1 || err != nil {
+		t.Errorf("removed %d (%v), want 1", n, err)
+	}
+}

@@ -44,6 +44,9 @@ func (n Node) removeKeys(path string, globs *globList) (int, error) {
 	if v.id != 0 {
 		return n.d.removeMatching(v.id, globs)
 	}
+	if globs.empty() {
+		return 0, nil
+	}
 	// Most often nothing matches: no place is visited before something does.
 	id, total := int32(0), 0
 	for key := range v.raw.(map[string]any) {
@@ -52,7 +55,7 @@ func (n Node) removeKeys(path string, globs *globList) (int, error) {
 			id, err = n.d.visit(n.id, path)
 		}
 		if match && err == nil {
-			_, err = n.d.removeField(id, key, scanner{})
+			_, err = n.d.removeField(id, key, &scanner{})
 			total++
 		}
 		if err != nil {
@@ -69,7 +72,7 @@ func (d *Document) removeMatching(id int32, globs *globList) (total int, err err
 	for i := start; i < end && err == nil; i++ {
 		var match bool
 		if match, err = d.matches(d.keys[i], globs); match {
-			_, err = d.removeField(id, d.keys[i], scanner{})
+			_, err = d.removeField(id, d.keys[i], &scanner{})
 			total++
 		}
 	}
@@ -94,6 +97,8 @@ func (d *Document) matches(key string, globs *globList) (match bool, err error) 
 	}
 	return match && !globs.keeps(key), err
 }
+
+func (g *globList) empty() bool { return g.text == "" && g.list.Len() == 0 }
 
 func (g *globList) keeps(key string) bool { return g.keep != "" && strings.HasPrefix(key, g.keep) }
 

@@ -51,34 +51,61 @@ func ParsePath(path string) (Path, error) {
 		if !s.next() {
 			return nil, s.err()
 		}
-		out = append(out, Segment{Key: strings.Clone(s.text), Index: -1})
+		out = append(out, Segment{Key: strings.Clone(s.text()), Index: -1})
 	}
 	return out, nil
 }
 
 // scanner walks over the segments of a path without allocating (but for `]]` in a verbatim key). After next the segment is
-// in text; false means that the path is malformed, and err tells how.
+// text(); false means that the path is malformed, and err tells how. It is small because removals copy it a lot.
 type scanner struct {
 	path     string
-	pos      int
-	text     string
-	verbatim bool // it was written in brackets
-	problem  string
+	pos      int32 // of the next segment
+	from, to int32 // the segment
+	verbatim bool  // it was written in brackets
+	escaped  bool  // and has ]] in it
+	problem  problem
+}
+
+type problem uint8
+
+const (
+	emptySegment problem = iota + 1
+	strayBracket
+	openBracket
+	noDot
+)
+
+var problems = [...]string{
+	emptySegment: "empty segment",
+	strayBracket: "stray ']' (a key with brackets is written [like]]this])",
+	openBracket:  "'[' without ']'",
+	noDot:        "no '.' after ']'",
 }
 
 func newScanner(path string) scanner { return scanner{path: path} }
 
-func (s *scanner) done() bool { return s.pos >= len(s.path) }
+func (s *scanner) done() bool { return int(s.pos) >= len(s.path) }
 
-func (s *scanner) err() error { return fail(BadPath, s.path, s.problem) }
+func (s *scanner) err() error { return fail(BadPath, s.path, problems[s.problem]) }
 
-func (s *scanner) bad(problem string) bool {
-	s.problem = problem
+func (s *scanner) bad(p problem) bool {
+	s.problem = p
 	return false
 }
 
+// text is the segment.
+func (s *scanner) text() string {
+	if s.escaped {
+		return s.unescaped()
+	}
+	return s.path[s.from:s.to]
+}
+
+func (s *scanner) unescaped() string { return strings.ReplaceAll(s.path[s.from:s.to], "]]", "]") }
+
 // wildcard tells `*`, which only removals take.
-func (s *scanner) wildcard() bool { return len(s.text) == 1 && s.text[0] == '*' && !s.verbatim }
+func (s *scanner) wildcard() bool { return s.to-s.from == 1 && s.path[s.from] == '*' && !s.verbatim }
 
 func noWildcard(path string) error {
 	return fail(BadPath, path, "only removals take the wildcard * (the key is written [*])")
@@ -86,7 +113,7 @@ func noWildcard(path string) error {
 
 // next reads the segment at pos and moves behind it and behind a '.' that follows.
 func (s *scanner) next() bool {
-	path, start := s.path, s.pos
+	path, start := s.path, int(s.pos)
 	i := start
 	for ; i < len(path); i++ {
 		c := path[i]
@@ -94,9 +121,9 @@ func (s *scanner) next() bool {
 			continue
 		}
 		if c == '.' {
-			s.text, s.verbatim, s.pos = path[start:i], false, i+1
+			s.plain(start, i, i+1)
 			if i == start || i+1 == len(path) {
-				return s.bad("empty segment")
+				return s.bad(emptySegment)
 			}
 			return true
 		}
@@ -107,14 +134,19 @@ func (s *scanner) next() bool {
 	if i < len(path) && (i == start || path[i] == ']') {
 		return s.bracket(i)
 	}
-	s.text, s.verbatim, s.pos = path[start:i], false, i
+	s.plain(start, i, i)
 	return true
+}
+
+func (s *scanner) plain(from, to, next int) {
+	s.from, s.to, s.pos = int32(from), int32(to), int32(next)
+	s.verbatim, s.escaped = false, false
 }
 
 // bracket reads `[key]`, where `]]` stands for `]`.
 func (s *scanner) bracket(at int) bool {
 	if s.path[at] == ']' {
-		return s.bad("stray ']' (a key with brackets is written [like]]this])")
+		return s.bad(strayBracket)
 	}
 	start, escaped := at+1, false
 	for i := start; i < len(s.path); i++ {
@@ -127,13 +159,11 @@ func (s *scanner) bracket(at int) bool {
 			i++
 			continue
 		}
-		s.text, s.verbatim, s.pos = s.path[start:i], true, i+1
-		if escaped {
-			s.text = strings.ReplaceAll(s.text, "]]", "]")
-		}
+		s.from, s.to, s.pos = int32(start), int32(i), int32(i+1)
+		s.verbatim, s.escaped = true, escaped
 		return s.separator()
 	}
-	return s.bad("'[' without ']'")
+	return s.bad(openBracket)
 }
 
 // separator passes over the '.' behind a bracket; another bracket needs none.
@@ -142,10 +172,10 @@ func (s *scanner) separator() bool {
 		return true
 	}
 	if s.path[s.pos] != '.' {
-		return s.bad("no '.' after ']'")
+		return s.bad(noDot)
 	}
 	if s.pos++; s.done() {
-		return s.bad("empty segment")
+		return s.bad(emptySegment)
 	}
 	return true
 }

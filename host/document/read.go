@@ -75,53 +75,75 @@ func (n *node) fields() map[string]any {
 // resolve follows a path without leaving a trace. What is not there, or below null, is absent; a step into a scalar is
 // an error, since the path's author took it for something else.
 func (d *Document) resolve(id int32, path string) (View, error) {
-	if m := &d.last; m.id == id && m.version == d.version && string(m.path[:m.size]) == path && path != "" {
-		return m.view, nil
-	}
 	if err := checkPath(path); err != nil {
 		return View{}, err
 	}
-	v, err := d.search(id, path)
-	if err == nil && len(path) <= len(d.last.path) && v.kind > Bool {
-		m := &d.last
-		m.id, m.version, m.view = id, d.version, v
-		m.size = uint8(copy(m.path[:], path))
+	s := newScanner(path)
+	if m := d.top(id, path); m != nil {
+		s.pos = int32(m.size)
+		return follow(View{raw: m.fields, kind: Map}, &s, nil)
 	}
-	return v, err
+	return d.search(id, &s)
 }
 
-// memo is the last path that was found: guests often ask for a map's kind, its length and then its keys.
-type memo struct {
-	view    View
+// top is the map below a root that was read last, with its key and the dot behind it: most paths begin like the one before.
+type top struct {
+	fields  map[string]any
 	version uint64
-	id      int32
 	size    uint8
-	path    [59]byte
+	key     [maxTop]byte
 }
 
-func (d *Document) search(id int32, path string) (View, error) {
-	for s := newScanner(path); !s.done(); {
+const maxTop = 23
+
+// top is the map last read below a root if a path leads through it, else nil.
+func (d *Document) top(id int32, path string) *top {
+	if id > ConfigRoot {
+		return nil
+	}
+	m := &d.tops[id]
+	if m.version != d.version || len(path) <= int(m.size) || path[:m.size] != string(m.key[:m.size]) {
+		return nil
+	}
+	return m
+}
+
+// remember is called with the value at the first segment of a path, behind which the scanner is.
+func (d *Document) remember(id int32, raw any, s *scanner) {
+	if id > ConfigRoot || s.done() || int(s.pos) > maxTop || s.path[s.pos-1] != '.' || s.verbatim {
+		return
+	}
+	if fields, ok := raw.(map[string]any); ok {
+		m := &d.tops[id]
+		m.fields, m.version = fields, d.version
+		m.size = uint8(copy(m.key[:], s.path[:s.pos]))
+	}
+}
+
+func (d *Document) search(id int32, s *scanner) (View, error) {
+	for !s.done() {
 		if !s.next() {
 			return View{}, s.err()
 		}
 		n := &d.nodes[id]
 		if n.kind != Map || s.wildcard() {
-			v, err := d.step(d.viewOf(id), &s)
+			v, err := d.step(d.viewOf(id), s)
 			if err != nil || v.id == 0 {
-				return follow(v, &s, err)
+				return follow(v, s, err)
 			}
 			id = v.id
 			continue
 		}
-		if c := d.child(id, s.text); c != 0 {
+		if c := d.child(id, s.text()); c != 0 {
 			id = c
 			continue
 		}
-		raw, ok := n.fields()[s.text]
+		raw, ok := n.fields()[s.text()]
 		if !ok {
 			return View{}, s.finish()
 		}
-		return follow(rawView(raw), &s, nil)
+		d.remember(id, raw, s)
+		return follow(rawView(raw), s, nil)
 	}
 	return d.viewOf(id), nil
 }
@@ -140,7 +162,7 @@ func follow(v View, s *scanner, err error) (View, error) {
 			return View{}, s.err()
 		}
 		if m, ok := v.raw.(map[string]any); ok && !s.wildcard() {
-			raw, ok := m[s.text]
+			raw, ok := m[s.text()]
 			if !ok {
 				return View{}, s.finish()
 			}
@@ -161,11 +183,11 @@ func (d *Document) step(v View, s *scanner) (View, error) {
 	case Absent, Null:
 		return View{}, nil
 	case Map:
-		return v.Field(s.text), nil
+		return v.Field(s.text()), nil
 	case List:
-		i := index(s.text)
+		i := index(s.text())
 		if i < 0 {
-			return View{}, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text))
+			return View{}, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text()))
 		}
 		return v.Index(i), nil
 	}
@@ -216,11 +238,11 @@ func (d *Document) visitStep(id int32, s *scanner) (int32, error) {
 	case Absent, Null:
 		return 0, nil
 	case Map:
-		return d.visitField(id, s.text)
+		return d.visitField(id, s.text())
 	case List:
-		i := index(s.text)
+		i := index(s.text())
 		if i < 0 {
-			return 0, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text))
+			return 0, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text()))
 		}
 		return d.visitElem(id, i)
 	default:

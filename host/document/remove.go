@@ -30,7 +30,8 @@ func (n Node) Remove(paths string) (int, error) {
 		if n.id == 0 {
 			continue
 		}
-		count, err := n.d.remove(n.id, newScanner(path))
+		s := newScanner(path)
+		count, err := n.d.removePath(n.id, &s)
 		total += count
 		if err != nil {
 			return total, err
@@ -54,7 +55,19 @@ func (n Node) RemoveElem(i int) error {
 	return nil
 }
 
-func (d *Document) remove(id int32, s scanner) (int, error) {
+// removePath is remove from the start of a path. Many lead nowhere, and begin like the one before.
+func (d *Document) removePath(id int32, s *scanner) (int, error) {
+	if m := d.top(id, s.path); m != nil {
+		s.pos = int32(m.size)
+		if found, err := has(m.fields, s); err != nil || !found {
+			return 0, err
+		}
+		s.pos = 0
+	}
+	return d.remove(id, s)
+}
+
+func (d *Document) remove(id int32, s *scanner) (int, error) {
 	if !s.next() {
 		return 0, s.err()
 	}
@@ -63,7 +76,7 @@ func (d *Document) remove(id int32, s scanner) (int, error) {
 		if s.wildcard() {
 			return d.removeFields(id, s)
 		}
-		return d.removeField(id, s.text, s)
+		return d.removeField(id, s.text(), s)
 	case List:
 		return d.removeFromList(id, s)
 	}
@@ -72,28 +85,31 @@ func (d *Document) remove(id int32, s scanner) (int, error) {
 
 // removeField removes what the rest of the path names below one entry, or the entry when there is no rest. Nothing is
 // visited that does not lead to something to remove.
-func (d *Document) removeField(id int32, key string, rest scanner) (int, error) {
-	c := d.child(id, key)
-	if c == 0 {
-		raw, ok := d.nodes[id].fields()[key]
-		if !ok {
-			return 0, rest.finish()
-		}
+func (d *Document) removeField(id int32, key string, rest *scanner) (int, error) {
+	if c := d.child(id, key); c != 0 {
 		if rest.done() {
-			return d.strike(id, key)
+			return d.erase(id, c), nil
 		}
-		if found, err := has(raw, rest); err != nil || !found {
-			return 0, err
-		}
-		var err error
-		if c, err = d.link(id, key, raw, true); err != nil {
-			return 0, err
-		}
-	}
-	if !rest.done() {
 		return d.remove(c, rest)
 	}
-	return d.erase(id, c), nil
+	raw, ok := d.nodes[id].fields()[key]
+	if !ok {
+		return 0, rest.finish()
+	}
+	if rest.done() {
+		return d.strike(id, key)
+	}
+	d.remember(id, raw, rest)
+	at := rest.pos
+	if found, err := has(raw, rest); err != nil || !found {
+		return 0, err
+	}
+	rest.pos = at
+	c, err := d.link(id, key, raw, true)
+	if err != nil {
+		return 0, err
+	}
+	return d.remove(c, rest)
 }
 
 // strike makes an entry of the base absent that was not visited before: most removals.
@@ -123,12 +139,13 @@ func (d *Document) erase(id, c int32) int {
 	return 1
 }
 
-func (d *Document) removeFields(id int32, rest scanner) (total int, err error) {
+func (d *Document) removeFields(id int32, rest *scanner) (total int, err error) {
 	start := len(d.keys)
 	d.keys = d.appendKeys(d.keys, id)
-	end := len(d.keys)
+	end, at := len(d.keys), rest.pos
 	for i := start; i < end && err == nil; i++ {
 		var n int
+		rest.pos = at
 		n, err = d.removeField(id, d.keys[i], rest)
 		total += n
 	}
@@ -138,9 +155,9 @@ func (d *Document) removeFields(id int32, rest scanner) (total int, err error) {
 	return total, err
 }
 
-func (d *Document) removeFromList(id int32, s scanner) (total int, err error) {
+func (d *Document) removeFromList(id int32, s *scanner) (total int, err error) {
 	if !s.wildcard() {
-		return d.removeAtElem(id, index(s.text), s)
+		return d.removeAtElem(id, index(s.text()), s)
 	}
 	d.work += int64(d.size(id))
 	if s.done() {
@@ -150,15 +167,17 @@ func (d *Document) removeFromList(id int32, s scanner) (total int, err error) {
 		}
 		return total, err
 	}
+	at := s.pos
 	for i := 0; i < d.size(id) && err == nil; i++ {
 		var n int
+		s.pos = at
 		n, err = d.removeAtElem(id, i, s)
 		total += n
 	}
 	return total, err
 }
 
-func (d *Document) removeAtElem(id int32, i int, rest scanner) (int, error) {
+func (d *Document) removeAtElem(id int32, i int, rest *scanner) (int, error) {
 	v := d.element(id, i)
 	if v.kind == Absent {
 		return 0, rest.finish()
@@ -169,10 +188,12 @@ func (d *Document) removeAtElem(id int32, i int, rest scanner) (int, error) {
 	}
 	c := v.id
 	if c == 0 {
+		at := rest.pos
 		found, err := has(v.raw, rest)
 		if err != nil || !found {
 			return 0, err
 		}
+		rest.pos = at
 		if c, err = d.visitElem(id, i); err != nil {
 			return 0, err
 		}
@@ -194,8 +215,8 @@ func (d *Document) removeElem(id int32, i int) {
 	n.author = d.author
 }
 
-// has tells whether the rest of a path leads to anything below a plain value.
-func has(v any, s scanner) (bool, error) {
+// has tells whether the rest of a path leads to anything below a plain value, and reads it on the way.
+func has(v any, s *scanner) (bool, error) {
 	for !s.done() {
 		if !s.next() {
 			return false, s.err()
@@ -206,7 +227,7 @@ func has(v any, s scanner) (bool, error) {
 				// Rare: whether there is anything is found out by removing.
 				return len(c) > 0, nil
 			}
-			e, ok := c[s.text]
+			e, ok := c[s.text()]
 			if !ok {
 				return false, s.finish()
 			}
@@ -215,7 +236,7 @@ func has(v any, s scanner) (bool, error) {
 			if s.wildcard() {
 				return hasElem(c, s)
 			}
-			i := index(s.text)
+			i := index(s.text())
 			if uint(i) >= uint(len(c)) {
 				return false, s.finish()
 			}
@@ -227,8 +248,10 @@ func has(v any, s scanner) (bool, error) {
 	return true, nil
 }
 
-func hasElem(l []any, rest scanner) (bool, error) {
+func hasElem(l []any, rest *scanner) (bool, error) {
+	at := rest.pos
 	for _, e := range l {
+		rest.pos = at
 		if found, err := has(e, rest); err != nil || found {
 			return found, err
 		}

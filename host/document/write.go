@@ -164,10 +164,10 @@ func (d *Document) descend(id int32, s *scanner) (int32, error) {
 	default:
 		return 0, wrongKind(s.path, k, "a map or list")
 	}
-	if v := d.lookup(id, s.text); v.kind > Null {
-		return d.visitField(id, s.text)
+	if v := d.lookup(id, s.text()); v.kind > Null {
+		return d.visitField(id, s.text())
 	}
-	return d.putField(id, s.text, content{kind: Map}, s.path)
+	return d.putField(id, s.text(), content{kind: Map}, s.path)
 }
 
 // put sets one entry or element of the container id.
@@ -186,7 +186,7 @@ func (d *Document) put(id int32, s *scanner, c content) (int32, error) {
 	default:
 		return 0, wrongKind(s.path, k, "a map or list")
 	}
-	return d.putField(id, s.text, c, s.path)
+	return d.putField(id, s.text(), c, s.path)
 }
 
 func (d *Document) putField(id int32, key string, c content, path string) (int32, error) {
@@ -211,12 +211,12 @@ func (d *Document) putField(id int32, key string, c content, path string) (int32
 }
 
 func (d *Document) putElem(id int32, s *scanner, c content) (int32, error) {
-	if s.text == "-" && !s.verbatim {
+	if s.text() == "-" && !s.verbatim {
 		return d.push(id, c)
 	}
-	i := index(s.text)
+	i := index(s.text())
 	if i < 0 {
-		return 0, fail(BadIndex, s.path, "a list's element needs a number or -, not "+quote(s.text))
+		return 0, fail(BadIndex, s.path, "a list's element needs a number or -, not "+quote(s.text()))
 	}
 	v := d.element(id, i)
 	if v.kind == Absent {
