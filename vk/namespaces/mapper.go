@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -49,6 +50,7 @@ type Options struct {
 	// Grace is how long the silence of a new map about a namespace means nothing: a map that was deleted and made
 	// again is filled over time. 0 = one minute.
 	Grace time.Duration
+	Clock clock.Clock // nil = the real one
 }
 
 // Mapper follows the NamespaceMap. Safe for concurrent use.
@@ -60,11 +62,13 @@ type Mapper struct {
 	mu       sync.RWMutex
 	known    bool // there is exactly one usable map
 	table    table
-	uid      types.UID            // of that map
-	born     time.Time            // of that map
-	spoken   map[string]types.UID // the map that named a namespace last
+	uid      types.UID       // of that map
+	born     time.Time       // of that map
+	spoken   map[string]bool // the namespaces that this map has named
 	running  map[string]string
 	reported map[types.UID]string
+
+	timers chan time.Duration // after which the grace of a new map ends
 }
 
 // New prepares a mapper; Run makes it work.
@@ -75,10 +79,13 @@ func New(options Options) (*Mapper, error) {
 	if options.Grace == 0 {
 		options.Grace = time.Minute
 	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
 	selector := labels.Set{wire.RemoteClusterIDLabel: options.RemoteClusterID}.String()
 	informer := dynamicinformer.NewFilteredDynamicInformer(options.Client, offloadingv1beta1.NamespaceMapGVR, options.TenantNamespace, 0,
 		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector }).Informer()
-	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}, spoken: map[string]types.UID{}}
+	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}, spoken: map[string]bool{}, timers: make(chan time.Duration, 1)}
 	var err error
 	m.handled, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { m.evaluate() },
@@ -92,7 +99,28 @@ func New(options Options) (*Mapper, error) {
 }
 
 // Run follows the map until ctx ends.
-func (m *Mapper) Run(ctx context.Context) { m.informer.RunWithContext(ctx) }
+func (m *Mapper) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { m.endGraces(ctx) })
+	m.informer.RunWithContext(ctx)
+}
+
+// endGraces looks at the silence of a map again when the grace of the newest one ends.
+func (m *Mapper) endGraces(ctx context.Context) {
+	var end <-chan time.Time
+	for {
+		select {
+		case left := <-m.timers:
+			end = m.options.Clock.After(left)
+		case <-end:
+			m.options.Handler.NamespacesChanged()
+			end = nil
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // Synced reports whether the map has been read and acted upon.
 func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
@@ -122,13 +150,16 @@ func (m *Mapper) State(local string) State {
 	switch {
 	case m.running[local] != "":
 		return Mapped
-	case !m.known || m.table.named[local] || !m.Synced():
-		return Unknown
-	case m.spoken[local] == m.uid || time.Since(m.born) > m.options.Grace:
+	case m.Synced() && m.certain(local):
 		return NotOffloaded
 	default:
 		return Unknown
 	}
+}
+
+// certain reports whether the silence of the map about a namespace is its word. The caller holds the lock.
+func (m *Mapper) certain(local string) bool {
+	return m.known && !m.table.named[local] && (m.spoken[local] || m.options.Clock.Since(m.born) > m.options.Grace)
 }
 
 // evaluate compares what the store holds now with what runs. The informer calls it from one goroutine.
@@ -170,16 +201,26 @@ func (m *Mapper) evaluate() {
 	m.tell(todo)
 }
 
-// remember notes who named which namespace. When the grace of a new map ends, its silence is looked at again.
+// remember notes which namespaces a map has named. The age of one that was there before us is told by its timestamp; one
+// that comes later is born when it is seen, whatever the API server's clock says. When the grace of a new map ends, its
+// silence is looked at again.
 func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 	if object.GetUID() != m.uid {
-		m.uid, m.born = object.GetUID(), object.GetCreationTimestamp().Time
-		if left := m.options.Grace - time.Since(m.born); left > 0 {
-			time.AfterFunc(left+time.Second, m.options.Handler.NamespacesChanged)
+		if m.born = m.options.Clock.Now(); !m.Synced() {
+			m.born = object.GetCreationTimestamp().Time
+		}
+		m.uid = object.GetUID()
+		clear(m.spoken)
+		if left := m.options.Grace - m.options.Clock.Since(m.born); left > 0 {
+			select {
+			case <-m.timers: // that of a map before
+			default:
+			}
+			m.timers <- left + time.Second
 		}
 	}
 	for local := range next.named {
-		m.spoken[local] = m.uid
+		m.spoken[local] = true
 	}
 }
 

@@ -109,8 +109,12 @@ func diff(running map[string]string, next table) change {
 		}
 	}
 	slices.Sort(result.stop)
+	held := map[string]bool{} // by namespaces whose own entry makes no sense and that therefore go on
+	for local, remote := range running {
+		held[remote] = next.doubtful[local]
+	}
 	for local, remote := range next.twins {
-		if running[local] != remote {
+		if running[local] != remote && !held[remote] {
 			result.start[local] = remote
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,7 +81,7 @@ func New(options Options) (*Manager, error) {
 	for _, r := range m.reflectors {
 		depths[r.kind.Name] = r.queue.Len
 	}
-	if err := m.metrics.register(options.Registerer, depths); err != nil {
+	if err := m.metrics.register(options.Registerer, m.Reachable, depths); err != nil {
 		return nil, fmt.Errorf("registering metrics, %w", err)
 	}
 	return m, nil
@@ -118,12 +119,11 @@ func (m *Manager) connect() error {
 		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
 		defer cancel()
 		err := probe.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			return nil // it answers; whether it lets us in is another matter, and told by each call
+		if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+			return nil // it answers; whether it lets us in, or hides this path, is another matter, and told by each call
 		}
 		return err
 	}}
-	m.metrics.reachable.Set(1)
 	return errors.Join(faults...)
 }
 
@@ -193,7 +193,7 @@ func (m *Manager) followSettings() error {
 func (m *Manager) followNamespaces() (err error) {
 	m.mapper, err = namespaces.New(namespaces.Options{
 		Client: m.local, TenantNamespace: m.options.TenantNamespace, RemoteClusterID: m.options.RemoteClusterID,
-		Handler: m, Events: m.events.recorder("NamespaceMap"), Log: m.log, Grace: m.options.MapGrace,
+		Handler: m, Events: m.events.recorder("NamespaceMap"), Log: m.log, Grace: m.options.MapGrace, Clock: m.options.Clock,
 	})
 	return err
 }
@@ -263,10 +263,8 @@ func (m *Manager) chainSwapped(kind string, hook host.Hook, generation uint64) {
 // providerChanged goes on, when the provider is back, with what waited for it.
 func (m *Manager) providerChanged(reachable bool) {
 	if !reachable {
-		m.metrics.reachable.Set(0)
 		return
 	}
-	m.metrics.reachable.Set(1)
 	for _, r := range m.reflectors {
 		r.unpark()
 	}

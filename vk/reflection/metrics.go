@@ -21,7 +21,6 @@ type metrics struct {
 	writes            *prometheus.CounterVec
 	eventsDropped     prometheus.Counter
 	namespaces        prometheus.Gauge
-	reachable         prometheus.Gauge
 }
 
 // chainBuckets reach from one microsecond to one second: a default plugin takes a few microseconds.
@@ -35,7 +34,7 @@ func newMetrics() *metrics {
 	return &metrics{
 		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects evaluated with success.", liqo...),
 		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Evaluations of objects that ended in an error.", liqo...),
-		objects:    counter("refract_reflection_objects_total", "Objects evaluated, by result: unchanged, written, deleted, held, failed.", "kind", "result"),
+		objects:    counter("refract_reflection_objects_total", "Objects evaluated, by result: unchanged, written, deleted, failed.", "kind", "result"),
 		errors:     counter("refract_reflection_errors_total", "Errors by class.", "kind", "class"),
 		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "refract_plugin_duration_seconds", Help: "Time one plugin took for one object.", Buckets: chainBuckets,
@@ -44,16 +43,22 @@ func newMetrics() *metrics {
 		writes:        counter("refract_api_writes_total", "Writes to the API servers.", "kind", "verb", "cluster"),
 		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "refract_events_dropped_total", Help: "Events not written because there were too many."}),
 		namespaces:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "refract_reflection_namespaces", Help: "Namespaces that are extended."}),
-		reachable:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "1 while the provider's API server answers."}),
 	}
 }
 
 // register exports the metrics and the depth of each queue.
-func (m *metrics) register(registerer prometheus.Registerer, depths map[string]func() int) error {
+func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths map[string]func() int) error {
 	if registerer == nil {
 		return nil
 	}
-	collectors := []prometheus.Collector{m.items, m.itemErrors, m.objects, m.errors, m.chainSeconds, m.fuel, m.writes, m.eventsDropped, m.namespaces, m.reachable}
+	collectors := []prometheus.Collector{m.items, m.itemErrors, m.objects, m.errors, m.chainSeconds, m.fuel, m.writes, m.eventsDropped, m.namespaces}
+	collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "1 while the provider's API server answers."},
+		func() float64 {
+			if reachable() {
+				return 1
+			}
+			return 0
+		}))
 	for kind, depth := range depths {
 		collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "refract_reflection_queue_depth", Help: "Objects that wait to be evaluated.", ConstLabels: prometheus.Labels{"kind": kind},

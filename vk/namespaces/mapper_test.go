@@ -1,0 +1,133 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaces
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// heard is a Handler that writes down what it is told.
+type heard struct {
+	mu    sync.Mutex
+	calls []string
+}
+
+func (h *heard) note(format string, args ...any) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, fmt.Sprintf(format, args...))
+}
+
+func (h *heard) StartNamespace(local, remote string) { h.note("start %s %s", local, remote) }
+func (h *heard) StopNamespace(local string)          { h.note("stop %s", local) }
+func (h *heard) NamespacesChanged()                  { h.note("changed") }
+
+func (h *heard) said() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	calls := h.calls
+	h.calls = nil
+	return calls
+}
+
+func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // the store is filled by hand
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, clock := &heard{}, clocktesting.NewFakeClock(time.Unix(100000, 0))
+	m, err := New(Options{Client: client, TenantNamespace: "tenant", RemoteClusterID: "milan", Handler: handler, Events: record.NewFakeRecorder(100), Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, handler, clock
+}
+
+// put makes the map the only one, and has it evaluated.
+func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string]any) {
+	t.Helper()
+	object := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"currentMapping": mapping}}}
+	object.SetName("milan")
+	object.SetNamespace("tenant")
+	object.SetUID(types.UID(uid))
+	object.SetCreationTimestamp(metav1.NewTime(born))
+	if err := m.informer.GetStore().Replace([]any{object}, ""); err != nil {
+		t.Fatal(err)
+	}
+	m.evaluate()
+}
+
+// The silence of a map means nothing while the map is young, unless it has named the namespace before.
+func TestSilenceOfANewMap(t *testing.T) {
+	m, handler, clock := newTestMapper(t)
+	certain := func(namespace string) bool {
+		m.mu.RLock()
+		defer m.mu.RUnlock()
+		return m.certain(namespace)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); m.endGraces(t.Context()) }()
+
+	put(t, m, "old", clock.Now().Add(-time.Hour), map[string]any{"shop": entry("shop-a", "Accepted")})
+	if !certain("elsewhere") || certain("shop") {
+		t.Error("what an old map names, and only that, should be extended for certain")
+	}
+	put(t, m, "old", clock.Now().Add(-time.Hour), nil)
+	if want, got := []string{"start shop shop-a", "changed", "stop shop", "changed"}, handler.said(); !cmp.Equal(want, got) {
+		t.Errorf("the handler heard %q, want %q", got, want)
+	}
+
+	put(t, m, "new", clock.Now(), map[string]any{"mail": entry("mail-a", "Accepted")})
+	if certain("elsewhere") || certain("shop") {
+		t.Error("the silence of a new map is taken for its word")
+	}
+	put(t, m, "new", clock.Now(), nil)
+	if !certain("mail") {
+		t.Error("a new map names a namespace no more: that should be certain")
+	}
+	handler.said()
+	for !clock.HasWaiters() {
+		time.Sleep(time.Millisecond)
+	}
+	clock.Step(time.Minute + 2*time.Second)
+	if !certain("elsewhere") {
+		t.Error("the map is old enough: its silence should be certain")
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for len(handler.said()) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody is told that the grace has ended")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A namespace whose own entry makes no sense goes on; until that is mended nobody else gets its twin.
+func TestTwinOfADoubtfulNamespace(t *testing.T) {
+	m, handler, clock := newTestMapper(t)
+	old := clock.Now().Add(-time.Hour)
+	put(t, m, "u", old, map[string]any{"shop": entry("twin", "Accepted")})
+	put(t, m, "u", old, map[string]any{"shop": []any{"nonsense"}, "mail": entry("twin", "Accepted")})
+	if diff := cmp.Diff(map[string]string{"shop": "twin"}, m.Running()); diff != "" {
+		t.Errorf("running (-want +got):\n%s", diff)
+	}
+	put(t, m, "u", old, map[string]any{"mail": entry("twin", "Accepted")})
+	want := []string{"start shop twin", "changed", "changed", "stop shop", "start mail twin", "changed"}
+	if got := handler.said(); !cmp.Equal(want, got) {
+		t.Errorf("the handler heard %q, want %q", got, want)
+	}
+}
