@@ -96,7 +96,7 @@ func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructu
 	if _, err := r.bend(b.Context(), w, host.Outgoing, "shop", local.Object, m.context(t, host.Outgoing)); err != nil {
 		b.Fatal(err)
 	}
-	x, err := r.want(w, t, "web")
+	x, err := r.want(w, t, local)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -28,11 +28,15 @@ type wanted struct {
 	labels      map[string]any // the chain's; the reflector's own are added
 	annotations map[string]any
 	extra       map[string]string // annotations of the engine
+	local       *unstructured.Unstructured
 }
 
 // want reads the bent object. A plugin's result that cannot be an object is an *outputError.
-func (r *reflector) want(w *worker, t *twin, name string) (*wanted, error) {
+func (r *reflector) want(w *worker, t *twin, local *unstructured.Unstructured) (*wanted, error) {
 	root := w.doc.Root()
+	if payload := root.View().Field(r.kind.Payload); r.kind.Payload != "" && payload.Kind() != document.Map {
+		return nil, &outputError{fmt.Sprintf("%s became a %s, want an object", r.kind.Payload, payload.Kind())}
+	}
 	metadata := root.View().Field("metadata")
 	labels, err := stringMap(metadata.Field("labels"), "labels")
 	if err != nil {
@@ -42,7 +46,7 @@ func (r *reflector) want(w *worker, t *twin, name string) (*wanted, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &wanted{r: r, name: name, namespace: t.remote, root: root, view: root.View(), labels: labels, annotations: annotations}, nil
+	return &wanted{r: r, name: local.GetName(), namespace: t.remote, root: root, view: root.View(), labels: labels, annotations: annotations, local: local}, nil
 }
 
 // stringMap returns a map of the metadata, shared with the cache when no plugin touched it.
@@ -213,12 +217,27 @@ func (x *wanted) hash(w *worker) uint64 {
 	return sum
 }
 
-// stored is the same for what the provider has.
+// cause is the hash of what the copy should depend on: the object, and those settings that concern its kind.
+func (x *wanted) cause() uint64 {
+	s := x.r.m.settings.Load()
+	sum := contentHash(x.local, nil) + fieldHash("patch", document.Of(s.patch)) + fieldHash(s.loadBalancerClass, document.Of(s.ingressClass))
+	if x.r.kind.FollowsNetwork {
+		sum += fieldHash("nodes", document.Of(s.virtualNodes))
+	}
+	return sum
+}
+
+// stored is the hash of what the provider has.
 func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
-	sum := metadataHash(labelsOf(remote.Object), annotationsOf(remote.Object))
-	payload, _ := nested(remote.Object, r.kind.Into).(map[string]any)
-	for key, value := range payload {
-		if len(r.kind.Into) > 0 || key != "apiVersion" && key != "kind" && key != "metadata" && key != "status" {
+	return contentHash(remote, r.kind.Into)
+}
+
+// contentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
+func contentHash(object *unstructured.Unstructured, path []string) uint64 {
+	sum := metadataHash(labelsOf(object.Object), annotationsOf(object.Object))
+	fields, _ := nested(object.Object, path).(map[string]any)
+	for key, value := range fields {
+		if len(path) > 0 || key != "apiVersion" && key != "kind" && key != "metadata" && key != "status" {
 			sum += fieldHash(key, document.Of(value))
 		}
 	}

@@ -17,10 +17,10 @@ var key = Key{Namespace: "shop", Name: "web"}
 // A story is a list of writes, one every gap; the first that is refused ends it.
 func writes(m *memory, clock *clocktesting.FakeClock, gap time.Duration, story string) (refusedAt int) {
 	for i, state := range story {
-		if err := m.mayWrite(key, uint64(state)); err != nil {
+		if err := m.mayWrite(key, 0, uint64(state)); err != nil {
 			return i
 		}
-		m.wrote(key, uint64(state))
+		m.wrote(key, 0, uint64(state))
 		clock.Step(gap)
 	}
 	return -1
@@ -39,7 +39,7 @@ func TestOscillation(t *testing.T) {
 		{"three in turn", "ABCABCABC", time.Second, -1},
 		{"the same again and again", "AAAAAAAAAA", time.Second, 8},
 	} {
-		clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+		clock := fakeClock()
 		if got := writes(newMemory(clock), clock, tc.gap, tc.story); got != tc.refusedAt {
 			t.Errorf("%s: refused at %d, want %d", tc.name, got, tc.refusedAt)
 		}
@@ -47,32 +47,32 @@ func TestOscillation(t *testing.T) {
 }
 
 func TestQuarantineEnds(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	clock := fakeClock()
 	m := newMemory(clock)
 	writes(m, clock, time.Second, "ABAB")
 	var fight *quarantineError
-	if err := m.mayWrite(key, 'A'); !errors.As(err, &fight) {
+	if err := m.mayWrite(key, 0, 'A'); !errors.As(err, &fight) {
 		t.Errorf("in quarantine: %v, want a quarantineError", err)
 	}
-	if err := m.mayWrite(Key{Namespace: "shop", Name: "other"}, 'A'); err != nil {
+	if err := m.mayWrite(Key{Namespace: "shop", Name: "other"}, 0, 'A'); err != nil {
 		t.Errorf("another object: %v", err)
 	}
-	if err := m.mayWrite(key, 'C'); err != nil {
+	if err := m.mayWrite(key, 0, 'C'); err != nil {
 		t.Errorf("something new is wanted: %v", err)
 	}
 	writes(m, clock, time.Second, "ABAB")
 	clock.Step(quarantineFor + time.Second)
-	if err := m.mayWrite(key, 'A'); err != nil {
+	if err := m.mayWrite(key, 0, 'A'); err != nil {
 		t.Errorf("after the quarantine: %v", err)
 	}
 }
 
 func TestAccepted(t *testing.T) {
-	m := newMemory(clocktesting.NewFakeClock(time.Unix(1000, 0)))
+	m := newMemory(fakeClock())
 	if m.accepted(key, 0, 0) {
 		t.Error("an unknown object is accepted")
 	}
-	m.wrote(key, 1)
+	m.wrote(key, 0, 1)
 	m.accept(key, 1, 2)
 	if !m.accepted(key, 1, 2) || m.accepted(key, 1, 3) || m.accepted(key, 3, 2) {
 		t.Error("only the very pair is accepted")
@@ -88,7 +88,7 @@ func object(uid, version string) *unstructured.Unstructured {
 }
 
 func TestWriteLog(t *testing.T) {
-	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
+	clock := fakeClock()
 	l := newWriteLog(clock)
 	see := func(cached *unstructured.Unstructured) string {
 		t.Helper()
@@ -147,3 +147,5 @@ func TestWriteLog(t *testing.T) {
 	clock.Step(writeGrace + time.Second)
 	expect("the event came before the answer", see(nil), "absent")
 }
+
+func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }

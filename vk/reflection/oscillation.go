@@ -30,7 +30,8 @@ type memory struct {
 }
 
 type remembered struct {
-	hashes []uint64 // of what was written within the window, oldest first
+	cause  uint64
+	hashes []uint64 // of what was written for this cause within the window, oldest first
 	times  []time.Time
 	until  time.Time // end of the quarantine
 	// accepted: the API server stored `stored` when asked for `asked`, which is not the same; asking again is vain.
@@ -49,12 +50,14 @@ func newMemory(c clock.PassiveClock) *memory {
 	return &memory{clock: c, byKey: map[Key]*remembered{}}
 }
 
-// mayWrite returns *quarantineError when writing the state with the hash would go on with a fight.
-func (m *memory) mayWrite(key Key, hash uint64) error {
+// mayWrite returns *quarantineError when writing the state with the hash would go on with a fight. The cause is the hash
+// of what the state should depend on: when that changes to and fro (the endpoints of a pod that is ready now and then),
+// so may the copy, and it is no fight.
+func (m *memory) mayWrite(key Key, cause, hash uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.byKey[key]
-	if r == nil {
+	if r == nil || r.cause != cause {
 		return nil
 	}
 	now := m.clock.Now()
@@ -62,7 +65,7 @@ func (m *memory) mayWrite(key Key, hash uint64) error {
 		if slices.Contains(r.hashes, hash) {
 			return &quarantineError{len(r.hashes)}
 		}
-		*r = remembered{}
+		*r = remembered{cause: cause}
 	}
 	r.forgetBefore(now.Add(-flipWindow))
 	if r.fights(hash) {
@@ -73,15 +76,17 @@ func (m *memory) mayWrite(key Key, hash uint64) error {
 }
 
 // wrote records a write that succeeded; one that was refused is no part of a fight.
-func (m *memory) wrote(key Key, hash uint64) {
+func (m *memory) wrote(key Key, cause, hash uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.byKey[key]
-	if r == nil {
-		r = &remembered{}
+	if r == nil || r.cause != cause {
+		r = &remembered{cause: cause}
 		m.byKey[key] = r
 	}
-	r.hashes, r.times = append(r.hashes, hash), append(r.times, m.clock.Now())
+	now := m.clock.Now()
+	r.forgetBefore(now.Add(-flipWindow))
+	r.hashes, r.times = append(r.hashes, hash), append(r.times, now)
 }
 
 func (r *remembered) forgetBefore(t time.Time) {
@@ -110,9 +115,12 @@ func (r *remembered) fights(hash uint64) bool {
 func (m *memory) accept(key Key, asked, stored uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if r := m.byKey[key]; r != nil {
-		r.asked, r.stored = asked, stored
+	r := m.byKey[key]
+	if r == nil {
+		r = &remembered{}
+		m.byKey[key] = r
 	}
+	r.asked, r.stored = asked, stored
 }
 
 // accepted reports whether the same was asked before, with this result.

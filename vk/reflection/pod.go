@@ -5,6 +5,7 @@ package reflection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -44,23 +45,26 @@ type podView struct {
 
 // reconcilePod follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
 func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error {
+	local := r.localObject(key)
+	if local == nil {
+		r.pods.Delete(key)
+		r.statuses.forget(key)
+	}
 	t := r.m.twin(key.Namespace)
 	if t == nil {
-		return r.strandedPod(ctx, w, key)
+		return r.strandedPod(ctx, w, key, local)
 	}
 	c := t.copies[PodKind]
 	if c == nil || !c.ready.Load() {
 		return nil
 	}
-	v := &podView{key: key, twin: t, copies: c, local: r.localObject(key), remote: cached(c.pods, t.remote, key.Name)}
+	v := &podView{key: key, twin: t, copies: c, local: local, remote: cached(c.pods, t.remote, key.Name)}
 	var going bool
 	if v.shadow, going = r.remoteObject(c, t, key.Name); going {
 		return nil
 	}
 	if v.local == nil {
-		r.pods.Delete(key)
-		r.copies.forget(key)
-		r.statuses.forget(key)
+		c.memory.forget(key)
 		return r.remove(ctx, w, t, v.shadow)
 	}
 	v.status, _ = v.local.Object["status"].(map[string]any)
@@ -99,31 +103,48 @@ func standsForAnother(object, local *unstructured.Unstructured) bool {
 	return marked && origin != string(local.GetUID())
 }
 
-// runPod keeps the ShadowPod and shows the status.
+// runPod keeps the ShadowPod and shows the status. That a plugin fails, or the provider refuses a change, concerns the
+// ShadowPod: how its pod is doing is shown all the same.
 func (r *reflector) runPod(ctx context.Context, w *worker, v *podView) error {
+	goesOn, kept := r.keepShadow(ctx, w, v)
+	if !goesOn {
+		return kept
+	}
+	shown := r.showStatus(ctx, w, v)
+	var later *retryLater
+	switch {
+	case kept == nil:
+		if shown == nil && !w.warned {
+			r.m.events.ok(v.local.GetUID())
+		}
+		return shown
+	case errors.As(shown, &later):
+		r.queue.AddAfter(v.key, later.after)
+	case shown != nil:
+		r.failed(v.key, shown)
+	}
+	return kept
+}
+
+// keepShadow makes the ShadowPod what it should be, and reports whether there is one whose status goes on being shown.
+func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goesOn bool, err error) {
 	outcome, err := r.bend(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, r.m.context(v.twin, host.Outgoing))
 	if err != nil {
-		return err
+		return v.shadow != nil, err
 	}
-	r.warnings(v.local, outcome)
+	r.warnings(w, v.local, outcome)
 	if outcome.Skipped {
-		return r.refusePod(ctx, w, v.local, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+		return false, r.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
-	x, err := r.want(w, v.twin, v.key.Name)
+	x, err := r.want(w, v.twin, v.local)
 	if err != nil {
-		return err
+		return v.shadow != nil, err
 	}
 	x.extra = map[string]string{OriginUIDAnnotation: string(v.local.GetUID())}
 	if v.shadow == nil {
-		return r.create(ctx, w, v.twin, x)
+		return false, r.create(ctx, w, v.twin, x)
 	}
-	if err := r.updateShadow(ctx, w, v, x); err != nil {
-		return err
-	}
-	if len(outcome.Warnings) == 0 {
-		r.m.events.ok(v.local.GetUID())
-	}
-	return r.showStatus(ctx, w, v)
+	return true, r.updateShadow(ctx, w, v, x)
 }
 
 // updateShadow brings metadata up to date, and of the spec what may change while a pod lives; everything else was

@@ -39,7 +39,11 @@ func (l *lab) runRemote(name, status string) *unstructured.Unstructured {
 			"ownerReferences": []any{map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "name": name, "uid": string(shadow.GetUID()), "controller": true}}},
 		"spec": map[string]any{"automountServiceAccountToken": false, "containers": []any{map[string]any{"name": "web", "image": "web:1"}}},
 	}}
-	created := must(l.remote.of("Pod", l.twin).Create(l.Context(), pod, metav1.CreateOptions{}))(l.T)
+	var created *unstructured.Unstructured
+	l.eventually(func() (err error) { // the namespace may not have its service account yet
+		created, err = l.remote.of("Pod", l.twin).Create(l.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
 	if status != "" {
 		l.remoteStatus(name, status)
 	}

@@ -19,14 +19,15 @@ import (
 const strandedHint = "its namespace is not extended to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
 	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
 
+// unknownHint is for a pod whose namespace may yet be extended.
+const unknownHint = "its namespace has no twin on this cluster yet; the status of the NamespaceOffloading in that namespace tells why"
+
 // strandedPod deals with a pod on this node whose namespace is not extended. (Liqo: the fallback of pod reflection.)
 //
 // While that is not certain (the map has not been read, is gone, or says that the twin is on its way) a pod that has
 // begun is left alone: only what has never run is told to wait, or let go when it is being deleted.
-func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key) error {
-	local := r.localObject(key)
+func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key, local *unstructured.Unstructured) error {
 	if local == nil {
-		r.pods.Delete(key)
 		return nil
 	}
 	state := r.m.mapper.State(key.Namespace)
@@ -41,11 +42,23 @@ func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key) error {
 			return r.deleteLocalPod(ctx, w, local)
 		}
 		return nil
-	case certain || pods.Untouched(status):
+	case certain:
 		return r.refusePod(ctx, w, local, strandedHint)
+	case pods.Untouched(status):
+		return r.refusePod(ctx, w, local, unknownHint)
 	default:
 		return nil
 	}
+}
+
+// skipPod keeps a pod at home because a plugin says so. One that is not shown to run may yet do so on the provider.
+func (r *reflector) skipPod(ctx context.Context, w *worker, v *podView, why string) error {
+	if pods.Untouched(v.status) {
+		if err := r.remove(ctx, w, v.twin, v.shadow); err != nil {
+			return err
+		}
+	}
+	return r.refusePod(ctx, w, v.local, why)
 }
 
 // refusePod shows that a pod is not offloaded: one that has not begun waits, one that has is over. Its ShadowPod, if

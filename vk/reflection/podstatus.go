@@ -6,6 +6,7 @@ package reflection
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -74,7 +75,7 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	if err != nil {
 		return nil, err
 	}
-	r.warnings(v.local, outcome)
+	r.warnings(w, v.local, outcome)
 	if outcome.Skipped {
 		return v.status, nil
 	}
@@ -87,9 +88,9 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 }
 
 // sameStatus compares by value, whatever the order of keys.
-func sameStatus(next, present map[string]any) bool {
-	return document.Of(next).Equal(document.Of(present))
-}
+func sameStatus(next, present map[string]any) bool { return sameValue(next, present) }
+
+func sameValue(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
 // settling is how long the status of a pod that the provider has only just taken in is not worth a write: most are
 // running a moment later. Trouble is shown at once.
@@ -146,7 +147,10 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 	key := keyOf(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
 	if status != nil && r.statuses.accepted(key, asked, present) {
-		return nil
+		if !mark || labelsOf(local.Object)[wire.OffloadedPodLabel] == "true" {
+			return nil
+		}
+		status = nil
 	}
 	body, err := json.Marshal(statusPatch(local, status, mark))
 	if err != nil {
@@ -161,18 +165,31 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 	if apierrors.IsNotFound(err) {
 		return nil // it is gone, and the watch will say so
 	}
+	if outdated(err) {
+		err = apierrors.NewConflict(podsResource.GroupResource(), key.Name, err)
+	}
 	if err != nil {
 		return fmt.Errorf("updating the status of pod %s, %w", key, err)
 	}
 	_, _ = dropManagedFields(stored)
 	r.counted("patch", "local")
 	r.localWrites.wrote(key, local, stored)
-	r.statuses.wrote(key, asked)
 	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
 		r.statuses.accept(key, asked, got)
 	}
 	w.result = "written"
 	return nil
+}
+
+// outdated tells the refusal of a patch that does not fit the pod any more (another one bears its name, its labels are
+// gone) from that of a status which is not valid: the latter names the fields.
+func outdated(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || len(details.Causes) == 0
 }
 
 // deleteLocalPod lets a pod go at once: nothing of it is left.
@@ -186,7 +203,9 @@ func (r *reflector) deleteLocalPod(ctx context.Context, w *worker, local *unstru
 		r.m.events.warn(PodKind, local, wire.FailedDeletionReason, fmt.Sprintf("deleting the pod, %v", err))
 		return fmt.Errorf("deleting pod %s, %w", key, err)
 	}
-	r.counted("delete", "local")
+	if err == nil {
+		r.counted("delete", "local")
+	}
 	r.pods.Delete(key)
 	w.result = "deleted"
 	return nil

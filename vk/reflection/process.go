@@ -36,7 +36,7 @@ func (r *reflector) process(ctx context.Context, w *worker, key Key) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.result = "unchanged"
+	w.result, w.warned = "unchanged", false
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
 	metrics, labels := r.m.metrics, []string{key.Namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName}

@@ -38,10 +38,10 @@ type reflector struct {
 	queue workqueue.TypedRateLimitingInterface[Key]
 	local cache.SharedIndexInformer
 
-	remoteWrites, localWrites *writeLog
-	copies, statuses          *memory
-	pods                      sync.Map // Key to *podState
-	reconcile                 func(context.Context, *worker, Key) error
+	localWrites *writeLog
+	statuses    *memory
+	pods        sync.Map // Key to *podState
+	reconcile   func(context.Context, *worker, Key) error
 
 	mu     sync.Mutex
 	parked map[Key]struct{} // wait for the provider
@@ -53,13 +53,13 @@ type worker struct {
 	env    host.Env
 	keys   []string
 	result string // for metrics
+	warned bool   // a plugin warned of something
 }
 
 func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
 		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
-		remoteWrites: newWriteLog(m.options.Clock), localWrites: newWriteLog(m.options.Clock),
-		copies: newMemory(m.options.Clock), statuses: newMemory(m.options.Clock),
+		localWrites: newWriteLog(m.options.Clock), statuses: newMemory(m.options.Clock),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost)),
 	}
 	for key, value := range kind.Labels {
@@ -113,9 +113,9 @@ func indexByService(object any) ([]string, error) {
 }
 
 // serviceChanged looks again at the slices of a Service, whose annotations decide about them.
-func (m *Manager) serviceChanged(_, service *unstructured.Unstructured, _ bool) {
+func (m *Manager) serviceChanged(before, service *unstructured.Unstructured, deleted bool) {
 	t := m.twin(service.GetNamespace())
-	if t == nil {
+	if t == nil || before != nil && !deleted && sameValue(annotationsOf(before.Object), annotationsOf(service.Object)) {
 		return
 	}
 	for _, r := range m.reflectors {
@@ -137,7 +137,7 @@ func (r *reflector) localObject(key Key) *unstructured.Unstructured {
 
 // remoteObject returns our copy, at least as new as our last write; going while its deletion by us is under way.
 func (r *reflector) remoteObject(c *copies, t *twin, name string) (object *unstructured.Unstructured, going bool) {
-	return r.remoteWrites.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, name))
+	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, name))
 }
 
 // bend runs the chain of the hook on an object; the result is in the worker's document.
@@ -152,8 +152,9 @@ func (r *reflector) bend(ctx context.Context, w *worker, hook host.Hook, namespa
 }
 
 // warnings turns what plugins warn of into Events.
-func (r *reflector) warnings(local *unstructured.Unstructured, outcome *host.Outcome) {
+func (r *reflector) warnings(w *worker, local *unstructured.Unstructured, outcome *host.Outcome) {
 	for _, warning := range outcome.Warnings {
+		w.warned = true
 		r.m.events.warn(r.kind.Name, local, PluginWarningReason, fmt.Sprintf("plugin %s: %s", warning.Plugin, warning.Message))
 	}
 }
@@ -185,7 +186,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 		return nil
 	}
 	if local == nil {
-		r.copies.forget(key)
+		c.memory.forget(key)
 		return r.remove(ctx, w, t, remote)
 	}
 	if r.kind.Never != nil && r.kind.Never(local) {
@@ -202,7 +203,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if err != nil {
 		return err
 	}
-	r.warnings(local, outcome)
+	r.warnings(w, local, outcome)
 	if outcome.Skipped {
 		if outcome.Skipper == r.kind.RoutineSkipper {
 			return r.remove(ctx, w, t, remote)
@@ -212,7 +213,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if err := r.converge(ctx, w, t, local, remote); err != nil {
 		return err
 	}
-	if len(outcome.Warnings) == 0 {
+	if !w.warned {
 		r.m.events.ok(local.GetUID())
 	}
 	return nil

@@ -7,11 +7,13 @@ import (
 	"context"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/pods"
 )
 
 // twin is a namespace that is extended, and what the provider has of ours in its twin.
@@ -24,10 +26,15 @@ type twin struct {
 
 // copies are the managed objects of one kind in one twin namespace. Nothing is evaluated before ready: only then is
 // the absence of an object known rather than assumed.
+//
+// What was written to them is remembered with them: when a namespace gets another twin, or its twin is made anew, none
+// of that is true any more.
 type copies struct {
 	informer cache.SharedIndexInformer
 	pods     cache.SharedIndexInformer // the provider's pods; kind Pod only
 	ready    atomic.Bool
+	writes   *writeLog
+	memory   *memory
 }
 
 // twin returns the twin of a local namespace, or nil.
@@ -74,13 +81,13 @@ func (m *Manager) StopNamespace(local string) {
 
 // NamespacesChanged looks at the pods of namespaces that are not extended. (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
-	pods := m.byName[PodKind]
-	if pods == nil || !pods.local.HasSynced() {
+	r := m.byName[PodKind]
+	if r == nil || !r.local.HasSynced() {
 		return
 	}
-	for _, object := range pods.local.GetStore().List() {
+	for _, object := range r.local.GetStore().List() {
 		if u, ok := object.(*unstructured.Unstructured); ok && m.twin(u.GetNamespace()) == nil {
-			pods.queue.Add(keyOf(u))
+			r.queue.Add(keyOf(u))
 		}
 	}
 }
@@ -105,10 +112,10 @@ func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &copies{informer: informer}
+	c := &copies{informer: informer, writes: newWriteLog(m.options.Clock), memory: newMemory(m.options.Clock)}
 	if _, err := onEvent(informer, func(before, object *unstructured.Unstructured, deleted bool) {
 		key := Key{Namespace: t.local, Name: object.GetName()}
-		if !r.remoteWrites.seen(key, before, object, deleted) {
+		if echo := c.writes.seen(key, before, object, deleted); !echo && (deleted || !r.tellsPhase(before, object)) {
 			r.enqueue(t, c, key)
 		}
 	}); err != nil {
@@ -126,6 +133,18 @@ func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// tellsPhase tells the step of a ShadowPod that says no more than how its pod is doing: the pod itself is watched. Its
+// end is another matter, for then there may be no pod to say it.
+func (r *reflector) tellsPhase(before, object *unstructured.Unstructured) bool {
+	if r.kind.Name != PodKind || before == nil || before.GetResourceVersion() == object.GetResourceVersion() {
+		return false
+	}
+	phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
+	return !pods.Finished(corev1.PodPhase(phase)) && before.GetGeneration() == object.GetGeneration() &&
+		sameValue(labelsOf(before.Object), labelsOf(object.Object)) && sameValue(annotationsOf(before.Object), annotationsOf(object.Object)) &&
+		before.GetUID() == object.GetUID() && (before.GetDeletionTimestamp() == nil) == (object.GetDeletionTimestamp() == nil)
 }
 
 // enqueue drops keys that come before the caches are synced: every object is looked at then.

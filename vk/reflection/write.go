@@ -50,7 +50,7 @@ func (r *reflector) counted(verb, cluster string) {
 
 // converge writes the copy when it does not say what is wanted.
 func (r *reflector) converge(ctx context.Context, w *worker, t *twin, local, remote *unstructured.Unstructured) error {
-	x, err := r.want(w, t, local.GetName())
+	x, err := r.want(w, t, local)
 	if err != nil {
 		return err
 	}
@@ -65,11 +65,11 @@ func (r *reflector) converge(ctx context.Context, w *worker, t *twin, local, rem
 
 // update replaces or applies, unless the API server has shown that it is vain, or that there is a fight.
 func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, remote, object *unstructured.Unstructured) error {
-	key, hash := Key{Namespace: t.local, Name: x.name}, x.hash(w)
-	if r.copies.accepted(key, hash, r.stored(remote)) {
+	key, hash, known := Key{Namespace: t.local, Name: x.name}, x.hash(w), t.copies[r.kind.Name].memory
+	if known.accepted(key, hash, r.stored(remote)) {
 		return nil
 	}
-	if err := r.copies.mayWrite(key, hash); err != nil {
+	if err := known.mayWrite(key, x.cause(), hash); err != nil {
 		return err
 	}
 	var stored *unstructured.Unstructured
@@ -91,18 +91,19 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	if r.kind.Mode == Apply {
 		verb = "patch"
 	}
-	r.wrote(w, key, hash, x, remote, stored, verb)
+	r.wrote(w, t, hash, x, remote, stored, verb)
 	return nil
 }
 
 // wrote remembers a write, and what the API server made of it when that is not what was asked.
-func (r *reflector) wrote(w *worker, key Key, hash uint64, x *wanted, before, stored *unstructured.Unstructured, verb string) {
+func (r *reflector) wrote(w *worker, t *twin, hash uint64, x *wanted, before, stored *unstructured.Unstructured, verb string) {
 	_, _ = dropManagedFields(stored)
 	r.counted(verb, "remote")
-	r.remoteWrites.wrote(key, before, stored)
-	r.copies.wrote(key, hash)
+	key, c := Key{Namespace: t.local, Name: x.name}, t.copies[r.kind.Name]
+	c.writes.wrote(key, before, stored)
+	c.memory.wrote(key, x.cause(), hash)
 	if !x.same(w, stored) {
-		r.copies.accept(key, hash, r.stored(stored))
+		c.memory.accept(key, hash, r.stored(stored))
 	}
 	w.result = "written"
 }
@@ -110,7 +111,7 @@ func (r *reflector) wrote(w *worker, key Key, hash uint64, x *wanted, before, st
 // create makes the copy where none of ours is known. What is there already under that name is never overwritten.
 func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) error {
 	key, hash := Key{Namespace: t.local, Name: x.name}, x.hash(w)
-	if err := r.copies.mayWrite(key, hash); err != nil {
+	if err := t.copies[r.kind.Name].memory.mayWrite(key, x.cause(), hash); err != nil {
 		return err
 	}
 	object := x.build(w, nil)
@@ -143,7 +144,7 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 	if r.kind.Mode == Apply {
 		verb = "patch"
 	}
-	r.wrote(w, key, hash, x, nil, stored, verb)
+	r.wrote(w, t, hash, x, nil, stored, verb)
 	return nil
 }
 
@@ -164,7 +165,7 @@ func (r *reflector) mustBeFree(ctx context.Context, t *twin, key Key) error {
 		return &foreignError{r.kind.target().Resource, t.remote, key.Name}
 	}
 	_, _ = dropManagedFields(found)
-	r.remoteWrites.wrote(key, found, found)
+	t.copies[r.kind.Name].writes.wrote(key, found, found)
 	return &retryLater{time.Millisecond}
 }
 
@@ -180,8 +181,10 @@ func (r *reflector) remove(ctx context.Context, w *worker, t *twin, remote *unst
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %s/%s, %w", r.kind.target().Resource, t.remote, remote.GetName(), err)
 	}
-	r.counted("delete", "remote")
-	r.remoteWrites.deleted(Key{Namespace: t.local, Name: remote.GetName()}, remote)
+	if err == nil {
+		r.counted("delete", "remote")
+	}
+	t.copies[r.kind.Name].writes.deleted(Key{Namespace: t.local, Name: remote.GetName()}, remote)
 	w.result = "deleted"
 	return nil
 }

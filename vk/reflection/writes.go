@@ -27,7 +27,16 @@ type writeLog struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	last  map[Key]written
+	// gone are objects whose deletion the watch has delivered, lately: the answer to a write may come after that, and
+	// must not bring them back. ring forgets the oldest.
+	gone map[types.UID]bool
+	ring [goneMemory]types.UID
+	next int
 }
+
+// goneMemory is how many deletions may be delivered while a write waits for its answer. More costs memory, fewer would
+// overlook that an object is gone until the next event.
+const goneMemory = 512
 
 type written struct {
 	object  *unstructured.Unstructured // nil: deleted by us
@@ -38,7 +47,7 @@ type written struct {
 }
 
 func newWriteLog(c clock.PassiveClock) *writeLog {
-	return &writeLog{clock: c, last: map[Key]written{}}
+	return &writeLog{clock: c, last: map[Key]written{}, gone: map[types.UID]bool{}}
 }
 
 // wrote records the answer to a create, update, apply or patch, and what was known before: nil for nothing.
@@ -55,7 +64,23 @@ func (l *writeLog) put(key Key, entry written) {
 	entry.at = l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.gone[entry.uid] {
+		delete(l.last, key)
+		return
+	}
 	l.last[key] = entry
+}
+
+// noteGone remembers a deletion, or that the object is seen (again).
+func (l *writeLog) noteGone(uid types.UID, gone bool) {
+	switch {
+	case !gone:
+		delete(l.gone, uid)
+	case !l.gone[uid]:
+		delete(l.gone, l.ring[l.next])
+		l.gone[uid], l.ring[l.next] = true, uid
+		l.next = (l.next + 1) % goneMemory
+	}
 }
 
 // view returns the newer of the cached object and our last write. going is true while our deletion of the cached
@@ -83,6 +108,7 @@ func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *uns
 func (l *writeLog) seen(key Key, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.noteGone(object.GetUID(), deleted)
 	entry, ok := l.last[key]
 	if !ok {
 		return false
