@@ -43,7 +43,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "ShadowPods worked on at once")
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "ShadowEndpointSlices worked on at once")
 	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "NamespaceOffloadings and NamespaceMaps worked on at once, of each kind")
-	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 10*time.Second, "age of a pod from which on its ShadowPod tells that it runs; how it ends is told at once")
+	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod from which on its ShadowPod tells that it runs; how it ends is told at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "leave out endpoints of third clusters to which traffic would go past the consumer")
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", "liqo-virtual-kubelet-remote", "ClusterRole that consumers get in their namespaces of this cluster")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
