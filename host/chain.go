@@ -51,6 +51,9 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	out := &env.out
 	out.reset()
 	doc.Mount(document.ContextRoot, env.Context)
+	if env.Measure {
+		env.lap()
+	}
 	for n, p := range c.plugins {
 		if err := c.step(ctx, n, p, doc, env); err != nil {
 			doc.Restore()
@@ -93,7 +96,11 @@ func (c *Chain) call(ctx context.Context, n int, p *Plugin, doc *document.Docume
 	if err != nil {
 		return nil, err
 	}
-	return i, i.run(c.hook, doc, env, author(n), call)
+	err = i.run(c.hook, doc, env, author(n), call)
+	if env.Measure {
+		call.Duration = env.lap()
+	}
+	return i, err
 }
 
 // end puts the instance back, or throws it away when it may be broken.

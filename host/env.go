@@ -18,10 +18,12 @@ type Env struct {
 	RemapIP func(ip string) (string, bool)
 	// Logger takes what plugins log; nil means the host's.
 	Logger *slog.Logger
-	// Measure fills in Call.Duration, at the price of two clock readings a plugin.
+	// Measure fills in Call's Fuel, Memory and Duration, at the price of a clock reading a plugin and one more.
 	Measure bool
 
-	out Outcome
+	out   Outcome
+	clock time.Time     // any time, to read the monotonic clock alone
+	last  time.Duration // the reading before
 }
 
 // Outcome is what a chain did. Valid until the next Run with the same Env.
@@ -39,15 +41,28 @@ type Outcome struct {
 // Warning is a plugin's message to whoever looks at the object.
 type Warning struct{ Plugin, Message string }
 
-// Call tells what one plugin used.
+// Call tells what one plugin used; all is zero unless Env.Measure.
 type Call struct {
 	Plugin string
 	// Fuel in units, the same for the same call of a fresh instance everywhere.
 	Fuel int64
-	// Duration is zero unless Env.Measure.
+	// Memory in bytes that the instance had at the end: what it needed in this call or an earlier one.
+	Memory int
+	// Duration from the end of the plugin before, or the start of the chain.
 	Duration time.Duration
 	// Err of a plugin with IgnoreFailure, whose edits were dropped.
 	Err error
+}
+
+// lap is the time since the last lap.
+func (e *Env) lap() time.Duration {
+	if e.clock.IsZero() {
+		e.clock = time.Now()
+	}
+	now := time.Since(e.clock)
+	lap := now - e.last
+	e.last = now
+	return lap
 }
 
 func (o *Outcome) reset() {
@@ -70,7 +85,7 @@ func (o *Outcome) begin(plugin string) *Call {
 		o.Calls = append(o.Calls, Call{})
 	}
 	c := &o.Calls[n]
-	c.Plugin, c.Fuel, c.Duration = plugin, 0, 0
+	c.Plugin, c.Fuel, c.Memory, c.Duration = plugin, 0, 0, 0
 	if c.Err != nil {
 		c.Err = nil
 	}

@@ -4,7 +4,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -18,8 +17,6 @@ import (
 // instance is one running copy of a module: its own memory, one call at a time. It is the context.Context of its calls:
 // host functions need no lookup to find it.
 type instance struct {
-	context.Context // Background: nothing in a call waits
-
 	plugin *Plugin
 	busy   atomic.Uint32 // 1 while a call, or the pool's lock, owns the hot instance
 	mod    api.Module
@@ -63,12 +60,22 @@ var (
 	errOutOfFuel     = errors.New("out of fuel")
 )
 
+// As a context.Context an instance is like Background: nothing in a call waits.
+
+// Deadline implements context.Context.
+func (*instance) Deadline() (deadline time.Time, ok bool) { return }
+
+// Done implements context.Context.
+func (*instance) Done() <-chan struct{} { return nil }
+
+// Err implements context.Context.
+func (*instance) Err() error { return nil }
+
+// Value implements context.Context.
+func (*instance) Value(any) any { return nil }
+
 // run calls a hook on the document. The instance must be discarded after any error but a PluginFailedError.
 func (i *instance) run(hook Hook, doc *document.Document, env *Env, author uint8, call *Call) error {
-	var start time.Time
-	if env.Measure {
-		start = time.Now()
-	}
 	limits := &i.plugin.limits
 	doc.Begin(author, i.plugin.config, limits.Handles, limits.OutputBytes)
 	i.begin(hook.String(), limits.Fuel)
@@ -77,13 +84,12 @@ func (i *instance) run(hook Hook, doc *document.Document, env *Env, author uint8
 		i.generation = generationStep
 	}
 	err := i.invoke(hook)
-	call.Fuel = i.used()
 	i.doc, i.env = nil, nil
 	if i.encodedFor.Exists() {
 		i.encodedFor = document.View{}
 	}
 	if env.Measure {
-		call.Duration = time.Since(start)
+		call.Fuel, call.Memory = i.used(), len(i.memory.bytes)
 	}
 	return err
 }

@@ -226,7 +226,7 @@ func (i *instance) query(name string) (uint64, error) {
 // instantiate makes an instance and runs its start function and _initialize, each with the fuel of a call.
 func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 	i := &instance{
-		Context: context.Background(), plugin: p, during: "start", budget: p.limits.Fuel,
+		plugin: p, during: "start", budget: p.limits.Fuel,
 		memory: memory{max: uint64(p.limits.MemoryPages) << 16}, generation: generationStep,
 	}
 	defer func() {
@@ -234,12 +234,12 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 			err = i.recovered(r)
 		}
 	}()
-	i.Context = experimental.WithMemoryAllocator(i.Context, &i.memory)
+	// No code of the module runs yet, so that nobody asks this context for the instance.
+	memory := experimental.WithMemoryAllocator(context.Background(), &i.memory)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
-	if i.mod, err = p.host.runtime.InstantiateModule(i, p.compiled, config); err != nil {
+	if i.mod, err = p.host.runtime.InstantiateModule(memory, p.compiled, config); err != nil {
 		return nil, i.classify(err)
 	}
-	i.Context = context.Background()
 	if err := i.start(); err != nil {
 		_ = i.mod.Close(ctx)
 		return nil, err

@@ -39,7 +39,22 @@ func exportIncoming() int32 { return serve(HookIncoming) }
 // serve runs a hook and hands its outcome to the host.
 func serve(hook Hook) int32 {
 	scratch.reset()
-	out := registered.run(hook, Context{root: contextRoot, config: configRoot}, Object{Node{objectRoot}})
+	f := registered.hooks[hook]
+	if f == nil {
+		return end(noHook(hook))
+	}
+	err := f(Context{root: contextRoot, config: configRoot}, Object{Node{objectRoot}})
+	if err == nil {
+		return 0
+	}
+	return end(outcomeOf(err))
+}
+
+// end tells the host of another outcome than edits. It is apart so that the
+// usual way needs no room for it on the stack.
+//
+//go:noinline
+func end(out outcome) int32 {
 	if out.skipped {
 		hostSkip(address(out.reason), size(out.reason))
 	}

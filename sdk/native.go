@@ -88,6 +88,18 @@ func (s *session) run(p *Plugin, call Call, object *value) outcome {
 	return p.run(call.Hook, context, Object{Node{handle{s, object}}})
 }
 
+// run calls a hook and classifies what it returns.
+func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
+	f := p.hooks[hook]
+	if f == nil {
+		return noHook(hook)
+	}
+	if err := f(ctx, obj); err != nil {
+		return outcomeOf(err)
+	}
+	return outcome{}
+}
+
 func (s *session) readOnly(m map[string]any) handle {
 	v := newValue(m)
 	v.freeze()

@@ -81,16 +81,11 @@ func Register(manifest Manifest, options ...Option) *Plugin {
 	return p
 }
 
-// run calls a hook and classifies what it returns.
-func (p *Plugin) run(hook Hook, ctx Context, obj Object) outcome {
-	f := p.hooks[hook]
-	if f == nil {
-		return outcome{failed: true, reason: "the plugin has no " + hook.String() + " hook"}
-	}
-	err := f(ctx, obj)
-	if err == nil {
-		return outcome{}
-	}
+func noHook(hook Hook) outcome {
+	return outcome{failed: true, reason: "the plugin has no " + hook.String() + " hook"}
+}
+
+func outcomeOf(err error) outcome {
 	if skip, ok := err.(skipError); ok {
 		return outcome{skipped: true, reason: string(skip)}
 	}

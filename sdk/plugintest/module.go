@@ -101,7 +101,7 @@ func (m *Module) try(t testing.TB, c Case) (Outcome, error) {
 	}
 	doc := document.New()
 	doc.Reset(c.Object)
-	env := &host.Env{Context: c.Context, RemapIP: c.remapIP}
+	env := &host.Env{Context: c.Context, RemapIP: c.remapIP, Measure: true}
 	result, err := chain.Run(t.Context(), doc, env)
 	if err != nil {
 		return Outcome{Err: err}, nil
