@@ -47,7 +47,7 @@ func abiWarn(i *instance, stack []uint64) {
 	if i.env == nil {
 		i.misuse("warn", "there is an object to warn about in outgoing and incoming only")
 	}
-	i.env.out.warn(i.plugin.name, i.printable(message))
+	i.env.out.pluginWarns(i.plugin.name, i.printable(message))
 }
 
 func abiSkip(i *instance, stack []uint64) {

@@ -97,6 +97,9 @@ func (c *Chain) call(ctx context.Context, n int, p *Plugin, doc *document.Docume
 		return nil, err
 	}
 	err = i.run(c.hook, doc, env, author(n), call)
+	if env.out.warned > maxWarnings {
+		env.out.endWarnings(p.name)
+	}
 	if env.Measure {
 		call.Duration = env.lap()
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -102,6 +103,46 @@ func TestChainRunsInOrder(t *testing.T) {
 	}
 	if !reflect.DeepEqual(out.Warnings, []Warning{{"first", "w"}}) {
 		t.Errorf("warnings %v", out.Warnings)
+	}
+}
+
+func TestWarningsAreCapped(t *testing.T) {
+	steps := make([]step, 100)
+	for i := range steps {
+		steps[i] = step{"warn", []any{"w"}}
+	}
+	h := newHost(t)
+	loud := mustLoad(t, h, "loud", guest("loud", `"*"`, returnZero, steps...), PluginConfig{})
+	quiet := mustLoad(t, h, "quiet", guest("quiet", `"*"`, returnZero, steps[:2]...), PluginConfig{})
+	_, out, err := run(t, serviceObject(), loud, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Repeat([]Warning{{"loud", "w"}}, 16)
+	want = append(want, Warning{"loud", "and 84 more warnings"}, Warning{"quiet", "w"}, Warning{"quiet", "w"})
+	if !reflect.DeepEqual(out.Warnings, want) {
+		t.Errorf("warnings %v", out.Warnings)
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	p := mustLoad(t, newHost(t), "service", defaultModule(t, "Service"), PluginConfig{})
+	for _, measure := range []bool{true, false, true} {
+		chain, err := NewChain(Outgoing, DefaultGuard("Service"), p, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, env := document.New(), &Env{Context: benchContext(), Measure: measure}
+		doc.Reset(serviceObject())
+		out, err := chain.Run(context.Background(), doc, env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range out.Calls {
+			if got := c.Fuel > 0 && c.Memory >= 1<<16 && c.Duration > 0; got != measure {
+				t.Errorf("measure %t: %+v", measure, c)
+			}
+		}
 	}
 }
 

@@ -4,6 +4,7 @@
 package host
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -32,11 +33,16 @@ type Outcome struct {
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings of plugins, for Events.
+	// Warnings of plugins, for Events: of each call the first 16, and one that tells how many more there were.
 	Warnings []Warning
 	// Calls, one a plugin that ran, in order.
 	Calls []Call
+
+	warned int // warnings of the present call
 }
+
+// maxWarnings of a call; a plugin that warns for each of a thousand endpoints says nothing more with the last.
+const maxWarnings = 16
 
 // Warning is a plugin's message to whoever looks at the object.
 type Warning struct{ Plugin, Message string }
@@ -78,6 +84,7 @@ func (o *Outcome) reset() {
 
 // begin adds a call, in the place of one of an earlier run if there is one.
 func (o *Outcome) begin(plugin string) *Call {
+	o.warned = 0
 	n := len(o.Calls)
 	if n < cap(o.Calls) {
 		o.Calls = o.Calls[:n+1]
@@ -90,6 +97,21 @@ func (o *Outcome) begin(plugin string) *Call {
 		c.Err = nil
 	}
 	return c
+}
+
+// pluginWarns adds a plugin's warning, or counts it.
+func (o *Outcome) pluginWarns(plugin, message string) {
+	if o.warned++; o.warned <= maxWarnings {
+		o.warn(plugin, message)
+	}
+}
+
+// endWarnings tells what pluginWarns counted.
+func (o *Outcome) endWarnings(plugin string) {
+	if more := o.warned - maxWarnings; more > 0 {
+		o.warn(plugin, fmt.Sprintf("and %d more warnings", more))
+		o.warned = 0
+	}
 }
 
 func (o *Outcome) warn(plugin, message string) {

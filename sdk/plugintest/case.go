@@ -32,6 +32,7 @@ type Outcome struct {
 	Err        error
 	Warnings   []string
 	Fuel       int64
+	Memory     int // bytes that the instance has come to, in this case or an earlier one
 }
 
 // failure returns what the plugin or the host said, without who said it.

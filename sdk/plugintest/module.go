@@ -23,10 +23,9 @@ import (
 // Module is a compiled plugin on a host of its own. It is safe for concurrent
 // use.
 type Module struct {
-	host   *host.Host
-	name   string
-	wasm   []byte
-	limits host.Limits
+	host *host.Host
+	name string
+	wasm []byte
 
 	mu     sync.Mutex
 	loaded map[string]*host.Plugin // by configuration
@@ -64,19 +63,11 @@ func (m *Module) plugin(t testing.TB, config map[string]any) (*host.Plugin, erro
 	if p := m.loaded[string(key)]; p != nil {
 		return p, nil
 	}
-	p, err := m.host.Load(t.Context(), m.name, m.wasm, host.PluginConfig{Config: config, Limits: m.limits})
+	p, err := m.host.Load(t.Context(), m.name, m.wasm, host.PluginConfig{Config: config})
 	if err == nil {
 		m.loaded[string(key)] = p
 	}
 	return p, err
-}
-
-func (m *Module) closePlugins(t testing.TB) {
-	for _, p := range m.loaded {
-		if err := p.Close(t.Context()); err != nil {
-			t.Errorf("closing the plugin, %v", err)
-		}
-	}
 }
 
 // Run lets the object cross. A module that cannot be loaded ends the test.
@@ -112,6 +103,7 @@ func (m *Module) try(t testing.TB, c Case) (Outcome, error) {
 	}
 	for _, call := range result.Calls {
 		out.Fuel += call.Fuel
+		out.Memory = max(out.Memory, call.Memory)
 	}
 	if result.Skipped {
 		out.SkipReason = result.SkipReason

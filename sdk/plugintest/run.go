@@ -49,11 +49,8 @@ func Run(t *testing.T, module, dir string, opts ...Option) {
 		t.Run(name, func(t *testing.T) {
 			out := Check(t, m, cases[name], opts...)
 			compareGolden(t, filepath.Join(dir, name), out)
-			t.Logf("fuel %d", out.Fuel)
+			t.Logf("fuel %d, memory %d KiB", out.Fuel, out.Memory>>10)
 		})
-	}
-	if testing.Verbose() {
-		t.Logf("an instance gets through all cases in %d KiB of memory", memoryNeeded(t, m, cases))
 	}
 }
 
