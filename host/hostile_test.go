@@ -328,7 +328,7 @@ func TestHostileModulesAreStopped(t *testing.T) {
 				env := a.env()
 				out, err := a.run(t, "Bad", g.kind, env, a.good, p)
 				g.check(t, err)
-				if len(out.Warnings) > 34 // of two plugins {
+				if len(out.Warnings) > 34 { // of two plugins
 					t.Errorf("%d warnings", len(out.Warnings))
 				}
 				a.survives(t)
