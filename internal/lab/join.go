@@ -39,6 +39,9 @@ func (l *Lab) join(ctx context.Context) error {
 	if err := l.createNamespaces(ctx); err != nil {
 		return err
 	}
+	if err := l.createAccounts(ctx); err != nil {
+		return err
+	}
 	if err := l.grant(ctx); err != nil {
 		return err
 	}
@@ -85,16 +88,32 @@ func (l *Lab) createNamespaces(ctx context.Context) error {
 	return nil
 }
 
+func (l *Lab) createAccounts(ctx context.Context) error {
+	for _, account := range []struct {
+		side            *Side
+		namespace, name string
+	}{
+		{l.Consumer, TenantNamespace, kubeletAccount},
+		{l.Consumer, SystemNamespace, managerAccount},
+		{l.Provider, SystemNamespace, managerAccount},
+	} {
+		object := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account.name}}
+		if _, err := account.side.Client.CoreV1().ServiceAccounts(account.namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating service account %s/%s in %s, %w", account.namespace, account.name, account.side.ID, err)
+		}
+	}
+	return nil
+}
+
 // grant gives each of our processes the roles that the chart ships, and nothing else.
 func (l *Lab) grant(ctx context.Context) error {
-	kubelet := rbac.Kubelet{NodeName: NodeName, TenantNamespace: TenantNamespace, KubeconfigSecret: kubeconfigSecret, Subject: rbac.User(KubeletUser)}
-	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.User(ConsumerManagerUser)}
+	kubelet := rbac.Kubelet{NodeName: NodeName, TenantNamespace: TenantNamespace, KubeconfigSecret: kubeconfigSecret, Subject: rbac.ServiceAccount(TenantNamespace, kubeletAccount)}
+	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.ServiceAccount(SystemNamespace, managerAccount)}
 	objects := slices.Concat(kubelet.Objects(), manager.Objects(), manager.Provider(TenantNamespace, kubeconfigSecret))
 	if err := rbac.Install(ctx, l.Consumer.Client, objects...); err != nil {
 		return err
 	}
 	consumer := rbac.Consumer{Subject: rbac.Group(ConsumerID)}
-	manager.Subject = rbac.User(ProviderManagerUser)
 	objects = append(slices.Concat(consumer.Objects(), manager.Objects()), consumer.TenantNamespace(ProviderTenantNamespace))
 	return rbac.Install(ctx, l.Provider.Client, objects...)
 }

@@ -30,19 +30,24 @@ const (
 	SystemNamespace = "refract-system"
 )
 
+// Service accounts of our processes, as the chart makes them: the virtual kubelet's bears the name of its node and lies in the
+// tenant namespace, those of the controller managers in SystemNamespace.
+const (
+	kubeletAccount = NodeName
+	managerAccount = "controller-manager"
+)
+
 // Users as which our processes authenticate; they are what audit logs name.
 const (
-	KubeletUser         = "refract:virtual-kubelet"
-	ConsumerManagerUser = "refract:controller-manager:home"
-	ProviderManagerUser = "refract:controller-manager:cloud"
-	// RemoteUser is the consumer, as the provider knows it.
+	KubeletUser = "system:serviceaccount:" + TenantNamespace + ":" + kubeletAccount
+	// ManagerUser is the controller manager in either cluster.
+	ManagerUser = "system:serviceaccount:" + SystemNamespace + ":" + managerAccount
+	// RemoteUser is the consumer, as the provider knows it: by a client certificate.
 	RemoteUser = "refract:home"
 )
 
 // Users lists all of them.
-func Users() []string {
-	return []string{KubeletUser, ConsumerManagerUser, ProviderManagerUser, RemoteUser}
-}
+func Users() []string { return []string{KubeletUser, ManagerUser, RemoteUser} }
 
 // Options describes a Lab. The zero value has one simulated node in each cluster and tells nobody of its progress.
 type Options struct {

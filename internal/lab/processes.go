@@ -40,9 +40,9 @@ func (l *Lab) StartAll(ctx context.Context) error {
 }
 
 // StartKubelet starts the virtual kubelet; AwaitNodeReady tells when it works.
-func (l *Lab) StartKubelet(_ context.Context) error {
+func (l *Lab) StartKubelet(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "kubelet.conf")
-	if err := l.Consumer.KubeconfigFor(kubeconfig, KubeletUser); err != nil {
+	if err := l.Consumer.ServiceAccountKubeconfig(ctx, kubeconfig, TenantNamespace, kubeletAccount); err != nil {
 		return err
 	}
 	certificate, key, err := l.servingCertificate()
@@ -64,9 +64,9 @@ func (l *Lab) StartKubelet(_ context.Context) error {
 }
 
 // StartProviderManager starts the controllers that enforce in the provider what the consumer asked for.
-func (l *Lab) StartProviderManager(_ context.Context) error {
+func (l *Lab) StartProviderManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-cloud.conf")
-	if err := l.Provider.KubeconfigFor(kubeconfig, ProviderManagerUser); err != nil {
+	if err := l.Provider.ServiceAccountKubeconfig(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
 		return err
 	}
 	return l.start(l.Provider, providerManagerName, "controller-manager",
@@ -75,9 +75,9 @@ func (l *Lab) StartProviderManager(_ context.Context) error {
 }
 
 // StartConsumerManager starts the controllers that extend namespaces of the consumer.
-func (l *Lab) StartConsumerManager(_ context.Context) error {
+func (l *Lab) StartConsumerManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-home.conf")
-	if err := l.Consumer.KubeconfigFor(kubeconfig, ConsumerManagerUser); err != nil {
+	if err := l.Consumer.ServiceAccountKubeconfig(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
 		return err
 	}
 	return l.start(l.Consumer, consumerManagerName, "controller-manager",

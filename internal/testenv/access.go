@@ -39,10 +39,23 @@ func (c *Cluster) KubeconfigFor(path, user string, groups ...string) error {
 	if err != nil {
 		return err
 	}
+	return c.writeKubeconfig(path, user, config)
+}
+
+// ServiceAccountKubeconfig writes a kubeconfig for an existing service account, with a token that lasts a day.
+func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, path, namespace, name string) error {
+	config, err := c.ServiceAccountConfig(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	return c.writeKubeconfig(path, name, config)
+}
+
+func (c *Cluster) writeKubeconfig(path, user string, config *rest.Config) error {
 	name := c.opts.Name
-	err = clientcmd.WriteToFile(clientcmdapi.Config{
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: config.Host, CertificateAuthorityData: config.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{user: {ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken}},
 		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: user}},
 		CurrentContext: name,
 	}, path)
