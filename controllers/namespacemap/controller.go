@@ -31,6 +31,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
@@ -118,7 +119,7 @@ func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMa
 
 // realize creates what is wished, deletes what no longer is, and answers in the status.
 func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) error {
-	if err := c.setFinalizer(ctx, nm, true); err != nil {
+	if err := finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, true); err != nil {
 		return err
 	}
 	current := map[string]offloading.RemoteNamespaceStatus{}
@@ -184,7 +185,7 @@ func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) 
 	if err := c.writeStatus(ctx, nm, current); err != nil || len(current) > 0 {
 		return err // the deletion of each namespace brings us back here
 	}
-	return c.setFinalizer(ctx, nm, false)
+	return finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, false)
 }
 
 func withEntry(m map[string]offloading.RemoteNamespaceStatus, local, twin string) map[string]offloading.RemoteNamespaceStatus {
@@ -206,20 +207,6 @@ func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMa
 		return fmt.Errorf("writing status of NamespaceMap %s, %w", client.ObjectKeyFromObject(nm), err)
 	}
 	nm.ResourceVersion, nm.Status.CurrentMapping = changed.ResourceVersion, current
-	return nil
-}
-
-func (c *Controller) setFinalizer(ctx context.Context, nm *offloading.NamespaceMap, present bool) error {
-	changed := nm.DeepCopy()
-	if present && !controllerutil.AddFinalizer(changed, wire.NamespaceMapFinalizer) ||
-		!present && !controllerutil.RemoveFinalizer(changed, wire.NamespaceMapFinalizer) {
-		return nil
-	}
-	err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(nm, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing finalizer of NamespaceMap %s, %w", client.ObjectKeyFromObject(nm), err)
-	}
-	nm.ResourceVersion, nm.Finalizers = changed.ResourceVersion, changed.Finalizers
 	return nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,16 +57,6 @@ func awaitPhases(t *testing.T, nm *offloading.NamespaceMap, want phases) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			return fmt.Errorf("(-want +got):\n%s", diff)
-		}
-		return nil
-	})
-}
-
-func awaitGone(t *testing.T, obj client.Object) {
-	t.Helper()
-	controllertest.Eventually(t, fmt.Sprintf("%T %s to be gone", obj, obj.GetName()), func() error {
-		if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(obj), obj); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
 		}
 		return nil
 	})
@@ -148,12 +137,12 @@ func TestATwinIsDeletedWithItsMapping(t *testing.T) {
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "Accepted"})
 
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
-	awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-como"}})
+	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-como"}})
 	awaitPhases(t, nm, phases{"bank": "Accepted"})
 
 	provider.Delete(t, nm)
-	awaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bank-como"}})
-	awaitGone(t, nm)
+	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bank-como"}})
+	provider.AwaitGone(t, nm)
 }
 
 // A map that was lost and came back empty takes no twin with it.

@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,6 +36,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
@@ -102,7 +104,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // extend maps the namespace on the selected providers and opens it to the
 // scheduler. One provider in trouble does not keep the others waiting.
 func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
-	if err := c.setFinalizer(ctx, nso, true); err != nil {
+	if err := finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, true); err != nil {
 		return err
 	}
 	twin := c.twinName(nso)
@@ -116,23 +118,33 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing is changed: %s", err))
 		return nil
 	}
-	c.report.Clear(client.ObjectKeyFromObject(nso))
-
 	var problems []error
+	var renamed []string
 	for _, p := range providers {
 		switch p.selected(selects) {
 		case yes:
+			if now := p.wished(nso.Namespace); now != "" && now != twin {
+				renamed = append(renamed, fmt.Sprintf("on %s this namespace is %s already", p.id, now))
+				continue // another name would orphan, or delete, the twin under the old one
+			}
 			problems = append(problems, c.mapNamespace(ctx, nso, p, twin))
 		case no:
 			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
 		}
+	}
+	if len(renamed) > 0 {
+		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
+			"%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), twin))
+	} else {
+		c.report.Clear(client.ObjectKeyFromObject(nso))
 	}
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
 }
 
 // withdraw closes the namespace to the scheduler and takes it out of every
-// NamespaceMap; when the last twin is gone it lets the object go.
+// NamespaceMap; when the last twin is gone it lets the object go. A provider
+// that is declared dead will never say so, and is not waited for.
 func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
 		return nil
@@ -141,7 +153,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	remaining := 0
 	for _, p := range providers {
 		problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
-		if p.knows(nso.Namespace) {
+		if p.knows(nso.Namespace) && !p.dead {
 			remaining++
 		}
 	}
@@ -149,7 +161,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	if err := errors.Join(problems...); err != nil || remaining > 0 {
 		return err // the status of the NamespaceMap brings us back here
 	}
-	return c.setFinalizer(ctx, nso, false)
+	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)
 }
 
 // twinName returns the name of the namespace on the providers.
@@ -185,20 +197,6 @@ func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bo
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("labelling namespace %s, %w", name, err)
 	}
-	return nil
-}
-
-func (c *Controller) setFinalizer(ctx context.Context, nso *offloading.NamespaceOffloading, present bool) error {
-	changed := nso.DeepCopy()
-	if present && !controllerutil.AddFinalizer(changed, wire.NamespaceOffloadingFinalizer) ||
-		!present && !controllerutil.RemoveFinalizer(changed, wire.NamespaceOffloadingFinalizer) {
-		return nil
-	}
-	err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(nso, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return fmt.Errorf("writing finalizer of NamespaceOffloading %s, %w", client.ObjectKeyFromObject(nso), err)
-	}
-	nso.ResourceVersion, nso.Finalizers = changed.ResourceVersion, changed.Finalizers
 	return nil
 }
 

@@ -17,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
 // provider is a cluster that namespaces can be extended to, as this consumer
@@ -29,6 +31,8 @@ type provider struct {
 	namespace string
 	// nodes are those that stand for it; none when only the map is left.
 	nodes []virtualNode
+	// dead: an administrator says that it never comes back.
+	dead bool
 	// mapping is nil until somebody needs it.
 	mapping *offloading.NamespaceMap
 }
@@ -42,9 +46,10 @@ type virtualNode struct {
 // providers returns all clusters that there are virtual nodes or maps of.
 func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
-	for _, list := range []client.ObjectList{virtualNodes, nodes, mappings} {
+	clusters := &core.ForeignClusterList{}
+	for _, list := range []client.ObjectList{virtualNodes, nodes, mappings, clusters} {
 		if err := c.client.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("listing virtual nodes and NamespaceMaps, %w", err)
+			return nil, fmt.Errorf("listing virtual nodes, NamespaceMaps and ForeignClusters, %w", err)
 		}
 	}
 	byID := map[string]*provider{}
@@ -55,7 +60,7 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 		return byID[id]
 	}
 	for i := range mappings.Items {
-		if mapping := &mappings.Items[i]; isOutgoing(mapping) {
+		if mapping := &mappings.Items[i]; peers.IsOutgoing(mapping) {
 			get(mapping.Labels[wire.RemoteIDLabel], mapping.Namespace).mapping = mapping
 		}
 	}
@@ -64,17 +69,17 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 		p := get(resource.Spec.ClusterID.String(), resource.Namespace)
 		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
 	}
+	for i := range clusters.Items {
+		if p := byID[clusters.Items[i].Spec.ClusterID.String()]; p != nil {
+			p.dead = peers.IsDead(&clusters.Items[i])
+		}
+	}
 	ids := slices.Sorted(maps.Keys(byID))
 	providers := make([]*provider, 0, len(ids))
 	for _, id := range ids {
 		providers = append(providers, byID[id])
 	}
 	return providers, nil
-}
-
-// isOutgoing tells the maps that this cluster sends from those it received.
-func isOutgoing(mapping *offloading.NamespaceMap) bool {
-	return mapping.Labels[wire.ReplicationLabel] == "true" && mapping.Labels[wire.RemoteIDLabel] != ""
 }
 
 func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node {
@@ -103,7 +108,7 @@ func (p *provider) selected(s *selector) answer {
 	}
 	result := no
 	for _, n := range p.nodes {
-		if s.matches(n.labels()) {
+		if s.matches(n.resource.Name, n.labels()) {
 			return yes
 		}
 		if n.node == nil {
@@ -146,14 +151,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 	if err := c.ensureMap(ctx, p); err != nil {
 		return err
 	}
-	now, mapped := p.mapping.Spec.DesiredMapping[nso.Namespace]
-	switch {
-	case mapped && now == twin:
-		return nil
-	case mapped:
-		// Another name would delete the twin under the old one.
-		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
-			"on %s this namespace is %s already, it stays so instead of becoming %s: unoffload the namespace first", p.id, now, twin))
+	if p.wished(nso.Namespace) == twin {
 		return nil
 	}
 	return c.patchMap(ctx, p, nso.Namespace, twin)
@@ -161,10 +159,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 
 // unmapNamespace takes the wish for a twin back. The provider deletes the twin.
 func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *provider) error {
-	if p.mapping == nil {
-		return nil
-	}
-	if _, ok := p.mapping.Spec.DesiredMapping[namespace]; !ok {
+	if !p.wishes(namespace) {
 		return nil
 	}
 	return c.patchMap(ctx, p, namespace, nil)

@@ -9,7 +9,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// selector picks virtual nodes by their labels, as the scheduler does.
+// selector picks virtual nodes by their labels and name, as the scheduler does.
 type selector struct {
 	// terms is nil when every node is picked.
 	terms *nodeaffinity.NodeSelector
@@ -27,6 +27,6 @@ func newSelector(spec *corev1.NodeSelector) (*selector, error) {
 	return &selector{terms: terms}, nil
 }
 
-func (s *selector) matches(labels map[string]string) bool {
-	return s.terms == nil || s.terms.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+func (s *selector) matches(name string, labels map[string]string) bool {
+	return s.terms == nil || s.terms.Match(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 }

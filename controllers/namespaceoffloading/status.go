@@ -86,6 +86,14 @@ func (p *provider) wishes(namespace string) bool {
 	return ok
 }
 
+// wished returns the name of the twin, "" when none is wished for.
+func (p *provider) wished(namespace string) string {
+	if p.mapping == nil {
+		return ""
+	}
+	return p.mapping.Spec.DesiredMapping[namespace]
+}
+
 // conditions returns those of the twin on one provider, none when it neither
 // exists nor will, and its phase there.
 func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/workers"
@@ -53,6 +54,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Watches(&offloading.NamespaceMap{}, c.mapHandler()).
 		Watches(&offloading.VirtualNode{}, toAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, toAll, builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&core.ForeignCluster{}, toAll, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Complete(c)
 }

@@ -23,6 +23,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -33,6 +34,8 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/finalizer"
+	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
@@ -88,20 +91,33 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, fmt.Errorf("getting NamespaceMap %s, %w", request.NamespacedName, err)
 	}
-	if err != nil || !isOutgoing(local) {
+	if err != nil || !peers.IsOutgoing(local) {
 		c.remotes.drop(request.NamespacedName)
 		c.report.Clear(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	if err := c.replicate(ctx, local); err != nil {
+		c.tellTrouble(local, err)
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: refresh}, nil
 }
 
-func isOutgoing(obj client.Object) bool {
-	labels := obj.GetLabels()
-	return labels[wire.ReplicationLabel] == "true" && labels[wire.RemoteIDLabel] != ""
+// tellTrouble says on the map why its provider does not do what it is asked.
+// What is different in each attempt, such as a port, is left to the log.
+func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
+	var failed remoteError
+	if !errors.As(err, &failed) || errors.Is(err, context.Canceled) {
+		return
+	}
+	provider := local.Labels[wire.RemoteIDLabel]
+	switch apierrors.ReasonForError(failed) {
+	case metav1.StatusReasonUnknown: // this was no answer of an API server
+		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
+			"the provider %s does not answer; it is asked again until it does (the log of the controller manager says more)", provider))
+	case metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
+		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("the provider %s refuses: %s", provider, failed))
+	}
 }
 
 func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceMap) error {
@@ -190,11 +206,11 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
 		return nil
 	}
-	dead, err := c.isDead(ctx, local.Labels[wire.RemoteIDLabel])
+	cluster, err := peers.Find(ctx, c.client, local.Labels[wire.RemoteIDLabel])
 	if err != nil {
 		return err
 	}
-	if !dead {
+	if !peers.IsDead(cluster) {
 		r, err := c.connect(ctx, local)
 		if err != nil {
 			return err
@@ -203,26 +219,7 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 			return err // its deletion brings us back here
 		}
 	}
-	changed := local.DeepCopy()
-	controllerutil.RemoveFinalizer(changed, wire.ReplicatorFinalizer)
-	err = c.client.Patch(ctx, changed, client.MergeFromWithOptions(local, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("letting NamespaceMap %s go, %w", client.ObjectKeyFromObject(local), err)
-	}
-	return nil
-}
-
-func (c *Controller) isDead(ctx context.Context, id string) (bool, error) {
-	clusters := &core.ForeignClusterList{}
-	if err := c.client.List(ctx, clusters); err != nil {
-		return false, fmt.Errorf("listing ForeignClusters, %w", err)
-	}
-	for i := range clusters.Items {
-		if string(clusters.Items[i].Spec.ClusterID) == id {
-			return clusters.Items[i].Annotations[wire.PermanentlyUnreachableAnnotation] == "true", nil
-		}
-	}
-	return false, nil
+	return finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
 }
 
 // Register adds the controller to mgr. ctx must end with the manager.

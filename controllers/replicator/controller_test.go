@@ -4,18 +4,17 @@
 package replicator_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -93,16 +92,6 @@ func awaitDesired(t *testing.T, c *controllertest.Cluster, namespace, name strin
 	return nm
 }
 
-func awaitGone(t *testing.T, c *controllertest.Cluster, nm *offloading.NamespaceMap) {
-	t.Helper()
-	controllertest.Eventually(t, "the NamespaceMap to be gone in "+c.ID, func() error {
-		if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(nm), nm); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
-		}
-		return nil
-	})
-}
-
 func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 	here, there := peer(t, "cloud")
 	first := consumer.StartManager(t)
@@ -130,8 +119,8 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 		t.Errorf("writes in the consumer after a restart = %q, want none", writes)
 	}
 	consumer.Delete(t, local)
-	awaitGone(t, &provider, copied)
-	awaitGone(t, &consumer, local)
+	provider.AwaitGone(t, copied)
+	consumer.AwaitGone(t, local)
 }
 
 // A consumer that has lost its map, and makes a new one, loses no namespace.
@@ -178,7 +167,11 @@ func TestADeadProviderBlocksNobody(t *testing.T) {
 	here, there := peer(t, "alive")
 	consumer.Create(t, outgoing(here, "alive", map[string]string{"shop": "shop-home"}))
 	awaitDesired(t, &provider, there, "alive", map[string]string{"shop": "shop-home"})
-	consumer.AwaitEvent(t, dead, "NamespaceMap", "stranger", "ProviderNotReachable")
+	for name, want := range map[string]string{"stranger": "no kubeconfig for the provider", "dead-1": "the provider dead-1 does not answer"} {
+		if event := consumer.AwaitEvent(t, dead, "NamespaceMap", name, "ProviderNotReachable"); !strings.Contains(event.Note, want) {
+			t.Errorf("note = %q, want %q in it", event.Note, want)
+		}
+	}
 
 	gone := outgoing(dead, "dead-0", nil)
 	consumer.Patch(t, gone, fmt.Sprintf(`{"metadata":{"finalizers":[%q]}}`, wire.ReplicatorFinalizer))
@@ -187,7 +180,17 @@ func TestADeadProviderBlocksNobody(t *testing.T) {
 		Spec:       core.ForeignClusterSpec{ClusterID: "dead-0"},
 	})
 	consumer.Delete(t, gone)
-	awaitGone(t, &consumer, gone)
+	consumer.AwaitGone(t, gone)
+}
+
+func TestAProviderThatRefusesIsNamed(t *testing.T) {
+	here, there := peer(t, "strict")
+	consumer.StartManager(t)
+	provider.Delete(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: "liqo-remote-controlplane-home"}})
+	consumer.Create(t, outgoing(here, "strict", map[string]string{"shop": "shop-home"}))
+	if event := consumer.AwaitEvent(t, here, "NamespaceMap", "strict", "FailedReplication"); !strings.Contains(event.Note, "the provider strict refuses") {
+		t.Errorf("note = %q, want the provider in it", event.Note)
+	}
 }
 
 // The whole way: a namespace is extended by both controller managers.
@@ -214,12 +217,6 @@ func TestANamespaceIsExtended(t *testing.T) {
 	twin := &corev1.Namespace{}
 	provider.Get(t, twin, "", namespace+"-home")
 	consumer.Delete(t, nso)
-	controllertest.Eventually(t, "the twin and the NamespaceOffloading to be gone", func() error {
-		for c, obj := range map[*controllertest.Cluster]client.Object{&provider: twin, &consumer: nso} {
-			if err := c.Client.Get(context.WithoutCancel(t.Context()), client.ObjectKeyFromObject(obj), obj); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("%s is in %s: %w", obj.GetName(), c.ID, err)
-			}
-		}
-		return nil
-	})
+	provider.AwaitGone(t, twin)
+	consumer.AwaitGone(t, nso)
 }

@@ -55,6 +55,16 @@ type remote struct {
 	stop       context.CancelFunc
 }
 
+// remoteError is of requests to a provider.
+type remoteError struct{ error }
+
+// Unwrap lets the cause be recognised.
+func (e remoteError) Unwrap() error { return e.error }
+
+func remoteErrorf(format string, args ...any) error {
+	return remoteError{fmt.Errorf(format, args...)}
+}
+
 func newRemotes(scheme *runtime.Scheme, origin core.ClusterID) *remotes {
 	return &remotes{scheme: scheme, origin: origin, lifetime: context.Background(), byMap: map[types.NamespacedName]*remote{}}
 }
@@ -169,7 +179,7 @@ func (r *remote) get(ctx context.Context, name string) (*offloading.NamespaceMap
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("getting NamespaceMap %s/%s on the provider, %w", r.access.namespace, name, err)
+		return nil, remoteErrorf("getting NamespaceMap %s/%s on the provider, %w", r.access.namespace, name, err)
 	}
 	return copied, nil
 }
@@ -194,7 +204,7 @@ func (r *remote) create(ctx context.Context, local *offloading.NamespaceMap) err
 		wire.RemoteClusterIDLabel: r.origin.String(),
 	})
 	if err := r.client.Create(ctx, copied, client.FieldOwner(fieldManager)); err != nil {
-		return fmt.Errorf("creating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+		return remoteErrorf("creating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
 	return nil
 }
@@ -210,7 +220,7 @@ func (r *remote) update(ctx context.Context, local, copied *offloading.Namespace
 		return err
 	}
 	if err := r.client.Patch(ctx, copied, patch, client.FieldOwner(fieldManager)); err != nil {
-		return fmt.Errorf("updating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+		return remoteErrorf("updating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
 	return nil
 }
@@ -229,7 +239,7 @@ func (r *remote) remove(ctx context.Context, name string) (bool, error) {
 	}
 	err = r.client.Delete(ctx, copied, client.Preconditions{UID: &copied.UID})
 	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("deleting NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+		return false, remoteErrorf("deleting NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
 	return false, nil
 }

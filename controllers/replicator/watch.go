@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
@@ -21,7 +22,7 @@ func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
-		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isOutgoing))).
+		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(peers.IsOutgoing))).
 		WatchesRawSource(source.Channel(c.answers, &handler.EnqueueRequestForObject{})).
 		Complete(c)
 }

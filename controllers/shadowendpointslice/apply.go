@@ -112,10 +112,14 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	case err == nil:
 		c.settle(shadow, desired, written)
 		return nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return fmt.Errorf("updating EndpointSlice %s, %w", key, err)
+	case jsonpatch.IsRejected(err):
+		c.refused.Set(key, refusal{actual.GetUID(), changes.String()})
+		c.report.Warn(shadow, failedUpdateReason, updateAction, fmt.Sprintf(
+			"updating the EndpointSlice: %s; correct the ShadowEndpointSlice, or delete the EndpointSlice, which is then made anew", err))
+		return reconcile.TerminalError(fmt.Errorf("updating EndpointSlice %s, %w", key, err))
+	case apierrors.IsForbidden(err):
+		c.report.Warn(shadow, failedUpdateReason, updateAction, "updating the EndpointSlice: "+err.Error())
 	}
-	c.report.Warn(shadow, failedUpdateReason, updateAction, "updating the EndpointSlice: "+err.Error())
 	return fmt.Errorf("updating EndpointSlice %s, %w", key, err)
 }
 

@@ -6,6 +6,7 @@ package shadowendpointslice_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -255,6 +256,29 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 
 	provider.Create(t, shadowSlice(namespace, "fine", "careless"))
 	awaitReady(t, namespace, "fine", reachable)
+}
+
+// The address type of an EndpointSlice cannot change.
+func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
+	namespace := provider.Namespace(t)
+	cluster(t, "renumbered")
+	m := provider.StartManager(t)
+	shadow := shadowSlice(namespace, "slice", "renumbered")
+	provider.Create(t, shadow)
+	slice := awaitReady(t, namespace, "slice", reachable)
+	provider.Patch(t, shadow, `{"spec":{"template":{"addressType":"IPv6","endpoints":[{"addresses":["fd00::1"]}]}}}`)
+	event := provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "slice", "FailedUpdateEndpointSlice")
+	if !strings.Contains(event.Note, "addressType") || !strings.Contains(event.Note, "delete the EndpointSlice") {
+		t.Errorf("note = %q, want the field and the remedy", event.Note)
+	}
+	provider.Patch(t, slice, `{"metadata":{"annotations":{"touched":"1"}}}`)
+	provider.Create(t, shadowSlice(namespace, "later", "renumbered"))
+	awaitReady(t, namespace, "later", reachable)
+	if writes := m.Writes.About("PATCH", namespace, "/endpointslices/slice"); len(writes) != 1 {
+		t.Errorf("writes = %q, want one attempt", writes)
+	}
+	provider.Delete(t, slice)
+	awaitSlice(t, namespace, "slice", "the slice made anew", func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == discoveryv1.AddressTypeIPv6 })
 }
 
 func TestDirectConnections(t *testing.T) {

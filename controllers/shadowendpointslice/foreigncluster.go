@@ -5,10 +5,9 @@ package shadowendpointslice
 
 import (
 	"context"
-	"fmt"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
-	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
 // state is what matters here of a foreign cluster.
@@ -23,16 +22,11 @@ type state struct {
 
 // stateOf returns the state of the cluster with the given id.
 func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, error) {
-	clusters := &core.ForeignClusterList{}
-	if err := c.client.List(ctx, clusters); err != nil {
-		return state{}, fmt.Errorf("listing ForeignClusters, %w", err)
+	cluster, err := peers.Find(ctx, c.client, clusterID)
+	if err != nil || cluster == nil {
+		return state{}, err
 	}
-	for i := range clusters.Items {
-		if string(clusters.Items[i].Spec.ClusterID) == clusterID {
-			return observe(&clusters.Items[i]), nil
-		}
-	}
-	return state{}, nil
+	return observe(cluster), nil
 }
 
 // observe derives the state from the conditions: the network must be connected,
@@ -50,10 +44,9 @@ func observe(cluster *core.ForeignCluster) state {
 		core.ConditionOf(status.Modules.Networking.Conditions, core.NetworkConnectionStatusCondition) == core.ConditionStatusEstablished
 	server := core.ConditionOf(status.Conditions, core.APIServerStatusCondition)
 	answers := server == core.ConditionStatusEstablished || server == core.ConditionStatusNone
-	dead := cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
 	return state{
 		known:      true,
 		networking: networking,
-		reachable:  status.ObservedGeneration > 0 && connected && answers && !dead,
+		reachable:  status.ObservedGeneration > 0 && connected && answers && !peers.IsDead(cluster),
 	}
 }

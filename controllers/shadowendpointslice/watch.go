@@ -6,7 +6,6 @@ package shadowendpointslice
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -55,24 +54,14 @@ func (c *Controller) watch(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
-		For(newShadow(), builder.WithPredicates(predicate.Funcs{UpdateFunc: changed})).
+		For(newShadow(), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
 			// Creations are our own, and at the start every ShadowEndpointSlice is looked at anyway.
 			CreateFunc: func(event.CreateEvent) bool { return false },
-			UpdateFunc: changed,
+			UpdateFunc: workers.Changed,
 		})).
 		Watches(&core.ForeignCluster{}, toShadows, builder.WithPredicates(predicate.Funcs{UpdateFunc: reachabilityChanged})).
 		Complete(c)
-}
-
-// changed leaves out resyncs and what does not concern us.
-func changed(e event.UpdateEvent) bool {
-	before, now := e.ObjectOld, e.ObjectNew
-	return before.GetUID() != now.GetUID() ||
-		before.GetGeneration() != now.GetGeneration() ||
-		!equality.Semantic.DeepEqual(before.GetLabels(), now.GetLabels()) ||
-		!equality.Semantic.DeepEqual(before.GetAnnotations(), now.GetAnnotations()) ||
-		!equality.Semantic.DeepEqual(before.GetOwnerReferences(), now.GetOwnerReferences())
 }
 
 func reachabilityChanged(e event.UpdateEvent) bool {

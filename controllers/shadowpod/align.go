@@ -5,7 +5,6 @@ package shadowpod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -52,7 +51,7 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
-	case isRejected(err):
+	case jsonpatch.IsRejected(err):
 		c.refused.Set(key, refusal{pod.UID, changes.String()})
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, "updating the pod: "+err.Error())
 		return reconcile.TerminalError(fmt.Errorf("updating pod %s, %w", key, err))
@@ -68,18 +67,6 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 			"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
 	}
 	return nil
-}
-
-// isRejected tells a pod that the API server finds invalid from a patch whose
-// tests failed because the pod has moved on; both are status 422, but only the
-// first says which fields are wrong.
-func isRejected(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
-		return false
-	}
-	details := status.Status().Details
-	return details != nil && len(details.Causes) > 0
 }
 
 // difference returns what must change in pod.

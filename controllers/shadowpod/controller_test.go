@@ -11,10 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
@@ -198,12 +196,7 @@ func TestASuccessorWaitsForThePodOfItsPredecessor(t *testing.T) {
 	pod := awaitPod(t, former, "")
 	provider.Patch(t, pod, `{"metadata":{"finalizers":["test.refract.io/hold"]}}`)
 	provider.Delete(t, former)
-	controllertest.Eventually(t, "the former ShadowPod to be gone", func() error {
-		if err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(former), former); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %w", err)
-		}
-		return nil
-	})
+	provider.AwaitGone(t, former)
 	next := shadowPod(namespace, "web-0")
 	provider.Create(t, next)
 	settle(t, namespace)

@@ -5,14 +5,11 @@ package shadowpod_test
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/shadowpod"
@@ -34,20 +31,6 @@ func failLongAgo(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	provider.PatchStatus(t, pod, `{"status":{"phase":"Failed","containerStatuses":[{"name":"main","image":"i","imageID":"i","ready":false,"restartCount":0,
 		"state":{"terminated":{"exitCode":3,"startedAt":"2020-01-01T00:00:00Z","finishedAt":"2020-01-01T00:00:01Z"}}}]}}`)
-}
-
-func awaitGone(t *testing.T, obj client.Object) {
-	t.Helper()
-	controllertest.Eventually(t, obj.GetName()+" to be gone", func() error {
-		err := provider.Client.Get(t.Context(), client.ObjectKeyFromObject(obj), obj)
-		switch {
-		case err == nil:
-			return fmt.Errorf("it is there, finalizers are %q", obj.GetFinalizers())
-		case apierrors.IsNotFound(err):
-			return nil
-		}
-		return err
-	})
 }
 
 func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing.T) {
@@ -90,7 +73,7 @@ func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing
 	second := provider.StartManager(t)
 	for name, tc := range cases {
 		awaitPhase(t, shadows[name], tc.want)
-		awaitGone(t, pods[name])
+		provider.AwaitGone(t, pods[name])
 	}
 	settle(t, namespace)
 	for name := range cases {
@@ -169,17 +152,17 @@ func TestNothingHangsOnTheFinalizer(t *testing.T) {
 		pods[name] = awaitPod(t, shadows[name], "")
 	}
 	provider.Delete(t, shadows["deleted"])
-	awaitGone(t, pods["deleted"])
+	provider.AwaitGone(t, pods["deleted"])
 
 	first.Stop(t)
 	provider.Delete(t, shadows["deleted-unseen"])
 	provider.Delete(t, pods["deleted-unseen"])
 	second := provider.StartManager(t)
-	awaitGone(t, pods["deleted-unseen"])
+	provider.AwaitGone(t, pods["deleted-unseen"])
 
 	provider.Delete(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
 	// The rest of the namespace goes when its controller looks again.
-	awaitGone(t, pods["left-in-namespace"])
+	provider.AwaitGone(t, pods["left-in-namespace"])
 	if writes := second.Writes.About("PATCH", namespace, "left-in-namespace"); len(writes) != 1 {
 		t.Errorf("writes = %q, want the release", writes)
 	}

@@ -88,19 +88,9 @@ func (c *Controller) watch(mgr manager.Manager) error {
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
-		For(newShadowPod(), builder.WithPredicates(predicate.Funcs{UpdateFunc: shadowPodChanged})).
+		For(newShadowPod(), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
 		Watches(&corev1.Pod{}, c.podHandler()).
 		Complete(c)
-}
-
-// shadowPodChanged leaves out the echo of our own status writes.
-func shadowPodChanged(e event.UpdateEvent) bool {
-	before, now := e.ObjectOld, e.ObjectNew
-	return before.GetUID() != now.GetUID() ||
-		before.GetGeneration() != now.GetGeneration() ||
-		(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
-		!equality.Semantic.DeepEqual(before.GetLabels(), now.GetLabels()) ||
-		!equality.Semantic.DeepEqual(before.GetAnnotations(), now.GetAnnotations())
 }
 
 // podHandler turns events of a pod into requests for the ShadowPod of its

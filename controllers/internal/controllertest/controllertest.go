@@ -25,6 +25,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -35,8 +36,10 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// patience is how long a condition is awaited. Longer only delays failures.
-const patience = 30 * time.Second
+// patience is how long a condition is awaited. Longer only delays failures;
+// less than 30 s would be too short for the garbage collector, which looks for
+// new kinds that often.
+const patience = time.Minute
 
 // ManagerUser is who the controllers run as.
 const ManagerUser = "controller-manager"
@@ -155,6 +158,21 @@ func (c *Cluster) Delete(t *testing.T, obj client.Object) {
 	if err := c.Client.Delete(t.Context(), obj, client.GracePeriodSeconds(0)); err != nil {
 		t.Fatalf("deleting %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
 	}
+}
+
+// AwaitGone waits until the object does not exist any more.
+func (c *Cluster) AwaitGone(t *testing.T, obj client.Object) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%T %s to be gone", obj, obj.GetName()), func() error {
+		err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(obj), obj)
+		switch {
+		case err == nil:
+			return fmt.Errorf("it is there, finalizers are %q", obj.GetFinalizers())
+		case apierrors.IsNotFound(err):
+			return nil
+		}
+		return err
+	})
 }
 
 // Events returns those about the object of that kind and name.

@@ -8,11 +8,13 @@ package jsonpatch
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -59,6 +61,19 @@ func (p Patch) String() string {
 		return fmt.Sprintf("%#v", []Operation(p))
 	}
 	return string(raw)
+}
+
+// IsRejected tells an object that the API server finds invalid from a patch whose
+// tests failed because the object has moved on. Both have the status 422, but
+// only the first says which fields are wrong, and only the second is worth
+// another attempt.
+func IsRejected(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && len(details.Causes) > 0
 }
 
 // Pointer returns the JSON pointer (RFC 6901) of the given segments.

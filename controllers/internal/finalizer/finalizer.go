@@ -1,0 +1,38 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package finalizer puts finalizers on objects and takes them off.
+package finalizer
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// Ensure makes obj have the finalizer, or not, with at most one write, which
+// fails when the object has changed meanwhile. On success obj has the new
+// finalizers and resourceVersion. An object that is gone has none.
+func Ensure(ctx context.Context, c client.Client, obj client.Object, name string, present bool) error {
+	if controllerutil.ContainsFinalizer(obj, name) == present {
+		return nil
+	}
+	changed := obj.DeepCopyObject().(client.Object)
+	if present {
+		controllerutil.AddFinalizer(changed, name)
+	} else {
+		controllerutil.RemoveFinalizer(changed, name)
+	}
+	err := c.Patch(ctx, changed, client.MergeFromWithOptions(obj, client.MergeFromWithOptimisticLock{}))
+	if !present {
+		err = client.IgnoreNotFound(err)
+	}
+	if err != nil {
+		return fmt.Errorf("writing finalizers of %T %s, %w", obj, client.ObjectKeyFromObject(obj), err)
+	}
+	obj.SetResourceVersion(changed.GetResourceVersion())
+	obj.SetFinalizers(changed.GetFinalizers())
+	return nil
+}

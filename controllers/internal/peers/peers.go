@@ -1,0 +1,43 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package peers answers what several controllers ask about other clusters.
+package peers
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Find returns the ForeignCluster with the given id, nil when there is none. It
+// must not be changed. Its name need not be the id.
+func Find(ctx context.Context, c client.Reader, id string) (*core.ForeignCluster, error) {
+	clusters := &core.ForeignClusterList{}
+	if err := c.List(ctx, clusters); err != nil {
+		return nil, fmt.Errorf("listing ForeignClusters, %w", err)
+	}
+	for i := range clusters.Items {
+		if string(clusters.Items[i].Spec.ClusterID) == id {
+			return &clusters.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// IsDead tells whether an administrator has declared that the cluster never
+// comes back. A cluster that there is no ForeignCluster of is not dead.
+func IsDead(cluster *core.ForeignCluster) bool {
+	return cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
+}
+
+// IsOutgoing tells the NamespaceMaps that this cluster sends to a provider from
+// those that it received.
+func IsOutgoing(namespaceMap client.Object) bool {
+	labels := namespaceMap.GetLabels()
+	return labels[wire.ReplicationLabel] == "true" && labels[wire.RemoteIDLabel] != ""
+}

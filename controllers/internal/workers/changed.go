@@ -1,0 +1,23 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package workers
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+)
+
+// Changed tells whether an update is worth a look: something other than the
+// status has changed, or it is a resync, which repeats what is known. The echo
+// of a status that was written is not.
+func Changed(e event.UpdateEvent) bool {
+	before, now := e.ObjectOld, e.ObjectNew
+	return before.GetResourceVersion() == now.GetResourceVersion() ||
+		before.GetUID() != now.GetUID() ||
+		before.GetGeneration() != now.GetGeneration() ||
+		(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+		!equality.Semantic.DeepEqual(before.GetLabels(), now.GetLabels()) ||
+		!equality.Semantic.DeepEqual(before.GetAnnotations(), now.GetAnnotations()) ||
+		!equality.Semantic.DeepEqual(before.GetOwnerReferences(), now.GetOwnerReferences())
+}

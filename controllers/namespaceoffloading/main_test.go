@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+var consumer = controllertest.Cluster{
+	ID:      "consumer",
+	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true},
+}
+
+func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
+
+// virtualNode of a provider, in its tenant namespace; with labels a Node too.
+func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]string) *offloading.VirtualNode {
+	t.Helper()
+	vn := &offloading.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name},
+		Spec:       offloading.VirtualNodeSpec{ClusterID: core.ClusterID(provider)},
+	}
+	consumer.Create(t, vn)
+	t.Cleanup(func() { cleanup(t, vn) })
+	if labels != nil {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}}
+		for key, value := range labels {
+			node.Labels[key] = value
+		}
+		consumer.Create(t, node)
+		t.Cleanup(func() { cleanup(t, node) })
+	}
+	return vn
+}
+
+// cleanup deletes after the test's own context has ended.
+func cleanup(t *testing.T, obj client.Object) {
+	t.Helper()
+	if err := client.IgnoreNotFound(consumer.Client.Delete(context.WithoutCancel(t.Context()), obj)); err != nil {
+		t.Errorf("deleting %s: %v", obj.GetName(), err)
+	}
+}
+
+func offload(t *testing.T, namespace string, spec offloading.NamespaceOffloadingSpec) *offloading.NamespaceOffloading {
+	t.Helper()
+	nso := &offloading.NamespaceOffloading{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}, Spec: spec,
+	}
+	consumer.Create(t, nso)
+	t.Cleanup(func() {
+		release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		left := nso.DeepCopy()
+		cleanup(t, left)
+		if err := client.IgnoreNotFound(consumer.Client.Patch(context.WithoutCancel(t.Context()), left, release)); err != nil {
+			t.Errorf("releasing NamespaceOffloading of %s: %v", namespace, err)
+		}
+	})
+	return nso
+}
+
+// in selects nodes by one label.
+func in(key string, values ...string) corev1.NodeSelector {
+	return corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}},
+	}}}
+}
+
+// awaitMapped waits until the namespace is mapped to twin, "" for not at all.
+func awaitMapped(t *testing.T, tenant, provider, namespace, twin string) *offloading.NamespaceMap {
+	t.Helper()
+	nm := &offloading.NamespaceMap{}
+	controllertest.Eventually(t, fmt.Sprintf("%s to be %q on %s", namespace, twin, provider), func() error {
+		err := consumer.Client.Get(t.Context(), types.NamespacedName{Namespace: tenant, Name: provider}, nm)
+		if err != nil && (twin != "" || !apierrors.IsNotFound(err)) {
+			return err
+		}
+		if now := nm.Spec.DesiredMapping[namespace]; now != twin {
+			return fmt.Errorf("it is %q", now)
+		}
+		return nil
+	})
+	return nm
+}
+
+func awaitOffloadingPhase(t *testing.T, nso *offloading.NamespaceOffloading, want offloading.OffloadingPhaseType) {
+	t.Helper()
+	controllertest.Eventually(t, fmt.Sprintf("phase %s", want), func() error {
+		consumer.Get(t, nso, nso.Namespace, nso.Name)
+		if nso.Status.OffloadingPhase != want || nso.Status.ObservedGeneration != nso.Generation {
+			return fmt.Errorf("status is %+v", nso.Status)
+		}
+		return nil
+	})
+}
+
+func answer(t *testing.T, nm *offloading.NamespaceMap, namespace string, phase offloading.MappingPhase) {
+	t.Helper()
+	status := fmt.Sprintf(`{"remoteNamespace":%q,"phase":%q}`, nm.Spec.DesiredMapping[namespace], phase)
+	if phase == "" {
+		status = "null"
+	}
+	consumer.PatchStatus(t, nm, fmt.Sprintf(`{"status":{"currentMapping":{%q:%s}}}`, namespace, status))
+}
+
+func scheduling(t *testing.T, namespace string) string {
+	t.Helper()
+	ns := &corev1.Namespace{}
+	consumer.Get(t, ns, "", namespace)
+	return ns.Labels[wire.SchedulingEnabledLabel]
+}
