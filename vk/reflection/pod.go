@@ -10,6 +10,7 @@ import (
 	"maps"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -168,7 +169,7 @@ func (r *reflector) updateShadow(ctx context.Context, w *worker, v *podView, x *
 // endPod lets a pod that is being deleted go when nothing of it is left on the provider.
 func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 	if v.shadow == nil && v.remote == nil {
-		return r.deleteLocalPod(ctx, w, v.local)
+		return r.letGo(ctx, w, v)
 	}
 	if v.shadow != nil && v.shadow.GetDeletionTimestamp() == nil {
 		if err := r.remove(ctx, w, v.twin, v.shadow); err != nil {
@@ -179,4 +180,16 @@ func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 		return nil
 	}
 	return r.showStatus(ctx, w, v)
+}
+
+// letGo ends a pod of which nothing is left on the provider. Who holds it by a finalizer (a Job counts its pods that way)
+// may wait for it to be over, and a kubelet sees to that before it lets a pod go.
+func (r *reflector) letGo(ctx context.Context, w *worker, v *podView) error {
+	if len(v.local.GetFinalizers()) > 0 && !pods.Finished(pods.Phase(v.status)) {
+		over := pods.Reject(v.status, corev1.PodFailed, wire.RemotePodTerminatedReason, "", r.m.options.Clock.Now())
+		if err := r.patchStatus(ctx, w, v.local, over, false); err != nil {
+			return err
+		}
+	}
+	return r.deleteLocalPod(ctx, w, v.local)
 }

@@ -194,6 +194,9 @@ func outdated(err error) bool {
 
 // deleteLocalPod lets a pod go at once: nothing of it is left.
 func (r *reflector) deleteLocalPod(ctx context.Context, w *worker, local *unstructured.Unstructured) error {
+	if grace := local.GetDeletionGracePeriodSeconds(); grace != nil && *grace == 0 {
+		return nil // it was; a finalizer holds it
+	}
 	key, uid, none := keyOf(local), local.GetUID(), int64(0)
 	err := r.m.callLocal(ctx, func(ctx context.Context) error {
 		return r.m.local.Resource(podsResource).Namespace(key.Namespace).

@@ -6,10 +6,12 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
@@ -112,7 +114,8 @@ func indexByService(object any) ([]string, error) {
 	return []string{u.GetNamespace() + "/" + serviceOf(u)}, nil
 }
 
-// serviceChanged looks again at the slices of a Service, whose annotations decide about them.
+// serviceChanged looks again at the slices of a Service, whose annotations decide about them. Those that are its own go
+// with it: without it they would be judged by the policy alone, and may cross just before they are gone.
 func (m *Manager) serviceChanged(before, service *unstructured.Unstructured, deleted bool) {
 	t := m.twin(service.GetNamespace())
 	if t == nil || before != nil && !deleted && sameValue(annotationsOf(before.Object), annotationsOf(service.Object)) {
@@ -124,9 +127,15 @@ func (m *Manager) serviceChanged(before, service *unstructured.Unstructured, del
 			continue
 		}
 		for _, slice := range indexed(r.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
-			r.enqueue(t, c, keyOf(slice))
+			if !deleted || !ownedBy(slice, service) {
+				r.enqueue(t, c, keyOf(slice))
+			}
 		}
 	}
+}
+
+func ownedBy(object, owner *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
 }
 
 // localObject returns the object of this cluster, at least as new as our last write to it.

@@ -55,6 +55,9 @@ func (r *reflector) converge(ctx context.Context, w *worker, t *twin, local, rem
 		return err
 	}
 	if remote == nil {
+		if local.GetDeletionTimestamp() != nil {
+			return nil // it is too late to begin
+		}
 		return r.create(ctx, w, t, x)
 	}
 	if remote.GetDeletionTimestamp() != nil || x.same(w, remote) {
