@@ -111,6 +111,7 @@ func TestOneTwinInTroubleDoesNotStopTheOthers(t *testing.T) {
 }
 
 func TestALostTwinIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "bari"), "bari", map[string]string{"shop": "shop-bari"})
 	provider.Create(t, nm)
@@ -131,16 +132,20 @@ func TestALostTwinIsMadeAgain(t *testing.T) {
 }
 
 func TestATwinIsDeletedWithItsMapping(t *testing.T) {
+	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "como"), "como", map[string]string{"shop": "shop-como", "bank": "bank-como"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "Accepted"})
 
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
-	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-como"}})
-	awaitPhases(t, nm, phases{"bank": "Accepted"})
+	awaitPhases(t, nm, phases{"shop": "Terminating", "bank": "Accepted"})
+	if namespace := twin(t, "bank-como"); namespace.DeletionTimestamp != nil {
+		t.Error("the other twin was deleted, too")
+	}
 
 	provider.Delete(t, nm)
+	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-como"}})
 	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bank-como"}})
 	provider.AwaitGone(t, nm)
 }
