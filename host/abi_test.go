@@ -210,6 +210,9 @@ func TestABIWrites(t *testing.T) {
 	if n := d.must("remove_keys", 1, "m", 3, "globs"); n != 1 {
 		t.Errorf("remove_keys removed %d", n)
 	}
+	if n := d.must("remove_keys", 1, "none\nm", 3, "globs\nglobs"); n != 0 {
+		t.Errorf("remove_keys removed %d", n)
+	}
 	if n := d.must("remove_keys_glob", 1, "m", "nothing\nvendor/?"); n != 1 {
 		t.Errorf("remove_keys_glob removed %d", n)
 	}
@@ -302,6 +305,8 @@ func TestABIMisuse(t *testing.T) {
 		{"remove_elem", []any{current, 9}, "past the end"},
 		{"remove_keys", []any{1, "l", 0, ""}, "not a map"},
 		{"remove_keys", []any{1, "m", 1, ""}, "a list of globs"},
+		{"remove_keys", []any{1, "m\nm", 3, "globs"}, "as many"},
+		{"remove_keys", []any{1, "m", 3, "globs\nglobs"}, "as many"},
 		{"log", []any{9, "x"}, "levels"},
 		{"remap_ip", []any{strings.Repeat("1", 65), buffer{}}, "64 bytes"},
 	} {

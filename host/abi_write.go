@@ -5,6 +5,7 @@ package host
 
 import (
 	"math"
+	"strings"
 
 	"sigs.k8s.io/json"
 )
@@ -98,12 +99,26 @@ const systemPrefix = "offloading.liqo.io/"
 // The work of a removal by globs, the product of keys and globs, is stopped at the fuel of a whole call; what is left of it
 // is looked at when the work is charged, as always.
 func abiRemoveKeys(i *instance, stack []uint64) {
-	n, path := i.target("remove_keys", stack)
-	globs := i.at("remove_keys", stack[3:])
+	n, paths := i.target("remove_keys", stack)
+	from, lists := i.target("remove_keys", stack[3:])
 	i.doc.SetWorkLimit(i.budget)
-	count, err := n.RemoveKeysListed(path, globs, systemPrefix)
-	i.done("remove_keys", err)
-	stack[0] = uint64(count)
+	total := 0
+	for more := true; more; {
+		var path, list string
+		var moreLists bool
+		path, paths, more = strings.Cut(paths, "\n")
+		if list, lists, moreLists = strings.Cut(lists, "\n"); moreLists != more {
+			i.misuse("remove_keys", "it takes as many paths of lists as of maps")
+		}
+		globs, err := from.At(list)
+		var count int
+		if err == nil {
+			count, err = n.RemoveKeysListed(path, globs, systemPrefix)
+		}
+		i.done("remove_keys", err)
+		total += count
+	}
+	stack[0] = uint64(total)
 }
 
 func abiRemoveKeysGlob(i *instance, stack []uint64) {

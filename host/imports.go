@@ -29,8 +29,14 @@ const (
 // the instance comes instead of the context. A panic with one of this package's errors ends the call.
 type hostFunction struct {
 	params, results []api.ValueType
-	call            func(i *instance, stack []uint64)
+	call            goFunction
 }
+
+// goFunction is an api.GoFunction of a call's instance.
+type goFunction func(i *instance, stack []uint64)
+
+// Call implements api.GoFunction. The context is what CallWithStack was given.
+func (f goFunction) Call(ctx context.Context, stack []uint64) { f(ctx.(*instance), stack) }
 
 // imports are all functions, by module and name.
 type imports map[string]map[string]hostFunction
@@ -61,9 +67,7 @@ func (im imports) instantiate(ctx context.Context, r wazero.Runtime) error {
 	for module, functions := range im {
 		b := r.NewHostModuleBuilder(module)
 		for name, f := range functions {
-			call := f.call
-			goFunc := api.GoFunc(func(ctx context.Context, stack []uint64) { call(ctx.(*instance), stack) })
-			b.NewFunctionBuilder().WithGoFunction(goFunc, f.params, f.results).Export(name)
+			b.NewFunctionBuilder().WithGoFunction(f.call, f.params, f.results).Export(name)
 		}
 		if _, err := b.Instantiate(ctx); err != nil {
 			return err

@@ -192,6 +192,7 @@ func (h handle) remove(paths string) int {
 
 func (h handle) removeElem(i int) { hostRemoveElem(uint32(h), uint32(i)) }
 
+// removeKeys takes several paths, one a line, and as many of lists.
 func (h handle) removeKeys(path string, from handle, list string) int {
 	if h == 0 || from == 0 {
 		return 0

@@ -10,8 +10,8 @@ import "strings"
 // replaces one should too. As of [StringMap.RemoveGlob] the system's own
 // entries stay. A map that lost all its entries stays, empty.
 func FilterMetadata(ctx Context, obj Object) {
-	obj.Labels().RemoveListed(ctx.Node(), "offloadingPatch.labelsNotReflected")
-	obj.Annotations().RemoveListed(ctx.Node(), "offloadingPatch.annotationsNotReflected")
+	obj.h.removeKeys("metadata.labels\nmetadata.annotations",
+		ctx.root, "offloadingPatch.labelsNotReflected\noffloadingPatch.annotationsNotReflected")
 }
 
 // Match reports whether s matches a glob, in which * stands for any characters

@@ -216,10 +216,19 @@ func (h handle) removeElem(i int) {
 	v.removeEntry(segment{key: strconv.Itoa(i)})
 }
 
-func (h handle) removeKeys(path string, from handle, listPath string) int {
+func (h handle) removeKeys(paths string, from handle, listPaths string) int {
 	if h.v == nil || from.v == nil {
 		return 0
 	}
+	lists := strings.Split(listPaths, "\n")
+	removed := 0
+	for i, path := range strings.Split(paths, "\n") {
+		removed += h.removeListed(path, from, lists[i])
+	}
+	return removed
+}
+
+func (h handle) removeListed(path string, from handle, listPath string) int {
 	list := from.scalar("remove_keys", listPath, KindList)
 	if list == nil {
 		return h.removeMatching("remove_keys", path, nil)
