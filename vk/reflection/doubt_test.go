@@ -289,7 +289,43 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// The watch may be faster than the answer to a write, also with the deletion of what was written.
+// The watch may be faster than the answer to a write: its echo is known as such when the answer is there.
+func TestEchoBeforeTheAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		events []string // versions, each a step from the one before
+		answer string   // "" = the write failed
+		news   bool
+	}{
+		"nothing":                {nil, "12", false},
+		"the echo":               {[]string{"12"}, "12", false},
+		"another write before":   {[]string{"11", "12"}, "12", true},
+		"another write after":    {[]string{"12", "13"}, "12", true},
+		"the write failed":       {[]string{"12"}, "", true},
+		"failed, nothing to see": {nil, "", false},
+	} {
+		l := newWriteLog(fakeClock())
+		before := object("u", "10")
+		l.begin(key)
+		for _, v := range tc.events {
+			if now := object("u", v); !l.seen(key, before, now, false) {
+				t.Errorf("%s: version %s is told before the answer is there", name, v)
+			} else {
+				before = now
+			}
+		}
+		if tc.answer != "" {
+			l.wrote(key, object("u", "10"), object("u", tc.answer))
+		}
+		if got := l.end(key); got != tc.news {
+			t.Errorf("%s: news %t, want %t", name, got, tc.news)
+		}
+		if len(l.flying) > 0 || len(tc.events) > 0 && len(l.last) > 0 {
+			t.Errorf("%s: %v is remembered", name, l.last)
+		}
+	}
+}
+
+// It may be faster also with the deletion of what was written.
 func TestDeletionBeforeTheAnswer(t *testing.T) {
 	l := newWriteLog(fakeClock())
 	l.seen(key, nil, object("u", "10"), false)

@@ -156,6 +156,7 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 	if err != nil {
 		return fmt.Errorf("encoding the status of pod %s, %w", key, err)
 	}
+	defer r.writing(r.localWrites, key)()
 	var stored *unstructured.Unstructured
 	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
 		stored, err = r.m.local.Resource(podsResource).Namespace(key.Namespace).

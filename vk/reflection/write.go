@@ -75,6 +75,7 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	if err := known.mayWrite(key, x.cause(), hash); err != nil {
 		return err
 	}
+	defer r.writing(t.copies[r.kind.Name].writes, key)()
 	var stored *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Mode == Replace {
@@ -96,6 +97,17 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	}
 	r.wrote(w, t, hash, x, remote, stored, verb)
 	return nil
+}
+
+// writing announces a write; what it returns is called when all about it is recorded, and has the object looked at again
+// when somebody else changed it meanwhile.
+func (r *reflector) writing(l *writeLog, key Key) (done func()) {
+	l.begin(key)
+	return func() {
+		if l.end(key) {
+			r.queue.Add(key)
+		}
+	}
 }
 
 // wrote remembers a write, and what the API server made of it when that is not what was asked.
@@ -123,6 +135,7 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 			return err
 		}
 	}
+	defer r.writing(t.copies[r.kind.Name].writes, key)()
 	var stored *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Mode == Replace {

@@ -27,6 +27,8 @@ type writeLog struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	last  map[Key]written
+	// flying are the writes that wait for their answer, each with what the watch has delivered meanwhile.
+	flying map[Key][]step
 	// gone are objects whose deletion the watch has delivered, lately: the answer to a write may come after that, and
 	// must not bring them back. ring forgets the oldest.
 	gone map[types.UID]bool
@@ -46,8 +48,15 @@ type written struct {
 	at      time.Time
 }
 
+// step is an event of the watch: from one version to another.
+type step struct {
+	uid      types.UID
+	from, to uint64
+	deleted  bool
+}
+
 func newWriteLog(c clock.PassiveClock) *writeLog {
-	return &writeLog{clock: c, last: map[Key]written{}, gone: map[types.UID]bool{}}
+	return &writeLog{clock: c, last: map[Key]written{}, flying: map[Key][]step{}, gone: map[types.UID]bool{}}
 }
 
 // wrote records the answer to a create, update, apply or patch, and what was known before: nil for nothing.
@@ -105,19 +114,48 @@ func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *uns
 
 // seen takes an event of the watch and reports whether it only echoes our last write: the step from the state on which
 // the write was decided to the state that it made. Anything else has a change of somebody else in it.
+//
+// While a write waits for its answer that is not known yet, and the event is kept: end tells.
 func (l *writeLog) seen(key Key, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.noteGone(object.GetUID(), deleted)
+	s := step{uid: object.GetUID(), from: version(before), to: version(object), deleted: deleted}
+	if kept, waits := l.flying[key]; waits {
+		l.flying[key] = append(kept, s)
+		return true
+	}
+	return l.echoes(key, s)
+}
+
+func (l *writeLog) echoes(key Key, s step) bool {
 	entry, ok := l.last[key]
 	if !ok {
 		return false
 	}
-	current := version(object)
-	if deleted && object.GetUID() == entry.uid || !deleted && current >= entry.version {
+	if s.deleted && s.uid == entry.uid || !s.deleted && s.to >= entry.version {
 		delete(l.last, key)
 	}
-	return !deleted && entry.object != nil && object.GetUID() == entry.uid && current == entry.version && version(before) == entry.base
+	return !s.deleted && entry.object != nil && s.uid == entry.uid && s.to == entry.version && s.from == entry.base
+}
+
+// begin announces a write: watches are often faster than answers.
+func (l *writeLog) begin(key Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flying[key] = nil
+}
+
+// end says that the write has its answer, which is recorded, or has failed. It reports whether the watch has delivered
+// something else than its echo meanwhile.
+func (l *writeLog) end(key Key) (news bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.flying[key] {
+		news = !l.echoes(key, s) || news
+	}
+	delete(l.flying, key)
+	return news
 }
 
 // version reads the resourceVersion (0 of nothing), which API servers since Kubernetes 1.35 promise to be a growing number.
