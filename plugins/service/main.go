@@ -41,7 +41,10 @@ const (
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	sdk.FilterMetadata(ctx, service)
-	kind := service.String("spec.type")
+	kind := "" // of most Services, for which no text has to be copied
+	if !service.Is("spec.type", "ClusterIP") {
+		kind = service.String("spec.type")
+	}
 	service.Remove(assigned(service, kind))
 	if kind == "LoadBalancer" {
 		setLoadBalancerClass(ctx, service)
