@@ -23,6 +23,35 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
+// This test comes first: what it does to the process-wide loggers must not meet
+// a controller manager that is still ending.
+func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	for args, want := range map[string]string{
+		"":                 "--cluster-id is missing",
+		"--cluster-id=A":   "--cluster-id: cluster id \"A\" is invalid",
+		"--cluster-id=a":   "give --kubeconfig",
+		"--nonsense":       "unknown flag: --nonsense",
+		"--cluster-id=a x": "unknown command \"x\"",
+		"--cluster-id=a --kubeconfig=/nonexistent":        "--kubeconfig=/nonexistent cannot be used",
+		"--cluster-id=a --shadow-pod-ctrl-workers=0":      "--shadow-pod-ctrl-workers is 0: use 1 or more",
+		"--cluster-id=a --resync-period=0s":               "--resync-period is 0s: use a positive duration",
+		"--cluster-id=a --log-format=xml":                 "--log-format is \"xml\": use text or json",
+		"--cluster-id=a --kubeconfig=options.go":          "--kubeconfig=options.go cannot be used",
+		"--cluster-id=a --namespace-ctrl-workers=several": "--namespace-ctrl-workers",
+	} {
+		t.Run(args, func(t *testing.T) {
+			command := newCommand()
+			command.SetArgs(strings.Fields(args))
+			command.SetErr(io.Discard)
+			err := command.ExecuteContext(t.Context())
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error = %v, want one with %q", err, want)
+			}
+		})
+	}
+}
+
 func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0]
 	clients, err := kubernetes.NewForConfig(cluster.Config())
@@ -70,33 +99,6 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	lease, err = clients.CoordinationV1().Leases("refract").Get(t.Context(), rbac.LeaderElectionID, metav1.GetOptions{})
 	if err != nil || *lease.Spec.HolderIdentity != "" {
 		t.Errorf("lease = %v, error = %v, want it released", lease.Spec, err)
-	}
-}
-
-func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
-	t.Setenv("KUBECONFIG", "")
-	for args, want := range map[string]string{
-		"":                 "--cluster-id is missing",
-		"--cluster-id=A":   "--cluster-id: cluster id \"A\" is invalid",
-		"--cluster-id=a":   "give --kubeconfig",
-		"--nonsense":       "unknown flag: --nonsense",
-		"--cluster-id=a x": "unknown command \"x\"",
-		"--cluster-id=a --kubeconfig=/nonexistent":        "--kubeconfig=/nonexistent cannot be used",
-		"--cluster-id=a --shadow-pod-ctrl-workers=0":      "--shadow-pod-ctrl-workers is 0: use 1 or more",
-		"--cluster-id=a --resync-period=0s":               "--resync-period is 0s: use a positive duration",
-		"--cluster-id=a --log-format=xml":                 "--log-format is \"xml\": use text or json",
-		"--cluster-id=a --kubeconfig=options.go":          "--kubeconfig=options.go cannot be used",
-		"--cluster-id=a --namespace-ctrl-workers=several": "--namespace-ctrl-workers",
-	} {
-		t.Run(args, func(t *testing.T) {
-			command := newCommand()
-			command.SetArgs(strings.Fields(args))
-			command.SetErr(io.Discard)
-			err := command.ExecuteContext(t.Context())
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("error = %v, want one with %q", err, want)
-			}
-		})
 	}
 }
 
