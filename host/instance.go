@@ -83,7 +83,7 @@ func (i *instance) run(hook Hook, doc *document.Document, env *Env, author uint8
 	if i.generation = (i.generation + generationStep) & generationMask; i.generation == 0 {
 		i.generation = generationStep
 	}
-	err := i.invoke(hook)
+	err := i.invoke(i.hooks[hook])
 	i.doc, i.env = nil, nil
 	if i.encodedFor.Exists() {
 		i.encodedFor = document.View{}
@@ -94,17 +94,18 @@ func (i *instance) run(hook Hook, doc *document.Document, env *Env, author uint8
 	return err
 }
 
-func (i *instance) invoke(hook Hook) error {
+func (i *instance) invoke(hook api.Function) error {
 	if i.plugin.portable {
 		return i.invokePortable(hook)
 	}
-	if err := i.hooks[hook].CallWithStack(i, i.stack[:]); err != nil {
+	err := hook.CallWithStack(i, i.stack[:])
+	if err == nil && uint32(i.stack[0]) == 0 && !i.failed {
+		return nil
+	}
+	if err != nil {
 		return i.classify(err)
 	}
-	if uint32(i.stack[0]) != 0 || i.failed {
-		return i.refusal()
-	}
-	return nil
+	return i.refusal()
 }
 
 // refusal is the plugin's own error.

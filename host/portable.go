@@ -4,15 +4,17 @@
 package host
 
 import (
-	"github.com/refract-project/refract/host/document"
+	"github.com/tetratelabs/wazero/api"
 	"sigs.k8s.io/json"
+
+	"github.com/refract-project/refract/host/document"
 )
 
 // The portable tier: modules of any Extism PDK. The object is serialised for them, so their cost grows with it.
 
 // invokePortable gives {"object", "context", "config"} as Extism input and takes the object, or {"skip": reason}, as output.
 // No output leaves the object as it is.
-func (i *instance) invokePortable(hook Hook) error {
+func (i *instance) invokePortable(hook api.Function) error {
 	k := &i.kernel
 	k.used = true
 	k.input = i.portableInput()
@@ -21,7 +23,7 @@ func (i *instance) invokePortable(hook Hook) error {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
 	i.stack[0] = 0
-	if err := i.hooks[hook].CallWithStack(i, i.stack[:]); err != nil {
+	if err := hook.CallWithStack(i, i.stack[:]); err != nil {
 		return i.classify(err)
 	}
 	if uint32(i.stack[0]) != 0 || i.failed || len(k.err) > 0 {

@@ -85,9 +85,10 @@ type Document struct {
 	version   uint64
 	workLimit int64
 
-	tops [roots]top
-	keys []string  // scratch of the JSON encoder
-	path []Segment // scratch of Edits
+	tops   [roots]top
+	topped bool      // one of them is in use
+	keys   []string  // scratch of the JSON encoder
+	path   []Segment // scratch of Edits
 }
 
 // New gives an empty Document; call Reset before use.
@@ -111,7 +112,9 @@ func (d *Document) Reset(root map[string]any) {
 	}
 	d.arena = d.arena[:0]
 	d.version++
-	d.forget()
+	if d.topped {
+		d.forget()
+	}
 	d.author, d.work, d.workLimit = 0, 0, math.MaxInt64
 	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0
 	d.show(ContextRoot, nil, fReadOnly)
@@ -121,11 +124,8 @@ func (d *Document) Reset(root map[string]any) {
 
 // forget drops what was read below the roots.
 func (d *Document) forget() {
-	for i := range d.tops {
-		if m := &d.tops[i]; m.fields != nil {
-			m.fields, m.size = nil, 0
-		}
-	}
+	clear(d.tops[:])
+	d.topped = false
 }
 
 // show puts an object, or nothing, below a root that has no edits.

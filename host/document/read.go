@@ -115,7 +115,7 @@ func (d *Document) remember(id int32, raw any, s *scanner) {
 	}
 	if fields, ok := raw.(map[string]any); ok {
 		m := &d.tops[id]
-		m.fields, m.version = fields, d.version
+		m.fields, m.version, d.topped = fields, d.version, true
 		m.size = uint8(copy(m.key[:], s.path[:s.pos]))
 	}
 }
