@@ -24,7 +24,7 @@
 //     our own write is not even evaluated.
 //   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
 //     unreachable (gate.go) writes fail at once and wait for its return, not for a backoff. An object whose copy is
-//     written back and forth is quarantined (oscillation.go). Other errors are retried after 5 ms to 30 s, each object
+//     written back and forth, without a change of its own, is quarantined (oscillation.go). Other errors are retried after 5 ms to 30 s, each object
 //     by itself.
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
 //     are limited; success and a lost provider make none (the node says the latter).

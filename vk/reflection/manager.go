@@ -47,7 +47,8 @@ type Manager struct {
 	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster
 	virtualNode, nodes cache.ResourceEventHandlerRegistration
 	services           cache.SharedIndexInformer
-	ips                cache.SharedIndexInformer // nil unless Options.FollowIPs
+	heard              cache.ResourceEventHandlerRegistration // of services
+	ips                cache.SharedIndexInformer              // nil unless Options.FollowIPs
 
 	settings   atomic.Pointer[settings]
 	settingsMu sync.Mutex // serialises changes
@@ -180,7 +181,7 @@ func (m *Manager) followSettings() error {
 	if m.services, err = m.informer(servicesResource, selection{}, nil); err != nil {
 		return err
 	}
-	if _, err = onEvent(m.services, m.serviceChanged); err != nil || !m.options.FollowIPs {
+	if m.heard, err = onEvent(m.services, m.serviceChanged); err != nil || !m.options.FollowIPs {
 		return err
 	}
 	if m.ips, err = m.informer(ipsResource, selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
@@ -203,7 +204,7 @@ func (m *Manager) followNamespaces() (err error) {
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode.HasSyncedChecker()}
 	if kind.FollowsService {
-		needs = append(needs, m.services.HasSyncedChecker())
+		needs = append(needs, m.heard.HasSyncedChecker())
 	}
 	if kind.FollowsNetwork {
 		needs = append(needs, m.nodes.HasSyncedChecker())

@@ -39,6 +39,7 @@ type reflector struct {
 	added map[string]string // those and Kind.Labels
 	queue workqueue.TypedRateLimitingInterface[Key]
 	local cache.SharedIndexInformer
+	heard cache.ResourceEventHandlerRegistration // of local
 
 	localWrites *writeLog
 	statuses    *memory
@@ -81,7 +82,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	if r.local, err = m.informer(kind.Source, s, indexers); err != nil {
 		return nil, err
 	}
-	_, err = onEvent(r.local, r.localChanged)
+	r.heard, err = onEvent(r.local, r.localChanged)
 	return r, err
 }
 

@@ -32,6 +32,7 @@ type twin struct {
 type copies struct {
 	informer cache.SharedIndexInformer
 	pods     cache.SharedIndexInformer // the provider's pods; kind Pod only
+	heard    []cache.DoneChecker       // that of both
 	ready    atomic.Bool
 	writes   *writeLog
 	memory   *memory
@@ -113,25 +114,29 @@ func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
 		return nil, err
 	}
 	c := &copies{informer: informer, writes: newWriteLog(m.options.Clock), memory: newMemory(m.options.Clock)}
-	if _, err := onEvent(informer, func(before, object *unstructured.Unstructured, deleted bool) {
+	heard, err := onEvent(informer, func(before, object *unstructured.Unstructured, deleted bool) {
 		key := Key{Namespace: t.local, Name: object.GetName()}
 		if echo := c.writes.seen(key, before, object, deleted); !echo && (deleted || !r.tellsPhase(before, object)) {
 			r.enqueue(t, c, key)
 		}
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
+	c.heard = []cache.DoneChecker{heard.HasSyncedChecker()}
 	if r.kind.Name != PodKind {
 		return c, nil
 	}
 	if c.pods, err = newInformer(m.remote, podsResource, s, m.options.ResyncPeriod, m.gate, nil); err != nil {
 		return nil, err
 	}
-	if _, err := onEvent(c.pods, func(_, object *unstructured.Unstructured, _ bool) {
+	heard, err = onEvent(c.pods, func(_, object *unstructured.Unstructured, _ bool) {
 		r.enqueue(t, c, Key{Namespace: t.local, Name: object.GetName()})
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
+	c.heard = append(c.heard, heard.HasSyncedChecker())
 	return c, nil
 }
 
@@ -154,14 +159,11 @@ func (r *reflector) enqueue(t *twin, c *copies, key Key) {
 	}
 }
 
-// whenSynced waits for every cache on which the kind depends, then looks at every object of both sides: also the
-// copies of objects that were deleted while nobody was looking.
+// whenSynced waits for every cache on which the kind depends, and for what they told of while they were filled, then
+// looks at every object of both sides: also the copies of objects that were deleted while nobody was looking.
 func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *twin, c *copies) {
-	needs := append([]cache.DoneChecker{r.local.HasSyncedChecker(), c.informer.HasSyncedChecker()}, m.sharedCaches(r.kind)...)
-	if c.pods != nil {
-		needs = append(needs, c.pods.HasSyncedChecker())
-	}
-	if !cache.WaitFor(ctx, "", needs...) {
+	needs := append(m.sharedCaches(r.kind), r.heard.HasSyncedChecker())
+	if needs = append(needs, c.heard...); !cache.WaitFor(ctx, "", needs...) {
 		return
 	}
 	c.ready.Store(true)
