@@ -1,0 +1,218 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicclient
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// theirs and ours are the serializers of client-go and of this package.
+func serializers() (theirs, ours runtime.SerializerInfo) {
+	usual := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer
+	return usual.SupportedMediaTypes()[0], negotiated{usual}.SupportedMediaTypes()[0]
+}
+
+// same decodes with both and compares objects, kinds, and whether there is an error.
+func same(t *testing.T, theirs, ours runtime.Decoder, data []byte, into func() runtime.Object) {
+	t.Helper()
+	want, wantKind, wantErr := theirs.Decode(data, nil, into())
+	got, gotKind, gotErr := ours.Decode(data, nil, into())
+	if (wantErr == nil) != (gotErr == nil) {
+		t.Errorf("%.200s: error %v, want %v", data, gotErr, wantErr)
+		return
+	}
+	if wantErr != nil {
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%.200s (-want +got):\n%s", data, diff)
+	}
+	if diff := cmp.Diff(wantKind, gotKind); diff != "" {
+		t.Errorf("%.200s: kind (-want +got):\n%s", data, diff)
+	}
+}
+
+var documents = []string{
+	`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","labels":{"a":"b"}},"spec":{"replicas":3,"ratio":0.5,"big":9223372036854775807,"bigger":9223372036854775808,"e":1e3,"neg":-0,"on":true,"off":false,"none":null,"list":[],"map":{},"nested":[{"name":"x"},{"name":"y"}]}}`,
+	`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"annotations":{"text":"a \"quoted\" \u00e9 \ud83d\ude00 \n line \u0000"}}}`,
+	`{"apiVersion":"v1","kind":"Status","status":"Failure","message":"no","code":404}`,
+	`{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"a"}}]}`,
+	`{"apiVersion":"example.org/v1","kind":"Odd","items":[]}`,
+	`{"kind":"Pod"}`,
+	`{"apiVersion":"v1"}`,
+	`{}`,
+	`[]`,
+	`"text"`,
+	`null`,
+	``,
+	`{`,
+	`{"apiVersion":"v1","kind":"Pod"} {"more":1}`,
+	`{"apiVersion":"v1","kind":"Pod","kind":"Service"}`,
+	`{"apiVersion":"v1","kind":"Pod","bad":"` + "\xff" + `"}`,
+	`{"apiVersion":"v1","kind":7}`,
+	`{"apiVersion":"0","kind":"Status"}`,
+	`{"apiVersion":"v1","kind":"Pod","n":1e999}`,
+	`{"apiVersion":"v1","kind":"Pod","metadata":7}`,
+	" \n{\"apiVersion\":\"v1\",\"kind\":\"Pod\"}\n",
+}
+
+func TestDecodesLikeClientGo(t *testing.T) {
+	theirs, ours := serializers()
+	for _, document := range documents {
+		same(t, theirs.Serializer, ours.Serializer, []byte(document), func() runtime.Object { return nil })
+		same(t, theirs.Serializer, ours.Serializer, []byte(document), func() runtime.Object { return &unstructured.Unstructured{} })
+		same(t, theirs.Serializer, ours.Serializer, []byte(document), func() runtime.Object { return &unstructured.UnstructuredList{} })
+	}
+	for _, event := range []string{
+		`{"type":"ADDED","object":` + documents[0] + `}`,
+		`{"object":` + documents[0] + `,"type":"DELETED"}`,
+		`{"type":"ERROR","object":` + documents[2] + `}`,
+		`{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"7"}}}`,
+		`{"type":"ADDED"}`, `{"type":7,"object":{}}`, `{"other":1,"type":"ADDED","object":{}}`, `{"type":"ADDED","object":{}`, ``,
+	} {
+		same(t, theirs.StreamSerializer.Serializer, ours.StreamSerializer.Serializer, []byte(event), func() runtime.Object { return &metav1.WatchEvent{} })
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, document := range documents {
+		f.Add([]byte(document))
+	}
+	theirs, ours := serializers()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want, _, wantErr := theirs.Serializer.Decode(data, nil, nil)
+		got, _, gotErr := ours.Serializer.Decode(data, nil, nil)
+		// What client-go takes, we take alike. (Where it is stricter than the standard of JSON, we need not be.)
+		if wantErr == nil && gotErr != nil {
+			t.Errorf("%q: %v", data, gotErr)
+		}
+		// Of the types of the API machinery (WatchEvent, DeleteOptions) only errors are ever sent to a dynamic client.
+		_, object := want.(*unstructured.Unstructured)
+		_, status := want.(*metav1.Status)
+		if wantErr == nil && gotErr == nil && (object || status) {
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%q (-want +got):\n%s", data, diff)
+			}
+		}
+	})
+}
+
+func TestFramesAreFoundInAnyStream(t *testing.T) {
+	_, ours := serializers()
+	text := strings.Join([]string{`{"a":"}{"}`, "\n", `{"b":[1,2]}`, `{"c":"` + strings.Repeat("x", 5000) + `"}`, "\n"}, "")
+	for name, stream := range map[string]io.Reader{
+		"whole": strings.NewReader(text), "in pieces": iotest.OneByteReader(strings.NewReader(text)),
+	} {
+		reader := ours.StreamSerializer.NewFrameReader(io.NopCloser(stream))
+		var frames []string
+		for {
+			frame, err := readFrame(reader)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			frames = append(frames, frame)
+		}
+		if got := strings.Join(frames, "|"); got != `{"a":"}{"}|{"b":[1,2]}|{"c":"`+strings.Repeat("x", 5000)+`"}` {
+			t.Errorf("%s: frames %.100s", name, got)
+		}
+	}
+	cut := ours.StreamSerializer.NewFrameReader(io.NopCloser(strings.NewReader(`{"a":`)))
+	if frame, err := readFrame(cut); err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a stream that is cut off gives %q, %v", frame, err)
+	}
+}
+
+// readFrame reads as the streaming decoder does, with a buffer that is too small at first.
+func readFrame(r io.Reader) (string, error) {
+	var frame []byte
+	for {
+		buffer := make([]byte, 700)
+		n, err := r.Read(buffer)
+		frame = append(frame, buffer[:n]...)
+		if !errors.Is(err, io.ErrShortBuffer) {
+			return string(frame), err
+		}
+	}
+}
+
+// BenchmarkEvent decodes the watch event of an ordinary pod, from the stream to the object.
+func BenchmarkEvent(b *testing.B) {
+	event := podEvent(b)
+	theirs, ours := serializers()
+	for name, info := range map[string]runtime.SerializerInfo{"client-go": theirs, "one-pass": ours} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(event)))
+			reader := info.StreamSerializer.NewFrameReader(io.NopCloser(&repeated{text: event}))
+			buffer := make([]byte, 1<<16)
+			for b.Loop() {
+				n, err := reader.Read(buffer)
+				if err != nil {
+					b.Fatal(err)
+				}
+				var envelope metav1.WatchEvent
+				if _, _, err := info.StreamSerializer.Decode(buffer[:n], nil, &envelope); err != nil {
+					b.Fatal(err)
+				}
+				if _, _, err := info.Serializer.Decode(envelope.Object.Raw, nil, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// repeated is an endless stream of one event.
+type repeated struct {
+	text []byte
+	at   int
+}
+
+func (r *repeated) Read(p []byte) (int, error) {
+	n := copy(p, r.text[r.at:])
+	r.at = (r.at + n) % len(r.text)
+	return n, nil
+}
+
+func podEvent(tb testing.TB) []byte {
+	pod := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web-5c7578d589-29l6f", Namespace: "shop", UID: "9700be20-4233-4658-a3ba-3be89337d34c", Labels: map[string]string{"app": "web", "pod-template-hash": "5c7578d589"}},
+		Spec:       corev1.PodSpec{NodeName: "cloud", ServiceAccountName: "default", Tolerations: []corev1.Toleration{{Key: "virtual-node.liqo.io/not-allowed", Operator: "Exists"}}},
+		Status:     corev1.PodStatus{Phase: "Running", PodIP: "10.245.0.1"},
+	}
+	for i := range 2 {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+			Name: fmt.Sprint("c", i), Image: "registry.example/shop/web:1.4", Env: []corev1.EnvVar{{Name: "CACHE", Value: "cache:6379"}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "kube-api-access-v7fvr", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}},
+		})
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: "True"})
+		pod.ManagedFields = append(pod.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: "kube-controller-manager", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1",
+			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"c0\"}":{".":{},"f:image":{},"f:name":{},"f:resources":{}}},"f:dnsPolicy":{},"f:restartPolicy":{}}}`)},
+		})
+	}
+	object, err := json.Marshal(pod)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return []byte(`{"type":"MODIFIED","object":` + string(object) + "}\n")
+}

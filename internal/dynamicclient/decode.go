@@ -1,0 +1,93 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicclient
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// events decodes the envelopes of watch events. The object in it is left as it is: it shares memory with data, and is
+// decoded before the next event is read.
+type events struct{ runtime.Serializer }
+
+func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	event, ok := into.(*metav1.WatchEvent)
+	if !ok || !takeApart(data, event) {
+		return e.Serializer.Decode(data, defaults, into)
+	}
+	kind := metav1.SchemeGroupVersion.WithKind("WatchEvent")
+	kind.Group, kind.Version = "", "v1"
+	return event, &kind, nil
+}
+
+// takeApart reads {"type":"…","object":…}; it reports false for everything else.
+func takeApart(data []byte, event *metav1.WatchEvent) bool {
+	decoder := jsontext.NewDecoder(bytes.NewBuffer(data), lenient...)
+	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
+		return false
+	}
+	var read metav1.WatchEvent
+	for decoder.PeekKind() != '}' {
+		name, err := decoder.ReadToken()
+		if err != nil {
+			return false
+		}
+		switch name.String() {
+		case "type":
+			value, err := decoder.ReadToken()
+			if err != nil || value.Kind() != '"' {
+				return false
+			}
+			read.Type = value.String()
+		case "object":
+			value, err := decoder.ReadValue()
+			if err != nil {
+				return false
+			}
+			read.Object.Raw = value
+		default:
+			return false
+		}
+	}
+	if read.Type == "" || read.Object.Raw == nil {
+		return false
+	}
+	*event = read
+	return true
+}
+
+// objects decodes single objects.
+type objects struct{ runtime.Serializer }
+
+func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	object, wanted := into.(*unstructured.Unstructured)
+	if into != nil && !wanted {
+		return o.Serializer.Decode(data, defaults, into)
+	}
+	fields, err := parse(data)
+	if err != nil || !isObject(fields) {
+		return o.Serializer.Decode(data, defaults, into) // which knows better what it is, or what is wrong
+	}
+	if object == nil {
+		object = &unstructured.Unstructured{}
+	}
+	object.Object = fields
+	kind := object.GroupVersionKind()
+	return object, &kind, nil
+}
+
+// isObject tells objects from lists and from the errors of an API server, for which client-go has types.
+func isObject(fields map[string]any) bool {
+	kind, _ := fields["kind"].(string)
+	version, _ := fields["apiVersion"].(string)
+	_, list := fields["items"]
+	return kind != "" && version != "" && !list && kind != "Status" && !strings.HasSuffix(kind, "List")
+}

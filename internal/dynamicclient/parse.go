@@ -1,0 +1,128 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicclient
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+var errNotAnObject = errors.New("not a JSON object")
+
+// parse reads one JSON object as unstructured objects hold it: numbers are int64 where they are whole and fit, else float64.
+func parse(data []byte) (map[string]any, error) {
+	p := parser{decoder: jsontext.NewDecoder(bytes.NewBuffer(data), lenient...), keys: map[string]string{}}
+	value, err := p.value()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.decoder.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("more follows the object: %w", err)
+	}
+	object, ok := value.(map[string]any)
+	if !ok {
+		return nil, errNotAnObject
+	}
+	return object, nil
+}
+
+// parser builds values from tokens.
+type parser struct {
+	decoder *jsontext.Decoder
+	// keys were met before; "name" and its like come dozens of times in an object.
+	keys map[string]string
+}
+
+func (p *parser) value() (any, error) {
+	switch p.decoder.PeekKind() {
+	case '{':
+		return p.object()
+	case '[':
+		return p.list()
+	case '0':
+		return p.number()
+	}
+	token, err := p.decoder.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch token.Kind() {
+	case '"':
+		return token.String(), nil
+	case 't':
+		return true, nil
+	case 'f':
+		return false, nil
+	case 'n':
+		return nil, nil
+	}
+	return nil, fmt.Errorf("unexpected %s", token.Kind())
+}
+
+func (p *parser) object() (any, error) {
+	if _, err := p.decoder.ReadToken(); err != nil {
+		return nil, err
+	}
+	object := map[string]any{}
+	for p.decoder.PeekKind() != '}' {
+		key, err := p.key()
+		if err != nil {
+			return nil, err
+		}
+		if object[key], err = p.value(); err != nil {
+			return nil, err
+		}
+	}
+	_, err := p.decoder.ReadToken()
+	return object, err
+}
+
+func (p *parser) key() (string, error) {
+	raw, err := p.decoder.ReadValue()
+	if err != nil {
+		return "", err
+	}
+	if known, ok := p.keys[string(raw)]; ok {
+		return known, nil
+	}
+	text, err := jsontext.AppendUnquote(nil, raw)
+	if err != nil {
+		return "", err
+	}
+	key := string(text)
+	p.keys[string(raw)] = key
+	return key, nil
+}
+
+func (p *parser) list() (any, error) {
+	if _, err := p.decoder.ReadToken(); err != nil {
+		return nil, err
+	}
+	list := []any{}
+	for p.decoder.PeekKind() != ']' {
+		element, err := p.value()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, element)
+	}
+	_, err := p.decoder.ReadToken()
+	return list, err
+}
+
+func (p *parser) number() (any, error) {
+	raw, err := p.decoder.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	if whole, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+		return whole, nil
+	}
+	return strconv.ParseFloat(string(raw), 64)
+}
