@@ -26,6 +26,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/vk/namespaces"
 )
 
@@ -103,13 +104,13 @@ func (m *Manager) connect() error {
 	local.QPS, remote.QPS = -1, -1
 	var faults []error
 	var err error
-	if m.local, err = dynamic.NewForConfig(local); err != nil {
+	if m.local, err = dynamicclient.New(local); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
 	}
 	if m.core, err = v1.NewForConfig(local); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
 	}
-	if m.remote, err = dynamic.NewForConfig(remote); err != nil {
+	if m.remote, err = dynamicclient.New(remote); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
 	}
 	probe, err := discovery.NewDiscoveryClientForConfig(remote)
