@@ -23,6 +23,9 @@ func abiGet(i *instance, stack []uint64) {
 
 func abiField(i *instance, stack []uint64) {
 	n, key := i.target("field", stack)
+	if len(key) >= 256 { // it is hashed
+		i.charge(int64(len(key)) / 8)
+	}
 	got, err := n.Field(key)
 	i.done("field", err)
 	stack[0] = i.handle(got)

@@ -361,15 +361,37 @@ func TestABILimits(t *testing.T) {
 		_, err := d.do(moduleRefract, "copy", 1, next(), 1)
 		return err
 	})
-	d.doc.Restore()
-	d.call()
-	var fuel *OutOfFuelError
-	err := error(nil)
-	for n := 0; n < 2000 && err == nil; n++ {
-		_, err = d.do(moduleWASI, "random_get", 0, 60000)
-	}
-	if !errors.As(err, &fuel) {
-		t.Errorf("%v, want out of fuel: the host does not work for nothing", err)
+}
+
+// The host does not work for nothing: calls whose work grows with their arguments end for want of fuel, and soon.
+func TestABIWorkCostsFuel(t *testing.T) {
+	d := newDriver(t, map[string]any{"m": map[string]any{"a": "1"}}, PluginConfig{Limits: Limits{Fuel: 100_000}})
+	for name, do := range map[string]func() (uint64, error){
+		"random_get": func() (uint64, error) { return d.do(moduleWASI, "random_get", 0, 60000) },
+		"remove": func() (uint64, error) {
+			return d.do(moduleRefract, "remove", 1, strings.Repeat("x\n", 10_000)+"x")
+		},
+		"remove of nothing": func() (uint64, error) {
+			return d.do(moduleRefract, "remove", 0, strings.Repeat("x\n", 10_000)+"x")
+		},
+		"remove_keys": func() (uint64, error) {
+			return d.do(moduleRefract, "remove_keys", 1, strings.Repeat("m\n", 10_000)+"m", 0, strings.Repeat("\n", 10_000))
+		},
+		"remove_keys_glob": func() (uint64, error) {
+			return d.do(moduleRefract, "remove_keys_glob", 1, "m", strings.Repeat("\n", 20_000))
+		},
+		"field": func() (uint64, error) { return d.do(moduleRefract, "field", 1, strings.Repeat("x", 20_000)) },
+	} {
+		d.doc.Restore()
+		d.call()
+		var fuel *OutOfFuelError
+		err := error(nil)
+		for n := 0; n < 100 && err == nil; n++ {
+			_, err = do()
+		}
+		if !errors.As(err, &fuel) {
+			t.Errorf("%s: %v, want out of fuel", name, err)
+		}
 	}
 }
 

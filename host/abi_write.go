@@ -82,6 +82,9 @@ func abiCopy(i *instance, stack []uint64) {
 
 func abiRemove(i *instance, stack []uint64) {
 	n, paths := i.target("remove", stack)
+	if n.ID() == 0 { // else the document counts
+		i.charge(int64(len(paths)))
+	}
 	count, err := n.Remove(paths)
 	i.done("remove", err)
 	stack[0] = uint64(count)
@@ -96,12 +99,20 @@ func abiRemoveElem(i *instance, stack []uint64) {
 // guard would fail the object for whoever strips "*".
 const systemPrefix = "offloading.liqo.io/"
 
+const (
+	maxPaths = 1 << 16 // bytes
+	pathFuel = 32      // for a map and a list
+)
+
 // The work of a removal by globs, the product of keys and globs, is stopped at the fuel of a whole call; what is left of it
 // is looked at when the work is charged, as always.
 func abiRemoveKeys(i *instance, stack []uint64) {
 	n, paths := i.target("remove_keys", stack)
 	from, lists := i.target("remove_keys", stack[3:])
 	i.doc.SetWorkLimit(i.budget)
+	if len(paths) > maxPaths || len(lists) > maxPaths {
+		i.misuse("remove_keys", "more than 64 KiB of paths")
+	}
 	total := 0
 	for more := true; more; {
 		var path, list string
@@ -116,6 +127,7 @@ func abiRemoveKeys(i *instance, stack []uint64) {
 			count, err = n.RemoveKeysListed(path, globs, systemPrefix)
 		}
 		i.done("remove_keys", err)
+		i.charge(pathFuel)
 		total += count
 	}
 	stack[0] = uint64(total)

@@ -124,7 +124,9 @@ func (d *Document) Reset(root map[string]any) {
 
 // forget drops what was read below the roots.
 func (d *Document) forget() {
-	clear(d.tops[:])
+	for i := range d.tops {
+		d.tops[i].fields = nil // its version is of before
+	}
 	d.topped = false
 }
 

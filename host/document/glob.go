@@ -106,10 +106,10 @@ func (d *Document) match(glob, key string) (bool, error) {
 	if len(glob) > maxGlobBytes {
 		return false, fail(BadValue, glob, "a glob longer than 320 bytes")
 	}
-	if glob == "" {
-		return false, nil
+	if err := d.toil(1 + int64(len(key))*int64(len(glob))/64); err != nil || glob == "" {
+		return false, err
 	}
-	return Match(glob, key), d.toil(1 + int64(len(key))*int64(len(glob))/64)
+	return Match(glob, key), nil
 }
 
 // Match tells whether the glob describes the whole of s. Its cost is at most the product of the lengths.

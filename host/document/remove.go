@@ -7,6 +7,9 @@ import "strings"
 
 const maxPathsBytes = 1 << 16
 
+// pathWork is what one of many short paths costs, as TakeWork counts.
+const pathWork = 16
+
 // Remove removes what is at each of the paths, which are separated by newlines, and tells how many values went. In these
 // paths `*` stands for every element or value: `spec.ports.*.nodePort`. A path that leads nowhere, through a scalar for
 // instance, removes nothing.
@@ -32,6 +35,7 @@ func (n Node) Remove(paths string) (int, error) {
 		}
 		s := newScanner(path)
 		count, err := n.d.removePath(n.id, &s)
+		n.d.work += pathWork
 		total += count
 		if err != nil {
 			return total, err
