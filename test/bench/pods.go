@@ -11,7 +11,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
 	"github.com/refract-project/refract/internal/testenv"
@@ -52,6 +54,9 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	if err := b.foundCPU(before); err != nil {
 		return err
 	}
+	if err := b.awaitRecorded(ctx); err != nil {
+		return err
+	}
 	writes, err := b.settled(ctx)
 	if err != nil {
 		return err
@@ -64,6 +69,26 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// awaitRecorded waits until every ShadowPod tells that its pod runs, which the provider's controller writes down last.
+func (b *bench) awaitRecorded(ctx context.Context) error {
+	return b.Wait(ctx, "the phases of ShadowPods", func(ctx context.Context) (string, error) {
+		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(twin).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		recorded := 0
+		for i := range list.Items {
+			if phase, _, _ := unstructured.NestedString(list.Items[i].Object, "status", "phase"); phase == string(corev1.PodRunning) {
+				recorded++
+			}
+		}
+		if recorded < b.pods {
+			return fmt.Sprintf("%d of %d tell that their pod runs", recorded, b.pods), nil
+		}
+		return "", nil
+	})
 }
 
 // foundCPU records what all processes of both clusters have used since a reading.
