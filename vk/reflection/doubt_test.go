@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
@@ -179,27 +181,45 @@ func TestStatusOfAnotherPod(t *testing.T) {
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Pending"))
 }
 
-// That the provider notes the phase on a ShadowPod is no news: its pod said so.
+// That the provider notes the phase on a ShadowPod is no news: its pod said so. Its end is, and so is everything else.
 func TestPhaseOfAShadowPodIsNoNews(t *testing.T) {
-	t.Parallel()
-	l := newLab(t)
-	l.start()
-	l.pod("web")
-	l.runRemote("web", running(0))
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
-	l.settled()
-	before := l.manager.evaluated.Load()
-	l.remote.patchYAML(t, "ShadowPod", l.twin, "web", "{status: {phase: Running}}", "status")
-	l.eventually(func() error {
-		c := l.manager.twin(l.namespace).copies[PodKind]
-		return field("status.phase", "Running")(cached(c.informer, l.twin, "web"))
-	})
-	l.settled()
-	if n := l.manager.evaluated.Load() - before; n != 0 {
-		t.Errorf("the phase of a ShadowPod made %d evaluations", n)
+	shadow := func(version string, path ...string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{}
+		text := `{metadata: {uid: u, resourceVersion: "` + version + `", generation: 1, labels: {app: web}, annotations: {note: hello}}, status: {phase: Pending}}`
+		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(path); n > 0 {
+			if err := unstructured.SetNestedField(o.Object, path[n-1], path[:n-1]...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return o
 	}
-	l.remote.patchYAML(t, "ShadowPod", l.twin, "web", `{metadata: {labels: {app: hacked}}}`)
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/app", "web"))
+	respecified := shadow("2")
+	respecified.SetGeneration(2)
+	r, before := &reflector{kind: Kind{Name: PodKind}}, shadow("1")
+	for name, tc := range map[string]struct {
+		after  *unstructured.Unstructured
+		noNews bool
+	}{
+		"the phase":      {shadow("2", "status", "phase", "Running"), true},
+		"a finalizer":    {shadow("2"), true},
+		"a resync":       {shadow("1"), false},
+		"the end":        {shadow("2", "status", "phase", "Failed"), false},
+		"its spec":       {respecified, false},
+		"a label":        {shadow("2", "metadata", "labels", "app", "hacked"), false},
+		"an annotation":  {shadow("2", "metadata", "annotations", "note", "hacked"), false},
+		"its deletion":   {shadow("2", "metadata", "deletionTimestamp", "2026-01-01T00:00:00Z"), false},
+		"another object": {shadow("2", "metadata", "uid", "v"), false},
+	} {
+		if got := r.tellsPhase(before, tc.after); got != tc.noNews {
+			t.Errorf("%s is no news: %t, want %t", name, got, tc.noNews)
+		}
+	}
+	if r.tellsPhase(nil, before) || (&reflector{kind: Kind{Name: ServiceKind}}).tellsPhase(before, shadow("2")) {
+		t.Error("what is new, or no ShadowPod, is taken for a phase")
+	}
 }
 
 // A copy loses the labels by which it is ours: it is a foreign object then, and neither overwritten nor deleted.
