@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,6 +28,12 @@ import (
 // a controller manager that is still ending.
 func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
+	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":""}}],
+		"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}]}`
+	if err := os.WriteFile(unreachable, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
 		"":                 "--cluster-id is missing",
 		"--cluster-id=A":   "--cluster-id: cluster id \"A\" is invalid",
@@ -38,6 +45,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 		"--cluster-id=a --resync-period=0s":               "--resync-period is 0s: use a positive duration",
 		"--cluster-id=a --log-format=xml":                 "--log-format is \"xml\": use text or json",
 		"--cluster-id=a --kubeconfig=options.go":          "--kubeconfig=options.go cannot be used",
+		"--cluster-id=a --kubeconfig=" + unreachable:      "https://127.0.0.1:1, the API server does not answer as it should",
 		"--cluster-id=a --namespace-ctrl-workers=several": "--namespace-ctrl-workers",
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -39,7 +39,7 @@ func run(ctx context.Context, o *options) error {
 		Clock:                      clock.RealClock{},
 	})
 	if err != nil {
-		return err
+		return cmdutil.Explain(err)
 	}
 	log.Log.Info("starting", "version", cmdutil.Version(), "cluster", o.clusterID)
 	return mgr.Start(ctx)
@@ -72,7 +72,7 @@ func newManager(o *options) (manager.Manager, error) {
 		HealthProbeBindAddress: o.healthAddress,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("preparing the controllers, %w", err)
+		return nil, fmt.Errorf("preparing the controllers on %s, %w", config.Host, cmdutil.Explain(err))
 	}
 	return mgr, nil
 }

@@ -7,12 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
@@ -20,6 +18,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/cmdutil"
 )
 
 // requestTimeout bounds one request to the API server.
@@ -68,21 +67,9 @@ func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 	return c, nil
 }
 
-// explain adds the remedy to errors that a newcomer meets first.
-func explain(err error) error {
-	var unanswered *url.Error
-	switch {
-	case meta.IsNoMatchError(err):
-		return fmt.Errorf("the cluster does not know this kind: install Refract's CRDs first, for instance with its Helm chart (%w)", err)
-	case errors.As(err, &unanswered) && !errors.Is(err, context.Canceled):
-		return fmt.Errorf("the API server does not answer as it should: does it run, and are server and credentials of the kubeconfig right? (%w)", err)
-	}
-	return err
-}
-
 // explained makes the errors of run explain themselves.
 func explained(run func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error { return explain(run(cmd, args)) }
+	return func(cmd *cobra.Command, args []string) error { return cmdutil.Explain(run(cmd, args)) }
 }
 
 // list fills the given lists.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,8 +78,10 @@ func create(t *testing.T, obj client.Object) {
 func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStrategyType, phases ...offloading.OffloadingPhaseType) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	go func() {
-		done <- awaitOne(t.Context(), &bytes.Buffer{}, namespace, 0, func(ctx context.Context) (bool, string, error) {
+		defer stop()
+		done <- awaitOne(ctx, &bytes.Buffer{}, namespace, 0, func(ctx context.Context) (bool, string, error) {
 			nso := &offloading.NamespaceOffloading{}
 			if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "offloading"}, nso); err != nil {
 				return false, "", client.IgnoreNotFound(err)
@@ -138,18 +141,25 @@ func TestOffloadAndUnoffload(t *testing.T) {
 	}
 }
 
-func TestOffloadThatDoesNotGetThere(t *testing.T) {
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stuck"}})
-	_, _, err := refractctl(t, onCluster("offload", "namespace", "stuck", "--timeout=300ms")...)
-	if err == nil || !strings.Contains(err.Error(), "does it run?") {
-		t.Errorf("error = %v, want what it waited for", err)
-	}
-	if err := <-report(t, "stuck", "LocalAndRemote", offloading.SomeFailedOffloadingPhaseType); err != nil {
-		t.Fatal(err)
-	}
-	_, _, err = refractctl(t, onCluster("offload", "namespace", "stuck", "--timeout=1s")...)
-	if err == nil || !strings.Contains(err.Error(), "SomeFailed; cloud: Creating, wait for it") {
-		t.Errorf("error = %v, want what is missing where", err)
+func TestAWaitThatIsTooLongTellsWhatIsMissing(t *testing.T) {
+	failed := &offloading.NamespaceOffloading{Status: offloading.NamespaceOffloadingStatus{
+		OffloadingPhase: offloading.SomeFailedOffloadingPhaseType,
+		RemoteNamespacesConditions: map[string]offloading.RemoteNamespaceConditions{
+			"cloud": {{Type: offloading.NamespaceReady, Status: corev1.ConditionFalse, Reason: "Creating", Message: "wait for it"}},
+			"other": {{Type: offloading.NamespaceReady, Status: corev1.ConditionTrue}},
+		},
+	}}
+	for state, want := range map[string]string{
+		noController:     "waiting for the controller manager of this cluster, which does not answer (does it run?)",
+		describe(failed): "SomeFailed; cloud: Creating, wait for it",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		var progress bytes.Buffer
+		err := awaitOne(ctx, &progress, "stuck", time.Millisecond, func(context.Context) (bool, string, error) { return false, state, nil })
+		if err == nil || !strings.Contains(err.Error(), "namespace stuck: not done after 1ms: "+want) || progress.String() != "stuck: "+state+"\n" {
+			t.Errorf("error = %v, progress = %q, want %q", err, progress.String(), want)
+		}
 	}
 }
 

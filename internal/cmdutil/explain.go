@@ -1,0 +1,26 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cmdutil
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+)
+
+// Explain adds the remedy to errors of requests that a newcomer meets first: an
+// API server that does not answer, and one without our CRDs.
+func Explain(err error) error {
+	var unanswered *url.Error
+	switch {
+	case meta.IsNoMatchError(err):
+		return fmt.Errorf("the cluster does not know this kind: install Refract's CRDs first, for instance with its Helm chart (%w)", err)
+	case errors.As(err, &unanswered) && !errors.Is(err, context.Canceled):
+		return fmt.Errorf("the API server does not answer as it should: does it run, and are server and credentials of the kubeconfig right? (%w)", err)
+	}
+	return err
+}
