@@ -5,7 +5,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +27,7 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 		settled, err := c.compare(ctx)
 		if err != nil && ctx.Err() == nil {
 			log.FromContext(ctx).Error(err, "Keeping the node up to date, trying again", "in", wait.String())
+			c.tell(err)
 		}
 		var again <-chan time.Time
 		if settled {
@@ -44,22 +47,26 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 
 // compare brings the Node to what it should be; settled means that it is.
 func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
-	wanted := c.refresh(c.observed.node())
+	actual := c.observed.node()
+	wanted := c.refresh(actual)
 	if wanted == nil {
 		return true, nil // no VirtualNode: what was last known stays
 	}
-	actual := c.observed.node()
-	if actual == nil {
-		// Deleted, or not in the cache yet; c.ensureNode asks the API server.
-		return false, c.ensureNode(ctx)
-	}
-	if err := c.syncTaints(ctx, actual, wanted.Spec.Taints); err != nil {
+	if actual == nil || !c.owns(actual) {
+		// Deleted, replaced, or not in the cache yet; c.ensureNode asks the API server.
+		err := c.ensureNode(ctx)
+		c.warn(NotRegisteredReason, text(err))
 		return false, err
 	}
-	if !drifted(actual, wanted) {
-		return true, nil
+	// What the API server refuses of the one must not keep it from the other.
+	err = errors.Join(c.forgetSpoiled(ctx, actual), c.syncTaints(ctx, actual, wanted.Spec.Taints))
+	if drifted(actual, wanted) {
+		return false, errors.Join(err, c.deliver(ctx, wanted))
 	}
-	return false, c.deliver(ctx, wanted)
+	if err == nil {
+		c.warn(UpdateFailedReason, "")
+	}
+	return err == nil, err
 }
 
 // refresh computes what the Node should be. It returns nil while there is no
@@ -69,6 +76,11 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	if vn == nil {
 		return nil
 	}
+	vn, problems := acceptable(vn)
+	if id := vn.Spec.ClusterID; id != "" && string(id) != c.config.RemoteClusterID {
+		problems = append(problems, fmt.Sprintf("spec.clusterID: %s is another provider than %s, which node %s stands for", id, c.config.RemoteClusterID, c.config.Name))
+	}
+	c.warn(InvalidReason, strings.Join(problems, "; "))
 	now := health{network: networkIgnored}
 	if err := c.config.Pinger.Unreachable(); err != nil {
 		now.unreachable = err.Error()
@@ -121,13 +133,32 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 		return c.createNode(ctx)
 	case err != nil:
 		return fmt.Errorf("getting node %s, %w", c.config.Name, err)
-	case existing.Labels[wire.TypeLabel] != wire.VirtualNodeType:
+	case existing.Labels[wire.TypeLabel] != wire.VirtualNodeType && !c.owns(existing):
 		return fmt.Errorf("node %s exists and is not a virtual node (no label %s=%s): rename the VirtualNode or remove the node",
 			c.config.Name, wire.TypeLabel, wire.VirtualNodeType)
+	case existing.Labels[wire.RemoteClusterIDLabel] != c.config.RemoteClusterID && !c.owns(existing):
+		return fmt.Errorf("node %s exists and is the virtual node of provider %q, not of %s: rename the VirtualNode or remove the node",
+			c.config.Name, existing.Labels[wire.RemoteClusterIDLabel], c.config.RemoteClusterID)
 	case c.refresh(existing) == nil:
 		return c.errNoVirtualNode()
 	}
+	c.take(existing)
 	return nil
+}
+
+// owns reports whether node is the one that was found to be ours, whatever its
+// labels say now.
+func (c *Controller) owns(node *corev1.Node) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return node.UID == c.own
+}
+
+// take remembers that node is ours.
+func (c *Controller) take(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = node.UID
 }
 
 func (c *Controller) createNode(ctx context.Context) error {
@@ -139,9 +170,11 @@ func (c *Controller) createNode(ctx context.Context) error {
 		return fmt.Errorf("VirtualNode %s/%s is being deleted: its node is not created again", vn.Namespace, vn.Name)
 	}
 	wanted := c.refresh(nil)
-	if _, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(wanted), metav1.CreateOptions{}); err != nil {
+	created, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(wanted), metav1.CreateOptions{})
+	if err != nil {
 		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
 	}
+	c.take(created)
 	log.FromContext(ctx).Info("Created the node")
 	return nil
 }
@@ -151,14 +184,39 @@ func (c *Controller) errNoVirtualNode() error {
 		c.config.VirtualNode, c.config.Namespace, c.config.Name)
 }
 
-// recover creates a node that was deleted meanwhile, so that the library can
-// go on; other errors of its status updates are left to it.
+// recover creates a node that was deleted meanwhile, so that the library can go
+// on. Other errors of its status updates are told; the comparison tries again.
 func (c *Controller) recover(ctx context.Context, err error) error {
-	c.wake()
-	if !apierrors.IsNotFound(err) {
-		return err
+	if apierrors.IsNotFound(err) {
+		c.wake()
+		return c.ensureNode(ctx)
 	}
-	return c.ensureNode(ctx)
+	c.tell(fmt.Errorf("writing the status of node %s, %w", c.config.Name, err))
+	return err
+}
+
+// tell users of an answer of the API server that trying again does not change.
+func (c *Controller) tell(err error) {
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		c.warn(UpdateFailedReason, err.Error())
+	}
+}
+
+// forgetSpoiled removes what the library would stumble over.
+func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) error {
+	_, spoiled := lastWritten(actual)
+	if len(spoiled) == 0 {
+		return nil
+	}
+	patch, err := forgetPatch(spoiled)
+	if err != nil {
+		return fmt.Errorf("encoding the annotations of node %s, %w", actual.Name, err)
+	}
+	if _, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("removing the spoiled annotations %v of node %s, %w", spoiled, actual.Name, err)
+	}
+	log.FromContext(ctx).Info("Removed annotations that somebody has spoiled", "annotations", spoiled)
+	return nil
 }
 
 // syncTaints writes taints only when they differ.

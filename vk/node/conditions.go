@@ -43,7 +43,8 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 
 // health of a provider, as observed from here.
 type health struct {
-	// unreachable is why the provider's API server counts as down; "" is up.
+	// unreachable is why the provider's API server counts as down, as a sentence
+	// about it; "" is up.
 	unreachable string
 	network     network
 }
@@ -88,7 +89,7 @@ const (
 func (h *health) problems(resources bool) []string {
 	var found []string
 	if h.unreachable != "" {
-		found = append(found, "The provider's API server does not answer: "+h.unreachable)
+		found = append(found, "The provider's API server "+h.unreachable)
 	}
 	if !resources {
 		found = append(found, noResources)

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
-	"github.com/virtual-kubelet/virtual-kubelet/log/klogv2"
 	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -44,9 +44,23 @@ type Config struct {
 	LeaseDuration time.Duration
 	// Pinger of the provider; the controller subscribes, its caller runs it.
 	Pinger *Pinger
+	// Warn tells users, where they look at the VirtualNode, what is wrong with it or
+	// keeps its Node from being written: each message once, until it changes. nil
+	// leaves it to the log. It must not block.
+	Warn func(reason, message string)
 	// Clock for everything that waits.
 	Clock clock.Clock
 }
+
+// Reasons that Config.Warn gets.
+const (
+	// InvalidReason: parts of the VirtualNode cannot be parts of a Node.
+	InvalidReason = "InvalidVirtualNode"
+	// UpdateFailedReason: the API server does not accept the Node.
+	UpdateFailedReason = "NodeUpdateFailed"
+	// NotRegisteredReason: there is no Node that is ours.
+	NotRegisteredReason = "NodeNotRegistered"
+)
 
 // Controller keeps one Node. Run it once.
 type Controller struct {
@@ -60,6 +74,8 @@ type Controller struct {
 	mu     sync.Mutex
 	push   func(*corev1.Node) // of the library, once it runs
 	wanted *corev1.Node
+	own    types.UID         // of the Node that was last found to be ours
+	warned map[string]string // message by reason
 }
 
 // NewController checks its configuration and makes no requests.
@@ -74,7 +90,7 @@ func NewController(config Config) (*Controller, error) {
 		return nil, fmt.Errorf("making a client for node %s, %w", config.Name, err)
 	}
 	return &Controller{
-		config: config, client: client,
+		config: config, client: client, warned: map[string]string{},
 		trigger: make(chan struct{}, 1), ready: make(chan struct{}),
 	}, nil
 }
@@ -87,7 +103,7 @@ func (c *Controller) Ready() <-chan struct{} { return c.ready }
 func (c *Controller) Run(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithValues("node", c.config.Name)
 	ctx = log.IntoContext(ctx, logger)
-	ctx = vklog.WithLogger(ctx, klogv2.New(nil))
+	ctx = vklog.WithLogger(ctx, libraryLog{Logger: logger})
 	c.config.Pinger.Subscribe(c.wake)
 
 	group, ctx := errgroup.WithContext(ctx)
@@ -104,6 +120,26 @@ func (c *Controller) wake() {
 	case c.trigger <- struct{}{}:
 	default: // it is going to happen anyway
 	}
+}
+
+// warn tells users a message once; "" means that all is well and the next one is
+// news again.
+func (c *Controller) warn(reason, message string) {
+	c.mu.Lock()
+	news := c.warned[reason] != message
+	c.warned[reason] = message
+	c.mu.Unlock()
+	if news && message != "" && c.config.Warn != nil {
+		c.config.Warn(reason, message)
+	}
+}
+
+// text of an error; "" of none.
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // register waits for the VirtualNode and for what the pinger has to say, makes
@@ -129,8 +165,10 @@ func (c *Controller) register(ctx context.Context) error {
 			wait = min(2*wait, lastRetry)
 			timer = c.config.Clock.After(wait)
 			log.FromContext(ctx).Info("The node cannot be registered yet, trying again", "in", wait.String(), "reason", err.Error())
+			c.warn(NotRegisteredReason, err.Error())
 		}
 	}
+	c.warn(NotRegisteredReason, "")
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.runLibrary(ctx) })
 	group.Go(func() error { return c.compareLoop(ctx) })

@@ -18,10 +18,28 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/node"
 )
 
-func TestNodeLifecycle(t *testing.T) {
+// TestController shares two clusters: most of its time is theirs.
+func TestController(t *testing.T) {
 	s := newSuite(t)
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *suite)
+	}{
+		{"lifecycle", testLifecycle},
+		{"what is malformed is left out and told", testMalformed},
+		{"a node that is not virtual is not taken over", testForeignNode},
+		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
+		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, s.in(t)) })
+	}
+	t.Run("election", func(t *testing.T) { testElection(t, s.provider) }) // stops the provider
+}
+
+func testLifecycle(t *testing.T, s *suite) {
 	must(t, s.provider.StopAPIServer())
 	controller, end := s.kubelet()
 	s.createVirtualNode()
@@ -123,7 +141,7 @@ func TestNodeLifecycle(t *testing.T) {
 			return ready(corev1.ConditionTrue, "")(n)
 		})
 	})
-	t.Run("nothing but the lease is written when nothing changes", func(t *testing.T) { s.expectOnlyLeases(8 * time.Second) })
+	t.Run("nothing but the lease is written when nothing changes", func(t *testing.T) { s.expectOnlyLeases(4) })
 	t.Run("a restart writes one heartbeat and keeps the transition times, however far the provider is", func(t *testing.T) {
 		var before corev1.Node
 		must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &before))
@@ -151,10 +169,69 @@ func TestNodeLifecycle(t *testing.T) {
 	})
 }
 
-func TestNodeOfDeletedVirtualNodeStaysAway(t *testing.T) {
-	s := newSuite(t)
+func testMalformed(t *testing.T, s *suite) {
+	s.createVirtualNode()
+	controller, _ := s.kubelet()
+	<-controller.Ready()
+	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.Labels = map[string]string{"tier": "silver", "a b": "c"}
+		vn.Spec.Annotations = map[string]string{"a b": "c"}
+		vn.Spec.Taints = []corev1.Taint{{Key: "good", Effect: corev1.TaintEffectNoSchedule}, {Key: "bad", Effect: "Nope"}}
+		vn.Spec.ResourceQuota.Hard = list("cpu", "5", "memory", "-1")
+	})
+	marker := s.auditEnd()
+	s.expectNode("what is well-formed", func(n *corev1.Node) string {
+		switch {
+		case n.Labels["tier"] != "silver":
+			return "the good label is missing"
+		case !hasTaint(n, "good"):
+			return "the good taint is missing"
+		case !n.Status.Capacity.Cpu().Equal(resource.MustParse("5")):
+			return "the good quantity is missing"
+		}
+		return ready(corev1.ConditionFalse, "no CPU or no memory")(n)
+	})
+	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`)
+	// One patch for the taints, one for the status; the Node changes under the first.
+	if writes := s.writesSince(marker); len(writes) > 4 {
+		t.Errorf("written: %v", writes)
+	}
+
+	var n corev1.Node
+	must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
+	spoil := `{"metadata":{"annotations":{"virtual-kubelet.io/last-applied-object-meta":"{","virtual-kubelet.io/last-applied-node-status":"["}}}`
+	must(t, s.admin.Patch(t.Context(), &n, client.RawPatch(types.MergePatchType, []byte(spoil))))
+	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.ResourceQuota.Hard = list("cpu", "7", "memory", "1Gi")
+	})
+	s.expectNode("written in spite of spoiled annotations", func(n *corev1.Node) string {
+		if !n.Status.Capacity.Cpu().Equal(resource.MustParse("7")) {
+			return "the capacity is not followed"
+		}
+		return ready(corev1.ConditionTrue, "")(n)
+	})
+
+	// What passes our checks and is refused nevertheless is told, and tried again with patience.
+	marker = s.auditEnd()
+	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
+		vn.Spec.ResourceQuota.Hard["nvidia.com/gpu"] = resource.MustParse("1500m")
+	})
+	s.expectWarning(node.UpdateFailedReason, "nvidia.com/gpu")
+	s.expect("tried again", func(context.Context) string {
+		if s.requestsSince(marker, "patch", "nodes") < 2 {
+			return "not yet"
+		}
+		return ""
+	})
+	if patches := s.requestsSince(marker, "patch", "nodes"); patches > 6 {
+		t.Errorf("tried %d times within seconds", patches)
+	}
+}
+
+func testDeletedVirtualNode(t *testing.T, s *suite) {
 	s.createVirtualNode()
 	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Finalizers = []string{wire.VirtualNodeFinalizer} })
+	defer s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) { vn.Finalizers = nil })
 	controller, _ := s.kubelet()
 	<-controller.Ready()
 	var vn offloadingv1beta1.VirtualNode
@@ -173,25 +250,31 @@ func TestNodeOfDeletedVirtualNodeStaysAway(t *testing.T) {
 	}
 }
 
-func TestNodeIsNotTakenOver(t *testing.T) {
-	s := newSuite(t)
-	must(t, s.admin.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+func testForeignNode(_ *testing.T, s *suite) {
+	s.expectUntouched(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, "not a virtual node")
+}
+
+func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
+	s.expectUntouched(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "rome",
+	}}}, `virtual node of provider "rome"`)
+}
+
+// expectUntouched has the controller meet a node that it must leave alone: it
+// looks, and looks again after a while.
+func (s *suite) expectUntouched(existing *corev1.Node, why string) {
+	s.Helper()
+	must(s, s.admin.Create(s.Context(), existing))
 	s.createVirtualNode()
 	marker := s.auditEnd()
 	controller, _ := s.kubelet()
-	// The real node is looked at, and again after a while, and left alone.
-	s.expect("tried twice", func(context.Context) string {
-		if s.requestsSince(marker, "get", "nodes") < 2 {
-			return "not yet"
-		}
-		return ""
-	})
+	s.expectWarning(node.NotRegisteredReason, why)
 	select {
 	case <-controller.Ready():
-		t.Error("a node that is not virtual was taken over")
+		s.Error("the node was taken over")
 	default:
 	}
 	if writes := s.writesSince(marker); len(writes) > 0 {
-		t.Errorf("a node that is not ours was written: %v", writes)
+		s.Errorf("a node that is not ours was written: %v", writes)
 	}
 }

@@ -14,7 +14,9 @@
 // What the Node should be is computed by pure functions (Identity.desired,
 // health.conditions); Controller observes, compares with the Node in its cache and
 // writes only what differs. Someone else's change of what belongs to us is
-// undone; what others add (labels, taints, conditions) stays.
+// undone; what others add (labels, taints, conditions) stays. What a VirtualNode
+// says that no Node can be is left out and told by Config.Warn; a Node that is
+// not ours, or another provider's, is left alone and told, too.
 //
 // A provider that does not answer never ends the process. The Node says
 // Ready=False with the reason a few seconds after the first lost ping, and

@@ -23,7 +23,8 @@ func drifted(actual, desired *corev1.Node) bool {
 		have.DaemonEndpoints != want.DaemonEndpoints ||
 		!sameNodeInfo(&have.NodeInfo, &want.NodeInfo) ||
 		!equality.Semantic.DeepEqual(have.Images, want.Images) ||
-		!hasConditions(have.Conditions, want.Conditions)
+		!hasConditions(have.Conditions, want.Conditions) ||
+		leftovers(actual, desired)
 }
 
 // contains reports whether all of want is in have.

@@ -16,8 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/node"
 )
 
-func TestElection(t *testing.T) {
-	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
+func testElection(t *testing.T, cluster *testenv.Cluster) {
 	client, err := kubernetes.NewForConfig(cluster.Config())
 	must(t, err)
 	election := func(identity string) node.Election {

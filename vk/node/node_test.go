@@ -4,11 +4,16 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,7 +91,7 @@ func TestConditionsFollowTheProvider(t *testing.T) {
 			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
 			"NetworkUnavailable": "True LiqoNetworkingDown",
 		}, networkIsDown},
-		{"API server down", health{unreachable: "connection refused"}, offered, map[corev1.NodeConditionType]string{
+		{"API server down", health{unreachable: "does not answer: connection refused"}, offered, map[corev1.NodeConditionType]string{
 			"Ready": "False KubeletNotReady", "MemoryPressure": "False RemoteClusterHasSufficientMemory",
 			"DiskPressure": "False RemoteClusterHasNoDiskPressure", "PIDPressure": "False RemoteClusterHasNoPIDPressure",
 		}, "The provider's API server does not answer: connection refused"},
@@ -197,6 +202,18 @@ func TestDrift(t *testing.T) {
 		{"a condition of others", func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "KernelDeadlock"})
 		}, false},
+		{"a label that we wrote and no longer want", func(n *corev1.Node) {
+			n.Labels["former"], n.Annotations[lastMetaAnnotation] = "x", `{"labels":{"former":"x"}}`
+		}, true},
+		{"an annotation that we wrote and no longer want", func(n *corev1.Node) {
+			n.Annotations["former"], n.Annotations[lastMetaAnnotation] = "x", `{"annotations":{"former":"x"}}`
+		}, true},
+		{"an amount that we wrote and no longer want", func(n *corev1.Node) {
+			n.Status.Capacity["gpu"], n.Annotations[lastStatusAnnotation] = resource.MustParse("1"), `{"capacity":{"gpu":"1","cpu":"1"}}`
+		}, true},
+		{"what we wrote and no longer want is gone", func(n *corev1.Node) {
+			n.Annotations[lastMetaAnnotation], n.Annotations[lastStatusAnnotation] = `{"labels":{"former":"x"}}`, `{"capacity":{"gpu":"1"}}`
+		}, false},
 		{"a label of ours", func(n *corev1.Node) { delete(n.Labels, wire.TypeLabel) }, true},
 		{"an amount", func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("2") }, true},
 		{"the address", func(n *corev1.Node) { n.Status.Addresses[0].Address = "10.0.0.8" }, true},
@@ -213,6 +230,54 @@ func TestDrift(t *testing.T) {
 		if got := drifted(actual, want); got != test.want {
 			t.Errorf("%s: drifted is %v, want %v", test.name, got, test.want)
 		}
+	}
+}
+
+func TestSpoiledMemoryIsFound(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{lastMetaAnnotation: "{", lastStatusAnnotation: `{"capacity":{}}`}}}
+	_, spoiled := lastWritten(node)
+	if diff := cmp.Diff([]string{lastMetaAnnotation}, spoiled); diff != "" {
+		t.Errorf("spoiled (-want +got):\n%s", diff)
+	}
+	if _, spoiled := lastWritten(&corev1.Node{}); len(spoiled) > 0 {
+		t.Errorf("a new node is spoiled: %v", spoiled)
+	}
+}
+
+func TestVerdictOnPings(t *testing.T) {
+	for _, test := range []struct {
+		code       int
+		body, want string
+	}{
+		{200, "ok", ""},
+		{200, "ok\n", ""},
+		{200, "<html>please log in</html>", "something else answers there"},
+		{401, "", "renew the kubeconfig"},
+		{403, "", "peering"},
+		{429, "", ""},
+		{500, "", "is in trouble: x says 500 Internal Server Error"},
+	} {
+		err := verdict("x", test.code, []byte(test.body))
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%d %q: %v, want %q", test.code, test.body, err, test.want)
+		}
+	}
+}
+
+func TestLibraryLogsAsWeDo(t *testing.T) {
+	var out strings.Builder
+	logger := libraryLog{Logger: logr.FromSlogHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))}
+	logger.Info("detail")
+	logger.WithError(context.Canceled).Error("the end")
+	logger.WithField("patch", "{}").WithError(errors.New("refused")).Warn("a long patch")
+	logger.WithError(errors.New("refused")).WithFields(vklog.Fields{"lease": "x"}).Error("renewing")
+	if got, want := out.String(), "level=ERROR msg=renewing lease=x err=refused\n"; got != want {
+		t.Errorf("logged %q, want %q", got, want)
 	}
 }
 

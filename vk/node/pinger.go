@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,7 +29,7 @@ const (
 )
 
 // errNoAnswerYet is why a provider is unreachable before the first ping.
-var errNoAnswerYet = errors.New("no ping was answered yet")
+var errNoAnswerYet = errors.New("has not answered yet")
 
 // Pinger asks the provider's API server from time to time whether it lives.
 // All methods are safe for concurrent use.
@@ -130,7 +131,11 @@ func (p *Pinger) record(err error) time.Duration {
 	return next
 }
 
-// Livez pings an API server with the credentials of transport.
+// maxAnswer of a ping that is read: a server that lives says "ok".
+const maxAnswer = 4 << 10
+
+// Livez pings an API server with the credentials of transport. The errors are
+// sentences about the server. One that has too much to do lives.
 func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) error {
 	target := server.JoinPath("livez").String()
 	return func(ctx context.Context) error {
@@ -140,19 +145,29 @@ func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) e
 		}
 		response, err := transport.RoundTrip(request)
 		if err != nil {
-			return fmt.Errorf("pinging %s, %w", target, err)
+			return fmt.Errorf("does not answer: pinging %s, %w", target, err)
 		}
 		defer response.Body.Close() //nolint:errcheck // the answer was read
-		if _, err := io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10)); err != nil {
-			return fmt.Errorf("pinging %s, %w", target, err)
+		body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+		if err != nil {
+			return fmt.Errorf("does not answer: pinging %s, %w", target, err)
 		}
-		switch response.StatusCode {
-		case http.StatusOK:
-			return nil
-		case http.StatusUnauthorized:
-			return fmt.Errorf("pinging %s: the provider does not accept our credentials (401): renew the kubeconfig", target)
-		default:
-			return fmt.Errorf("pinging %s: %s", target, response.Status)
-		}
+		return verdict(target, response.StatusCode, body)
+	}
+}
+
+// verdict on the answer to a ping.
+func verdict(target string, code int, body []byte) error {
+	switch {
+	case code == http.StatusOK && strings.TrimSpace(string(body)) == "ok", code == http.StatusTooManyRequests:
+		return nil
+	case code == http.StatusOK:
+		return fmt.Errorf("does not answer: %s says %.40q instead of ok: something else answers there, look at the server of the kubeconfig", target, body)
+	case code == http.StatusUnauthorized:
+		return fmt.Errorf("does not accept our credentials (401 from %s): renew the kubeconfig", target)
+	case code == http.StatusForbidden:
+		return fmt.Errorf("does not let us in (403 from %s): look whether the peering still holds, or allow our identity to get /livez there", target)
+	default:
+		return fmt.Errorf("is in trouble: %s says %d %s", target, code, http.StatusText(code))
 	}
 }

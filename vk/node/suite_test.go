@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,13 +43,32 @@ type suite struct {
 	consumer, provider *testenv.Cluster
 	admin              client.Client
 	local, remote      *rest.Config
+	warnings           *warnings
+}
+
+// warnings that the controller gave to users.
+type warnings struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (w *warnings) add(reason, message string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.list = append(w.list, reason+": "+message)
+}
+
+func (w *warnings) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.list)
 }
 
 func newSuite(t *testing.T) *suite {
 	clusters := testenv.ForTest(t,
 		testenv.Options{Name: "consumer", NoScheduler: true, AuditLog: true, CRDPaths: []string{"../../api/crds"}},
 		testenv.Options{Name: "provider", NoScheduler: true})
-	s := &suite{T: t, consumer: clusters[0], provider: clusters[1]}
+	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
 		must(t, add(scheme))
@@ -64,6 +85,20 @@ func newSuite(t *testing.T) *suite {
 	s.remote, err = s.provider.ConfigFor("consumer")
 	must(t, err)
 	return s
+}
+
+// in is the suite for a subtest, which begins with neither Node nor VirtualNode.
+func (s *suite) in(t *testing.T) *suite {
+	t.Helper()
+	sub := *s
+	sub.T, sub.warnings = t, &warnings{}
+	for _, object := range []client.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant}},
+	} {
+		must(t, client.IgnoreNotFound(sub.admin.Delete(t.Context(), object)))
+	}
+	return &sub
 }
 
 // kubelet runs pinger and controller until the returned function is called.
@@ -92,7 +127,7 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 		Local:     s.local,
 		Namespace: tenant, VirtualNode: name, CheckNetwork: true,
 		LeaseDuration: 4 * time.Second,
-		Pinger:        pinger, Clock: clock.RealClock{},
+		Pinger:        pinger, Clock: clock.RealClock{}, Warn: s.warnings.add,
 	})
 	must(s, err)
 	ctx, stop := context.WithCancel(context.Background())
@@ -269,17 +304,38 @@ func (s *suite) requestsSince(marker int64, verb, resource string) int {
 	return count
 }
 
-// expectOnlyLeases watches for a while that nothing else is written, and that the
-// lease is.
-func (s *suite) expectOnlyLeases(during time.Duration) {
+// expectWarning waits until users were told something with all of these words.
+func (s *suite) expectWarning(words ...string) {
 	s.Helper()
-	marker := s.auditEnd()
-	s.expect("lease renewals", func(context.Context) string {
-		if s.requestsSince(marker, "update", "leases") < int(during.Seconds()) {
-			return "too few renewals"
+	s.expect("warning", func(context.Context) string {
+		for _, warning := range s.warnings.all() {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(warning, word) }) {
+				return ""
+			}
 		}
-		return ""
+		return strings.Join(s.warnings.all(), "\n")
 	})
+}
+
+// expectOnlyLeases watches, once what was under way is done, that nothing else is
+// written, and that the lease is.
+func (s *suite) expectOnlyLeases(renewals int) {
+	s.Helper()
+	renewed := func(marker int64, times int) func(context.Context) string {
+		return func(context.Context) string {
+			if s.requestsSince(marker, "update", "leases") < times {
+				return "too few renewals"
+			}
+			return ""
+		}
+	}
+	s.expect("quiet", func(context.Context) string {
+		marker := s.auditEnd()
+		s.expect("a renewal", renewed(marker, 1))
+		return strings.Join(s.writesSince(marker), ", ")
+	})
+	marker := s.auditEnd()
+	s.expect("lease renewals", renewed(marker, renewals))
 	if writes := s.writesSince(marker); len(writes) > 0 {
 		s.Errorf("written although nothing changed: %v", writes)
 	}

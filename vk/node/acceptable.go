@@ -1,0 +1,69 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// acceptable returns what the API server accepts of a VirtualNode as parts of a
+// Node, and says what it left out. The API server refuses a Node as a whole:
+// without this, one malformed label would keep everything else from being told,
+// readiness included. The problems come in a stable order.
+func acceptable(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {
+	var problems []string
+	leaveOut := func(field, entry string, faults []string) bool {
+		if len(faults) == 0 {
+			return false
+		}
+		problems = append(problems, fmt.Sprintf("%s: %s is left out: %s", field, entry, strings.Join(faults, "; ")))
+		return true
+	}
+	kept := vn.DeepCopy()
+	for _, key := range slices.Sorted(maps.Keys(vn.Spec.Labels)) {
+		value := vn.Spec.Labels[key]
+		if leaveOut("spec.labels", fmt.Sprintf("%q=%q", key, value), labelFaults(key, value)) {
+			delete(kept.Spec.Labels, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(vn.Spec.Annotations)) {
+		if leaveOut("spec.annotations", fmt.Sprintf("%q", key), validation.IsQualifiedName(strings.ToLower(key))) {
+			delete(kept.Spec.Annotations, key)
+		}
+	}
+	kept.Spec.Taints = slices.DeleteFunc(kept.Spec.Taints, func(t corev1.Taint) bool {
+		return leaveOut("spec.taints", fmt.Sprintf("%q", t.ToString()), taintFaults(&t))
+	})
+	hard := kept.Spec.ResourceQuota.Hard
+	for _, name := range slices.Sorted(maps.Keys(hard)) {
+		quantity := hard[name]
+		if quantity.Sign() < 0 && leaveOut("spec.resourceQuota.hard", fmt.Sprintf("%q: %q", name, quantity.String()), []string{"it must not be negative"}) {
+			delete(hard, name)
+		}
+	}
+	return kept, problems
+}
+
+func labelFaults(key, value string) []string {
+	return append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+}
+
+func taintFaults(t *corev1.Taint) []string {
+	faults := labelFaults(t.Key, t.Value)
+	switch t.Effect {
+	case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute:
+	default:
+		faults = append(faults, fmt.Sprintf("its effect must be %s, %s or %s",
+			corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute))
+	}
+	return faults
+}

@@ -1,0 +1,72 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Annotations of the Node in which the library keeps what it wrote last. What is
+// in there and no longer wanted is what it removes with its next write.
+const (
+	lastMetaAnnotation   = "virtual-kubelet.io/last-applied-object-meta"
+	lastStatusAnnotation = "virtual-kubelet.io/last-applied-node-status"
+)
+
+// written is what the library wrote last, as far as it can remove it.
+type written struct {
+	labels, annotations   map[string]string
+	capacity, allocatable corev1.ResourceList
+}
+
+// lastWritten reads the library's annotations. It reports which of them somebody
+// has spoiled: the library cannot write anything over those.
+func lastWritten(node *corev1.Node) (last written, spoiled []string) {
+	var meta struct {
+		Labels, Annotations map[string]string
+	}
+	var status struct {
+		Capacity, Allocatable corev1.ResourceList
+	}
+	for annotation, into := range map[string]any{lastMetaAnnotation: &meta, lastStatusAnnotation: &status} {
+		if text, found := node.Annotations[annotation]; found && json.Unmarshal([]byte(text), into) != nil {
+			spoiled = append(spoiled, annotation)
+		}
+	}
+	slices.Sort(spoiled)
+	return written{meta.Labels, meta.Annotations, status.Capacity, status.Allocatable}, spoiled
+}
+
+// leftovers reports whether actual still has something that we wrote and no
+// longer want.
+func leftovers(actual, desired *corev1.Node) bool {
+	last, _ := lastWritten(actual)
+	return left(last.labels, desired.Labels, actual.Labels) ||
+		left(last.annotations, desired.Annotations, actual.Annotations) ||
+		left(last.capacity, desired.Status.Capacity, actual.Status.Capacity) ||
+		left(last.allocatable, desired.Status.Allocatable, actual.Status.Allocatable)
+}
+
+// left reports whether a key of last is still in actual though not in desired.
+func left[K comparable, V any](last, desired, actual map[K]V) bool {
+	for key := range last {
+		_, wanted := desired[key]
+		if _, there := actual[key]; there && !wanted {
+			return true
+		}
+	}
+	return false
+}
+
+// forgetPatch removes annotations.
+func forgetPatch(annotations []string) ([]byte, error) {
+	gone := map[string]any{}
+	for _, annotation := range annotations {
+		gone[annotation] = nil
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{"annotations": gone}})
+}
