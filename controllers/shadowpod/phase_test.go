@@ -5,6 +5,7 @@ package shadowpod
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,41 @@ func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 			}
 			if got := finalPhase(kept.(*corev1.Pod)); got != tc.want {
 				t.Errorf("finalPhase = %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The API server checks little of spec.pod: what makes no sense is passed on to
+// it, or left alone.
+func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Containers:     []corev1.Container{{Name: "main", Image: "a"}},
+		InitContainers: []corev1.Container{{Name: "init", Image: "a"}},
+	}}
+	for name, spec := range map[string]any{
+		"nothing":            nil,
+		"no object":          "pod",
+		"containers no list": map[string]any{"containers": "none", "initContainers": int64(-1)},
+		"items no objects":   map[string]any{"containers": []any{nil, "main", int64(1)}, "tolerations": []any{nil, "all", []any{}}},
+		"values of other types": map[string]any{
+			"containers":    []any{map[string]any{"name": int64(1), "image": true}, map[string]any{"name": "main", "image": map[string]any{}}},
+			"tolerations":   []any{map[string]any{"key": int64(1)}},
+			"restartPolicy": []any{"Never"}, "activeDeadlineSeconds": "soon", "hostAliases": map[string]any{},
+		},
+		"negative": map[string]any{"activeDeadlineSeconds": int64(-1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shadow := newShadowPod()
+			shadow.SetGeneration(2)
+			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+			shadow.Object["spec"] = map[string]any{"pod": spec}
+			if changes := difference(shadow, pod).String(); strings.Contains(changes, "/image") {
+				t.Errorf("changes = %s, want no image", changes)
+			}
+			c := NewController(nil, nil, nil, Options{APIServerMapper: mapper{}})
+			if made, err := c.forge(t.Context(), shadow); err == nil && len(made.GetFinalizers()) > 0 {
+				t.Errorf("finalizers = %q, want none", made.GetFinalizers())
 			}
 		})
 	}
