@@ -16,8 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-func TestCallersAreAuthenticatedAndAuthorized(t *testing.T) {
-	s := newSuite(t)
+func testAccess(t *testing.T, s *suite) {
 	for user, rules := range map[string][]rbacv1.PolicyRule{
 		"nobody":  nil,
 		"reader":  {{APIGroups: []string{""}, Resources: []string{"nodes/pods"}, Verbs: []string{"get"}}},

@@ -16,18 +16,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/refract-project/refract/internal/rbac"
-	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-func TestCertificateIsSignedByTheCluster(t *testing.T) {
-	s := &suite{T: t, consumer: testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]}
-	var err error
-	s.admin, err = kubernetes.NewForConfig(s.consumer.Config())
-	must(t, err)
-	s.namespace(s.admin, "tenant")
-	must(t, rbac.Install(t.Context(), s.admin, rbac.Kubelet{NodeName: "milan", TenantNamespace: "tenant", KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
+func testSignedCertificate(t *testing.T, s *suite) {
 	config, err := s.consumer.ConfigFor("vk")
 	must(t, err)
 	client, err := kubernetes.NewForConfig(config)

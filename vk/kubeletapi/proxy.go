@@ -25,6 +25,9 @@ type Remote struct {
 	// Transport adds the credentials. It must speak HTTP/1.1: streams begin
 	// with an upgrade of the connection, which HTTP/2 does not have.
 	Transport http.RoundTripper
+	// Unreachable says why the provider counts as down, nil that it is up. Without
+	// it requests wait as long as their callers do.
+	Unreachable func() error
 }
 
 // maxErrorBytes of an error from the provider that are shown to the user.
@@ -74,7 +77,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 			r.Out.Host = target.Host
 			r.Out.Header = forwardedHeader(r.Out.Header)
 		},
-		Transport:      s.config.Remote.Transport,
+		Transport:      giveUp{s.config.Remote},
 		FlushInterval:  -1, // log lines appear when they are written
 		ModifyResponse: readableError,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

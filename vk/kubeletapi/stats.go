@@ -7,9 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +21,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// metricsTimeout bounds one question to the provider's metrics API.
-const metricsTimeout = 10 * time.Second
+const (
+	// metricsTimeout bounds all questions to the provider's metrics API that one
+	// summary needs, metricsRequests those at once.
+	metricsTimeout  = 10 * time.Second
+	metricsRequests = 4
+	// maxMetricsBytes of one answer: some ten thousand pods.
+	maxMetricsBytes = 64 << 20
+)
 
 // podMetrics is the part of metrics.k8s.io/v1beta1 PodMetrics that is needed.
 type podMetrics struct {
@@ -46,30 +55,43 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
 
 // metricsOf collects what the provider knows about pods, by local name.
 func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) map[types.NamespacedName]podMetrics {
+	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
+	defer cancel()
+	var group errgroup.Group
+	group.SetLimit(metricsRequests)
+	var mu sync.Mutex
 	found := map[types.NamespacedName]podMetrics{}
-	asked := map[string]bool{}
+	for local, remote := range s.offloaded(pods) {
+		group.Go(func() error {
+			items, err := s.remoteMetrics(ctx, remote)
+			if err != nil {
+				log.FromContext(ctx).V(1).Info("No metrics from the provider", "namespace", remote, "reason", err.Error())
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, item := range items {
+				found[types.NamespacedName{Namespace: local, Name: item.Metadata.Name}] = item
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // nothing fails as a whole
+	return found
+}
+
+// offloaded lists the namespaces of pods, each with the provider's.
+func (s *Server) offloaded(pods []*corev1.Pod) map[string]string {
+	namespaces := map[string]string{}
 	for _, pod := range pods {
-		remote, offloaded := s.config.Namespaces.Remote(pod.Namespace)
-		if asked[pod.Namespace] || !offloaded {
-			continue
-		}
-		asked[pod.Namespace] = true
-		items, err := s.remoteMetrics(ctx, remote)
-		if err != nil {
-			log.FromContext(ctx).V(1).Info("No metrics from the provider", "namespace", remote, "reason", err.Error())
-			continue
-		}
-		for _, item := range items {
-			found[types.NamespacedName{Namespace: pod.Namespace, Name: item.Metadata.Name}] = item
+		if remote, offloaded := s.config.Namespaces.Remote(pod.Namespace); offloaded {
+			namespaces[pod.Namespace] = remote
 		}
 	}
-	return found
+	return namespaces
 }
 
 // remoteMetrics lists the metrics of one namespace of the provider.
 func (s *Server) remoteMetrics(ctx context.Context, namespace string) ([]podMetrics, error) {
-	ctx, cancel := context.WithTimeout(ctx, metricsTimeout)
-	defer cancel()
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
@@ -87,14 +109,10 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string) ([]podMetr
 	var list struct {
 		Items []podMetrics `json:"items"`
 	}
-	return list.Items, decodeInto(response, &list)
-}
-
-func decodeInto(response *http.Response, answer any) error {
-	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
-		return fmt.Errorf("reading %s, %w", response.Request.URL.Path, err)
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxMetricsBytes)).Decode(&list); err != nil {
+		return nil, fmt.Errorf("reading %s, %w", target.Path, err)
 	}
-	return nil
+	return list.Items, nil
 }
 
 // summarize joins the local pods with their metrics; the node is their sum.
@@ -156,7 +174,11 @@ func (u *usage) add(other usage) {
 	}
 }
 
+// stats is nothing when nothing was measured: that is not a usage of zero.
 func (u *usage) stats() (*stats.CPUStats, *stats.MemoryStats) {
+	if u.at.IsZero() {
+		return nil, nil
+	}
 	nanoCores, bytes := u.nanoCores, u.bytes
 	return &stats.CPUStats{Time: u.at, UsageNanoCores: &nanoCores},
 		&stats.MemoryStats{Time: u.at, UsageBytes: &bytes, WorkingSetBytes: &bytes}

@@ -36,8 +36,7 @@ func (s *suite) kubectl(ctx context.Context, stdin, protocol string, args ...str
 	return out.String(), problems.String(), c.ProcessState.ExitCode()
 }
 
-func TestKubectl(t *testing.T) {
-	s := newSuite(t)
+func testKubectl(t *testing.T, s *suite) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 

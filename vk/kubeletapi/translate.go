@@ -26,6 +26,7 @@ func logQuery(container string, query url.Values) (url.Values, error) {
 		query.Set("tailLines", tail)
 	}
 	query.Del("tail")
+	query.Del("insecureSkipTLSVerifyBackend")
 	query.Set("container", container)
 	return query, nil
 }

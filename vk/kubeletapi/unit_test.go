@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,13 +16,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	testclock "k8s.io/utils/clock/testing"
 )
@@ -70,6 +69,7 @@ func TestQueries(t *testing.T) {
 		{"attach", streamQuery, "output=1&error=1", "container=app&stderr=true&stdin=false&stdout=true&tty=false"},
 		{"not a boolean", streamQuery, "tty=maybe", `error: parameter "tty" is "maybe": use 1 or 0`},
 		{"logs", logQuery, "follow=true&tailLines=3&stream=Stderr", "container=app&follow=true&stream=Stderr&tailLines=3"},
+		{"logs without trust in the provider's kubelet", logQuery, "insecureSkipTLSVerifyBackend=true", "container=app"},
 		{"logs of former clients", logQuery, "tail=3", "container=app&tailLines=3"},
 		{"all logs of former clients", logQuery, "tail=all", "container=app"},
 		{"port-forward", portForwardQuery, "", ""},
@@ -184,29 +184,34 @@ func TestWhatCannotBeServed(t *testing.T) {
 	}
 }
 
-func TestSummaryLeavesOutWhatIsNotKnown(t *testing.T) {
-	begin := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-	measured := metav1.NewTime(begin.Add(time.Hour))
-	pod := func(name string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: begin}}
-	}
-	usage := func(cpu, memory string) map[corev1.ResourceName]resource.Quantity {
-		return map[corev1.ResourceName]resource.Quantity{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
-	}
-	got := summarize("milan", []*corev1.Pod{pod("web"), pod("new")}, map[types.NamespacedName]podMetrics{
-		{Namespace: "shop", Name: "web"}: {Timestamp: measured, Containers: []containerMetrics{
-			{Name: "app", Usage: usage("250m", "1Mi")}, {Name: "sidecar", Usage: usage("1500n", "1Ki")},
-		}},
+// silent accepts every request and never answers.
+type silent struct{}
+
+func (silent) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func TestSilentProviderIsGivenUpOnceItCountsAsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		down := func() error {
+			if time.Since(begin) < time.Minute {
+				return nil // nobody knows yet
+			}
+			return errors.New("does not answer")
+		}
+		s := New(Config{NodeName: "milan", Pods: oneRunningPod{}, Namespaces: shop{},
+			Remote: Remote{URL: &url.URL{Scheme: "https", Host: "milan"}, Transport: silent{}, Unreachable: down}})
+		answer := httptest.NewRecorder()
+		s.serveSubresource("log", logQuery).ServeHTTP(answer, logsRequest("shop", "web"))
+		if answer.Code != http.StatusBadGateway || !strings.Contains(answer.Body.String(), "does not answer") {
+			t.Errorf("got %d %q", answer.Code, answer.Body)
+		}
+		if took := time.Since(begin); took > time.Minute+patienceCheck {
+			t.Errorf("giving up took %s", took)
+		}
 	})
-	if len(got.Pods) != 1 || got.Pods[0].PodRef.UID != "web" || len(got.Pods[0].Containers) != 2 {
-		t.Fatalf("pods: %+v", got.Pods)
-	}
-	if cpu, memory := *got.Node.CPU.UsageNanoCores, *got.Node.Memory.WorkingSetBytes; cpu != 250_001_500 || memory != 1<<20+1<<10 {
-		t.Errorf("the node uses %d nanocores and %d bytes", cpu, memory)
-	}
-	if !got.Node.CPU.Time.Equal(&measured) || !got.Node.StartTime.Equal(&begin) {
-		t.Errorf("the node was measured at %s and began at %s", got.Node.CPU.Time, got.Node.StartTime)
-	}
 }
 
 func TestSelfSignedCertificateIsReplacedOnItsLastDay(t *testing.T) {
