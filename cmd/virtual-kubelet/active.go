@@ -8,8 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
@@ -32,7 +31,6 @@ type active struct {
 	reflection *reflection.Manager
 	pinger     *node.Pinger
 	node       *node.Controller // nil without --create-node
-	listener   net.Listener
 }
 
 // activate builds everything and starts nothing. It waits for the kubeconfig of
@@ -42,15 +40,7 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 	if a.provider, a.kubeconfig, err = k.connect(ctx); err != nil {
 		return nil, err
 	}
-	a.listener, err = net.Listen("tcp", net.JoinHostPort(k.listenAddress, strconv.Itoa(int(k.listenPort))))
-	if err != nil {
-		return nil, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", k.listenAddress, k.listenPort, err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, a.listener.Close())
-		}
-	}()
+	k.ready.waitFor("the plugins are not loaded yet")
 	if a.plugins, err = k.loadPlugins(ctx); err != nil {
 		return nil, err
 	}
@@ -100,24 +90,28 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 }
 
 func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
-	port := a.listener.Addr().(*net.TCPAddr).Port
 	return node.NewController(node.Config{
 		Identity: node.Identity{
-			Name: a.nodeName, RemoteClusterID: a.foreignClusterID, Address: a.nodeIP, Port: int32(port),
+			Name: a.nodeName, RemoteClusterID: a.foreignClusterID, Address: a.nodeIP, Port: int32(a.port()),
 			KubeletVersion: a.serverVersion(ctx), Labels: a.nodeExtraLabels, Annotations: a.nodeExtraAnnotations,
 		},
 		Local: a.local, Namespace: a.tenantNamespace, VirtualNode: a.virtualNode,
 		CheckNetwork: a.checkNetwork, LeaseDuration: a.leaseDuration,
-		Pinger: a.pinger, Clock: clock.RealClock{},
+		Pinger: a.pinger, Clock: clock.RealClock{}, Warn: a.report.warn,
 	})
 }
+
+// shutdownGrace is what everything together gets to end. What is not done by then
+// writes nothing any more: it is a watch of an API server that does not answer,
+// which waits, deaf, for its next attempt.
+const shutdownGrace = 5 * time.Second
 
 // run everything until ctx ends or a part fails for good.
 func (a *active) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	server, err := a.newServer(ctx)
 	if err != nil {
-		return errors.Join(err, a.listener.Close())
+		return err
 	}
 	group.Go(func() error { return server.Serve(ctx, a.listener) })
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
@@ -127,14 +121,37 @@ func (a *active) run(ctx context.Context) error {
 		group.Go(func() error { return a.node.Run(ctx) })
 	}
 	if a.kubeconfig != nil {
-		group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx)) })
+		warn := a.warnKubeconfig(ctx, "The kubeconfig of the provider is not usable any more, going on with the former one")
+		group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
 	}
 	if a.sharedLease {
 		a.reflection.SetLeading(false)
 		group.Go(func() error { return a.competeForShared(ctx) })
 	}
-	err = group.Wait()
-	return errors.Join(err, a.plugins.close(context.WithoutCancel(ctx)))
+	return a.wait(ctx, group)
+}
+
+// wait until all of group has ended, or has had its time to.
+func (a *active) wait(ctx context.Context, group *errgroup.Group) error {
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	select {
+	case err := <-ended:
+		return errors.Join(err, a.plugins.close(context.WithoutCancel(ctx)))
+	case <-after(ctx, shutdownGrace):
+	}
+	log.FromContext(ctx).Info("Not waiting any longer for watches that wait for their next attempt", "after", shutdownGrace.String())
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// after ctx has ended, and then some.
+func after(ctx context.Context, grace time.Duration) <-chan struct{} {
+	late := make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
+	return late
 }
 
 // sharedLeaseName is the lease of all virtual nodes of one provider.
@@ -144,8 +161,7 @@ const sharedLeaseName = "virtual-kubelet-leader-election"
 // provider share while it holds the lease. Losing it is no reason to end: the
 // process goes on with its own pods and competes again.
 func (a *active) competeForShared(ctx context.Context) error {
-	election := a.election(sharedLeaseName)
-	election.Identity = a.nodeName + "_" + a.podName
+	election := a.election(sharedLeaseName, a.nodeName+"_"+a.identity())
 	for ctx.Err() == nil {
 		err := election.Run(ctx, func(leading context.Context) error {
 			a.reflection.SetLeading(true)
@@ -178,9 +194,17 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 	}
 	return kubeletapi.New(kubeletapi.Config{
 		NodeName: a.nodeName, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
-		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams()},
+		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams(), Unreachable: a.unreachable},
 		Access: access, Certificate: certificate,
 	}), nil
+}
+
+// unreachable says, as a sentence, why the provider counts as down.
+func (a *active) unreachable() error {
+	if err := a.pinger.Unreachable(); err != nil {
+		return fmt.Errorf("it %w", err)
+	}
+	return nil
 }
 
 // ready says what is still missing.

@@ -7,15 +7,14 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -31,20 +30,23 @@ const (
 	unknownVersion = "v1.25.0"
 )
 
-// localConfig returns the access to this cluster.
-func (o *options) localConfig() (*rest.Config, error) {
-	if o.homeKubeconfig == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
+// localClient returns the access to this cluster.
+func (o *options) localClient() (*rest.Config, kubernetes.Interface, error) {
+	var config *rest.Config
+	var err error
+	if o.homeKubeconfig != "" {
+		if config, err = connection.ParseFile(o.homeKubeconfig); err != nil {
+			return nil, nil, fmt.Errorf("--home-kubeconfig=%s: %w", o.homeKubeconfig, err)
 		}
-		return o.limited(config), nil
+	} else if config, err = rest.InClusterConfig(); err != nil {
+		return nil, nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", o.homeKubeconfig)
+	config = o.limited(config)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("--home-kubeconfig=%s cannot be used: %w", o.homeKubeconfig, err)
+		return nil, nil, fmt.Errorf("making a client for this cluster, %w", err)
 	}
-	return o.limited(config), nil
+	return config, client, nil
 }
 
 // limited sets what the flags say about clients.
@@ -54,43 +56,70 @@ func (o *options) limited(config *rest.Config) *rest.Config {
 	return config
 }
 
-// connect opens the way to the provider, without asking it for anything.
-func (k *kubelet) connect(ctx context.Context) (_ *connection.Connection, kubeconfig []byte, err error) {
-	var source []byte
+// connect opens the way to the provider, without asking it for anything. It waits
+// for a Secret that is usable; kubeconfig is nil without one.
+func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
 	if k.foreignKubeconfig != "" {
-		if source, err = os.ReadFile(k.foreignKubeconfig); err != nil {
-			return nil, nil, fmt.Errorf("--foreign-kubeconfig: %w", err)
-		}
-	} else {
-		if source, err = k.secret().Await(ctx, kubeconfigRetry); err != nil {
-			return nil, nil, err
-		}
-		kubeconfig = source
+		provider, err = k.connectByFile()
+		return provider, nil, err
 	}
-	config, err := connection.Parse(source)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--foreign-kubeconfig=%s: %w", k.foreignKubeconfig, err)
-	}
-	provider, err := connection.New(k.limited(config))
+	k.ready.waitFor("the kubeconfig of the provider was not read yet")
+	warn := k.warnKubeconfig(ctx, "The kubeconfig of the provider is not usable, waiting for one that is")
+	kubeconfig, err = k.secret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
+		provider, err = k.open(kubeconfig)
+		return err
+	}, func(err error) {
+		k.ready.waitFor(err.Error())
+		warn(err)
+	})
 	return provider, kubeconfig, err
+}
+
+// connectByFile uses --foreign-kubeconfig.
+func (o *options) connectByFile() (*connection.Connection, error) {
+	config, err := connection.ParseFile(o.foreignKubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--foreign-kubeconfig=%s: %w", o.foreignKubeconfig, err)
+	}
+	return connection.New(o.limited(config))
+}
+
+// open the provider with a kubeconfig from a Secret.
+func (o *options) open(kubeconfig []byte) (*connection.Connection, error) {
+	config, err := connection.Parse(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return connection.New(o.limited(config))
 }
 
 func (k *kubelet) secret() connection.Secret {
 	return connection.Secret{Client: k.client, Namespace: k.tenantNamespace, Name: k.foreignSecret}
 }
 
+// unusableKubeconfigReason of the Events about the way to the provider.
+const unusableKubeconfigReason = "UnusableKubeconfig"
+
+// warnKubeconfig tells what is wrong with the Secret.
+func (k *kubelet) warnKubeconfig(ctx context.Context, consequence string) func(error) {
+	return func(err error) {
+		log.FromContext(ctx).Error(err, consequence)
+		k.report.warn(unusableKubeconfigReason, err.Error())
+	}
+}
+
 // renew puts new credentials to use while everything runs.
-func (a *active) renew(ctx context.Context) func([]byte) {
-	return func(kubeconfig []byte) {
+func (a *active) renew(ctx context.Context) func([]byte) error {
+	return func(kubeconfig []byte) error {
 		config, err := connection.Parse(kubeconfig)
-		if err == nil {
-			err = a.provider.Update(a.limited(config))
-		}
 		if err != nil {
-			log.FromContext(ctx).Error(err, "The changed kubeconfig of the provider is not usable, going on with the former one", "secret", a.foreignSecret)
-			return
+			return err
+		}
+		if err := a.provider.Update(a.limited(config)); err != nil {
+			return err
 		}
 		log.FromContext(ctx).Info("The credentials for the provider were renewed", "secret", a.foreignSecret)
+		return nil
 	}
 }
 

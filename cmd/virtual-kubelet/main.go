@@ -36,8 +36,12 @@ func main() {
 func newCommand(env func(string) string) *cobra.Command {
 	o := newOptions(env)
 	command := &cobra.Command{
-		Use:           "virtual-kubelet --nodename=NAME --node-ip=IP --foreign-cluster-id=ID --foreign-kubeconfig-secret-name=SECRET",
-		Short:         "Make a provider cluster look like a node of this cluster",
+		Use:   "virtual-kubelet --nodename=NAME --node-ip=IP --foreign-cluster-id=ID --foreign-kubeconfig-secret-name=SECRET",
+		Short: "Make a provider cluster look like a node of this cluster",
+		Long: `Make a provider cluster look like a node of this cluster.
+
+Pods bound to the node run at the provider, together with the Services and
+endpoints that they need. What is mutated on the way is up to plugins.`,
 		Args:          cobra.NoArgs,
 		Version:       cmdutil.Version(),
 		SilenceUsage:  true,
@@ -57,6 +61,9 @@ func newCommand(env func(string) string) *cobra.Command {
 	for _, group := range groups.FlagSets {
 		command.Flags().AddFlagSet(group)
 	}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see virtual-kubelet --help", err)
+	})
 	cliflag.SetUsageAndHelpFunc(command, groups, helpWidth)
 	return command
 }

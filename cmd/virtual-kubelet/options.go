@@ -4,7 +4,6 @@
 package main
 
 import (
-	"os"
 	"time"
 
 	cliflag "k8s.io/component-base/cli/flag"
@@ -63,14 +62,10 @@ type options struct {
 
 // newOptions reads the environment of the pod.
 func newOptions(env func(string) string) *options {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "virtual-kubelet"
-	}
 	return &options{
 		homeKubeconfig:       env("KUBECONFIG"),
 		virtualNode:          env("VIRTUALNODE_NAME"),
-		podName:              or(env("POD_NAME"), host),
+		podName:              env("POD_NAME"),
 		tenantNamespace:      or(env("POD_NAMESPACE"), "default"),
 		nodeIP:               env("POD_IP"),
 		nodeExtraAnnotations: map[string]string{}, nodeExtraLabels: map[string]string{},

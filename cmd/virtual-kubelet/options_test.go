@@ -154,7 +154,16 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 		{"a missing id", []string{"--home-cluster-id="}, []string{"--home-cluster-id is missing"}},
 		{"a file that is not there", []string{"--tls-cert-file=/none", "--home-kubeconfig=/nowhere"}, []string{
 			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file belong together", "--home-kubeconfig: open /nowhere"}},
-		{"two ways to the provider", []string{"--foreign-kubeconfig=/none"}, []string{"exclude each other", "--foreign-kubeconfig: open /none"}},
+		{"two ways to the provider", []string{"--foreign-kubeconfig=/none"}, []string{"exclude each other"}},
+		{"a file of the provider that is not there", []string{"--foreign-kubeconfig-secret-name=", "--foreign-kubeconfig=/none"}, []string{"--foreign-kubeconfig=/none: reading the kubeconfig"}},
+		{"a Secret that cannot be", []string{"--foreign-kubeconfig-secret-name=a b"}, []string{`--foreign-kubeconfig-secret-name="a b" cannot be a name`}},
+		{"a cluster with itself", []string{"--foreign-cluster-id=rome"}, []string{"are both rome"}},
+		{"a node name that is no label value", []string{"--nodename=" + strings.Repeat("a", 64)}, []string{"--nodename=", "63"}},
+		{"clients", []string{"--client-timeout=-1s", "--client-qps=0"}, []string{"--client-timeout=-1s: use", "--client-qps=0: use"}},
+		{"burst", []string{"--client-qps=5", "--client-max-burst=0"}, []string{"--client-max-burst=0: use 1 or more"}},
+		{"API server", []string{"--home-api-server-host=bad host", "--home-api-server-port=99999"}, []string{"--home-api-server-host=", "--home-api-server-port=\"99999\": use a number"}},
+		{"logs", []string{"--log-format=xml"}, []string{`--log-format is "xml"`}},
+		{"verbosity", []string{"-v=-1"}, []string{"--v=-1: use 0 or more"}},
 		{"ping", []string{"--node-ping-timeout=0s", "--node-ping-interval=-1s"}, []string{"--node-ping-timeout=0s: use a positive", "--node-ping-interval=-1s: use"}},
 		{"lease", []string{"--node-lease-duration=1s"}, []string{"--node-lease-duration=1s: use 4s or more"}},
 		{"reflection", []string{"--pod-reflection-workers=-1", "--service-reflection-type=Some"}, []string{
@@ -163,6 +172,7 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 		{"certificate", []string{"--certificate-type=gold"}, []string{"--certificate-type=gold: use kubelet, aws or self-signed"}},
 		{"election", []string{"--vk-lease-duration=5s"}, []string{"--vk-lease-duration=5s must be longer than --vk-lease-renew-interval=10s"}},
 		{"label", []string{"--node-extra-labels=a b=c"}, []string{"--node-extra-labels: a b=c is no label"}},
+		{"annotation", []string{"--node-extra-annotations=a b=c"}, []string{"--node-extra-annotations: a b is no name"}},
 		{"plugins", []string{"--plugin-dir=/none"}, []string{"--plugin-dir=/none is not a folder"}},
 	}
 	for _, test := range tests {
@@ -184,6 +194,22 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 	}
 }
 
+func TestFaultsComeInTheSameOrderEveryTime(t *testing.T) {
+	fault := func() string {
+		o, _, err := parse(t, nil, "--node-extra-labels=a b=c,d e=f,g h=i", "--pod-reflection-workers=-1", "--service-reflection-workers=-1", "--endpointslice-reflection-workers=-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.validate().Error()
+	}
+	first := fault()
+	for range 20 {
+		if again := fault(); again != first {
+			t.Fatalf("once it is\n%s\nand once\n%s", first, again)
+		}
+	}
+}
+
 func TestHelpIsGrouped(t *testing.T) {
 	command := newCommand(func(string) string { return "" })
 	var out bytes.Buffer
@@ -202,7 +228,7 @@ func TestHelpIsGrouped(t *testing.T) {
 func TestUnknownFlagIsAnError(t *testing.T) {
 	command := newCommand(func(string) string { return "" })
 	command.SetArgs([]string{"--nodnamee=x"})
-	if err := command.Execute(); err == nil || !strings.Contains(err.Error(), "--nodnamee") {
+	if err := command.Execute(); err == nil || !strings.Contains(err.Error(), "--nodnamee: see virtual-kubelet --help") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,13 +10,8 @@ import (
 	"log/slog"
 	"path/filepath"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 	defaultplugins "github.com/refract-project/refract/plugins"
@@ -34,7 +29,6 @@ type plugins struct {
 	registry *host.Registry
 	chains   *source.Chains
 	dir      *source.Dir // nil without --plugin-dir
-	events   record.EventBroadcaster
 	kinds    kindNames
 }
 
@@ -67,9 +61,7 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	if err != nil || k.pluginDir == "" {
 		return p, err
 	}
-	p.events = record.NewBroadcaster()
-	p.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.client.CoreV1().Events("")})
-	p.dir, err = source.NewDir(source.DirConfig{Path: k.pluginDir, Chains: p.chains, OnStatus: k.pluginReporter(ctx, p.events)})
+	p.dir, err = source.NewDir(source.DirConfig{Path: k.pluginDir, Chains: p.chains, OnStatus: k.pluginReporter(ctx)})
 	if err != nil {
 		return p, fmt.Errorf("--plugin-dir: %w", err)
 	}
@@ -78,25 +70,20 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 
 // pluginReporter tells about plugins where operators look: in the log and, as
 // Events, on the VirtualNode.
-func (k *kubelet) pluginReporter(ctx context.Context, events record.EventBroadcaster) func(source.Status, bool) {
+func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) {
 	logger := log.FromContext(ctx)
-	recorder := events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: k.podName})
-	about := &corev1.ObjectReference{
-		APIVersion: offloadingv1beta1.GroupVersion.String(), Kind: offloadingv1beta1.VirtualNodeKind,
-		Namespace: k.tenantNamespace, Name: k.virtualNode,
-	}
 	return func(s source.Status, removed bool) {
 		details := []any{"plugin", s.Name, "file", s.Path, "version", s.Version, "digest", s.Digest, "kinds", s.Kinds}
 		switch {
 		case removed:
 			logger.Info("A plugin was removed", details...)
-			recorder.Eventf(about, corev1.EventTypeNormal, pluginLoadedReason, "Plugin %s was removed", s.Name)
+			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
 		case s.State == source.Failed:
 			logger.Error(s.Err, "A plugin cannot be used as it is", append(details, "earlierVersionRuns", s.Running)...)
-			recorder.Eventf(about, corev1.EventTypeWarning, pluginFailedReason, "Plugin %s: %s", s.Name, s.Message)
+			k.report.warn(pluginFailedReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
 		default:
 			logger.Info("A plugin was loaded", details...)
-			recorder.Eventf(about, corev1.EventTypeNormal, pluginLoadedReason, "Plugin %s %s is in use for %v", s.Name, s.Version, s.Kinds)
+			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s %s is in use for %v", s.Name, s.Version, s.Kinds))
 		}
 	}
 }
@@ -112,9 +99,6 @@ func (p *plugins) follow(ctx context.Context) error {
 // close waits for running calls and frees all modules.
 func (p *plugins) close(ctx context.Context) error {
 	var err error
-	if p.events != nil {
-		p.events.Shutdown()
-	}
 	if p.chains != nil {
 		err = p.chains.Close(ctx)
 	}

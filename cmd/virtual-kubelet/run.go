@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
-	"sync/atomic"
+	"os"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -23,17 +25,19 @@ import (
 
 // run returns when ctx ends and everything has been shut down, or when this
 // replica can no longer be the active one.
-func run(ctx context.Context, o *options) error {
+func run(ctx context.Context, o *options) (err error) {
 	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.nodeName, "provider", o.foreignClusterID)
-	local, err := o.localConfig()
+	local, client, err := o.localClient()
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(local)
-	if err != nil {
-		return fmt.Errorf("making a client for this cluster, %w", err)
+	k := &kubelet{options: o, local: local, client: client, report: newReporter(o, client)}
+	defer k.report.close()
+	// Before the election: a replica that cannot serve must not lead.
+	if k.listener, err = o.listen(); err != nil {
+		return err
 	}
-	k := &kubelet{options: o, local: local, client: client}
+	defer k.listener.Close() //nolint:errcheck // the server has closed it, or nobody used it
 
 	group, ctx := errgroup.WithContext(ctx)
 	if err := k.serveOperations(ctx, group); err != nil {
@@ -41,7 +45,10 @@ func run(ctx context.Context, o *options) error {
 	}
 	group.Go(func() error {
 		defer log.Log.Info("Stopped", "node", o.nodeName)
-		if err := k.election(o.nodeName).Run(ctx, k.lead); err != nil {
+		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was not read yet", o.tenantNamespace, o.nodeName))
+		election := k.election(o.nodeName, k.identity())
+		election.StandBy = func(string) { k.ready.waitFor("") }
+		if err := election.Run(ctx, k.lead); err != nil {
 			return err
 		}
 		return errEnded
@@ -58,16 +65,42 @@ var errEnded = errors.New("ended")
 // kubelet is this process.
 type kubelet struct {
 	*options
-	local  *rest.Config
-	client kubernetes.Interface
-
-	// active is what runs while this replica leads.
-	active atomic.Pointer[active]
+	local    *rest.Config
+	client   kubernetes.Interface
+	listener net.Listener // of the kubelet API
+	report   *reporter
+	ready    readiness
 }
 
-func (k *kubelet) election(name string) node.Election {
+// listen for the kubelet API.
+func (o *options) listen() (net.Listener, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.listenAddress, strconv.Itoa(int(o.listenPort))))
+	if err != nil {
+		return nil, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", o.listenAddress, o.listenPort, err)
+	}
+	return listener, nil
+}
+
+// identity of this replica in elections: the pod, so that a container that starts
+// again goes on at once. On a machine without pods, where several may run, the
+// port tells them apart.
+func (k *kubelet) identity() string {
+	if k.podName != "" {
+		return k.podName
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "virtual-kubelet"
+	}
+	return fmt.Sprintf("%s_%d", host, k.port())
+}
+
+// port of the kubelet API.
+func (k *kubelet) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
+
+func (k *kubelet) election(name, identity string) node.Election {
 	return node.Election{
-		Client: k.client, Namespace: k.tenantNamespace, Name: name, Identity: k.podName,
+		Client: k.client, Namespace: k.tenantNamespace, Name: name, Identity: identity,
 		Duration: k.electDuration, RenewDeadline: k.electRenew, RetryPeriod: k.electRetry,
 	}
 }
@@ -81,7 +114,7 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 	}{
 		{k.metricsEnabled, "metrics-address", k.metricsAddress, cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())},
 		{k.healthAddress != "0", "health-probe-address", k.healthAddress, cmdutil.HealthHandler(
-			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready})},
+			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready.check})},
 		{k.profiling, "enable-profiling", profilingAddress, cmdutil.ProfilingHandler()},
 	} {
 		if !endpoint.enabled {
@@ -99,14 +132,6 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 // profilingAddress is out of reach of other pods: profiles show secrets.
 const profilingAddress = "127.0.0.1:6060"
 
-// ready checks that the active replica works; one that stands by does its duty.
-func (k *kubelet) ready(*http.Request) error {
-	if a := k.active.Load(); a != nil {
-		return a.ready()
-	}
-	return nil
-}
-
 // lead runs the virtual kubelet until ctx ends.
 func (k *kubelet) lead(ctx context.Context) error {
 	a, err := k.activate(ctx)
@@ -116,6 +141,6 @@ func (k *kubelet) lead(ctx context.Context) error {
 		}
 		return err
 	}
-	k.active.Store(a)
+	k.ready.set(a)
 	return a.run(ctx)
 }

@@ -6,8 +6,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,33 +29,56 @@ func (o *options) validate() error {
 	if o.virtualNode == "" {
 		o.virtualNode = o.nodeName
 	}
-	return errors.Join(o.validateClusters(), o.validateNode(), o.validateReflection(), o.validateKubeletAPI(), o.validateOperation())
+	return errors.Join(o.validateClusters(), o.validateNode(), o.validateReflection(), o.validateKubeletAPI(), o.validateOperation(), o.logs.Validate())
 }
 
 func (o *options) validateClusters() error {
 	var faults []error
-	for flag, id := range map[string]string{"home-cluster-id": o.homeClusterID, "foreign-cluster-id": o.foreignClusterID} {
-		switch err := corev1beta1.ClusterID(id).Validate(); {
-		case id == "":
-			faults = append(faults, fmt.Errorf("--%s is missing: give the id of that cluster", flag))
+	for _, cluster := range []struct{ flag, id string }{{"home-cluster-id", o.homeClusterID}, {"foreign-cluster-id", o.foreignClusterID}} {
+		switch err := corev1beta1.ClusterID(cluster.id).Validate(); {
+		case cluster.id == "":
+			faults = append(faults, fmt.Errorf("--%s is missing: give the id of that cluster", cluster.flag))
 		case err != nil:
-			faults = append(faults, fmt.Errorf("--%s: %w", flag, err))
+			faults = append(faults, fmt.Errorf("--%s: %w", cluster.flag, err))
 		}
 	}
+	if o.homeClusterID != "" && o.homeClusterID == o.foreignClusterID {
+		faults = append(faults, fmt.Errorf("--home-cluster-id and --foreign-cluster-id are both %s: each cluster needs an id of its own", o.homeClusterID))
+	}
+	return errors.Join(append(faults, o.validateProviderAccess(), o.validateClients(),
+		readable("home-kubeconfig", o.homeKubeconfig), named("tenant-namespace", o.tenantNamespace, validation.IsDNS1123Label))...)
+}
+
+func (o *options) validateProviderAccess() error {
 	switch {
 	case o.foreignSecret == "" && o.foreignKubeconfig == "":
-		faults = append(faults, errors.New("no way to the provider: give --foreign-kubeconfig-secret-name or --foreign-kubeconfig"))
+		return errors.New("no way to the provider: give --foreign-kubeconfig-secret-name or --foreign-kubeconfig")
 	case o.foreignSecret != "" && o.foreignKubeconfig != "":
-		faults = append(faults, errors.New("--foreign-kubeconfig-secret-name and --foreign-kubeconfig exclude each other: give one"))
+		return errors.New("--foreign-kubeconfig-secret-name and --foreign-kubeconfig exclude each other: give one")
+	case o.foreignSecret != "":
+		return named("foreign-kubeconfig-secret-name", o.foreignSecret, validation.IsDNS1123Subdomain)
 	}
-	return errors.Join(append(faults,
-		readable("home-kubeconfig", o.homeKubeconfig), readable("foreign-kubeconfig", o.foreignKubeconfig),
-		named("tenant-namespace", o.tenantNamespace, validation.IsDNS1123Label))...)
+	_, err := o.connectByFile()
+	return err
+}
+
+func (o *options) validateClients() error {
+	var faults []error
+	if o.clientTimeout < 0 {
+		faults = append(faults, fmt.Errorf("--client-timeout=%s: use a positive duration, or 0 for none", o.clientTimeout))
+	}
+	if o.clientQPS == 0 {
+		faults = append(faults, errors.New("--client-qps=0: use a positive number, or a negative one for no limit"))
+	}
+	if o.clientQPS > 0 && o.clientBurst < 1 {
+		faults = append(faults, fmt.Errorf("--client-max-burst=%d: use 1 or more", o.clientBurst))
+	}
+	return errors.Join(faults...)
 }
 
 func (o *options) validateNode() error {
 	faults := []error{
-		named("nodename", o.nodeName, validation.IsDNS1123Subdomain),
+		named("nodename", o.nodeName, labelledName),
 		named("virtualnode-name", o.virtualNode, validation.IsDNS1123Subdomain),
 	}
 	if _, err := netip.ParseAddr(o.nodeIP); err != nil {
@@ -66,24 +93,43 @@ func (o *options) validateNode() error {
 	if o.pingTimeout <= 0 {
 		faults = append(faults, fmt.Errorf("--node-ping-timeout=%s: use a positive duration", o.pingTimeout))
 	}
-	for key, value := range o.nodeExtraLabels {
+	for _, key := range slices.Sorted(maps.Keys(o.nodeExtraLabels)) {
+		value := o.nodeExtraLabels[key]
 		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
 			faults = append(faults, fmt.Errorf("--node-extra-labels: %s=%s is no label: %s", key, value, strings.Join(problems, "; ")))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.nodeExtraAnnotations)) {
+		if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 {
+			faults = append(faults, fmt.Errorf("--node-extra-annotations: %s is no name of an annotation: %s", key, strings.Join(problems, "; ")))
 		}
 	}
 	return errors.Join(faults...)
 }
 
+// labelledName is a name of an object that is a label's value, too.
+func labelledName(name string) []string {
+	return append(validation.IsDNS1123Subdomain(name), validation.IsValidLabelValue(name)...)
+}
+
 func (o *options) validateReflection() error {
 	var faults []error
-	for kind, workers := range o.workers {
-		if *workers < 0 {
-			faults = append(faults, fmt.Errorf("--%s-reflection-workers=%d: use 1 or more, or 0 to reflect none", flagName(kind), *workers))
+	for _, kind := range slices.Sorted(maps.Keys(o.workers)) {
+		if workers := *o.workers[kind]; workers < 0 {
+			faults = append(faults, fmt.Errorf("--%s-reflection-workers=%d: use 1 or more, or 0 to reflect none", flagName(kind), workers))
 		}
 	}
-	for kind, policy := range o.policies {
-		if *policy != string(reflection.DenyList) && *policy != string(reflection.AllowList) {
-			faults = append(faults, fmt.Errorf("--%s-reflection-type=%s: use DenyList or AllowList", flagName(kind), *policy))
+	for _, kind := range slices.Sorted(maps.Keys(o.policies)) {
+		if policy := *o.policies[kind]; policy != string(reflection.DenyList) && policy != string(reflection.AllowList) {
+			faults = append(faults, fmt.Errorf("--%s-reflection-type=%s: use DenyList or AllowList", flagName(kind), policy))
+		}
+	}
+	if host := o.homeAPIServerHost; host != "" && net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+		faults = append(faults, fmt.Errorf("--home-api-server-host=%q is neither an IP address nor a host name", host))
+	}
+	if port := o.homeAPIServerPort; port != "" {
+		if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
+			faults = append(faults, fmt.Errorf("--home-api-server-port=%q: use a number from 1 to 65535", port))
 		}
 	}
 	if o.resyncPeriod < 0 {

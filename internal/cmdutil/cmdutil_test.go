@@ -46,6 +46,9 @@ func TestAllLoggersWriteTheSameFormat(t *testing.T) {
 	if err := (&cmdutil.Logs{Format: "xml"}).Install(io.Discard); err == nil || !strings.Contains(err.Error(), `--log-format is "xml": use text or json`) {
 		t.Errorf("a wrong format gives %v", err)
 	}
+	if err := (&cmdutil.Logs{Format: "text", Verbosity: -1}).Install(io.Discard); err == nil || !strings.Contains(err.Error(), `--v=-1: use 0 or more`) {
+		t.Errorf("a negative verbosity gives %v", err)
+	}
 }
 
 // serve runs handler until the test ends and returns its address.

@@ -28,18 +28,27 @@ func (l *Logs) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVarP(&l.Verbosity, "v", "v", 0, "verbosity of logs: 0 for operators, 4 and more for debugging")
 }
 
+// Validate names the flag that is wrong.
+func (l *Logs) Validate() error {
+	if l.Verbosity < 0 {
+		return fmt.Errorf("--v=%d: use 0 or more", l.Verbosity)
+	}
+	if l.Format != "text" && l.Format != "json" {
+		return fmt.Errorf("--log-format is %q: use text or json", l.Format)
+	}
+	return nil
+}
+
 // Install sends everything that is logged through controller-runtime, klog and
 // slog to out.
 func (l *Logs) Install(out io.Writer) error {
+	if err := l.Validate(); err != nil {
+		return err
+	}
 	options := &slog.HandlerOptions{Level: slog.Level(-l.Verbosity)}
-	var handler slog.Handler
-	switch l.Format {
-	case "text":
-		handler = slog.NewTextHandler(out, options)
-	case "json":
+	var handler slog.Handler = slog.NewTextHandler(out, options)
+	if l.Format == "json" {
 		handler = slog.NewJSONHandler(out, options)
-	default:
-		return fmt.Errorf("--log-format is %q: use text or json", l.Format)
 	}
 	logger := logr.FromSlogHandler(handler)
 	log.SetLogger(logger)

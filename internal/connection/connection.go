@@ -32,10 +32,14 @@ type Connection struct {
 
 // New makes no requests.
 func New(config *rest.Config) (*Connection, error) {
-	c := &Connection{}
-	if err := c.Update(config); err != nil {
+	api, streams, err := endpoints(config)
+	if err != nil {
 		return nil, err
 	}
+	c := &Connection{}
+	c.api.base, c.streams.base = api.server, streams.server
+	c.api.swap(api)
+	c.streams.swap(streams)
 	c.config = &rest.Config{
 		Host:      c.URL().String(),
 		Transport: &c.api,
@@ -45,23 +49,63 @@ func New(config *rest.Config) (*Connection, error) {
 	return c, nil
 }
 
-// Parse reads a kubeconfig; its current context counts.
+// Parse reads a kubeconfig that came over the network; its current context
+// counts. It must hold its credentials itself: one that names files would send
+// those of this machine to the server that it names as well, and one that names
+// a command would run it here.
 func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("the kubeconfig is empty")
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kubeconfig, %w", err)
+		return nil, readable(err)
+	}
+	for _, outside := range []struct{ field, value string }{
+		{"certificate-authority", config.CAFile}, {"client-certificate", config.CertFile}, {"client-key", config.KeyFile},
+	} {
+		if outside.value != "" {
+			return nil, fmt.Errorf("the kubeconfig names a file, %s %s: put its content into %s-data", outside.field, outside.value, outside.field)
+		}
+	}
+	switch {
+	case config.BearerTokenFile != "":
+		return nil, fmt.Errorf("the kubeconfig names a file, tokenFile %s: put its content into token", config.BearerTokenFile)
+	case config.ExecProvider != nil:
+		return nil, fmt.Errorf("the kubeconfig runs a command, exec %s: use a certificate or a token", config.ExecProvider.Command)
+	case config.AuthProvider != nil:
+		return nil, fmt.Errorf("the kubeconfig uses the auth-provider %s: use a certificate or a token", config.AuthProvider.Name)
 	}
 	return config, nil
+}
+
+// ParseFile reads a kubeconfig of this machine, which may name files and
+// commands; its current context counts.
+func ParseFile(path string) (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, readable(err)
+	}
+	if _, err := newEndpoint(rest.CopyConfig(config)); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// readable error of a library that takes an empty kubeconfig for none.
+func readable(err error) error {
+	if clientcmd.IsEmptyConfig(err) {
+		return errors.New("the kubeconfig has no cluster for its current context: look at current-context, contexts and clusters")
+	}
+	return fmt.Errorf("reading the kubeconfig, %w", err)
 }
 
 // Config for clients. It holds no credentials: the transport adds them.
 func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// URL of the API server, at the time of the call.
-func (c *Connection) URL() *url.URL { return c.api.current.Load().server }
+// URL to which requests are to be addressed: that of the first kubeconfig. The
+// transports know where the API server is by now.
+func (c *Connection) URL() *url.URL { return c.api.base }
 
 // Streams is the transport for upgraded connections and for pings: HTTP/1.1, and
 // a request that timed out takes no other one with it.
@@ -70,26 +114,12 @@ func (c *Connection) Streams() http.RoundTripper { return &c.streams }
 // Update replaces address and credentials. Requests under way end as they
 // began. An unusable configuration changes nothing.
 func (c *Connection) Update(config *rest.Config) error {
-	api := rest.CopyConfig(config)
-	if api.Dial == nil {
-		api.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
-	}
-	streams := rest.CopyConfig(api)
-	streams.NextProtos = []string{"http/1.1"}
-
-	first, err := newEndpoint(api)
+	api, streams, err := endpoints(config)
 	if err != nil {
 		return err
 	}
-	second, err := newEndpoint(streams)
-	if err != nil {
-		return err
-	}
-	if old := c.api.current.Load(); old != nil && old.server.Path != first.server.Path {
-		return fmt.Errorf("the path of the API server changed from %q to %q: restart to follow it", old.server.Path, first.server.Path)
-	}
-	c.api.swap(first)
-	c.streams.swap(second)
+	c.api.swap(api)
+	c.streams.swap(streams)
 	return nil
 }
 
@@ -97,6 +127,21 @@ func (c *Connection) Update(config *rest.Config) error {
 type endpoint struct {
 	server    *url.URL
 	transport http.RoundTripper
+}
+
+// endpoints for requests and for streams.
+func endpoints(config *rest.Config) (api, streams *endpoint, err error) {
+	config = rest.CopyConfig(config)
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	}
+	if api, err = newEndpoint(config); err != nil {
+		return nil, nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.NextProtos = []string{"http/1.1"}
+	streams, err = newEndpoint(config)
+	return api, streams, err
 }
 
 func newEndpoint(config *rest.Config) (*endpoint, error) {
@@ -117,6 +162,7 @@ func newEndpoint(config *rest.Config) (*endpoint, error) {
 
 // swappable sends every request through the endpoint of the moment.
 type swappable struct {
+	base    *url.URL // of the first endpoint: that to which requests are addressed
 	current atomic.Pointer[endpoint]
 }
 
@@ -124,16 +170,21 @@ type swappable struct {
 // of the time when their client was made.
 func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 	e := s.current.Load()
-	if request.URL.Host != e.server.Host || request.URL.Scheme != e.server.Scheme {
+	if *e.server != *s.base {
 		moved := request.Clone(request.Context())
 		moved.URL.Scheme, moved.URL.Host, moved.Host = e.server.Scheme, e.server.Host, e.server.Host
+		moved.URL.Path = e.server.Path + strings.TrimPrefix(request.URL.Path, s.base.Path)
+		if request.URL.RawPath != "" {
+			moved.URL.RawPath = e.server.EscapedPath() + strings.TrimPrefix(request.URL.RawPath, s.base.EscapedPath())
+		}
 		request = moved
 	}
 	return e.transport.RoundTrip(request)
 }
 
 func (s *swappable) swap(e *endpoint) {
-	if old := s.current.Swap(e); old != nil {
+	old := s.current.Swap(e)
+	if old != nil {
 		utilnet.CloseIdleConnectionsFor(old.transport)
 	}
 }

@@ -55,14 +55,32 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
+	usable := func(kubeconfig []byte) error {
+		_, err := connection.Parse(kubeconfig)
+		return err
+	}
+	problems := make(chan error, 10)
+	problem := func(err error) { problems <- err }
+	expectProblem := func(words string) {
+		t.Helper()
+		select {
+		case err := <-problems:
+			if !strings.Contains(err.Error(), words) {
+				t.Errorf("got the problem %q, want %q", err, words)
+			}
+		case <-time.After(20 * time.Second):
+			t.Errorf("no problem was told, want %q", words)
+		}
+	}
 	read := make(chan []byte, 1)
 	go func() {
-		kubeconfig, err := store.Await(ctx, 50*time.Millisecond)
+		kubeconfig, err := store.Await(ctx, 50*time.Millisecond, usable, problem)
 		if err == nil {
 			read <- kubeconfig
 		}
 	}()
-	// At first there is no Secret, then one without content, then one that is usable.
+	expectProblem(`"provider" not found`)
+	// At first there is no Secret, then one without content, one of nonsense, then one that is usable.
 	secret, err := admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "provider"}}, metav1.CreateOptions{})
 	must(t, err)
 	if _, err := store.Read(ctx); err == nil || !strings.Contains(err.Error(), `default/provider has no kubeconfig`) {
@@ -74,6 +92,9 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 		secret, err = admin.CoreV1().Secrets("default").Update(ctx, secret, metav1.UpdateOptions{})
 		must(t, err)
 	}
+	expectProblem(`default/provider has no kubeconfig`)
+	write([]byte("}"))
+	expectProblem(`in Secret default/provider, reading the kubeconfig`)
 	write(kubeconfigOf("alice"))
 	known := <-read
 
@@ -89,8 +110,18 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 
 	changes := make(chan []byte, 10)
 	followed := make(chan error, 1)
-	go func() { followed <- store.Follow(ctx, known, func(kubeconfig []byte) { changes <- kubeconfig }) }()
-	write(nil) // changes nothing
+	take := func(kubeconfig []byte) error {
+		err := usable(kubeconfig)
+		if err == nil {
+			changes <- kubeconfig
+		}
+		return err
+	}
+	go func() { followed <- store.Follow(ctx, known, take, problem) }()
+	write(nil)
+	expectProblem("is empty")
+	write([]byte("}"))
+	expectProblem("reading the kubeconfig")
 	write(kubeconfigOf("bob"))
 	renewed, err := connection.Parse(<-changes)
 	must(t, err)
@@ -104,6 +135,8 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	if got := whoami(t, client); got != "bob" {
 		t.Errorf("after a refused renewal the client is %s", got)
 	}
+	must(t, admin.CoreV1().Secrets("default").Delete(ctx, "provider", metav1.DeleteOptions{}))
+	expectProblem("was deleted")
 	stop()
 	must(t, <-followed)
 }
@@ -135,16 +168,41 @@ func TestMovedServerIsFollowed(t *testing.T) {
 	if got, want := get(), "second "+strings.TrimPrefix(second.URL, "http://")+" /x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if err := conn.Update(&rest.Config{Host: second.URL + "/prefix"}); err == nil || !strings.Contains(err.Error(), "restart") {
-		t.Errorf("a changed path gives %v", err)
+	must(t, conn.Update(&rest.Config{Host: second.URL + "/prefix/"}))
+	if got, want := get(), "second "+strings.TrimPrefix(second.URL, "http://")+" /prefix/x"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	must(t, conn.Update(&rest.Config{Host: first.URL}))
+	if got, want := get(), "first "+strings.TrimPrefix(first.URL, "http://")+" /x"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
 func TestUnusableKubeconfigsSayWhy(t *testing.T) {
-	for text, want := range map[string]string{"": "is empty", "}": "reading the kubeconfig", "apiVersion: v1\nkind: Config\n": "reading the kubeconfig"} {
+	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+	const cluster = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1'}}]\n"
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, []byte("x"), 0o600))
+	for text, want := range map[string]string{
+		"":                               "is empty",
+		"}":                              "reading the kubeconfig",
+		"apiVersion: v1\nkind: Config\n": "has no cluster for its current context",
+		head + cluster + "users: [{name: u, user: {tokenFile: " + file + "}}]":                                                                  "tokenFile " + file,
+		head + cluster + "users: [{name: u, user: {client-certificate: " + file + ", client-key: " + file + "}}]":                               "put its content into client-certificate-data",
+		head + "clusters: [{name: c, cluster: {server: 'https://127.0.0.1', certificate-authority: " + file + "}}]\nusers: [{name: u}]":         "certificate-authority-data",
+		head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: rm, interactiveMode: Never}}}]": "runs a command, exec rm",
+	} {
 		if _, err := connection.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gives %v, want %q", text, err, want)
 		}
+	}
+	must(t, os.WriteFile(file, []byte(head+"clusters: [{name: c, cluster: {server: 'https://'}}]\nusers: [{name: u}]"), 0o600))
+	if _, err := connection.ParseFile(file); err == nil || !strings.Contains(err.Error(), "server address") {
+		t.Errorf("a file without server gives %v", err)
+	}
+	must(t, os.WriteFile(file, []byte(head+cluster+"users: [{name: u, user: {tokenFile: "+file+"}}]"), 0o600))
+	if _, err := connection.ParseFile(file); err != nil {
+		t.Errorf("a file of this machine that names another: %v", err)
 	}
 	if _, err := connection.New(&rest.Config{Host: "https://127.0.0.1", TLSClientConfig: rest.TLSClientConfig{CAFile: "/none"}}); err == nil || !strings.Contains(err.Error(), "/none") {
 		t.Errorf("a missing CA gives %v", err)

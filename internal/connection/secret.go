@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/api/wire"
 )
@@ -34,23 +33,32 @@ func (s Secret) Read(ctx context.Context) ([]byte, error) {
 	}
 	kubeconfig := secret.Data[wire.KubeconfigSecretKey]
 	if len(kubeconfig) == 0 {
-		return nil, fmt.Errorf("Secret %s/%s has no kubeconfig of the provider: its key %q is empty", s.Namespace, s.Name, wire.KubeconfigSecretKey)
+		return nil, s.errEmpty()
 	}
 	return kubeconfig, nil
 }
 
-// Await reads the kubeconfig, again and again until it is there and parses: a
-// peering that is being set up is no reason to end. It returns ctx's error.
-func (s Secret) Await(ctx context.Context, retry time.Duration) ([]byte, error) {
+func (s Secret) errEmpty() error {
+	return fmt.Errorf("Secret %s/%s has no kubeconfig of the provider: its key %q is empty", s.Namespace, s.Name, wire.KubeconfigSecretKey)
+}
+
+// Await reads the kubeconfig, again and again until use can do something with it:
+// a peering that is being set up is no reason to end. Whenever the reason why it
+// cannot changes, problem gets it. Await returns ctx's error and no other.
+func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubeconfig []byte) error, problem func(error)) ([]byte, error) {
+	said := ""
 	for {
 		kubeconfig, err := s.Read(ctx)
 		if err == nil {
-			_, err = Parse(kubeconfig)
+			err = s.explain(use(kubeconfig))
 		}
 		if err == nil {
 			return kubeconfig, nil
 		}
-		log.FromContext(ctx).Info("The provider's kubeconfig is not usable yet, trying again", "in", retry.String(), "reason", err.Error())
+		if err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			problem(err)
+		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -59,9 +67,18 @@ func (s Secret) Await(ctx context.Context, retry time.Duration) ([]byte, error) 
 	}
 }
 
-// Follow calls changed with every new content of the kubeconfig after known,
-// until ctx ends. A Secret that is deleted or emptied changes nothing.
-func (s Secret) Follow(ctx context.Context, known []byte, changed func(kubeconfig []byte)) error {
+// explain whose kubeconfig an error is about.
+func (s Secret) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("using the kubeconfig of the provider in Secret %s/%s, %w", s.Namespace, s.Name, err)
+}
+
+// Follow has use take every new content of the kubeconfig after known, until ctx
+// ends. What use cannot take, and a Secret that is deleted or emptied, changes
+// nothing but is a problem.
+func (s Secret) Follow(ctx context.Context, known []byte, use func(kubeconfig []byte) error, problem func(error)) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(s.Client, 0,
 		informers.WithNamespace(s.Namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
@@ -72,14 +89,21 @@ func (s Secret) Follow(ctx context.Context, known []byte, changed func(kubeconfi
 		if !ok {
 			return
 		}
-		if now := secret.Data[wire.KubeconfigSecretKey]; len(now) > 0 && !bytes.Equal(now, known) {
-			known = now
-			changed(now)
+		now := secret.Data[wire.KubeconfigSecretKey]
+		if bytes.Equal(now, known) {
+			return
+		}
+		known = now
+		if len(now) == 0 {
+			problem(s.errEmpty())
+		} else if err := s.explain(use(now)); err != nil {
+			problem(err)
 		}
 	}
 	if _, err := factory.Core().V1().Secrets().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    look,
 		UpdateFunc: func(_, obj any) { look(obj) },
+		DeleteFunc: func(any) { problem(fmt.Errorf("Secret %s/%s was deleted", s.Namespace, s.Name)) },
 	}); err != nil {
 		return fmt.Errorf("watching Secret %s/%s, %w", s.Namespace, s.Name, err)
 	}

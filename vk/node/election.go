@@ -29,6 +29,8 @@ type Election struct {
 	// Duration after which a silent holder is replaced, RenewDeadline after
 	// which a holder that cannot renew gives up, RetryPeriod between attempts.
 	Duration, RenewDeadline, RetryPeriod time.Duration
+	// StandBy is called whenever another replica is seen to lead; nil is fine.
+	StandBy func(leader string)
 }
 
 // Run waits until this replica leads and then runs lead, whose context ends
@@ -99,8 +101,12 @@ func (e Election) config(ctx context.Context, term *term, stop func()) leaderele
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(leader string) {
-				if leader != e.Identity {
-					logger.Info("Another replica leads, standing by", "leader", leader)
+				if leader == e.Identity || leader == "" { // released, and free for a moment
+					return
+				}
+				logger.Info("Another replica leads, standing by", "leader", leader)
+				if e.StandBy != nil {
+					e.StandBy(leader)
 				}
 			},
 		},

@@ -1,0 +1,56 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// maxMessage is what the API server takes as the message of an Event, in bytes.
+const maxMessage = 1024
+
+// reporter tells operators, by Events on the VirtualNode, what is wrong with the
+// way to the provider, with the node and with plugins. It never blocks.
+type reporter struct {
+	broadcaster record.EventBroadcaster
+	recorder    record.EventRecorder
+	about       *corev1.ObjectReference
+}
+
+func newReporter(o *options, client kubernetes.Interface) *reporter {
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.tenantNamespace)})
+	return &reporter{
+		broadcaster: broadcaster,
+		recorder:    broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: o.podName}),
+		about: &corev1.ObjectReference{
+			APIVersion: offloadingv1beta1.GroupVersion.String(), Kind: offloadingv1beta1.VirtualNodeKind,
+			Namespace: o.tenantNamespace, Name: o.virtualNode,
+		},
+	}
+}
+
+// warn of something to be repaired.
+func (r *reporter) warn(reason, message string) { r.say(corev1.EventTypeWarning, reason, message) }
+
+// note something that is as it should be.
+func (r *reporter) note(reason, message string) { r.say(corev1.EventTypeNormal, reason, message) }
+
+func (r *reporter) say(eventType, reason, message string) {
+	const more = " ..."
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage-len(more)], "") + more
+	}
+	r.recorder.Event(r.about, eventType, reason, message)
+}
+
+func (r *reporter) close() { r.broadcaster.Shutdown() }
