@@ -206,8 +206,11 @@ func TestHammer(t *testing.T) {
 		}
 		list = nextList
 	}
-	for before := runs.Load(); runs.Load() < before+100 && !t.Failed(); {
-		time.Sleep(time.Millisecond)
+	deadline := time.Now().Add(30 * time.Second)
+	for before := runs.Load(); runs.Load() < before+100 && !t.Failed(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Errorf("%d runs in 30 s after the last swap, want 100", runs.Load()-before)
+		}
 	}
 	close(stop)
 	wg.Wait()

@@ -100,19 +100,21 @@ func TestSilenceOfANewMap(t *testing.T) {
 		t.Error("a new map names a namespace no more: that should be certain")
 	}
 	handler.said()
-	for !clock.HasWaiters() {
-		time.Sleep(time.Millisecond)
-	}
+	await(t, "nobody waits for the grace to end", clock.HasWaiters)
 	clock.Step(time.Minute + 2*time.Second)
 	if !certain("elsewhere") {
 		t.Error("the map is old enough: its silence should be certain")
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for len(handler.said()) == 0 {
+	await(t, "nobody is told that the grace has ended", func() bool { return len(handler.said()) > 0 })
+}
+
+// await fails with the complaint when done stays false.
+func await(t *testing.T, complaint string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("nobody is told that the grace has ended")
+			t.Fatal(complaint)
 		}
-		time.Sleep(time.Millisecond)
 	}
 }
 

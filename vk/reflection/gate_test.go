@@ -21,6 +21,7 @@ import (
 func TestGate(t *testing.T) {
 	var down atomic.Bool
 	var lost, back atomic.Int32
+	told := make(chan struct{}, 10)
 	down.Store(true)
 	g := &gate{clock: clock.RealClock{}, every: time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler),
 		probe: func(context.Context) error {
@@ -32,6 +33,7 @@ func TestGate(t *testing.T) {
 		changed: func(open bool) {
 			if open {
 				back.Add(1)
+				told <- struct{}{}
 			} else {
 				lost.Add(1)
 			}
@@ -45,7 +47,7 @@ func TestGate(t *testing.T) {
 	if err := g.pass(); !errors.Is(err, errUnreachable) {
 		t.Errorf("a shut gate says %v", err)
 	}
-	waited := make(chan error)
+	waited := make(chan error, 1)
 	go func() { waited <- g.wait(t.Context()) }()
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -53,11 +55,18 @@ func TestGate(t *testing.T) {
 		t.Errorf("waiting with an ended context says %v", err)
 	}
 	down.Store(false)
-	if err := <-waited; err != nil {
-		t.Errorf("waiting until the provider is back says %v", err)
+	select {
+	case err := <-waited:
+		if err != nil {
+			t.Errorf("waiting until the provider is back says %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("who waits for the provider does not go on")
 	}
-	for back.Load() == 0 {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody is told that the provider is back")
 	}
 	if err := g.pass(); err != nil || lost.Load() != 1 || back.Load() != 1 {
 		t.Errorf("afterwards: %v; lost %d times, back %d times, want once each", err, lost.Load(), back.Load())

@@ -6,6 +6,8 @@ package reflection
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -319,18 +321,30 @@ func TestFollower(t *testing.T) {
 func TestRefusedCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.chains.swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
-		if err := doc.SetString("spec.type", "Nonsense"); err != nil {
-			return nil, err
-		}
-		return bendService(doc, env)
-	})
+	bendTo := func(serviceType string) {
+		l.chains.swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+			if err := doc.SetString("spec.type", serviceType); err != nil {
+				return nil, err
+			}
+			return bendService(doc, env)
+		})
+	}
+	bendTo("Nonsense")
 	l.local.create(t, l.namespace, service("web", ""))
 	l.start()
 	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "Nonsense")
-	time.Sleep(time.Second) // several tries
-	if events := l.events(l.namespace, "Service", "web"); len(events) != 1 {
-		t.Errorf("one refusal made the Events %q", events)
+	tries := l.manager.evaluated.Load() + 3
+	l.eventually(func() error {
+		if n := l.manager.evaluated.Load(); n < tries {
+			return fmt.Errorf("%d evaluations, want %d", n, tries)
+		}
+		return nil
+	})
+	bendTo("Gibberish") // Events keep their order: what was said of the first refusal is there by then
+	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "Gibberish")
+	first := slices.DeleteFunc(l.events(l.namespace, "Service", "web"), func(text string) bool { return !strings.Contains(text, "Nonsense") })
+	if len(first) != 1 || !strings.Contains(first[0], " x1: ") {
+		t.Errorf("one refusal made the Events %q", first)
 	}
 	l.chains.swap("Service", host.Outgoing, bendService)
 	l.present(l.remote, "Service", l.twin, "web")
