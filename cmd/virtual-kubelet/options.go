@@ -88,7 +88,7 @@ func (o *options) flagGroups() cliflag.NamedFlagSets {
 	o.reflectionFlags(&groups)
 	o.kubeletFlags(&groups)
 	o.operationFlags(&groups)
-	o.inertFlags(groups.FlagSet("accepted for compatibility, without effect"))
+	o.inertFlags(groups.FlagSet("accepted for compatibility but ineffective"))
 	return groups
 }
 
