@@ -1,3 +1,6 @@
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Refract. `make help` lists what there is to do.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,7 +13,7 @@ export REFRACT_CACHE
 endif
 
 # The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
-CONCURRENT := host vk controllers sdk/plugintest internal/testenv
+CONCURRENT := host vk controllers sdk/plugintest internal/testenv internal/connection internal/dynamicclient cmd/virtual-kubelet
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
 TEST_TIMEOUT ?= 15m
 

@@ -1,3 +1,6 @@
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Helpers of the scripts under hack/; sourced, never run.
 # shellcheck shell=bash
 set -euo pipefail

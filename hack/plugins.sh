@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Rebuilds every plugin of this repository with the pinned TinyGo: <folder>/<folder's name>.wasm, which is committed.
 # Usage: hack/plugins.sh [--check]      --check builds elsewhere and fails when a committed module is not what its sources give
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

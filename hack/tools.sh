@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Builds the pinned tools that are not in the cache yet: the test control planes and TinyGo (`make tools`).
 # Usage: hack/tools.sh             REFRACT_CACHE=<dir> puts the cache elsewhere (default ~/.cache/refract)
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Builds one binary of the test control planes from the Go module proxy, into the cache.
 # Usage: hack/controlplane/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|kwok
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Compiles a plugin to WebAssembly with TinyGo.
 # Usage: hack/tinygo/build-plugin.sh <package dir> <out.wasm>
 # A TinyGo 0.41.x on PATH is used, else the pinned one is built (once). REFRACT_TINYGO=pinned insists on the pinned one: the

@@ -1,4 +1,7 @@
 #!/usr/bin/env bash
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Builds the pinned TinyGo from the Go module proxy against Debian's LLVM 19, into the cache.
 # Usage: hack/tinygo/build.sh      (nothing to do when it is there)
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"

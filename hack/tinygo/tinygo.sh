@@ -1,3 +1,6 @@
+# Copyright The Refract Authors
+# SPDX-License-Identifier: Apache-2.0
+#
 # Finds or builds TinyGo; sourced by build.sh and build-plugin.sh after hack/lib.sh.
 # shellcheck shell=bash
 

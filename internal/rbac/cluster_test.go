@@ -100,7 +100,8 @@ not list configmaps in kube-system
 `
 	consumerCases = `
 may create shadowpods.offloading.liqo.io in twin
-may patch shadowendpointslices.offloading.liqo.io in twin
+may update shadowendpointslices.offloading.liqo.io in twin
+not patch shadowendpointslices.offloading.liqo.io in twin
 may delete services in twin
 may watch pods in twin
 not create pods in twin
@@ -110,7 +111,9 @@ may get pods/log in twin
 may create pods/exec in twin
 may get pods/exec in twin
 may create pods/portforward in twin
-may watch events in twin
+not watch events in twin
+may list pods.metrics.k8s.io in twin
+not update services in twin
 not get secrets in twin named password
 not create endpointslices.discovery.k8s.io in twin
 not create shadowpods.offloading.liqo.io in shop

@@ -8,24 +8,23 @@ import rbacv1 "k8s.io/api/rbac/v1"
 // VirtualKubeletRemote is what a consumer may do in its twin namespaces on the
 // provider, and nowhere else.
 func VirtualKubeletRemote() Role {
-	all := do("get", "list", "watch", "create", "update", "patch", "delete")
 	return Role{
 		Name:    "virtual-kubelet-remote",
 		Purpose: "a consumer, in each of its twin namespaces",
 		Scope:   ConsumerScope,
 		Rules: []Rule{
 			grant("to ask for pods and endpoints, which the provider's own controllers make",
-				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), all),
-			grant("to reflect Services",
-				"", on("services"), all),
+				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch", "create", "update", "delete")),
+			grant("to reflect Services, by server-side apply",
+				"", on("services"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to see how its pods fare",
 				"", on("pods"), do("get", "list", "watch")),
+			grant("to answer for what its pods use, where the provider measures that",
+				"metrics.k8s.io", on("pods"), do("list")),
 			grant("to answer for logs",
 				"", on("pods/log"), do("get")),
 			grant("to answer for a shell or a forwarded port: SPDY asks with create, WebSocket with get",
 				"", on("pods/exec", "pods/attach", "pods/portforward"), do("create", "get")),
-			grant("to show the users of its pods what happened to them",
-				"", on("events"), do("list", "watch", "create")),
 		},
 	}
 }

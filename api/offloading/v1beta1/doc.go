@@ -8,8 +8,10 @@
 // carries the wish "this namespace of mine is that one of yours" to the
 // provider and the answer back. In the twin namespaces of the provider a
 // ShadowPod and a ShadowEndpointSlice say what must exist there, and keep
-// saying it while the consumer is away. A Quota bounds what a consumer may
-// ask for; a VkOptionsTemplate says how virtual kubelets are run.
+// saying it while the consumer is away. A Quota (what a consumer may ask for)
+// and a VkOptionsTemplate (how virtual kubelets are run) are here so that
+// objects of an existing installation stay valid; nothing of ours reads them
+// yet.
 //
 // The group, version, kinds and JSON names are Liqo's, so that either side of
 // a peering may be either implementation. Where an object embeds another
