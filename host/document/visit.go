@@ -1,0 +1,166 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+// indexFrom is the number of children from which a map keeps an index instead of a list to search.
+const indexFrom = 16
+
+// visit gives the node of the value that a path leads to, and the nodes on the way; 0 when it is absent.
+func (d *Document) visit(id int32, path string) (int32, error) {
+	if err := checkPath(path); err != nil {
+		return 0, err
+	}
+	if id == 0 {
+		return 0, nil
+	}
+	if d.nodes[id].flags&fReadOnly != 0 {
+		return d.visitReadOnly(id, path)
+	}
+	for s := newScanner(path); !s.done(); {
+		if !s.next() {
+			return 0, s.err()
+		}
+		var err error
+		if id, err = d.visitStep(id, &s); err != nil {
+			return 0, err
+		}
+		if id == 0 {
+			return 0, s.finish()
+		}
+	}
+	return id, nil
+}
+
+// visitReadOnly needs no node but the last: nothing below it can be written, so that nothing has to find it again.
+func (d *Document) visitReadOnly(id int32, path string) (int32, error) {
+	v, err := d.resolve(id, path)
+	if err != nil || v.kind == Absent || v.id != 0 {
+		return v.id, err
+	}
+	return d.addBase(id, v.raw)
+}
+
+func (d *Document) visitStep(id int32, s *scanner) (int32, error) {
+	kind := d.nodes[id].kind
+	if s.wildcard() && kind > Null {
+		return 0, noWildcard(s.path)
+	}
+	switch kind {
+	case Absent, Null:
+		return 0, nil
+	case Map:
+		return d.visitField(id, s.text())
+	case List:
+		i := index(s.text())
+		if i < 0 {
+			return 0, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text()))
+		}
+		return d.visitElem(id, i)
+	default:
+		return 0, wrongKind(s.path, kind, "a map or list")
+	}
+}
+
+// visitField gives the node of a map's entry; 0 when it is absent.
+func (d *Document) visitField(id int32, key string) (int32, error) {
+	if c := d.child(id, key); c != 0 {
+		if d.nodes[c].kind == Absent {
+			return 0, nil
+		}
+		return c, nil
+	}
+	raw, ok := d.nodes[id].fields()[key]
+	if !ok {
+		return 0, nil
+	}
+	if d.nodes[id].flags&fReadOnly != 0 {
+		return d.addBase(id, raw)
+	}
+	return d.link(id, key, raw, true)
+}
+
+// addBase adds a node that shows a value of the base.
+func (d *Document) addBase(parent int32, raw any) (int32, error) {
+	c, err := d.add(parent)
+	if err != nil {
+		return 0, err
+	}
+	n := &d.nodes[c]
+	n.base, n.kind = raw, KindOf(raw)
+	n.flags |= fBase
+	return c, nil
+}
+
+// link makes a new node the child of a map: of the base's value, or absent as yet.
+func (d *Document) link(id int32, key string, raw any, inBase bool) (int32, error) {
+	d.touch(id)
+	c, err := d.add(id)
+	if err != nil {
+		return 0, err
+	}
+	n, p := &d.nodes[c], &d.nodes[id]
+	if inBase {
+		n.base, n.kind = raw, KindOf(raw)
+		n.flags |= fBase | fInBase
+	}
+	n.key = d.keep(key)
+	n.next, p.first = p.first, c
+	p.count++
+	if p.index != 0 {
+		d.indexes[p.index-1][n.key] = c
+	} else if p.count > indexFrom {
+		d.buildIndex(id)
+	}
+	return c, nil
+}
+
+func (d *Document) buildIndex(id int32) {
+	if d.nindex == len(d.indexes) {
+		d.indexes = append(d.indexes, make(map[string]int32, 4*indexFrom))
+	}
+	m := d.indexes[d.nindex]
+	d.nindex++
+	d.nodes[id].index = int32(d.nindex)
+	for c := d.nodes[id].first; c != 0; c = d.nodes[c].next {
+		m[d.nodes[c].key] = c
+	}
+}
+
+// visitElem gives the node of a list's element; 0 past the end.
+func (d *Document) visitElem(id int32, i int) (int32, error) {
+	v := d.element(id, i)
+	if v.id != 0 || v.kind == Absent {
+		return v.id, nil
+	}
+	if d.nodes[id].flags&fReadOnly != 0 {
+		return d.addBase(id, v.raw)
+	}
+	d.touch(id)
+	c, err := d.addBase(id, v.raw)
+	if err != nil {
+		return 0, err
+	}
+	d.nodes[c].flags |= fInBase
+	d.slots(id)[i] = ^c
+	return c, nil
+}
+
+// slots gives the slots of a list, made on the first visit of one of its elements.
+func (d *Document) slots(id int32) []int32 {
+	n := &d.nodes[id]
+	if n.list == 0 {
+		if d.nlists == len(d.lists) {
+			d.lists = append(d.lists, nil)
+		}
+		l := d.lists[d.nlists][:0]
+		for i := range n.elems() {
+			l = append(l, int32(i))
+		}
+		d.lists[d.nlists] = l
+		d.work += int64(len(l)) / 8
+		d.nlists++
+		n.list = int32(d.nlists)
+	}
+	return d.lists[n.list-1]
+}
