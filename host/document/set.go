@@ -1,0 +1,153 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"math"
+	"unicode/utf8"
+)
+
+// SetString sets the string at path. As with all of Set…: the last segment is the key to set, an index (the element is
+// replaced) or `-` (appended to the list); maps missing on the way are made; setting what is there already is no edit.
+// Errors leave the Document as it was or with empty maps on the way made.
+func (n Node) SetString(path, s string) error {
+	if !utf8.ValidString(s) {
+		return fail(BadValue, path, "the string is not valid UTF-8")
+	}
+	_, err := n.set(path, content{kind: String, str: s})
+	return err
+}
+
+// SetInt sets a whole number.
+func (n Node) SetInt(path string, i int64) error {
+	_, err := n.set(path, content{kind: Int, num: uint64(i)})
+	return err
+}
+
+// SetFloat sets a number; NaN and infinities, which JSON lacks, are an error.
+func (n Node) SetFloat(path string, f float64) error {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return fail(BadValue, path, "NaN and infinity are not JSON")
+	}
+	_, err := n.set(path, content{kind: Float, num: math.Float64bits(f)})
+	return err
+}
+
+// SetBool sets a truth value.
+func (n Node) SetBool(path string, b bool) error {
+	c := content{kind: Bool}
+	if b {
+		c.num = 1
+	}
+	_, err := n.set(path, c)
+	return err
+}
+
+// SetNull sets null, which is not the same as Remove.
+func (n Node) SetNull(path string) error {
+	_, err := n.set(path, content{kind: Null})
+	return err
+}
+
+// SetMap sets a new empty map and gives its node.
+func (n Node) SetMap(path string) (Node, error) { return n.set(path, content{kind: Map}) }
+
+// SetList sets a new empty list and gives its node.
+func (n Node) SetList(path string) (Node, error) { return n.set(path, content{kind: List}) }
+
+// EnsureMap gives the map at path, made when there is none (or null).
+func (n Node) EnsureMap(path string) (Node, error) {
+	v, err := n.At(path)
+	switch {
+	case err != nil:
+		return Node{}, err
+	case v.kind == Map:
+		if err := n.writable(path); err != nil {
+			return Node{}, err
+		}
+		return n.Get(path)
+	case v.Exists():
+		return Node{}, wrongKind(path, v.kind, "a map")
+	case path == "" && v.kind == Null:
+		if err := n.writable(path); err != nil {
+			return Node{}, err
+		}
+		return n, n.d.write(n.id, content{kind: Map})
+	}
+	return n.SetMap(path)
+}
+
+// content is what a place is set to: a scalar, an empty map or list, or (base) a value shared with somebody.
+type content struct {
+	kind Kind
+	num  uint64
+	str  string
+	base any
+	// shared: base holds the value, str and num do not. stay: str needs no copy to the arena.
+	shared, stay bool
+}
+
+func (n Node) writable(path string) error {
+	if n.id == 0 {
+		return fail(Gone, path, "there is nothing to write to")
+	}
+	m := &n.d.nodes[n.id]
+	if m.flags&fReadOnly != 0 {
+		return readOnly(path)
+	}
+	if m.kind == Absent {
+		return fail(Gone, path, "the place was removed")
+	}
+	return nil
+}
+
+func readOnly(path string) error {
+	return fail(ReadOnly, path, "the context and the configuration are read-only")
+}
+
+func (n Node) set(path string, c content) (Node, error) {
+	if err := n.writable(path); err != nil {
+		return Node{}, err
+	}
+	if err := checkPath(path); err != nil {
+		return Node{}, err
+	}
+	if path == "" {
+		return Node{}, fail(BadPath, path, "empty; a value is set in its parent")
+	}
+	if err := n.d.Spend(len(c.str)); err != nil {
+		return Node{}, err
+	}
+	s := newScanner(path)
+	id, err := n.d.container(n.id, &s)
+	if err != nil {
+		return Node{}, err
+	}
+	id, err = n.d.put(id, &s, c)
+	return Node{n.d, id}, err
+}
+
+// same tells that a place already holds the content. A shared map or list is compared by the caller, who knows the budget.
+func (c *content) same(v View) bool {
+	if v.kind != c.kind {
+		return false
+	}
+	switch c.kind {
+	case Null:
+		return true
+	case Map, List:
+		return !c.shared && v.Len() == 0
+	case String:
+		s, _ := v.Text()
+		return s == c.str
+	case Int:
+		i, _ := v.Int()
+		return uint64(i) == c.num
+	case Bool:
+		b, _ := v.Bool()
+		return b == (c.num != 0)
+	}
+	f, _ := v.Float()
+	return math.Float64bits(f) == c.num
+}
