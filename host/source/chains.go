@@ -4,7 +4,6 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -49,11 +48,6 @@ type Chains struct {
 	refused  map[string]refusal
 	present  map[chainKey][]*host.Plugin
 	closing  sync.WaitGroup
-}
-
-type chainKey struct {
-	kind string
-	hook host.Hook
 }
 
 // running is a loaded plugin with what decides about its place.
@@ -246,79 +240,6 @@ func (r *running) matches(kind string, hook host.Hook) bool {
 	}
 	narrowed := host.Manifest{Kinds: r.options.Kinds, Hooks: manifest.Hooks}
 	return len(r.options.Kinds) == 0 || narrowed.Matches(name, group, hook)
-}
-
-func before(a, b *running) int {
-	return cmp.Or(cmp.Compare(a.options.Priority, b.options.Priority), strings.Compare(a.name, b.name))
-}
-
-// compose lists the plugins of a chain in order.
-func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin) {
-	replaced := map[string]bool{}
-	for _, r := range extra {
-		if r.options.Replaces != "" && slices.Contains(r.kinds, key.kind) {
-			replaced[r.options.Replaces] = true
-		}
-	}
-	for _, r := range c.defaults {
-		if !replaced[r.name] && r.matches(key.kind, key.hook) {
-			plugins = append(plugins, r.plugin)
-		}
-	}
-	for _, r := range extra {
-		if r.matches(key.kind, key.hook) {
-			plugins = append(plugins, r.plugin)
-		}
-	}
-	return plugins
-}
-
-// swap builds the chains of next, all of them before the first is put in place, and retires what next lacks.
-func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
-	extra := slices.SortedFunc(maps.Values(next), before)
-	chains, lists := map[chainKey]*host.Chain{}, map[chainKey][]*host.Plugin{}
-	for _, kind := range c.config.Kinds {
-		for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
-			key := chainKey{kind, hook}
-			plugins := c.compose(key, extra)
-			if was, ok := c.present[key]; ok && slices.Equal(was, plugins) {
-				continue
-			}
-			chain, err := host.NewChain(hook, c.config.Guard(kind), plugins...)
-			if err != nil {
-				return fmt.Errorf("building the %s chain of %s, %w", hook, kind, err)
-			}
-			chains[key], lists[key] = chain, plugins
-		}
-	}
-	for key, chain := range chains {
-		c.config.Registry.Swap(key.kind, key.hook, chain)
-		c.present[key] = lists[key]
-	}
-	for name, r := range c.extra {
-		if next[name] != r {
-			c.retire(ctx, r)
-		}
-	}
-	c.extra = next
-	return nil
-}
-
-// retire closes a plugin when its running calls have ended. Nobody waits for that but Close.
-func (c *Chains) retire(ctx context.Context, r *running) {
-	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
-}
-
-// Close waits until every plugin that was taken out is closed. Those in the chains stay: they are the host's.
-func (c *Chains) Close(ctx context.Context) error {
-	done := make(chan struct{})
-	go func() { c.closing.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for calls of removed plugins, %w", ctx.Err())
-	}
 }
 
 // digest tells modules with their options apart.
