@@ -90,7 +90,7 @@ demo: tools ## Watch it work: two real clusters, an application offloaded, plugi
 
 .PHONY: bench
 bench: ## Benchmarks of the WebAssembly host against native code, with and without fuel
-	go test -run '^$$' -bench BenchmarkHost -benchmem ./host
+	@hack/bench.sh
 
 .PHONY: bench-e2e
 bench-e2e: tools ## Cost of offloading 1,000 pods and 1,000 Services, on two real clusters (ARGS=--pods=100 for less)

@@ -100,7 +100,7 @@ func flatten(pod *corev1.Pod) (map[string]string, error) {
 }
 
 func shorten(text string) string {
-	const most = 46
+	const most = 34
 	if text == "" {
 		return "–"
 	}
