@@ -3,7 +3,11 @@
 
 package host
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/refract-project/refract/host/internal/leb128"
+)
 
 // A small assembler for test modules: sections are written out, bodies are bytes.
 
@@ -18,17 +22,7 @@ func newModule() *wasmModule { return &wasmModule{start: -1, pages: 1} }
 
 func uleb(n uint64) []byte { return binary.AppendUvarint(nil, n) }
 
-func sleb(v int64) []byte {
-	var out []byte
-	for {
-		b := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && b&0x40 == 0 || v == -1 && b&0x40 != 0 {
-			return append(out, b)
-		}
-		out = append(out, b|0x80)
-	}
-}
+func sleb(v int64) []byte { return leb128.AppendSigned(nil, v) }
 
 func wasmName(s string) []byte { return append(uleb(uint64(len(s))), s...) }
 

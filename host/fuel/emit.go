@@ -3,6 +3,8 @@
 
 package fuel
 
+import "github.com/refract-project/refract/host/internal/leb128"
+
 // counters are the indices of the two globals that the pass adds.
 type counters struct{ fuel, depth uint32 }
 
@@ -55,7 +57,7 @@ func (r *reader) skipNumber() int {
 // charge takes cost units and traps when there were fewer.
 func (c counters) charge(out []byte, cost uint64) []byte {
 	out = appendU32(append(out, opGlobalGet), c.fuel)
-	out = appendSigned(append(out, opI64Const), int64(cost))
+	out = leb128.AppendSigned(append(out, opI64Const), int64(cost))
 	return c.settle(append(out, opI64Sub))
 }
 
@@ -82,7 +84,7 @@ func (c counters) settle(out []byte) []byte {
 // descend takes units of stack before a call that may recurse, ascend gives them back after it.
 func (c counters) descend(out []byte, units uint32) []byte {
 	out = appendU32(append(out, opGlobalGet), c.depth)
-	out = appendSigned(append(out, opI32Const), int64(units))
+	out = leb128.AppendSigned(append(out, opI32Const), int64(units))
 	out = appendU32(append(out, opI32Sub, opGlobalSet), c.depth)
 	out = appendU32(append(out, opGlobalGet), c.depth)
 	return append(out, opI32Const, 0, opI32LtS, opIf, typeEmpty, opUnreachable, opEnd)
@@ -90,6 +92,6 @@ func (c counters) descend(out []byte, units uint32) []byte {
 
 func (c counters) ascend(out []byte, units uint32) []byte {
 	out = appendU32(append(out, opGlobalGet), c.depth)
-	out = appendSigned(append(out, opI32Const), int64(units))
+	out = leb128.AppendSigned(append(out, opI32Const), int64(units))
 	return appendU32(append(out, opI32Add, opGlobalSet), c.depth)
 }

@@ -6,6 +6,8 @@ package fuel
 import (
 	"cmp"
 	"math"
+
+	"github.com/refract-project/refract/host/internal/leb128"
 )
 
 // The names under which an instrumented module exports its counters. Both can be written by the host only:
@@ -116,9 +118,9 @@ func (m *module) rewriteCode() {
 // addCounters appends the two globals, so that no index in the module changes, and exports them.
 func (m *module) addCounters(start int64, depth uint32) {
 	c := m.counters()
-	globals := appendSigned([]byte{typeI64, 1, opI64Const}, start)
+	globals := leb128.AppendSigned([]byte{typeI64, 1, opI64Const}, start)
 	globals = append(globals, opEnd, typeI32, 1, opI32Const)
-	globals = append(appendSigned(globals, int64(depth)), opEnd)
+	globals = append(leb128.AppendSigned(globals, int64(depth)), opEnd)
 	m.appendItems(sectionGlobal, m.globals-m.importedGlobals, 2, globals)
 
 	exports := appendU32(append(appendName(nil, GlobalName), 3), c.fuel)

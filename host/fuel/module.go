@@ -3,7 +3,10 @@
 
 package fuel
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // The sections of a module by their number in the binary format.
 const (
@@ -168,24 +171,7 @@ func appendSection(out []byte, id byte, content []byte) []byte {
 	return append(out, content...)
 }
 
-func appendU32(out []byte, v uint32) []byte {
-	for v >= 0x80 {
-		out = append(out, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(out, byte(v))
-}
-
-func appendSigned(out []byte, v int64) []byte {
-	for {
-		b := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && b&0x40 == 0 || v == -1 && b&0x40 != 0 {
-			return append(out, b)
-		}
-		out = append(out, b|0x80)
-	}
-}
+func appendU32(out []byte, v uint32) []byte { return binary.AppendUvarint(out, uint64(v)) }
 
 func appendName(out []byte, name string) []byte {
 	return append(appendU32(out, uint32(len(name))), name...)

@@ -4,8 +4,11 @@
 package wat
 
 import (
+	"encoding/binary"
 	"slices"
 	"strings"
+
+	"github.com/refract-project/refract/host/internal/leb128"
 )
 
 // signature encodes the parameters and results that l begins with, and names the parameters in locals.
@@ -46,7 +49,7 @@ func declared(n node, locals names, count int) (types []byte) {
 func (a *assembler) function(l args) {
 	b := &body{a: a, locals: names{}}
 	sig := a.signature(l, b.locals)
-	a.functions.add(unsigned(nil, uint64(a.typeIndex(sig))))
+	a.functions.add(binary.AppendUvarint(nil, uint64(a.typeIndex(sig))))
 	a.signatures = append(a.signatures, sig)
 	count := int(sig[1])
 	var groups vector
@@ -58,7 +61,7 @@ func (a *assembler) function(l args) {
 			}
 		}
 	}
-	b.out = append(unsigned(nil, uint64(groups.count)), groups.items...)
+	b.out = append(binary.AppendUvarint(nil, uint64(groups.count)), groups.items...)
 	b.sequence(l)
 	a.code.add(bytesOf(nil, append(b.out, 0x0b)))
 }
@@ -175,17 +178,17 @@ func (b *body) plain(n node, l *args) {
 	b.out = append(b.out, op.code...)
 	switch op.imm {
 	case 'l':
-		b.out = unsigned(b.out, uint64(b.locals.index(l.next(n))))
+		b.out = binary.AppendUvarint(b.out, uint64(b.locals.index(l.next(n))))
 	case 'g':
-		b.out = unsigned(b.out, uint64(b.a.globals.index(l.next(n))))
+		b.out = binary.AppendUvarint(b.out, uint64(b.a.globals.index(l.next(n))))
 	case 'f':
-		b.out = unsigned(b.out, uint64(b.a.funcs.index(l.next(n))))
+		b.out = binary.AppendUvarint(b.out, uint64(b.a.funcs.index(l.next(n))))
 	case 'b':
-		b.out = unsigned(b.out, b.label(l.next(n)))
+		b.out = binary.AppendUvarint(b.out, b.label(l.next(n)))
 	case 'i':
-		b.out = signed(b.out, integer(l.next(n), 32))
+		b.out = leb128.AppendSigned(b.out, integer(l.next(n), 32))
 	case 'I':
-		b.out = signed(b.out, integer(l.next(n), 64))
+		b.out = leb128.AppendSigned(b.out, integer(l.next(n), 64))
 	case 'd':
 		b.out = float(b.out, l.next(n), 32)
 	case 'D':
@@ -195,7 +198,7 @@ func (b *body) plain(n node, l *args) {
 	case 't':
 		b.branches(l)
 	case 'c':
-		b.out = unsigned(b.out, uint64(b.a.typeIndex(b.a.signature(b.types(l), nil))))
+		b.out = binary.AppendUvarint(b.out, uint64(b.a.typeIndex(b.a.signature(b.types(l), nil))))
 		b.out = append(b.out, 0)
 	case '0':
 		b.out = append(b.out, 0)
@@ -221,13 +224,13 @@ func (b *body) memory(align byte, l *args) {
 		n.atom = strings.TrimPrefix(n.atom, "offset=")
 		offset = integer(n, 32)
 	}
-	b.out = unsigned(append(b.out, align), uint64(uint32(offset)))
+	b.out = binary.AppendUvarint(append(b.out, align), uint64(uint32(offset)))
 }
 
 func (b *body) branches(l *args) {
 	var labels vector
 	for len(*l) > 0 && !(*l)[0].isList && ((*l)[0].isName() || strings.Trim((*l)[0].atom, "0123456789") == "") {
-		labels.add(unsigned(nil, b.label(l.next(node{}))))
+		labels.add(binary.AppendUvarint(nil, b.label(l.next(node{}))))
 	}
-	b.out = append(unsigned(b.out, uint64(labels.count-1)), labels.items...)
+	b.out = append(binary.AppendUvarint(b.out, uint64(labels.count-1)), labels.items...)
 }

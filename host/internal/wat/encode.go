@@ -4,6 +4,7 @@
 package wat
 
 import (
+	"encoding/binary"
 	"math"
 	"strconv"
 	"strings"
@@ -42,26 +43,7 @@ func integer(n node, bits int) int64 {
 	return int64(v)
 }
 
-func unsigned(out []byte, v uint64) []byte {
-	for v >= 0x80 {
-		out = append(out, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(out, byte(v))
-}
-
-func signed(out []byte, v int64) []byte {
-	for {
-		b := byte(v & 0x7f)
-		v >>= 7
-		if v == 0 && b&0x40 == 0 || v == -1 && b&0x40 != 0 {
-			return append(out, b)
-		}
-		out = append(out, b|0x80)
-	}
-}
-
-func bytesOf(out, b []byte) []byte { return append(unsigned(out, uint64(len(b))), b...) }
+func bytesOf(out, b []byte) []byte { return append(binary.AppendUvarint(out, uint64(len(b))), b...) }
 
 func float(out []byte, n node, bits int) []byte {
 	v, err := strconv.ParseFloat(n.atom, bits)
@@ -95,5 +77,5 @@ func (v *vector) section(out []byte, id byte) []byte {
 	if v.count == 0 {
 		return out
 	}
-	return bytesOf(append(out, id), append(unsigned(nil, uint64(v.count)), v.items...))
+	return bytesOf(append(out, id), append(binary.AppendUvarint(nil, uint64(v.count)), v.items...))
 }

@@ -3,7 +3,10 @@
 
 package wat
 
-import "slices"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // assembler collects the sections of a module.
 type assembler struct {
@@ -81,7 +84,7 @@ func (a *assembler) exportsOf(l *args, kind byte, index uint32) {
 }
 
 func (a *assembler) export(name []byte, kind byte, index uint32) {
-	a.exports.add(unsigned(append(bytesOf(nil, name), kind), uint64(index)))
+	a.exports.add(binary.AppendUvarint(append(bytesOf(nil, name), kind), uint64(index)))
 }
 
 func (a *assembler) field(f node) {
@@ -90,7 +93,7 @@ func (a *assembler) field(f node) {
 	case "import":
 		sig := a.signature(args(f.list[3].list[1:]), nil)
 		item := append(bytesOf(bytesOf(nil, f.list[1].str), f.list[2].str), 0)
-		a.imports.add(unsigned(item, uint64(a.typeIndex(sig))))
+		a.imports.add(binary.AppendUvarint(item, uint64(a.typeIndex(sig))))
 		a.signatures = append(a.signatures, sig)
 	case "func":
 		index := uint32(len(a.signatures))
@@ -115,7 +118,7 @@ func (a *assembler) field(f node) {
 	case "export":
 		a.exportField(f, l)
 	case "start":
-		a.start = unsigned(nil, uint64(a.funcs.index(l.next(f))))
+		a.start = binary.AppendUvarint(nil, uint64(a.funcs.index(l.next(f))))
 	case "data":
 		offset := l.next(f)
 		a.data.add(bytesOf(a.constant([]byte{0}, offset), concat(l)))
@@ -154,9 +157,9 @@ func (a *assembler) global(f node, l args) {
 
 func (a *assembler) element(f node, l args) {
 	item := a.constant([]byte{0}, l.next(f))
-	item = unsigned(item, uint64(len(l)))
+	item = binary.AppendUvarint(item, uint64(len(l)))
 	for _, n := range l {
-		item = unsigned(item, uint64(a.funcs.index(n)))
+		item = binary.AppendUvarint(item, uint64(a.funcs.index(n)))
 	}
 	a.elements.add(item)
 }
@@ -170,7 +173,7 @@ func (a *assembler) constant(out []byte, n node) []byte {
 func limits(out []byte, l args) []byte {
 	out = append(out, byte(len(l)-1))
 	for _, n := range l {
-		out = unsigned(out, uint64(uint32(integer(n, 32))))
+		out = binary.AppendUvarint(out, uint64(uint32(integer(n, 32))))
 	}
 	return out
 }
