@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/plugins"
 )
@@ -116,7 +118,7 @@ func benchNative(b *testing.B, object map[string]any, mutate func(object, contex
 	b.ReportAllocs()
 	defer cpuPerOp(b)()
 	for b.Loop() {
-		mutate(deepCopy(object).(map[string]any), c)
+		mutate(runtime.DeepCopyJSON(object), c)
 	}
 }
 
@@ -280,22 +282,4 @@ func sliceObject(n int) map[string]any {
 		"metadata":  map[string]any{"name": "frontend-abc", "namespace": "shop", "labels": map[string]any{"kubernetes.io/service-name": "frontend"}},
 		"endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": int64(8080), "protocol": "TCP"}},
 	}
-}
-
-func deepCopy(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		m := make(map[string]any, len(v))
-		for k, e := range v {
-			m[k] = deepCopy(e)
-		}
-		return m
-	case []any:
-		l := make([]any, len(v))
-		for i, e := range v {
-			l[i] = deepCopy(e)
-		}
-		return l
-	}
-	return v
 }

@@ -76,9 +76,3 @@ const (
 func ReflectionLabels(origin, destination string) map[string]string {
 	return map[string]string{OriginLabel: origin, DestinationLabel: destination}
 }
-
-// IsReflected reports whether labels mark an object that crossed from origin
-// to destination.
-func IsReflected(labels map[string]string, origin, destination string) bool {
-	return labels[OriginLabel] == origin && labels[DestinationLabel] == destination
-}

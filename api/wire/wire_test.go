@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -17,20 +18,15 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-func TestIsReflected(t *testing.T) {
-	labels := wire.ReflectionLabels("home", "milan")
-	if !wire.IsReflected(labels, "home", "milan") {
-		t.Error("its own labels are not recognised")
+func TestReflectionLabels(t *testing.T) {
+	want := map[string]string{"offloading.liqo.io/origin": "home", "offloading.liqo.io/destination": "milan"}
+	first := wire.ReflectionLabels("home", "milan")
+	if !maps.Equal(first, want) {
+		t.Errorf("got %v, want %v", first, want)
 	}
-	for name, foreign := range map[string]map[string]string{
-		"no labels":           nil,
-		"another origin":      wire.ReflectionLabels("other", "milan"),
-		"another destination": wire.ReflectionLabels("home", "turin"),
-		"half of them":        {wire.OriginLabel: "home"},
-	} {
-		if wire.IsReflected(foreign, "home", "milan") {
-			t.Errorf("%s: taken for ours", name)
-		}
+	first["more"] = "x"
+	if second := wire.ReflectionLabels("home", "milan"); !maps.Equal(second, want) {
+		t.Errorf("the map is shared: %v", second)
 	}
 }
 

@@ -3,14 +3,11 @@
 
 package document
 
-// Equal tells whether the place holds v, by value; an absent place equals nothing.
-func Equal(n Node, v any) bool { return equal(n.View(), rawView(v)) }
-
 // Covers tells whether every value of n is present and equal in remote, which may have more entries in its maps: what an API
 // server or a controller added. Lists must be of the same length and cover element by element.
 func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
 
-// Equal compares two values.
+// Equal compares two values. What is absent equals nothing.
 func (v View) Equal(w View) bool { return equal(v, w) }
 
 func equal(v, w View) bool { return covers(v, w, true) }

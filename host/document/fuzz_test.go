@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // source draws decisions from the fuzzer's bytes; zeros when they are used up.
@@ -115,7 +117,7 @@ func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 	case 6:
 		v := s.value(2)
 		docErr = root.Assign(path, v)
-		next, modelErr = modelSet(model, segs, deepCopy(v))
+		next, modelErr = modelSet(model, segs, runtime.DeepCopyJSONValue(v))
 	case 7:
 		from, fromSegs := s.path()
 		src, err := root.At(from)
@@ -124,7 +126,7 @@ func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 			return model, 0, 0, err, err2
 		}
 		docErr = root.Copy(path, src)
-		next, modelErr = modelSet(model, segs, deepCopy(v))
+		next, modelErr = modelSet(model, segs, runtime.DeepCopyJSONValue(v))
 	case 8: // through a node that was got before
 		node, err := root.Get(path)
 		v, ok, err2 := modelGet(model, segs)
@@ -143,16 +145,16 @@ func FuzzEdits(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := &source{data}
 		base := s.object(3)
-		before := deepCopy(base)
+		before := runtime.DeepCopyJSONValue(base)
 		d := New()
 		d.Reset(base)
 		d.SetBudget(1<<12, 1<<12) // copies of copies of copies
-		model := deepCopy(base)
+		model := runtime.DeepCopyJSONValue(base)
 		var marks []Mark
 		var states []any
 		for steps := 0; len(s.data) > 0 && steps < 60; steps++ {
 			if s.n(12) == 0 {
-				marks, states = append(marks, d.Checkpoint()), append(states, deepCopy(model))
+				marks, states = append(marks, d.Checkpoint()), append(states, runtime.DeepCopyJSONValue(model))
 			}
 			undo := d.Checkpoint()
 			next, n, m, docErr, modelErr := fuzzOp(s, d, model)
@@ -193,22 +195,22 @@ func compare(t *testing.T, d *Document, model any) {
 	if d.Hash() != Hash(model) || d.Hash() != Hash(got) {
 		t.Fatal("hashes differ")
 	}
-	if !Equal(d.Root(), model) || !Covers(d.Root(), model) || !equal(rawView(model), d.Root().View()) {
-		t.Fatalf("not equal: %v %v %v\n%#v\n%#v", Equal(d.Root(), model), Covers(d.Root(), model), equal(rawView(model), d.Root().View()), got, model)
+	if !d.Root().View().Equal(Of(model)) || !Covers(d.Root(), model) || !equal(rawView(model), d.Root().View()) {
+		t.Fatalf("not equal: %v %v %v\n%#v\n%#v", d.Root().View().Equal(Of(model)), Covers(d.Root(), model), equal(rawView(model), d.Root().View()), got, model)
 	}
 	var decoded any
 	text := d.Root().View().AppendJSON(nil)
 	if err := json.Unmarshal(text, &decoded); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
-	if !Equal(d.Root(), decoded) {
+	if !d.Root().View().Equal(Of(decoded)) {
 		t.Fatalf("JSON %s is not %#v", text, model)
 	}
 	edited := false
 	for e := range d.Edits {
 		edited = true
 		v, ok, err := modelGet(model, segments(e.Path))
-		if err != nil || ok == e.Removed || ok && !Equal(e.Node, v) {
+		if err != nil || ok == e.Removed || ok && !e.Node.View().Equal(Of(v)) {
 			t.Fatalf("edit %v (removed %t) is not in the model", e.Path, e.Removed)
 		}
 	}

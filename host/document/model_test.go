@@ -18,24 +18,6 @@ type modelSeg struct {
 	verbatim bool
 }
 
-func deepCopy(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		m := make(map[string]any, len(v))
-		for k, e := range v {
-			m[k] = deepCopy(e)
-		}
-		return m
-	case []any:
-		l := make([]any, len(v))
-		for i, e := range v {
-			l[i] = deepCopy(e)
-		}
-		return l
-	}
-	return v
-}
-
 func (s modelSeg) wildcard() bool { return s.text == "*" && !s.verbatim }
 
 // modelGet returns false when there is nothing, an error for a step into a scalar or a bad index.

@@ -134,13 +134,6 @@ func (d *Dir) report(before []Status) {
 	}
 }
 
-// Statuses are those after the last pass, by name of the file.
-func (d *Dir) Statuses() []Status {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.statuses)
-}
-
 // Run applies changes of the directory until ctx ends. Its plugins stay in the chains then.
 func (d *Dir) Run(ctx context.Context) error {
 	events, failures := d.channels()

@@ -8,9 +8,9 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// and reading the files in that order is a good tour: informer.go, reflector.go, policy.go, copy.go, compare.go, write.go. manager.go
-// starts everything; twin.go does so per extended namespace; context.go holds what plugins are told; pod*.go is the one
-// kind with a life of its own.
+// and reading the files in that order is a good tour: informer.go, reflector.go, policy.go, copy.go, compare.go,
+// write.go. manager.go starts everything; twin.go does so per extended namespace; context.go holds what plugins are
+// told; pod*.go is the one kind with a life of its own.
 //
 // # What it never does
 //
