@@ -41,7 +41,7 @@ build: ## Compile everything; the commands land in bin/
 	go build -o bin/ ./cmd/...
 
 .PHONY: plugins
-plugins: ## Rebuild the WebAssembly modules of plugins/* and examples/plugins/*
+plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and the test of the SDK
 	@hack/plugins.sh
 
 .PHONY: test
