@@ -7,12 +7,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,13 +48,9 @@ func (a *clusterAccess) rules() *clientcmd.ClientConfigLoadingRules {
 // client returns one that reads and writes directly; each request may take as
 // long as timeout.
 func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: a.context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(a.rules(), overrides).ClientConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("no kubeconfig is found: give --kubeconfig, or set $KUBECONFIG")
-	case err != nil:
-		return nil, fmt.Errorf("no way to the cluster: check --kubeconfig, --context and $KUBECONFIG (%w)", err)
+	config, err := a.restConfig()
+	if err != nil {
+		return nil, err
 	}
 	config.Timeout, config.QPS = timeout, -1
 	scheme := runtime.NewScheme()
@@ -65,6 +64,55 @@ func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 		return nil, fmt.Errorf("connecting to %s, %w", config.Host, err)
 	}
 	return c, nil
+}
+
+// restConfig names in its errors where the kubeconfig comes from.
+func (a *clusterAccess) restConfig() (*rest.Config, error) {
+	rules, source := a.rules(), a.source()
+	found, err := readable(rules.GetLoadingPrecedence())
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s cannot be used: %w", source, err)
+	case !found && source != clientcmd.RecommendedHomeFile:
+		return nil, fmt.Errorf("%s: there is no such file, check the path", source)
+	}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: a.context}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err) && !found: // and this is no pod, whose service account would do
+		return nil, fmt.Errorf("no kubeconfig is found, there is no %s: give --kubeconfig, or set $KUBECONFIG", source)
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("%s names no cluster: give another --kubeconfig, or set $KUBECONFIG", source)
+	case err != nil:
+		return nil, fmt.Errorf("%s cannot be used: check it and --context (%w)", source, err)
+	}
+	return config, nil
+}
+
+// source says where the kubeconfig comes from, as users write it.
+func (a *clusterAccess) source() string {
+	switch variable := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
+	case a.kubeconfig != "":
+		return "--kubeconfig=" + a.kubeconfig
+	case variable != "":
+		return "$" + clientcmd.RecommendedConfigPathEnvVar + "=" + variable
+	}
+	return clientcmd.RecommendedHomeFile
+}
+
+// readable tells whether any of the files is there, and which one is malformed.
+// A variable may name several, of which some may be missing.
+func readable(files []string) (found bool, err error) {
+	for _, file := range files {
+		_, err := clientcmd.LoadFromFile(file)
+		switch {
+		case err == nil:
+			found = true
+		case !errors.Is(err, fs.ErrNotExist):
+			return false, fmt.Errorf("%s is no kubeconfig that can be read, %w", file, err)
+		}
+	}
+	return found, nil
 }
 
 // explained makes the errors of run explain themselves.

@@ -228,7 +228,7 @@ func TestInfo(t *testing.T) {
 
 func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 	for args, want := range map[string]string{
-		"offload namespace": "give names, or --ns-selector",
+		"offload namespace": "name a namespace, or give --ns-selector",
 		"offload namespace a --pod-offloading-strategy=Everywhere":      "--pod-offloading-strategy is \"Everywhere\": use one of Local, Remote, LocalAndRemote",
 		"offload namespace a --namespace-mapping-strategy=SelectedName": "needs --remote-namespace-name",
 		"offload namespace a --remote-namespace-name=b":                 "needs --namespace-mapping-strategy=SelectedName",
@@ -239,7 +239,7 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"info -o table":                               "use json or yaml",
 		"info --context=elsewhere":                    "--context",
 		"info --kubeconfig=testdata/unreachable.yaml": "does not answer as it should",
-		"info --kubeconfig=/dev/null":                 "no kubeconfig is found: give --kubeconfig",
+		"info --kubeconfig=/dev/null":                 "--kubeconfig=/dev/null names no cluster",
 		"plugin inspect missing.wasm":                 "missing.wasm",
 		"offload shop":                                "refractctl offload has no command \"shop\": use one of namespace",
 		"bogus":                                       "refractctl has no command \"bogus\": use one of",
@@ -263,6 +263,32 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 			_, _, err := refractctl(t, fields...)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error = %v, want one with %q", err, want)
+			}
+		})
+	}
+}
+
+func TestAKubeconfigThatCannotBeUsedNamesItsSource(t *testing.T) {
+	const notThere, malformed = "testdata/absent.yaml", "testdata/malformed.yaml"
+	for name, tc := range map[string]struct{ variable, args, want string }{
+		"a variable without a file": {notThere, "info", "$KUBECONFIG=testdata/absent.yaml: there is no such file"},
+		"a flag without a file":     {"", "info --kubeconfig=" + notThere, "--kubeconfig=testdata/absent.yaml: there is no such file"},
+		"the flag comes first":      {malformed, "info --kubeconfig=" + notThere, "--kubeconfig=testdata/absent.yaml: there is no such file"},
+		"a malformed file":          {"", "info --kubeconfig=" + malformed, "testdata/malformed.yaml is no kubeconfig that can be read, yaml: line 4"},
+		"one of several malformed":  {notThere + ":" + malformed, "info", "testdata/malformed.yaml is no kubeconfig that can be read, yaml: line 4"},
+		"one of several missing":    {notThere + ":testdata/unreachable.yaml", "info", "does not answer as it should"},
+		"an unknown context":        {"testdata/unreachable.yaml", "info --context=x", "$KUBECONFIG=testdata/unreachable.yaml cannot be used: check it and --context"},
+		"no namespace to offload":   {notThere, "offload namespace", "name a namespace"},
+		"no namespace to unoffload": {notThere, "unoffload namespace", "name a namespace"},
+		"names and a selector":      {notThere, "unoffload namespace a --ns-selector=a=b", "not both"},
+		"an unreadable label":       {notThere, "offload namespace --ns-selector==", "--ns-selector \"=\""},
+		"nothing to print either":   {notThere, "offload namespace -o yaml", "name a namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", tc.variable)
+			_, _, err := refractctl(t, strings.Fields(tc.args)...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error = %v, want one with %q", err, tc.want)
 			}
 		})
 	}

@@ -72,7 +72,7 @@ var (
 )
 
 func (o *offload) validate(names []string) error {
-	if err := errors.Join(format(o.output).validate(), validTimeout(o.timeout)); err != nil {
+	if err := errors.Join(validNamespaces(names, o.namespaceSelector), format(o.output).validate(), validTimeout(o.timeout)); err != nil {
 		return err
 	}
 	if !slices.Contains(podStrategies, o.podStrategy) {
@@ -135,9 +135,6 @@ func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offlo
 }
 
 func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSelector) error {
-	if len(names) == 0 {
-		return errNoNamespace
-	}
 	for i, name := range names {
 		object, err := manifest(o.desired(name, selector))
 		if err != nil {

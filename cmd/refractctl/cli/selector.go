@@ -14,8 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-var errNoNamespace = errors.New("no namespace is named: give names, or --ns-selector")
-
 // nodeOperator: selectors of labels and of nodes name the same operators differently.
 func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 	switch requirement.Operator() {
@@ -33,15 +31,24 @@ func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 	return corev1.NodeSelectorOpIn
 }
 
-// chooseNamespaces returns the names, or those that the selector picks.
-func chooseNamespaces(ctx context.Context, c client.Client, names []string, selector string) ([]string, error) {
+// validNamespaces refuses what chooseNamespaces cannot work with; it needs no cluster.
+func validNamespaces(names []string, selector string) error {
 	switch {
 	case selector == "" && len(names) == 0:
-		return nil, errNoNamespace
-	case selector == "":
+		return errors.New("name a namespace, or give --ns-selector")
+	case selector != "" && len(names) > 0:
+		return errors.New("give names or --ns-selector, not both")
+	}
+	if _, err := labels.Parse(selector); err != nil {
+		return fmt.Errorf("--ns-selector %q: %w", selector, err)
+	}
+	return nil
+}
+
+// chooseNamespaces returns the names, or those that the selector picks.
+func chooseNamespaces(ctx context.Context, c client.Client, names []string, selector string) ([]string, error) {
+	if selector == "" {
 		return names, nil
-	case len(names) > 0:
-		return nil, errors.New("give names or --ns-selector, not both")
 	}
 	parsed, err := labels.Parse(selector)
 	if err != nil {

@@ -28,7 +28,7 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 		Example:           "  refractctl unoffload namespace shop",
 		ValidArgsFunction: access.completeExtended,
 		RunE: explained(func(cmd *cobra.Command, names []string) error {
-			if err := validTimeout(timeout); err != nil {
+			if err := errors.Join(validNamespaces(names, selector), validTimeout(timeout)); err != nil {
 				return err
 			}
 			c, err := access.client(requestTimeout)
