@@ -67,7 +67,9 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "info",
 		Short: "Show peers, virtual nodes, extended namespaces and offloaded pods",
-		Args:  cobra.NoArgs,
+		Example: "  refractctl info\n" +
+			"  refractctl info --context=shop -o json | jq .virtualNodes",
+		Args: cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
 			if err := format(output).validate(); err != nil {
 				return err
