@@ -97,7 +97,11 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 		},
 		Local: a.local, Namespace: a.tenantNamespace, VirtualNode: a.virtualNode,
 		CheckNetwork: a.checkNetwork, LeaseDuration: a.leaseDuration,
-		Pinger: a.pinger, Clock: clock.RealClock{}, Warn: a.report.warn,
+		Pinger: a.pinger, Clock: clock.RealClock{},
+		Warn: func(reason, message string) {
+			log.FromContext(ctx).Info("Warning: "+message, "reason", reason)
+			a.report.warn(reason, message)
+		},
 	})
 }
 

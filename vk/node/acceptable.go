@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -46,7 +47,7 @@ func acceptable(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNo
 	hard := kept.Spec.ResourceQuota.Hard
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
 		quantity := hard[name]
-		if quantity.Sign() < 0 && leaveOut("spec.resourceQuota.hard", fmt.Sprintf("%q: %q", name, quantity.String()), []string{"it must not be negative"}) {
+		if leaveOut("spec.resourceQuota.hard", fmt.Sprintf("%q: %q", name, quantity.String()), quantityFaults(name, quantity)) {
 			delete(hard, name)
 		}
 	}
@@ -66,4 +67,15 @@ func taintFaults(t *corev1.Taint) []string {
 			corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute))
 	}
 	return faults
+}
+
+func quantityFaults(name corev1.ResourceName, quantity resource.Quantity) []string {
+	countable := name == corev1.ResourcePods || strings.Contains(string(name), "/")
+	switch {
+	case quantity.Sign() < 0:
+		return []string{"it must not be negative"}
+	case countable && quantity.MilliValue()%1000 != 0:
+		return []string{"it must be a whole number"}
+	}
+	return nil
 }

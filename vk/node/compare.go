@@ -59,8 +59,9 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 		return false, err
 	}
 	// What the API server refuses of the one must not keep it from the other.
-	err = errors.Join(c.forgetSpoiled(ctx, actual), c.syncTaints(ctx, actual, wanted.Spec.Taints))
-	if drifted(actual, wanted) {
+	forgot, err := c.forgetSpoiled(ctx, actual)
+	err = errors.Join(err, c.syncTaints(ctx, actual, wanted.Spec.Taints))
+	if forgot || drifted(actual, wanted) {
 		return false, errors.Join(err, c.deliver(ctx, wanted))
 	}
 	if err == nil {
@@ -202,21 +203,22 @@ func (c *Controller) tell(err error) {
 	}
 }
 
-// forgetSpoiled removes what the library would stumble over.
-func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) error {
+// forgetSpoiled removes what the library would stumble over, and reports whether
+// there was anything.
+func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bool, error) {
 	_, spoiled := lastWritten(actual)
 	if len(spoiled) == 0 {
-		return nil
+		return false, nil
 	}
 	patch, err := forgetPatch(spoiled)
 	if err != nil {
-		return fmt.Errorf("encoding the annotations of node %s, %w", actual.Name, err)
+		return false, fmt.Errorf("encoding the annotations of node %s, %w", actual.Name, err)
 	}
 	if _, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return fmt.Errorf("removing the spoiled annotations %v of node %s, %w", spoiled, actual.Name, err)
+		return false, fmt.Errorf("removing the spoiled annotations %v of node %s, %w", spoiled, actual.Name, err)
 	}
 	log.FromContext(ctx).Info("Removed annotations that somebody has spoiled", "annotations", spoiled)
-	return nil
+	return true, nil
 }
 
 // syncTaints writes taints only when they differ.

@@ -177,7 +177,7 @@ func testMalformed(t *testing.T, s *suite) {
 		vn.Spec.Labels = map[string]string{"tier": "silver", "a b": "c"}
 		vn.Spec.Annotations = map[string]string{"a b": "c"}
 		vn.Spec.Taints = []corev1.Taint{{Key: "good", Effect: corev1.TaintEffectNoSchedule}, {Key: "bad", Effect: "Nope"}}
-		vn.Spec.ResourceQuota.Hard = list("cpu", "5", "memory", "-1")
+		vn.Spec.ResourceQuota.Hard = list("cpu", "5", "memory", "-1", "nvidia.com/gpu", "1500m")
 	})
 	marker := s.auditEnd()
 	s.expectNode("what is well-formed", func(n *corev1.Node) string {
@@ -191,7 +191,7 @@ func testMalformed(t *testing.T, s *suite) {
 		}
 		return ready(corev1.ConditionFalse, "no CPU or no memory")(n)
 	})
-	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`)
+	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`, `"nvidia.com/gpu": "1500m"`)
 	// One patch for the taints, one for the status; the Node changes under the first.
 	if writes := s.writesSince(marker); len(writes) > 4 {
 		t.Errorf("written: %v", writes)
@@ -214,9 +214,9 @@ func testMalformed(t *testing.T, s *suite) {
 	// What passes our checks and is refused nevertheless is told, and tried again with patience.
 	marker = s.auditEnd()
 	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
-		vn.Spec.ResourceQuota.Hard["nvidia.com/gpu"] = resource.MustParse("1500m")
+		vn.Spec.Annotations = map[string]string{"long": strings.Repeat("x", 1<<18)}
 	})
-	s.expectWarning(node.UpdateFailedReason, "nvidia.com/gpu")
+	s.expectWarning(node.UpdateFailedReason, "annotations", "262144")
 	s.expect("tried again", func(context.Context) string {
 		if s.requestsSince(marker, "patch", "nodes") < 2 {
 			return "not yet"
