@@ -1,0 +1,106 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Class says who can do something about an error.
+type Class string
+
+const (
+	// Foreign: an object that belongs to somebody else stands in the way.
+	Foreign Class = "foreign"
+	// Provider: a provider cannot be reached, or refuses.
+	Provider Class = "provider"
+	// Conflict: the object has changed meanwhile; the next attempt sees it.
+	Conflict Class = "conflict"
+	// Forbidden: a role, a quota or an admission webhook says no.
+	Forbidden Class = "forbidden"
+	// Invalid: the API server does not take what the object asks for.
+	Invalid Class = "invalid"
+	// Missing: something that is needed does not exist, such as a CRD.
+	Missing Class = "missing"
+	// Unavailable: the API server does not answer, or not in time.
+	Unavailable Class = "unavailable"
+	// Other errors; the log has them.
+	Other Class = "other"
+)
+
+// Classes returns all of them.
+func Classes() []Class {
+	return []Class{Foreign, Provider, Conflict, Forbidden, Invalid, Missing, Unavailable, Other}
+}
+
+// classified is an error that knows its class.
+type classified struct {
+	error
+	class Class
+}
+
+// Unwrap lets the cause be recognised.
+func (c classified) Unwrap() error { return c.error }
+
+// Errorf returns an error of the given class.
+func Errorf(class Class, format string, args ...any) error {
+	return classified{error: fmt.Errorf(format, args...), class: class}
+}
+
+// ClassOf returns the class of err: the one it was made with, or else what the
+// API server's answer says.
+func ClassOf(err error) Class {
+	var known classified
+	if errors.As(err, &known) {
+		return known.class
+	}
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonConflict, metav1.StatusReasonAlreadyExists:
+		return Conflict
+	case metav1.StatusReasonForbidden, metav1.StatusReasonUnauthorized:
+		return Forbidden
+	case metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest, metav1.StatusReasonRequestEntityTooLarge:
+		return Invalid
+	case metav1.StatusReasonNotFound, metav1.StatusReasonGone, metav1.StatusReasonExpired:
+		return Missing
+	case metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout, metav1.StatusReasonTooManyRequests,
+		metav1.StatusReasonServiceUnavailable, metav1.StatusReasonInternalError:
+		return Unavailable
+	}
+	return classOfUnanswered(err)
+}
+
+// classOfUnanswered is about errors that no API server has sent.
+func classOfUnanswered(err error) Class {
+	var unanswered *url.Error
+	switch {
+	case meta.IsNoMatchError(err):
+		return Missing
+	case errors.As(err, &unanswered), errors.Is(err, context.DeadlineExceeded):
+		return Unavailable
+	}
+	return Other
+}
+
+// Failures returns inner, of whose errors failed is then told; nil tells nobody.
+func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
+	if failed == nil {
+		return inner
+	}
+	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		result, err := inner.Reconcile(ctx, request)
+		if err != nil {
+			failed(err)
+		}
+		return result, err
+	})
+}
