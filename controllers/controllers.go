@@ -9,8 +9,10 @@ import (
 	"maps"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +20,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 	"github.com/refract-project/refract/controllers/replicator"
@@ -31,6 +34,9 @@ type Controller interface {
 	Name() string
 	// Register adds the controller to the manager.
 	Register(ctx context.Context, mgr manager.Manager) error
+	// Enforces returns an empty list of the kind that the controller answers
+	// for, and tells of an object of that kind whether it is meant.
+	Enforces() (list client.ObjectList, meant func(client.Object) bool)
 }
 
 // Options are the settings of all controllers.
@@ -47,38 +53,52 @@ type Options struct {
 	RemoteClusterRole string
 	// Clock tells the time.
 	Clock clock.WithTicker
+	// Registerer takes the metrics; nil exports them nowhere.
+	Registerer prometheus.Registerer
 }
 
-// All returns the controllers with their dependencies. mgr must have been made
-// with the Scheme and with CacheOptions and ClientOptions of this package.
-func All(mgr manager.Manager, o Options) []Controller {
-	c, live := mgr.GetClient(), mgr.GetAPIReader()
-	recorder := mgr.GetEventRecorder
+// all returns the controllers with their dependencies.
+func all(mgr manager.Manager, m *metrics.Metrics, o Options) []Controller {
+	live := mgr.GetAPIReader()
+	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
+	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	return []Controller{
-		shadowpod.NewController(c, live, recorder("shadowpod"), shadowpod.Options{
-			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock,
+		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
+			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
 		}),
-		shadowendpointslice.NewController(c, live, recorder("shadowendpointslice"), shadowendpointslice.Options{
-			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections,
+		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, Failed: m.Failed("shadowendpointslice"),
 		}),
-		namespacemap.NewController(c, live, recorder("namespacemap"), namespacemap.Options{
-			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole,
+		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
+			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole, Failed: m.Failed("namespacemap"),
 		}),
-		namespaceoffloading.NewController(c, recorder("namespaceoffloading"), namespaceoffloading.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, Clock: o.Clock,
+		namespaceoffloading.NewController(c("namespaceoffloading"), recorder("namespaceoffloading"), namespaceoffloading.Options{
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
-		replicator.NewController(c, live, recorder("replicator"), replicator.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID,
+		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, Failed: m.Failed("replicator"),
+			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
 }
 
-// Register adds all controllers to mgr.
+// Register adds all controllers to mgr, which must have been made with the
+// Scheme and with CacheOptions and ClientOptions of this package.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
-	for _, c := range All(mgr, o) {
+	m, err := metrics.New(o.Registerer)
+	if err != nil {
+		return fmt.Errorf("registering metrics, %w", err)
+	}
+	var enforced []metrics.Enforced
+	for _, c := range all(mgr, m, o) {
 		if err := c.Register(ctx, mgr); err != nil {
 			return fmt.Errorf("registering controller %s, %w", c.Name(), err)
 		}
+		list, meant := c.Enforces()
+		enforced = append(enforced, metrics.Enforced{Controller: c.Name(), List: list, Meant: meant})
+	}
+	if err := metrics.RegisterObjects(o.Registerer, mgr.GetClient(), mgr.Elected(), enforced); err != nil {
+		return fmt.Errorf("registering metrics, %w", err)
 	}
 	return nil
 }

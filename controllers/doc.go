@@ -19,4 +19,9 @@
 // once. What cannot be undone is done only when it is certain. Retries grow
 // from 5 ms to 30 s per object and share no bucket; every reconciliation, API
 // calls included, has a deadline.
+//
+// What they do is counted from outside, in the clients and recorders that they
+// are given: the objects that each enforces, its writes by kind and verb, its
+// errors by class (who can do something about them) and its Warning Events by
+// reason; the names of these metrics begin with refract_controller_.
 package controllers

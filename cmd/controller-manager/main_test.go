@@ -19,7 +19,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -96,6 +100,14 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	await(t, "the controllers", ended, func() error {
 		return get(metrics, "/metrics", `controller_runtime_active_workers{controller="shadowpod"} 0`)
 	})
+	createOffloading(t, cluster.Config(), "refract")
+	for _, line := range []string{
+		`refract_controller_objects{controller="namespaceoffloading",kind="NamespaceOffloading"} 1`,
+		`refract_controller_api_writes_total{cluster="local",controller="namespaceoffloading",kind="NamespaceOffloading",subresource="",verb="patch"} 1`,
+		`refract_controller_errors_total{class="forbidden",controller="namespaceoffloading"} 0`,
+	} {
+		await(t, line, ended, func() error { return get(metrics, "/metrics", line+"\n") })
+	}
 	if err := get(health, "/healthz", "ok"); err != nil {
 		t.Error(err)
 	}
@@ -107,6 +119,22 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	lease, err = clients.CoordinationV1().Leases("refract").Get(t.Context(), rbac.LeaderElectionID, metav1.GetOptions{})
 	if err != nil || *lease.Spec.HolderIdentity != "" {
 		t.Errorf("lease = %v, error = %v, want it released", lease.Spec, err)
+	}
+}
+
+func createOffloading(t *testing.T, config *rest.Config, namespace string) {
+	t.Helper()
+	scheme, err := controllers.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
+	if err := c.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -37,6 +38,7 @@ func run(ctx context.Context, o *options) error {
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
 		Clock:                      clock.RealClock{},
+		Registerer:                 metrics.Registry,
 	})
 	if err != nil {
 		return cmdutil.Explain(err)

@@ -41,6 +41,8 @@ type Options struct {
 	Workers int
 	// RemoteClusterRole is the ClusterRole that consumers get in their twins.
 	RemoteClusterRole string
+	// Failed is told of the errors of reconciliations; nil tells nobody.
+	Failed func(error)
 }
 
 // Controller makes the twin namespaces of NamespaceMaps.
@@ -208,6 +210,11 @@ func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMa
 	}
 	nm.ResourceVersion, nm.Status.CurrentMapping = changed.ResourceVersion, current
 	return nil
+}
+
+// Enforces says what the controller answers for: the NamespaceMaps of consumers.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &offloading.NamespaceMapList{}, isReplicated
 }
 
 // Register adds the controller to mgr.

@@ -17,6 +17,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
 )
 
 const (
@@ -55,7 +56,7 @@ func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap
 }
 
 func errForeign(twin string) error {
-	return fmt.Errorf("namespace %s exists and is not ours", twin)
+	return report.Errorf(report.Foreign, "namespace %s exists and is not ours", twin)
 }
 
 func (c *Controller) refuse(nm *offloading.NamespaceMap, format string, args ...any) offloading.MappingPhase {

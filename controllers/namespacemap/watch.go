@@ -21,6 +21,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
@@ -44,7 +45,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isReplicated))).
 		Watches(&corev1.Namespace{}, toMap, marked).
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
-		Complete(c)
+		Complete(report.Failures(c, c.options.Failed))
 }
 
 // mapOf returns the NamespaceMap that a namespace or RoleBinding was made for.

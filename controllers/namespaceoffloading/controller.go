@@ -48,6 +48,8 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Clock tells the time of transitions.
 	Clock clock.PassiveClock
+	// Failed is told of the errors of reconciliations; nil tells nobody.
+	Failed func(error)
 }
 
 // Controller extends namespaces.
@@ -198,6 +200,11 @@ func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bo
 		return fmt.Errorf("labelling namespace %s, %w", name, err)
 	}
 	return nil
+}
+
+// Enforces says what the controller answers for: NamespaceOffloadings.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &offloading.NamespaceOffloadingList{}, func(nso client.Object) bool { return nso.GetName() == offloading.NamespaceOffloadingName }
 }
 
 // Register adds the controller to mgr.

@@ -13,6 +13,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
 )
 
 // access is what it takes to reach the tenant namespace of a provider.
@@ -45,7 +46,7 @@ func (c *Controller) access(ctx context.Context, local *offloading.NamespaceMap)
 			return access{}, fmt.Errorf("getting Secret %s/%s, %w", local.Namespace, name, err)
 		}
 	}
-	return access{}, fmt.Errorf("no kubeconfig for the provider %s: none of the Secrets %q in namespace %s can be read and has the key %q",
+	return access{}, report.Errorf(report.Missing, "no kubeconfig for the provider %s: none of the Secrets %q in namespace %s can be read and has the key %q",
 		provider, names, local.Namespace, wire.KubeconfigSecretKey)
 }
 

@@ -49,6 +49,10 @@ type Options struct {
 	Workers int
 	// ClusterID is this cluster, the consumer.
 	ClusterID core.ClusterID
+	// Observe wraps the client of each provider; nil leaves it as it is.
+	Observe func(client.Client) client.Client
+	// Failed is told of the errors of reconciliations; nil tells nobody.
+	Failed func(error)
 }
 
 // Controller replicates NamespaceMaps.
@@ -67,7 +71,7 @@ type Controller struct {
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{
 		client: c, secrets: live, report: report.New(recorder), options: options,
-		remotes: newRemotes(c.Scheme(), options.ClusterID), answers: make(chan event.GenericEvent),
+		remotes: newRemotes(c.Scheme(), options), answers: make(chan event.GenericEvent),
 	}
 }
 
@@ -82,7 +86,7 @@ const (
 )
 
 // errForeign is of objects on the provider that are not our copy.
-var errForeign = errors.New("an object of this name exists there that is not a copy of this one")
+var errForeign = report.Errorf(report.Foreign, "an object of this name exists there that is not a copy of this one")
 
 // Reconcile makes the copy of the NamespaceMap what it must be, and its status ours.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -106,17 +110,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 // tellTrouble says on the map why its provider does not do what it is asked.
 // What is different in each attempt, such as a port, is left to the log.
 func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
-	var failed remoteError
-	if !errors.As(err, &failed) || errors.Is(err, context.Canceled) {
+	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
 		return
 	}
 	provider := local.Labels[wire.RemoteIDLabel]
-	switch apierrors.ReasonForError(failed) {
+	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonUnknown: // this was no answer of an API server
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
 			"the provider %s does not answer; it is asked again until it does (the log of the controller manager says more)", provider))
 	case metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
-		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("the provider %s refuses: %s", provider, failed))
+		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("the provider %s refuses: %s", provider, err))
 	}
 }
 
@@ -220,6 +223,11 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 		}
 	}
 	return finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
+}
+
+// Enforces says what the controller answers for: the NamespaceMaps for providers.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &offloading.NamespaceMapList{}, peers.IsOutgoing
 }
 
 // Register adds the controller to mgr. ctx must end with the manager.

@@ -111,6 +111,9 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 		return nil
 	})
 	first.Stop(t)
+	if n := first.Metric(t, "refract_controller_api_writes_total", "controller", "replicator", "verb", "create", "cluster", "provider"); n < 1 {
+		t.Errorf("%v maps were created on providers according to the metrics, want 1", n)
+	}
 
 	second := consumer.StartManager(t)
 	consumer.Patch(t, local, `{"spec":{"desiredMapping":{"shop":null,"bank":"bank-home"}}}`)

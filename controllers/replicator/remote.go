@@ -29,6 +29,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/connection"
 )
 
@@ -39,6 +40,8 @@ const fieldManager = "crd-replicator"
 type remotes struct {
 	scheme *runtime.Scheme
 	origin core.ClusterID
+	// observe wraps the client of each provider.
+	observe func(client.Client) client.Client
 	// lifetime ends with the manager.
 	lifetime context.Context
 
@@ -55,18 +58,15 @@ type remote struct {
 	stop       context.CancelFunc
 }
 
-// remoteError is of requests to a provider.
-type remoteError struct{ error }
-
-// Unwrap lets the cause be recognised.
-func (e remoteError) Unwrap() error { return e.error }
-
-func remoteErrorf(format string, args ...any) error {
-	return remoteError{fmt.Errorf(format, args...)}
-}
-
-func newRemotes(scheme *runtime.Scheme, origin core.ClusterID) *remotes {
-	return &remotes{scheme: scheme, origin: origin, lifetime: context.Background(), byMap: map[types.NamespacedName]*remote{}}
+func newRemotes(scheme *runtime.Scheme, options Options) *remotes {
+	observe := options.Observe
+	if observe == nil {
+		observe = func(c client.Client) client.Client { return c }
+	}
+	return &remotes{
+		scheme: scheme, origin: options.ClusterID, observe: observe,
+		lifetime: context.Background(), byMap: map[types.NamespacedName]*remote{},
+	}
 }
 
 // drop ends the watch on the copy of the map key.
@@ -86,7 +86,7 @@ func (s *remotes) open(key types.NamespacedName, with access, answers chan<- eve
 	defer s.mu.Unlock()
 	config, err := connection.Parse(with.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the provider of NamespaceMap %s, %w", key, err)
+		return nil, report.Errorf(report.Invalid, "connecting to the provider of NamespaceMap %s, %w", key, err)
 	}
 	if r := s.byMap[key]; r != nil && r.access.namespace == with.namespace {
 		if bytes.Equal(r.access.kubeconfig, with.kubeconfig) {
@@ -120,10 +120,11 @@ func (s *remotes) dial(key types.NamespacedName, config *rest.Config, with acces
 	// lock is held, and a provider that is down must not keep others waiting.
 	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{offloading.GroupVersion})
 	mapper.Add(offloading.GroupVersion.WithKind(offloading.NamespaceMapKind), meta.RESTScopeNamespace)
-	r.client, err = client.New(conn.Config(), client.Options{Scheme: s.scheme, Mapper: mapper})
+	c, err := client.New(conn.Config(), client.Options{Scheme: s.scheme, Mapper: mapper})
 	if err != nil {
 		return nil, err
 	}
+	r.client = s.observe(c)
 	ctx, stop := context.WithCancel(s.lifetime)
 	r.stop = stop
 	if err := r.watch(ctx, s.scheme, key, answers); err != nil {
@@ -179,7 +180,7 @@ func (r *remote) get(ctx context.Context, name string) (*offloading.NamespaceMap
 		return nil, nil
 	}
 	if err != nil {
-		return nil, remoteErrorf("getting NamespaceMap %s/%s on the provider, %w", r.access.namespace, name, err)
+		return nil, report.Errorf(report.Provider, "getting NamespaceMap %s/%s on the provider, %w", r.access.namespace, name, err)
 	}
 	return copied, nil
 }
@@ -204,7 +205,7 @@ func (r *remote) create(ctx context.Context, local *offloading.NamespaceMap) err
 		wire.RemoteClusterIDLabel: r.origin.String(),
 	})
 	if err := r.client.Create(ctx, copied, client.FieldOwner(fieldManager)); err != nil {
-		return remoteErrorf("creating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+		return report.Errorf(report.Provider, "creating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
 	return nil
 }
@@ -220,7 +221,7 @@ func (r *remote) update(ctx context.Context, local, copied *offloading.Namespace
 		return err
 	}
 	if err := r.client.Patch(ctx, copied, patch, client.FieldOwner(fieldManager)); err != nil {
-		return remoteErrorf("updating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+		return report.Errorf(report.Provider, "updating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
 	return nil
 }
@@ -239,7 +240,7 @@ func (r *remote) remove(ctx context.Context, name string) (bool, error) {
 	}
 	err = r.client.Delete(ctx, copied, client.Preconditions{UID: &copied.UID})
 	if client.IgnoreNotFound(err) != nil {
-		return false, remoteErrorf("deleting NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+		return false, report.Errorf(report.Provider, "deleting NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
 	}
 	return false, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
@@ -24,5 +25,5 @@ func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
 		WithOptions(workers.Options(c.options.Workers)).
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(peers.IsOutgoing))).
 		WatchesRawSource(source.Channel(c.answers, &handler.EnqueueRequestForObject{})).
-		Complete(c)
+		Complete(report.Failures(c, c.options.Failed))
 }

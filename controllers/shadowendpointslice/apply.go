@@ -5,7 +5,6 @@ package shadowendpointslice
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,10 +21,11 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/jsonpatch"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/report"
 )
 
 // errForeign is of EndpointSlices that stand where ours should.
-var errForeign = errors.New("an EndpointSlice of this name exists that is not ours")
+var errForeign = report.Errorf(report.Foreign, "an EndpointSlice of this name exists that is not ours")
 
 // refusal is what of a slice still differed right after it was written: the
 // API server knows better. It is not sent a second time.

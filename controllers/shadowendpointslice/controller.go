@@ -48,6 +48,8 @@ type Options struct {
 	// DenyDirectConnections leaves out the endpoints that live on a third
 	// cluster, to which this one would have to talk past the consumer.
 	DenyDirectConnections bool
+	// Failed is told of the errors of reconciliations; nil tells nobody.
+	Failed func(error)
 }
 
 // Controller enforces the EndpointSlices of ShadowEndpointSlices.
@@ -144,6 +146,13 @@ func (c *Controller) tell(shadow *unstructured.Unstructured, problems []problem)
 	if _, refused := c.refused.Get(client.ObjectKeyFromObject(shadow)); !refused {
 		c.report.Clear(client.ObjectKeyFromObject(shadow))
 	}
+}
+
+// Enforces says what the controller answers for: ShadowEndpointSlices.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind + "List"))
+	return list, func(client.Object) bool { return true }
 }
 
 // Register adds the controller to mgr.

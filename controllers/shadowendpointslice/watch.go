@@ -23,6 +23,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
@@ -61,7 +62,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 			UpdateFunc: workers.Changed,
 		})).
 		Watches(&core.ForeignCluster{}, toShadows, builder.WithPredicates(predicate.Funcs{UpdateFunc: reachabilityChanged})).
-		Complete(c)
+		Complete(report.Failures(c, c.options.Failed))
 }
 
 func reachabilityChanged(e event.UpdateEvent) bool {

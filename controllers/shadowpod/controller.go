@@ -66,6 +66,8 @@ type Options struct {
 	// APIServerMapper maps the addresses of host aliases for the consumer's API
 	// server; nil leaves them as they are.
 	APIServerMapper APIServerMapper
+	// Failed is told of the errors of reconciliations; nil tells nobody.
+	Failed func(error)
 }
 
 // Controller enforces the pods of ShadowPods.
@@ -178,6 +180,13 @@ func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructur
 		return err
 	}
 	return c.release(ctx, pod)
+}
+
+// Enforces says what the controller answers for: ShadowPods.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowPodKind + "List"))
+	return list, func(client.Object) bool { return true }
 }
 
 // Register adds the controller to mgr.

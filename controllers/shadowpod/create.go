@@ -20,6 +20,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
 )
 
 // GenerationAnnotation is on a pod that was not made from the first generation
@@ -38,7 +39,7 @@ const (
 const missingOriginReason = "MissingOrigin"
 
 // errForeign is of pods that stand where ours should.
-var errForeign = errors.New("a pod of this name exists that is not ours")
+var errForeign = report.Errorf(report.Foreign, "a pod of this name exists that is not ours")
 
 // create makes the pod of shadow.
 func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructured) error {

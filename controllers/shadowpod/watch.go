@@ -21,6 +21,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
@@ -90,7 +91,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		WithOptions(workers.Options(c.options.Workers)).
 		For(newShadowPod(), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
 		Watches(&corev1.Pod{}, c.podHandler()).
-		Complete(c)
+		Complete(report.Failures(c, c.options.Failed))
 }
 
 // podHandler turns events of a pod into requests for the ShadowPod of its

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -25,9 +27,10 @@ import (
 // Manager is a running manager with all controllers.
 type Manager struct {
 	// Writes are the requests of the manager that could change something.
-	Writes *Writes
-	stop   context.CancelFunc
-	ended  chan error
+	Writes  *Writes
+	metrics *prometheus.Registry
+	stop    context.CancelFunc
+	ended   chan error
 }
 
 // StartManager starts all controllers in the cluster, with the roles that the
@@ -39,6 +42,8 @@ func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options
 		ClusterID: core.ClusterID(c.ID), ShadowPodWorkers: 4, ShadowEndpointSliceWorkers: 4, NamespaceWorkers: 4,
 		RemoteClusterRole: "liqo-virtual-kubelet-remote", Clock: clock.RealClock{},
 	}
+	metrics := prometheus.NewRegistry()
+	options.Registerer = metrics
 	for _, apply := range change {
 		apply(&options)
 	}
@@ -52,7 +57,7 @@ func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options
 	if err != nil {
 		t.Fatalf("starting manager: %v", err)
 	}
-	m.Writes = writes
+	m.Writes, m.metrics = writes, metrics
 	t.Cleanup(func() { m.Stop(t) })
 	return m
 }
@@ -99,6 +104,38 @@ func (m *Manager) Stop(t *testing.T) {
 		t.Errorf("stopping manager: %v", err)
 	}
 	m.ended = nil
+}
+
+// Metric returns the sum of the counters, or gauges, of that name whose labels
+// have these values; labels are names and values in turn.
+func (m *Manager) Metric(t *testing.T, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := m.metrics.Gather()
+	if err != nil {
+		t.Fatalf("gathering metrics: %v", err)
+	}
+	sum := 0.0
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == name && hasLabels(metric, labels) {
+				sum += metric.GetCounter().GetValue() + metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+func hasLabels(metric *dto.Metric, labels []string) bool {
+	has := map[string]string{}
+	for _, label := range metric.GetLabel() {
+		has[label.GetName()] = label.GetValue()
+	}
+	for i := 0; i < len(labels); i += 2 {
+		if has[labels[i]] != labels[i+1] {
+			return false
+		}
+	}
+	return true
 }
 
 // Writes counts requests other than reads, Events included. It is safe for

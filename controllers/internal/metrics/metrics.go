@@ -1,0 +1,97 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics counts what the controllers do, from outside: in the clients
+// that they write through, in the recorder of their Events, and where their
+// reconciliations end.
+package metrics
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// Clusters that writes go to.
+const (
+	// Local is the one that the controllers run in.
+	Local = "local"
+	// Provider is any of those that namespaces are extended to.
+	Provider = "provider"
+)
+
+// Metrics of all controllers. They are safe for concurrent use.
+type Metrics struct{ writes, failures, warnings *prometheus.CounterVec }
+
+// New returns metrics that registerer exports; nil exports them nowhere.
+func New(registerer prometheus.Registerer) (*Metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &Metrics{
+		writes: counter("refract_controller_api_writes_total",
+			"Writes sent to API servers, refused ones included, Events not: to the local cluster or to a provider.",
+			"controller", "kind", "subresource", "verb", "cluster"),
+		failures: counter("refract_controller_errors_total",
+			"Reconciliations that failed, by class of the error: who can do something about it.", "controller", "class"),
+		warnings: counter("refract_controller_warnings_total",
+			"Warning Events for users, by reason.", "controller", "reason"),
+	}
+	return m, register(registerer, m.writes, m.failures, m.warnings)
+}
+
+func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {
+	if registerer == nil {
+		return nil
+	}
+	var problems []error
+	for _, collector := range collectors {
+		problems = append(problems, registerer.Register(collector))
+	}
+	return errors.Join(problems...)
+}
+
+// Client returns c, whose writes are then counted for the controller. cluster
+// is Local or Provider.
+func (m *Metrics) Client(c client.Client, controller, cluster string) client.Client {
+	return &counted{Client: c, writes: m.writes.MustCurryWith(prometheus.Labels{"controller": controller, "cluster": cluster})}
+}
+
+// Failed returns what is to be told of the errors of the controller's
+// reconciliations. One that a shutdown interrupts is no error.
+func (m *Metrics) Failed(controller string) func(error) {
+	for _, class := range report.Classes() {
+		m.failures.WithLabelValues(controller, string(class)) // a rate needs a zero to start from
+	}
+	return func(err error) {
+		if !errors.Is(err, context.Canceled) {
+			m.failures.WithLabelValues(controller, string(report.ClassOf(err))).Inc()
+		}
+	}
+}
+
+// Recorder returns recorder, whose Warning Events are then counted for the
+// controller.
+func (m *Metrics) Recorder(recorder events.EventRecorder, controller string) events.EventRecorder {
+	return &countedEvents{EventRecorder: recorder, warnings: m.warnings.MustCurryWith(prometheus.Labels{"controller": controller})}
+}
+
+type countedEvents struct {
+	events.EventRecorder
+	warnings *prometheus.CounterVec
+}
+
+// Eventf counts, and passes on.
+func (r *countedEvents) Eventf(regarding, related runtime.Object, kind, reason, action, note string, args ...any) {
+	if kind == corev1.EventTypeWarning {
+		r.warnings.WithLabelValues(reason).Inc()
+	}
+	r.EventRecorder.Eventf(regarding, related, kind, reason, action, note, args...)
+}
