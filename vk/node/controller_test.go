@@ -192,8 +192,8 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionFalse, "no CPU or no memory")(n)
 	})
 	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`, `"nvidia.com/gpu": "1500m"`)
-	// One patch for the taints, one for the status; the Node changes under the first.
-	if writes := s.writesSince(marker); len(writes) > 4 {
+	// A few: taints, status, and again when somebody else changes the node. Spinning makes hundreds.
+	if writes := s.writesSince(marker); len(writes) > 15 {
 		t.Errorf("written: %v", writes)
 	}
 
@@ -223,7 +223,7 @@ func testMalformed(t *testing.T, s *suite) {
 		}
 		return ""
 	})
-	if patches := s.requestsSince(marker, "patch", "nodes"); patches > 6 {
+	if patches := s.requestsSince(marker, "patch", "nodes"); patches > 15 {
 		t.Errorf("tried %d times within seconds", patches)
 	}
 }
