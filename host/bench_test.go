@@ -19,7 +19,8 @@ import (
 
 // BenchmarkHost runs whole chains, guard included, as a reconcile does: the document is reset on the object in the cache,
 // then the chain runs. Building the result is in host/document. …-native does the same to a deep copy in Go, …-bare is
-// without fuel.
+// without fuel. noop-call is the call of the exported function alone, fuel filled up and the document opened for it: what
+// noop has besides is the instance pool (two atomic operations), the reset document and the guard.
 func BenchmarkHost(b *testing.B) {
 	h := newHost(b)
 	service := mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{})
@@ -27,6 +28,7 @@ func BenchmarkHost(b *testing.B) {
 	b.Run("noop", func(b *testing.B) {
 		benchChain(b, serviceObject(), "Service", mustLoad(b, h, "noop", noop, PluginConfig{}))
 	})
+	b.Run("noop-call", func(b *testing.B) { benchCall(b, mustLoad(b, h, "noop", noop, PluginConfig{})) })
 	b.Run("service", func(b *testing.B) { benchChain(b, plainService(), "Service", service) })
 	b.Run("service-bare", func(b *testing.B) { benchChain(b, plainService(), "Service", bare) })
 	b.Run("service-native", func(b *testing.B) { benchNative(b, plainService(), nativeService) })
@@ -92,6 +94,24 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	for b.Loop() {
 		doc.Reset(object)
 		if _, err := chain.Run(ctx, doc, env); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func benchCall(b *testing.B, p *Plugin) {
+	i, err := p.take(context.Background())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.release(i)
+	doc, env := document.New(), &Env{Context: benchContext()}
+	doc.Reset(serviceObject())
+	call := env.out.begin(p.name)
+	b.ReportAllocs()
+	defer cpuPerOp(b)()
+	for b.Loop() {
+		if err := i.run(Outgoing, doc, env, author(0), call); err != nil {
 			b.Fatal(err)
 		}
 	}
