@@ -100,6 +100,13 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	await(t, "the controllers", ended, func() error {
 		return get(metrics, "/metrics", `controller_runtime_active_workers{controller="shadowpod"} 0`)
 	})
+	await(t, "the Event that tells who leads", ended, func() error {
+		events, err := clients.CoreV1().Events("refract").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=LeaderElection"})
+		if err == nil && len(events.Items) == 0 {
+			return fmt.Errorf("there is none")
+		}
+		return err
+	})
 	createOffloading(t, cluster.Config(), "refract")
 	for _, line := range []string{
 		`refract_controller_objects{controller="namespaceoffloading",kind="NamespaceOffloading"} 1`,
