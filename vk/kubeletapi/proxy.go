@@ -42,12 +42,12 @@ func (s *Server) serveSubresource(subresource string, translate translator) http
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 		remoteNamespace, err := s.locate(namespace, name)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusNotFound)
+			refuse(w, r, http.StatusNotFound, err.Error())
 			return
 		}
 		query, err := translate(r.PathValue("container"), r.URL.Query())
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
+			refuse(w, r, http.StatusBadRequest, err.Error())
 			return
 		}
 		target := s.config.Remote.URL.JoinPath("api", "v1", "namespaces", remoteNamespace, "pods", name, subresource)
@@ -85,9 +85,32 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 				return // the caller left, nobody reads the answer
 			}
 			log.FromContext(r.Context()).Error(err, "Calling the provider's API server", "path", target.Path)
-			http.Error(w, fmt.Sprintf("calling the provider's API server for node %s, %v", s.config.NodeName, err), http.StatusBadGateway)
+			refuse(w, r, http.StatusBadGateway, fmt.Sprintf("calling the provider's API server for node %s, %v", s.config.NodeName, err))
 		},
 	}
+}
+
+// refuse in the form in which the caller shows it: clients of a stream look for a
+// Status object, while the API server shows the body of a failed log request as
+// it is.
+func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
+	if r.Header.Get("Upgrade") == "" {
+		http.Error(w, message, code)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(&metav1.Status{ // whoever left does not miss it
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Reason: reasons[code], Message: message, Code: int32(code),
+	})
+}
+
+// reasons as clients know them.
+var reasons = map[int]metav1.StatusReason{
+	http.StatusBadRequest: metav1.StatusReasonBadRequest,
+	http.StatusNotFound:   metav1.StatusReasonNotFound,
+	http.StatusBadGateway: metav1.StatusReasonServiceUnavailable,
 }
 
 // forwardedHeader keeps what negotiates the stream and nothing else: the

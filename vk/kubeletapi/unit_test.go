@@ -6,6 +6,7 @@ package kubeletapi
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"io"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	testclock "k8s.io/utils/clock/testing"
 )
@@ -172,6 +174,15 @@ func TestWhatCannotBeServed(t *testing.T) {
 		{"a namespace that is not offloaded", s, "stray", "web", 404, "namespace stray is not offloaded"},
 		{"the provider says why", s, "shop", "web", 400, `container "app" is waiting to start`},
 		{"the provider is dead", dead, "shop", "web", 502, "calling the provider's API server for node milan"},
+	}
+	stream := logsRequest("shop", "web")
+	stream.Header.Set("Upgrade", "websocket")
+	stream.Header.Set("Connection", "Upgrade")
+	refusal := httptest.NewRecorder()
+	dead.serveSubresource("attach", streamQuery).ServeHTTP(refusal, stream)
+	var status metav1.Status
+	if err := json.Unmarshal(refusal.Body.Bytes(), &status); err != nil || status.Kind != "Status" || status.Code != 502 || !strings.Contains(status.Message, "provider's API server") {
+		t.Errorf("a stream is refused with %s (%v)", refusal.Body, err)
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
