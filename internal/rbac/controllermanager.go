@@ -57,8 +57,6 @@ func consumerRules() []Rule {
 func eventRules() []Rule {
 	return []Rule{
 		grant("to tell users what could not be done",
-			"", on("events"), do("create", "patch")),
-		grant("to tell users what could not be done",
 			"events.k8s.io", on("events"), do("create", "patch")),
 	}
 }
@@ -89,6 +87,8 @@ func ControllerManagerLeaderElection() Role {
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to hold, renew and release the lease",
 				"coordination.k8s.io", on("leases"), do("get", "update"), LeaderElectionID),
+			grant("to tell who leads",
+				"", on("events"), do("create", "patch")),
 		},
 	}
 }
