@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -41,6 +40,8 @@ func TestProcess(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })
+	t.Run("a dead provider gives a node that is not ready", func(t *testing.T) { testDeadProvider(ctx, t, l) })
 	begin := time.Now()
 	must(t, l.StartAll(ctx))
 	must(t, l.AwaitNodeReady(ctx))
@@ -49,7 +50,7 @@ func TestProcess(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) {
 		metrics, err := l.KubeletMetrics(ctx)
 		must(t, err)
-		for _, name := range []string{"refract_provider_reachable", "rest_client_requests_total", "go_goroutines", "process_resident_memory_bytes"} {
+		for _, name := range []string{"refract_provider_reachable", "leader_election_master_status", "rest_client_requests_total", "go_goroutines", "process_resident_memory_bytes"} {
 			if metrics[name] == nil {
 				t.Errorf("there is no metric %s", name)
 			}
@@ -58,16 +59,7 @@ func TestProcess(t *testing.T) {
 	t.Run("a pod runs at the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
 	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {
 		must(t, os.WriteFile(l.PluginDir+"/broken.wasm", []byte("not wasm"), 0o600))
-		must(t, l.Wait(ctx, "the Event", func(ctx context.Context) (string, error) {
-			events, err := l.Consumer.Client.CoreV1().Events(lab.TenantNamespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + pluginFailedReason})
-			if err != nil || len(events.Items) == 0 {
-				return "no Event", err
-			}
-			if e := events.Items[0]; e.InvolvedObject.Kind != "VirtualNode" || !strings.Contains(e.Message, "broken") {
-				t.Errorf("the Event is about %s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
-			}
-			return "", nil
-		}))
+		expectEvent(ctx, t, l, pluginFailedReason, "broken")
 	})
 	t.Run("leases are released at the end, and the next start is immediate", func(t *testing.T) {
 		log := l.Kubelet().LogPath()
@@ -101,43 +93,19 @@ func TestProcess(t *testing.T) {
 	})
 }
 
-// TestProcessWithDeadProvider starts while the provider does not answer.
-func TestProcessWithDeadProvider(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	l, err := lab.Up(ctx, lab.Options{Log: t.Logf})
-	must(t, err)
-	defer func() {
-		if err := l.Down(); err != nil {
-			t.Error(err)
+// expectEvent waits for an Event about the VirtualNode.
+func expectEvent(ctx context.Context, t *testing.T, l *lab.Lab, reason, words string) {
+	t.Helper()
+	must(t, l.Wait(ctx, "the Event", func(ctx context.Context) (string, error) {
+		events, err := l.Consumer.Client.CoreV1().Events(lab.TenantNamespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+		if err != nil || len(events.Items) == 0 {
+			return "no Event", err
 		}
-	}()
-	must(t, l.Provider.StopAPIServer())
-	must(t, l.StartKubelet(ctx))
-	begin := time.Now()
-	must(t, l.Wait(ctx, "a node that is not ready", func(ctx context.Context) (string, error) {
-		node, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, lab.NodeName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return "it is not registered", nil
+		if e := events.Items[0]; e.InvolvedObject.Kind != offloadingv1beta1.VirtualNodeKind || !strings.Contains(e.Message, words) {
+			t.Errorf("the Event is about %s %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
 		}
-		if err != nil {
-			return "", err
-		}
-		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "does not answer") {
-				return "", nil
-			}
-		}
-		return "it has no such condition", nil
+		return "", nil
 	}))
-	t.Logf("registered as not ready after %s", time.Since(begin))
-	begin = time.Now()
-	must(t, l.Provider.StartAPIServer(ctx))
-	must(t, l.AwaitNodeReady(ctx))
-	t.Logf("ready %s after the provider began to start", time.Since(begin))
-	if err := l.Kubelet().Failure(); err != nil {
-		t.Errorf("the process ended meanwhile: %v", err)
-	}
 }
 
 func testPod(ctx context.Context, t *testing.T, l *lab.Lab) {

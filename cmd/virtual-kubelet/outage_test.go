@@ -1,0 +1,164 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// testUnusableKubeconfig leaves everything as it was, and no kubelet.
+func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
+	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
+	must(t, l.StartKubelet(ctx))
+	expectEvent(ctx, t, l, unusableKubeconfigReason, "reading the kubeconfig")
+	replaceKubeconfig(ctx, t, l, good)
+	must(t, l.AwaitNodeReady(ctx))
+	forget(ctx, t, l)
+}
+
+// forget the kubelet and its node.
+func forget(ctx context.Context, t *testing.T, l *lab.Lab) {
+	t.Helper()
+	must(t, l.StopKubelet(ctx))
+	must(t, l.Consumer.Client.CoreV1().Nodes().Delete(ctx, lab.NodeName, metav1.DeleteOptions{}))
+}
+
+// replaceKubeconfig in the Secret that opens the provider; it returns the former.
+func replaceKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab, kubeconfig []byte) (former []byte) {
+	t.Helper()
+	secrets := l.Consumer.Client.CoreV1().Secrets(lab.TenantNamespace)
+	list, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: wire.RemoteClusterIDLabel})
+	must(t, err)
+	if len(list.Items) != 1 {
+		t.Fatalf("there are %d Secrets of the provider", len(list.Items))
+	}
+	must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		secret, err := secrets.Get(ctx, list.Items[0].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		former, secret.Data[wire.KubeconfigSecretKey] = secret.Data[wire.KubeconfigSecretKey], kubeconfig
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+		return err
+	}))
+	return former
+}
+
+// testDeadProvider starts while the provider does not answer, and ends so.
+func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
+	must(t, l.Provider.StopAPIServer())
+	must(t, l.StartKubelet(ctx))
+	begin := time.Now()
+	must(t, l.Wait(ctx, "a node that is not ready", func(ctx context.Context) (string, error) {
+		node, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, lab.NodeName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "it is not registered", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "does not answer") {
+				return "", nil
+			}
+		}
+		return "it has no such condition", nil
+	}))
+	t.Logf("registered as not ready after %s", time.Since(begin))
+	begin = time.Now()
+	must(t, l.StopKubelet(ctx))
+	if took := time.Since(begin); took > shutdownGrace+3*time.Second {
+		t.Errorf("the end took %s while the provider is dead", took)
+	}
+	must(t, l.StartKubelet(ctx))
+	begin = time.Now()
+	must(t, l.Provider.StartAPIServer(ctx))
+	must(t, l.AwaitNodeReady(ctx))
+	t.Logf("ready %s after the provider began to start", time.Since(begin))
+	forget(ctx, t, l)
+}
+
+func TestEndDoesNotWaitForTheDeaf(t *testing.T) {
+	broken := errors.New("broken")
+	for name, test := range map[string]struct {
+		part func(context.Context) error
+		want error
+	}{
+		"the caller ends it": {func(ctx context.Context) error { <-ctx.Done(); return nil }, nil},
+		"a part fails":       {func(context.Context) error { return broken }, broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, end := context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, end)
+				deaf := make(chan struct{})
+				defer close(deaf)
+				group, ctx := errgroup.WithContext(ctx)
+				group.Go(func() error { return test.part(ctx) })
+				group.Go(func() error { <-deaf; return nil })
+				begin := time.Now()
+				if err := (&active{}).wait(ctx, group); !errors.Is(err, test.want) {
+					t.Errorf("got %v, want %v", err, test.want)
+				}
+				if took := time.Since(begin); took > shutdownGrace+time.Second {
+					t.Errorf("the end took %s", took)
+				}
+			})
+		})
+	}
+}
+
+func TestReadinessSaysWhatIsMissing(t *testing.T) {
+	var r readiness
+	r.waitFor("the lease was not read yet")
+	if err := r.check(nil); err == nil || err.Error() != "the lease was not read yet" {
+		t.Errorf("at the start: %v", err)
+	}
+	r.waitFor("")
+	if err := r.check(nil); err != nil {
+		t.Errorf("standing by: %v", err)
+	}
+}
+
+func TestReplicasAreToldApart(t *testing.T) {
+	listen := func() net.Listener {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		t.Cleanup(func() { _ = listener.Close() })
+		return listener
+	}
+	pod := &kubelet{options: &options{podName: "vk-milan-0"}, listener: listen()}
+	if got := pod.identity(); got != "vk-milan-0" {
+		t.Errorf("in a pod the identity is %s", got)
+	}
+	first, second := &kubelet{options: &options{}, listener: listen()}, &kubelet{options: &options{}, listener: listen()}
+	if first.identity() == second.identity() {
+		t.Errorf("two on a machine are both %s", first.identity())
+	}
+}
+
+func TestTakenPortNamesTheFlag(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer taken.Close()
+	o := &options{listenAddress: "127.0.0.1", listenPort: uint16(taken.Addr().(*net.TCPAddr).Port)}
+	if _, err := o.listen(); err == nil || !strings.Contains(err.Error(), "--listen-port=") {
+		t.Errorf("got %v", err)
+	}
+}
