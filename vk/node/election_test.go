@@ -9,22 +9,31 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/node"
 )
 
 func testElection(t *testing.T, cluster *testenv.Cluster) {
-	client, err := kubernetes.NewForConfig(cluster.Config())
+	admin, err := kubernetes.NewForConfig(cluster.Config())
+	must(t, err)
+	_, err = admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, metav1.CreateOptions{})
+	must(t, err)
+	must(t, rbac.Install(t.Context(), admin, rbac.Kubelet{NodeName: name, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
+	access, err := cluster.ConfigFor("vk")
+	must(t, err)
+	client, err := kubernetes.NewForConfig(access)
 	must(t, err)
 	election := func(identity string) node.Election {
-		return node.Election{Client: client, Namespace: "default", Name: "milan", Identity: identity,
+		return node.Election{Client: client, Namespace: tenant, Name: name, Identity: identity,
 			Duration: 5 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond}
 	}
 	holder := func() string {
-		lease, err := client.CoordinationV1().Leases("default").Get(context.Background(), "milan", metav1.GetOptions{})
+		lease, err := client.CoordinationV1().Leases(tenant).Get(context.Background(), name, metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
 			return ""
 		}
