@@ -4,20 +4,13 @@
 package node
 
 import (
-	"context"
-	"errors"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testclock "k8s.io/utils/clock/testing"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -241,105 +234,5 @@ func TestSpoiledMemoryIsFound(t *testing.T) {
 	}
 	if _, spoiled := lastWritten(&corev1.Node{}); len(spoiled) > 0 {
 		t.Errorf("a new node is spoiled: %v", spoiled)
-	}
-}
-
-func TestVerdictOnPings(t *testing.T) {
-	for _, test := range []struct {
-		code       int
-		body, want string
-	}{
-		{200, "ok", ""},
-		{200, "ok\n", ""},
-		{200, "<html>please log in</html>", "something else answers there"},
-		{401, "", "renew the kubeconfig"},
-		{403, "", "peering"},
-		{429, "", ""},
-		{500, "", "is in trouble: x says 500 Internal Server Error"},
-	} {
-		err := verdict("x", test.code, []byte(test.body))
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%d %q: %v, want %q", test.code, test.body, err, test.want)
-		}
-	}
-}
-
-func TestLibraryLogsAsWeDo(t *testing.T) {
-	var out strings.Builder
-	logger := libraryLog{Logger: logr.FromSlogHandler(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))}
-	logger.Info("detail")
-	logger.WithError(context.Canceled).Error("the end")
-	logger.WithField("patch", "{}").WithError(errors.New("refused")).Warn("a long patch")
-	logger.WithError(errors.New("refused")).WithFields(vklog.Fields{"lease": "x"}).Error("renewing")
-	if got, want := out.String(), "level=ERROR msg=renewing lease=x err=refused\n"; got != want {
-		t.Errorf("logged %q, want %q", got, want)
-	}
-}
-
-func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
-	clk := testclock.NewFakeClock(time.Now())
-	pinger := NewPinger(nil, 10*time.Second, time.Second, clk)
-	changes := 0
-	pinger.Subscribe(func() { changes++ })
-	step := func(err error, wantNext time.Duration, wantDown bool, wantChanges int) {
-		t.Helper()
-		if next := pinger.record(err); next != wantNext {
-			t.Errorf("next ping in %s, want %s", next, wantNext)
-		}
-		if down := pinger.Unreachable() != nil; down != wantDown || changes != wantChanges {
-			t.Errorf("down %v after %d changes, want %v after %d", down, changes, wantDown, wantChanges)
-		}
-	}
-	first, second := errors.New("first"), errors.New("second")
-	if settled(pinger) {
-		t.Error("the state is known before the first ping")
-	}
-	step(nil, 10*time.Second, false, 1) // down until now
-	if !settled(pinger) {
-		t.Error("the state is not known after an answer")
-	}
-	step(first, time.Second, false, 1)
-	step(first, time.Second, false, 1)
-	step(first, 2*time.Second, true, 2)
-	step(second, 2*time.Second, true, 2)
-	if got := pinger.Unreachable(); !errors.Is(got, first) {
-		t.Errorf("the reason changed to %v: that is a write for every ping", got)
-	}
-	step(nil, 10*time.Second, false, 3)
-	step(second, time.Second, false, 3)
-}
-
-func settled(p *Pinger) bool {
-	select {
-	case <-p.Settled():
-		return true
-	default:
-		return false
-	}
-}
-
-func TestStateIsKnownAfterSomeLostPings(t *testing.T) {
-	pinger := NewPinger(nil, 10*time.Second, time.Second, testclock.NewFakeClock(time.Now()))
-	for attempt := 1; attempt <= lostPings; attempt++ {
-		if settled(pinger) {
-			t.Errorf("the state is known after %d lost pings", attempt-1)
-		}
-		pinger.record(errors.New("lost"))
-	}
-	if !settled(pinger) {
-		t.Error("the state is not known after all lost pings")
-	}
-}
-
-func TestPingsCanBeSwitchedOff(t *testing.T) {
-	pinger := NewPinger(nil, 0, time.Second, testclock.NewFakeClock(time.Now()))
-	pinger.Run(t.Context())
-	if err := pinger.Unreachable(); err != nil || !settled(pinger) {
-		t.Errorf("without pings the provider is down: %v", err)
 	}
 }

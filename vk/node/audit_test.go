@@ -1,0 +1,95 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"strings"
+)
+
+// event of an audit log.
+type event struct {
+	Verb      string `json:"verb"`
+	User      struct{ Username string }
+	ObjectRef struct{ Resource, Subresource, Name string }
+}
+
+// auditEnd is where the audit log ends now.
+func (s *suite) auditEnd() int64 {
+	s.Helper()
+	info, err := os.Stat(s.consumer.AuditLogPath())
+	must(s, err)
+	return info.Size()
+}
+
+// since lists what the virtual kubelet asked for after marker.
+func (s *suite) since(marker int64) []event {
+	s.Helper()
+	file, err := os.Open(s.consumer.AuditLogPath())
+	must(s, err)
+	defer file.Close()
+	_, err = file.Seek(marker, 0)
+	must(s, err)
+	var events []event
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 10<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) == nil && e.User.Username == "vk" {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// writesSince are those but for leases.
+func (s *suite) writesSince(marker int64) []string {
+	s.Helper()
+	var writes []string
+	for _, e := range s.since(marker) {
+		reads := e.Verb == "get" || e.Verb == "list" || e.Verb == "watch"
+		if !reads && e.ObjectRef.Resource != "leases" {
+			writes = append(writes, strings.Join([]string{e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Name}, " "))
+		}
+	}
+	return writes
+}
+
+func (s *suite) requestsSince(marker int64, verb, resource string) int {
+	s.Helper()
+	count := 0
+	for _, e := range s.since(marker) {
+		if e.Verb == verb && e.ObjectRef.Resource == resource {
+			count++
+		}
+	}
+	return count
+}
+
+// expectOnlyLeases watches, once what was under way is done, that nothing else is
+// written, and that the lease is.
+func (s *suite) expectOnlyLeases(renewals int) {
+	s.Helper()
+	renewed := func(marker int64, times int) func(context.Context) string {
+		return func(context.Context) string {
+			if s.requestsSince(marker, "update", "leases") < times {
+				return "too few renewals"
+			}
+			return ""
+		}
+	}
+	s.expect("quiet", func(context.Context) string {
+		marker := s.auditEnd()
+		s.expect("a renewal", renewed(marker, 1))
+		return strings.Join(s.writesSince(marker), ", ")
+	})
+	marker := s.auditEnd()
+	s.expect("lease renewals", renewed(marker, renewals))
+	if writes := s.writesSince(marker); len(writes) > 0 {
+		s.Errorf("written although nothing changed: %v", writes)
+	}
+}
