@@ -62,7 +62,8 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	forgot, err := c.forgetSpoiled(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, wanted.Spec.Taints))
 	if forgot || drifted(actual, wanted) {
-		return false, errors.Join(err, c.deliver(ctx, wanted))
+		c.deliver(wanted)
+		return false, err
 	}
 	if err == nil {
 		c.warn(UpdateFailedReason, "")
@@ -105,24 +106,23 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	return wanted
 }
 
-// deliver hands the node to the library, which writes the difference.
-func (c *Controller) deliver(ctx context.Context, wanted *corev1.Node) error {
+// deliver hands the node to the library, which writes the difference. It never
+// waits: while the library is busy with an earlier one, the next comparison
+// delivers what is wanted then.
+func (c *Controller) deliver(wanted *corev1.Node) {
 	c.mu.Lock()
-	push := c.push
-	c.mu.Unlock()
-	if push == nil {
-		return nil // not registered yet; registration uses c.wanted
+	defer c.mu.Unlock()
+	library := c.library
+	if library == nil || library.full {
+		return // not registered yet: registration uses c.wanted
 	}
-	done := make(chan struct{})
+	library.full = true
 	go func() {
-		push(wanted.DeepCopy())
-		close(done)
+		library.push(wanted.DeepCopy())
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		library.full = false
 	}()
-	select {
-	case <-done: // the library has it, or has it in its queue
-	case <-ctx.Done():
-	}
-	return nil
 }
 
 // ensureNode makes sure that the Node exists and is ours to keep.

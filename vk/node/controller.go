@@ -71,11 +71,18 @@ type Controller struct {
 
 	observed observations
 
-	mu     sync.Mutex
-	push   func(*corev1.Node) // of the library, once it runs
-	wanted *corev1.Node
-	own    types.UID         // of the Node that was last found to be ours
-	warned map[string]string // message by reason
+	mu      sync.Mutex
+	library *inbox // of the library's controller while it runs
+	wanted  *corev1.Node
+	own     types.UID         // of the Node that was last found to be ours
+	warned  map[string]string // message by reason
+}
+
+// inbox takes nodes for one run of the library's controller. Its push may block
+// for as long as the API server does, and for ever once that run has ended.
+type inbox struct {
+	push func(*corev1.Node)
+	full bool
 }
 
 // NewController checks its configuration and makes no requests.
@@ -190,6 +197,7 @@ func (c *Controller) runLibrary(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		c.setInbox(nil)
 		log.FromContext(ctx).Error(err, "The node controller ended, starting it again", "in", wait.String())
 		select {
 		case <-ctx.Done():
@@ -198,6 +206,12 @@ func (c *Controller) runLibrary(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (c *Controller) setInbox(library *inbox) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.library = library
 }
 
 // announce closes ready when the library has registered the node.
@@ -238,8 +252,6 @@ func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 
 // NotifyNodeStatus keeps the library's callback.
 func (p provider) NotifyNodeStatus(_ context.Context, push func(*corev1.Node)) {
-	p.mu.Lock()
-	p.push = push
-	p.mu.Unlock()
+	p.setInbox(&inbox{push: push})
 	p.wake()
 }

@@ -236,3 +236,22 @@ func TestSpoiledMemoryIsFound(t *testing.T) {
 		t.Errorf("a new node is spoiled: %v", spoiled)
 	}
 }
+
+func TestEndedLibraryHoldsNobodyUp(t *testing.T) {
+	c := &Controller{trigger: make(chan struct{}, 1)}
+	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	c.deliver(node("early")) // nobody takes it yet
+
+	ended := make(chan struct{})
+	defer close(ended)
+	provider{c}.NotifyNodeStatus(t.Context(), func(*corev1.Node) { <-ended })
+	c.deliver(node("lost"))
+	c.deliver(node("lost, too"))
+
+	got := make(chan string)
+	provider{c}.NotifyNodeStatus(t.Context(), func(n *corev1.Node) { got <- n.Name })
+	c.deliver(node("first"))
+	if name := <-got; name != "first" {
+		t.Errorf("the library that runs got %s", name)
+	}
+}
