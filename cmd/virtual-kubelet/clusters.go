@@ -6,21 +6,17 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
 const (
@@ -155,36 +151,4 @@ func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// clientAuthority returns who signs the certificates of callers of the kubelet API.
-func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CAContentProvider, error) {
-	if a.clientCA != "" {
-		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.clientCA)
-		if err != nil {
-			return nil, fmt.Errorf("--client-ca-file: %w", err)
-		}
-		go file.Run(ctx, 1)
-		return file, nil
-	}
-	published, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca",
-		metav1.NamespaceSystem, "extension-apiserver-authentication", "client-ca-file", a.client)
-	if err != nil {
-		return nil, fmt.Errorf("following the client CA of this cluster (give --client-ca-file if it publishes none), %w", err)
-	}
-	go published.Run(ctx, 1)
-	return published, nil
-}
-
-// certificate returns what callers of the kubelet API are shown.
-func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource, error) {
-	if a.tlsCertFile != "" {
-		return kubeletapi.CertificateFromFiles(ctx, a.tlsCertFile, a.tlsKeyFile)
-	}
-	ip := net.ParseIP(a.nodeIP)
-	signer, signed := kubeletapi.SignerOf(a.certificateType)
-	if !signed {
-		return kubeletapi.SelfSignedCertificate(a.nodeName, ip, clock.RealClock{}), nil
-	}
-	return kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.nodeName, a.certificateDir, ip)
 }

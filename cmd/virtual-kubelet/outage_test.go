@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -160,5 +161,19 @@ func TestTakenPortNamesTheFlag(t *testing.T) {
 	o := &options{listenAddress: "127.0.0.1", listenPort: uint16(taken.Addr().(*net.TCPAddr).Port)}
 	if _, err := o.listen(); err == nil || !strings.Contains(err.Error(), "--listen-port=") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestMissingCertificateIsToldOnce(t *testing.T) {
+	var problem error
+	var messages []string
+	source := told(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, problem }, func(err error) { messages = append(messages, err.Error()) })
+	for _, problem = range []error{errors.New("none"), errors.New("none"), nil, errors.New("none"), errors.New("other")} {
+		if _, err := source(nil); !errors.Is(err, problem) {
+			t.Errorf("got %v, want %v", err, problem)
+		}
+	}
+	if got, want := strings.Join(messages, " "), "none none other"; got != want {
+		t.Errorf("told %q, want %q", got, want)
 	}
 }

@@ -30,7 +30,7 @@ import (
 type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // errNoCertificate is why handshakes fail until the first certificate is signed.
-var errNoCertificate = errors.New("no serving certificate yet: its CertificateSigningRequest waits for approval")
+var errNoCertificate = errors.New("no serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
 
 const (
 	// selfSignedValidity of certificates that nobody verifies anyway.

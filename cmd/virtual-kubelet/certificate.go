@@ -1,0 +1,83 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/vk/kubeletapi"
+)
+
+// clientAuthority returns who signs the certificates of callers of the kubelet API.
+func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CAContentProvider, error) {
+	if a.clientCA != "" {
+		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.clientCA)
+		if err != nil {
+			return nil, fmt.Errorf("--client-ca-file: %w", err)
+		}
+		go file.Run(ctx, 1)
+		return file, nil
+	}
+	published, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca",
+		metav1.NamespaceSystem, "extension-apiserver-authentication", "client-ca-file", a.client)
+	if err != nil {
+		return nil, fmt.Errorf("following the client CA of this cluster (give --client-ca-file if it publishes none), %w", err)
+	}
+	go published.Run(ctx, 1)
+	return published, nil
+}
+
+// certificate returns what callers of the kubelet API are shown.
+func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource, error) {
+	if a.tlsCertFile != "" {
+		source, err := kubeletapi.CertificateFromFiles(ctx, a.tlsCertFile, a.tlsKeyFile)
+		return told(source, a.warnCertificate(ctx)), err
+	}
+	ip := net.ParseIP(a.nodeIP)
+	signer, signed := kubeletapi.SignerOf(a.certificateType)
+	if !signed {
+		return kubeletapi.SelfSignedCertificate(a.nodeName, ip, clock.RealClock{}), nil
+	}
+	source, err := kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.nodeName, a.certificateDir, ip)
+	return told(source, a.warnCertificate(ctx)), err
+}
+
+// noCertificateReason of the Events about handshakes that fail.
+const noCertificateReason = "NoServingCertificate"
+
+func (a *active) warnCertificate(ctx context.Context) func(error) {
+	return func(err error) {
+		log.FromContext(ctx).Error(err, "Somebody wants logs, a shell or the like and cannot be served")
+		a.report.warn(noCertificateReason, fmt.Sprintf("logs, exec, attach and port-forward do not work: %v", err))
+	}
+}
+
+// told tells why there is no certificate when the first caller has asked for it,
+// who learns nothing of it, and again when the reason changes.
+func told(source kubeletapi.CertificateSource, tell func(error)) kubeletapi.CertificateSource {
+	var mu sync.Mutex
+	said := ""
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		certificate, err := source(hello)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			said = ""
+		case err.Error() != said:
+			said = err.Error()
+			tell(err)
+		}
+		return certificate, err
+	}
+}
