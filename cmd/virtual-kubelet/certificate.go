@@ -41,7 +41,10 @@ func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CACon
 func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource, error) {
 	if a.tlsCertFile != "" {
 		source, err := kubeletapi.CertificateFromFiles(ctx, a.tlsCertFile, a.tlsKeyFile)
-		return told(source, a.warnCertificate(ctx)), err
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
+		}
+		return told(source, a.warnCertificate(ctx)), nil
 	}
 	ip := net.ParseIP(a.nodeIP)
 	signer, signed := kubeletapi.SignerOf(a.certificateType)
@@ -49,7 +52,10 @@ func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource,
 		return kubeletapi.SelfSignedCertificate(a.nodeName, ip, clock.RealClock{}), nil
 	}
 	source, err := kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.nodeName, a.certificateDir, ip)
-	return told(source, a.warnCertificate(ctx)), err
+	if err != nil {
+		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.certificateType, a.certificateDir, err)
+	}
+	return told(source, a.warnCertificate(ctx)), nil
 }
 
 // noCertificateReason of the Events about handshakes that fail.
