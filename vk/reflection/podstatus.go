@@ -160,7 +160,7 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 	var stored *unstructured.Unstructured
 	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
 		stored, err = r.m.local.Resource(podsResource).Namespace(key.Namespace).
-			Patch(ctx, key.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager}, "status")
+			Patch(ctx, key.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation}, "status")
 		return err
 	})
 	if apierrors.IsNotFound(err) {

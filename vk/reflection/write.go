@@ -19,6 +19,10 @@ import (
 // soon is when to look again at what another process wrote under our labels a moment ago.
 const soon = 100 * time.Millisecond
 
+// fieldValidation saves the API server a second, strict look at what we send: by default it warns of fields it does not know. What we
+// write was read from an API server; a field that the other one does not keep is found by comparing what it stored.
+const fieldValidation = metav1.FieldValidationIgnore
+
 // callRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
 func (m *Manager) callRemote(ctx context.Context, call func(context.Context) error) error {
 	if err := m.gate.pass(); err != nil {
@@ -79,7 +83,7 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	var stored *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Mode == Replace {
-			stored, err = r.target(t).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager})
+			stored, err = r.target(t).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
 		} else {
 			stored, err = r.target(t).Apply(ctx, x.name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager, Force: true})
 		}
@@ -139,7 +143,7 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 	var stored *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Mode == Replace {
-			stored, err = r.target(t).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager})
+			stored, err = r.target(t).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
 		} else {
 			stored, err = r.target(t).Apply(ctx, x.name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager})
 		}
