@@ -197,7 +197,7 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 		return nil, err
 	}
 	return kubeletapi.New(kubeletapi.Config{
-		NodeName: a.nodeName, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
+		NodeName: a.nodeName, ClusterID: a.homeClusterID, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
 		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams(), Unreachable: a.unreachable},
 		Access: access, Certificate: certificate,
 	}), nil

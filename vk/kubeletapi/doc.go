@@ -20,5 +20,6 @@
 // certificates against the cluster's client CA or bearer tokens by TokenReview,
 // then a SubjectAccessReview on the subresources of this Node. There is no
 // anonymous access. A pod that is not bound to this node is not found, even if
-// one of that name exists at the provider.
+// one of that name exists at the provider, and one at the provider that was not
+// made for the pod here is not entered.
 package kubeletapi

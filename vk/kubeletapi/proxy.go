@@ -5,6 +5,7 @@ package kubeletapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -40,9 +41,9 @@ type translator func(container string, query url.Values) (url.Values, error)
 func (s *Server) serveSubresource(subresource string, translate translator) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		namespace, name := r.PathValue("namespace"), r.PathValue("pod")
-		remoteNamespace, err := s.locate(namespace, name)
+		remoteNamespace, err := s.locate(r.Context(), namespace, name)
 		if err != nil {
-			refuse(w, r, http.StatusNotFound, err.Error())
+			s.refuseError(w, r, err)
 			return
 		}
 		query, err := translate(r.PathValue("container"), r.URL.Query())
@@ -57,15 +58,15 @@ func (s *Server) serveSubresource(subresource string, translate translator) http
 }
 
 // locate finds the provider's namespace of a local pod of this node.
-func (s *Server) locate(namespace, name string) (string, error) {
+func (s *Server) locate(ctx context.Context, namespace, name string) (string, error) {
 	if _, found := s.config.Pods.Pod(namespace, name); !found {
-		return "", fmt.Errorf("pod %s/%s is not bound to node %s", namespace, name, s.config.NodeName)
+		return "", &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not bound to node %s", namespace, name, s.config.NodeName)}
 	}
 	remote, found := s.config.Namespaces.Remote(namespace)
 	if !found {
-		return "", fmt.Errorf("namespace %s is not offloaded to the provider of node %s: look at its NamespaceOffloading", namespace, s.config.NodeName)
+		return "", &refusal{http.StatusNotFound, fmt.Sprintf("namespace %s is not offloaded to the provider of node %s: look at its NamespaceOffloading", namespace, s.config.NodeName)}
 	}
-	return remote, nil
+	return remote, s.checkOurs(ctx, namespace, remote, name)
 }
 
 // proxyTo copies bytes between the caller and target, upgraded connections
@@ -80,14 +81,22 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 		Transport:      giveUp{s.config.Remote},
 		FlushInterval:  -1, // log lines appear when they are written
 		ModifyResponse: readableError,
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() != nil {
-				return // the caller left, nobody reads the answer
-			}
-			log.FromContext(r.Context()).Error(err, "Calling the provider's API server", "path", target.Path)
-			refuse(w, r, http.StatusBadGateway, fmt.Sprintf("calling the provider's API server for node %s, %v", s.config.NodeName, err))
-		},
+		ErrorHandler:   s.refuseError,
 	}
+}
+
+// refuseError tells why something was not done; trouble with the provider is
+// logged, too.
+func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // the caller left, nobody reads the answer
+	}
+	code, message := codeOf(err), err.Error()
+	if code == http.StatusBadGateway {
+		log.FromContext(r.Context()).Error(err, "Calling the provider's API server", "path", r.URL.Path)
+		message = fmt.Sprintf("calling the provider's API server for node %s, %v", s.config.NodeName, err)
+	}
+	refuse(w, r, code, message)
 }
 
 // refuse in the form in which the caller shows it: clients of a stream look for a
@@ -111,6 +120,7 @@ var reasons = map[int]metav1.StatusReason{
 	http.StatusBadRequest: metav1.StatusReasonBadRequest,
 	http.StatusNotFound:   metav1.StatusReasonNotFound,
 	http.StatusBadGateway: metav1.StatusReasonServiceUnavailable,
+	http.StatusForbidden:  metav1.StatusReasonForbidden,
 }
 
 // forwardedHeader keeps what negotiates the stream and nothing else: the
@@ -162,9 +172,8 @@ func readableError(response *http.Response) error {
 	if err := response.Body.Close(); err != nil {
 		return fmt.Errorf("reading the provider's error, %w", err)
 	}
-	var status metav1.Status
-	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		body = []byte(status.Message)
+	if message := explained(body); message != string(body) {
+		body = []byte(message)
 		response.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))

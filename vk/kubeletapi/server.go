@@ -30,8 +30,9 @@ const (
 
 // Config of a Server; all fields are required.
 type Config struct {
-	// NodeName is the Node that this server stands for.
-	NodeName string
+	// NodeName is the Node that this server stands for, ClusterID the id of the
+	// cluster that it belongs to.
+	NodeName, ClusterID string
 	// Pods of that Node.
 	Pods PodSource
 	// Namespaces of the provider.

@@ -50,7 +50,7 @@ func TestNothingMeasuredIsNoUsage(t *testing.T) {
 }
 
 // onePod is shop/web, as a list.
-type onePod struct{ oneRunningPod }
+type onePod struct{ runningPods }
 
 func (onePod) Pods() ([]*corev1.Pod, error) {
 	return []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}}, nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
@@ -161,7 +162,7 @@ func (s *suite) serveKubelet() int {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(s, err)
 	server := kubeletapi.New(kubeletapi.Config{
-		NodeName: "milan", Pods: cachedPods{s}, Namespaces: twins{"shop": "shop-twin"},
+		NodeName: "milan", ClusterID: "rome", Pods: cachedPods{s}, Namespaces: twins{"shop": "shop-twin"},
 		Remote:      kubeletapi.Remote{URL: provider.URL(), Transport: provider.Streams()},
 		Access:      access,
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
@@ -219,7 +220,7 @@ func (s *suite) node(client kubernetes.Interface, name string, port int, feature
 func (s *suite) pod(client kubernetes.Interface, namespace, name, node string) {
 	s.Helper()
 	_, err := client.CoreV1().Pods(namespace).Create(s.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.OriginLabel: "rome", wire.NodeNameLabel: "milan"}},
 		Spec: corev1.PodSpec{
 			NodeName:    node,
 			Containers:  []corev1.Container{{Name: "app", Image: "none", Stdin: true}, {Name: "tty", Image: "none", TTY: true, Stdin: true}},
