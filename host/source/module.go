@@ -156,6 +156,9 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file", name)
 	}
+	if info.Size() > maxFileBytes {
+		return nil, fmt.Errorf("%s is larger than %d MiB", name, maxFileBytes>>20)
+	}
 	f, err := fsys.Open(name)
 	if err != nil {
 		return nil, err
