@@ -17,6 +17,12 @@
 //   - zone, hints and deprecatedTopology describe the consumer's topology and
 //     go, unless the configuration says keepTopology: true for clusters that
 //     share their zones.
+//   - The annotation endpoints.kubernetes.io/last-change-trigger-time goes: it
+//     says when a pod or the Service changed in the consumer's cluster, for
+//     kube-proxy there to measure how long it takes to follow. It changes even
+//     when only endpoints that are left out did, so that keeping it would cost
+//     writes to the provider for nothing, and the provider's kube-proxy would
+//     measure across the clocks of two clusters.
 //   - All conditions cross (ready, serving, terminating), as does everything
 //     else: ports, host names, and fields not named here.
 package main
@@ -41,7 +47,11 @@ var plugin = sdk.Register(sdk.Manifest{
 
 func main() {}
 
-const topology = "endpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
+// What goes.
+const (
+	always   = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]"
+	topology = "\nendpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
+)
 
 func outgoing(ctx sdk.Context, slice sdk.Object) error {
 	if ctx.DisableIPReflection() {
@@ -65,8 +75,10 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 	if endpoints.Len("") == 0 {
 		return sdk.Skip("no endpoint is left that the provider does not have itself")
 	}
-	if !ctx.Config().True("keepTopology") {
-		slice.Remove(topology)
+	if ctx.Config().True("keepTopology") {
+		slice.Remove(always)
+	} else {
+		slice.Remove(always + topology)
 	}
 	return nil
 }
