@@ -76,6 +76,42 @@ func TestRejectOthers(t *testing.T) {
 	}
 }
 
+// A process that comes later goes on where the last one was, also when the pod was re-created within the second of its start.
+func TestRestartsAreNoted(t *testing.T) {
+	shown := parse(t, "{startTime: T1, containerStatuses: [{name: c, restartCount: 4}]}")
+	fresh := parse(t, "{startTime: T1, containerStatuses: [{name: c, restartCount: 0}]}")
+	for text, want := range map[string]map[string]int64{
+		`{"pod":"a","before":{"c":3}}`:           {"c": 5}, // of another pod
+		`{"pod":"a"}`:                            {"c": 5},
+		`{"pod":"b","before":{"c":4}}`:           {"c": 4}, // of this one
+		`{"pod":"b"}`:                            nil,
+		`{"pod":"a","before":{"d":2}}`:           {"c": 5, "d": 3},
+		`{"pod":"a","before":{"c":9}}`:           {"c": 10}, // the status had lost it
+		"":                                       {"c": 4},  // no note: the difference
+		"nonsense":                               {"c": 4},
+		`{"pod":"b","before":{"c":-1}}`:          {"c": 4},
+		`{"pod":"b","before":{"c":99999999999}}`: {"c": 4},
+	} {
+		var restarts Restarts
+		restarts.Recall(text)
+		if diff := cmp.Diff(want, restarts.Extra("b", shown, fresh)); diff != "" {
+			t.Errorf("with the note %q (-want +got):\n%s", text, diff)
+		}
+		var later Restarts
+		later.Recall(restarts.Note())
+		if diff := cmp.Diff(want, later.Extra("b", shown, fresh)); diff != "" {
+			t.Errorf("with the note %q, a process later (-want +got):\n%s", text, diff)
+		}
+		before := restarts.Note()
+		if restarts.Recall(`{"pod":"z"}`); restarts.Note() != before {
+			t.Errorf("what was seen was replaced by a note: %s", restarts.Note())
+		}
+	}
+	if note := new(Restarts).Note(); note != "" {
+		t.Errorf("nothing was seen, and the note is %s", note)
+	}
+}
+
 func TestUntouched(t *testing.T) {
 	for text, want := range map[string]bool{
 		"{}": true, "{phase: Pending}": true, "{phase: Pending, conditions: [{type: PodScheduled}]}": true,
@@ -112,7 +148,12 @@ func TestRestarts(t *testing.T) {
 			{"a", "{}", "{containerStatuses: [{name: c, restartCount: 5}]}", nil},
 			{"b", "{containerStatuses: [{name: c, restartCount: 5}, {name: d, restartCount: 0}]}", "{}", map[string]int64{"c": 6, "d": 1}},
 			{"b", "{containerStatuses: [{name: c, restartCount: 6}]}", "{containerStatuses: [{name: c, restartCount: 0}]}", map[string]int64{"c": 6, "d": 1}},
-			{"c", "{containerStatuses: [{name: c, restartCount: 6}], initContainerStatuses: [{name: i, restartCount: 1}]}", "{}", map[string]int64{"c": 7, "i": 2}},
+			{"c", "{containerStatuses: [{name: c, restartCount: 6}], initContainerStatuses: [{name: i, restartCount: 1}]}", "{}", map[string]int64{"c": 7, "d": 2, "i": 2}},
+		},
+		"re-created while nothing is shown": {
+			{"a", "{}", "{containerStatuses: [{name: c, restartCount: 5}]}", nil},
+			{"b", "{containerStatuses: [{name: c, restartCount: 5}]}", "{}", map[string]int64{"c": 6}},
+			{"c", "{phase: Pending}", "{}", map[string]int64{"c": 7}},
 		},
 	} {
 		var restarts Restarts

@@ -3,35 +3,77 @@
 
 package pods
 
-// Restarts keeps the restart counts of one pod from falling when the provider's pod is re-created. It is kept in
-// memory by whoever reconciles the pod; the zero value has seen nothing. Not for concurrent use.
+import (
+	"encoding/json"
+	"math"
+)
+
+// Restarts keeps the restart counts of one pod from falling when the provider's pod is re-created. Whoever reconciles the
+// pod keeps it in memory, and writes Note with every status; the zero value has seen nothing. Not for concurrent use.
 type Restarts struct {
 	uid   string
 	extra map[string]int64
 }
 
+// note is what is kept of Restarts with the pod.
+type note struct {
+	Pod    string           `json:"pod"`              // uid of the provider's pod that was counted last
+	Before map[string]int64 `json:"before,omitempty"` // what was counted for earlier ones, per container
+}
+
+// Note returns what a process that comes later must know, "" before anything was seen.
+func (r *Restarts) Note() string {
+	if r.uid == "" {
+		return ""
+	}
+	text, err := json.Marshal(note{r.uid, r.extra}) // sorts the containers
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// Recall takes over what an earlier process noted, unless this one has seen something itself. What is no note (somebody
+// else wrote it, or nobody did) is ignored.
+func (r *Restarts) Recall(text string) {
+	var noted note
+	if r.uid != "" || json.Unmarshal([]byte(text), &noted) != nil {
+		return
+	}
+	for _, n := range noted.Before {
+		if n < 0 || n > math.MaxInt32/2 {
+			return // a count like that would be refused
+		}
+	}
+	r.uid, r.extra = noted.Pod, noted.Before
+}
+
 // Extra returns, per container, what is to be added to the counts of the provider's pod with the given uid; the map
 // must not be modified. local is the status shown so far.
 //
-// On first sight (this process has just started) the difference between what is shown and what the provider counts
-// is what an earlier process added. When the provider's pod changes, all that was shown is kept and the re-creation
-// itself counts as one restart, so a count never falls. (Liqo adds one and forgets the counts of the lost pod.) A pod
-// that was re-created while nobody looked is told by its start time, which a pod keeps for life.
+// When the provider's pod is another one than before, all that was counted is kept and the re-creation itself counts
+// as one restart, so a count never falls. (Liqo adds one and forgets the counts of the lost pod.)
+//
+// Without a note the difference between what is shown and what the provider counts is what an earlier process added,
+// and a pod that was re-created while nobody looked is told by its start time, which a pod keeps for life.
 func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]int64 {
 	if r.uid == uid {
 		return r.extra
 	}
-	recreated := r.uid != "" || startedAnew(local, remote)
+	known, recreated := r.extra, r.uid != "" || startedAnew(local, remote)
 	r.uid, r.extra = uid, nil
+	for name, before := range known { // also of a container that is not shown for the moment
+		r.add(name, before+1)
+	}
 	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
 		counted := byName(remote[list])
 		for name, shown := range byName(local[list]) {
 			before, _ := number(shown["restartCount"])
-			now, known := number(counted[name]["restartCount"])
+			now, counts := number(counted[name]["restartCount"])
 			switch {
 			case recreated:
-				r.add(name, before+1)
-			case known && before > now:
+				r.add(name, max(before, known[name])+1)
+			case counts && before > now:
 				r.add(name, before-now)
 			}
 		}

@@ -20,7 +20,7 @@ func (x *wanted) same(w *worker, remote *unstructured.Unstructured) bool {
 		return x.sameMetadata(remote) && x.samePayload(w, remote, true)
 	}
 	return covers(x.labels, x.r.added, kind.DropLabels, labelsOf(remote.Object)) &&
-		covers(x.annotations, x.extra, nil, annotationsOf(remote.Object)) &&
+		covers(x.annotations, x.extra, kind.DropAnnotations, annotationsOf(remote.Object)) &&
 		x.samePayload(w, remote, false) &&
 		annotationsOf(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 }
@@ -28,7 +28,7 @@ func (x *wanted) same(w *worker, remote *unstructured.Unstructured) bool {
 func (x *wanted) sameMetadata(remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
 	return equals(x.labels, x.r.added, kind.DropLabels, kind.KeepLabels, labelsOf(remote.Object)) &&
-		equals(x.annotations, x.extra, nil, nil, annotationsOf(remote.Object))
+		equals(x.annotations, x.extra, kind.DropAnnotations, nil, annotationsOf(remote.Object))
 }
 
 // covers reports whether have has every entry of base and added, which wins; dropped keys are not wanted.
@@ -105,7 +105,7 @@ func (x *wanted) sameField(key string, have any, exact bool) bool {
 // hash tells states of the copy apart. It depends neither on the order of keys nor on the process: it is kept in an
 // annotation.
 func (x *wanted) hash(w *worker) uint64 {
-	sum := metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.extra, nil))
+	sum := metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.extra, x.r.kind.DropAnnotations))
 	if x.r.kind.Payload != "" {
 		return sum + x.view.Field(x.r.kind.Payload).Hash()
 	}

@@ -141,7 +141,7 @@ func set(object map[string]any, path []string, value any) {
 // apply says only what we want, and the uid so that nothing else of that name can be meant.
 func (x *wanted) metadata(w *worker, remote *unstructured.Unstructured) map[string]any {
 	kind := &x.r.kind
-	labels, annotations := merge(x.labels, x.r.added, kind.DropLabels), merge(x.annotations, x.extra, nil)
+	labels, annotations := merge(x.labels, x.r.added, kind.DropLabels), merge(x.annotations, x.extra, kind.DropAnnotations)
 	metadata := map[string]any{}
 	if kind.Mode == Apply {
 		annotations[AppliedHashAnnotation] = x.hashText(w)

@@ -170,11 +170,11 @@ func TestStatusOfAnotherPod(t *testing.T) {
 	pod := l.pod("web")
 	pod.SetUID(types.UID("of-an-earlier-pod"))
 	r := l.manager.byName[PodKind]
-	err := r.patchStatus(t.Context(), &worker{}, pod, map[string]any{"phase": "Failed"}, true)
+	err := r.patchStatus(t.Context(), &worker{}, pod, map[string]any{"phase": "Failed"}, marks{offloaded: true})
 	if got, _ := classify(err); got != classConflict {
 		t.Errorf("the status of an earlier pod: %v is %s, want %s", err, got, classConflict)
 	}
-	err = r.patchStatus(t.Context(), &worker{}, l.local.get(t, "Pod", l.namespace, "web"), map[string]any{"phase": "Nonsense", "podIP": "x"}, true)
+	err = r.patchStatus(t.Context(), &worker{}, l.local.get(t, "Pod", l.namespace, "web"), map[string]any{"phase": "Nonsense", "podIP": "x"}, marks{offloaded: true})
 	if got, _ := classify(err); got != classRefused {
 		t.Errorf("a status that is not valid: %v is %s, want %s", err, got, classRefused)
 	}

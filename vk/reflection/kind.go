@@ -46,6 +46,8 @@ type Kind struct {
 	Labels map[string]string
 	// DropLabels are bookkeeping of this cluster and never cross.
 	DropLabels []string
+	// DropAnnotations likewise.
+	DropAnnotations []string
 	// KeepLabels are put on copies by the provider's admission and left alone.
 	KeepLabels []string
 
@@ -104,7 +106,7 @@ func DefaultKinds() []Kind {
 			Name: PodKind, Source: podsResource,
 			Target: offloadingv1beta1.ShadowPodGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind),
 			Mode: Replace, Policy: Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
-			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel},
+			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation},
 			KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true,
 		},
 		{

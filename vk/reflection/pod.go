@@ -23,6 +23,11 @@ import (
 // came later (a StatefulSet's, say) is another one, and must not be shown the end of the first.
 const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
 
+// RestartsAnnotation, on pods of this cluster, says as JSON which pod of the provider was counted last, and what was counted
+// for earlier ones: so restart counts never fall, whoever was down when the pod was re-created. It is written together with
+// the status and never crosses.
+const RestartsAnnotation = "plugins.refract.io/restarts"
+
 // podState is what is remembered about a pod. One worker at a time has it.
 type podState struct {
 	uid      types.UID
@@ -187,7 +192,7 @@ func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 func (r *reflector) letGo(ctx context.Context, w *worker, v *podView) error {
 	if len(v.local.GetFinalizers()) > 0 && !pods.Finished(pods.Phase(v.status)) {
 		over := pods.Reject(v.status, corev1.PodFailed, wire.RemotePodTerminatedReason, "", r.m.options.Clock.Now())
-		if err := r.patchStatus(ctx, w, v.local, over, false); err != nil {
+		if err := r.patchStatus(ctx, w, v.local, over, marks{}); err != nil {
 			return err
 		}
 	}

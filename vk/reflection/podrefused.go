@@ -73,5 +73,5 @@ func (r *reflector) refusePod(ctx context.Context, w *worker, local *unstructure
 		return nil
 	}
 	r.m.events.warn(PodKind, local, wire.ReflectionDisabledReason, fmt.Sprintf("not offloaded to cluster %s: %s", r.m.options.RemoteClusterID, why))
-	return r.patchStatus(ctx, w, local, pods.Reject(status, phase, reason, "", r.m.options.Clock.Now()), false)
+	return r.patchStatus(ctx, w, local, pods.Reject(status, phase, reason, "", r.m.options.Clock.Now()), marks{})
 }

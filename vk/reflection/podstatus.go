@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +42,7 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 	if wait := r.settling(v); wait > 0 {
 		return &retryLater{wait}
 	}
-	return r.patchStatus(ctx, w, v.local, next, true)
+	return r.patchStatus(ctx, w, v.local, next, marks{offloaded: true, restarts: v.state.restarts.Note()})
 }
 
 // showEnd takes, when the provider's pod is gone for good, the word of the ShadowPod about how it ended. A pod that is
@@ -55,7 +56,7 @@ func (r *reflector) showEnd(ctx context.Context, w *worker, v *podView) error {
 		return nil
 	}
 	next := pods.Reject(v.status, corev1.PodPhase(phase), wire.RemotePodTerminatedReason, "", r.m.options.Clock.Now())
-	return r.patchStatus(ctx, w, v.local, next, true)
+	return r.patchStatus(ctx, w, v.local, next, marks{offloaded: true})
 }
 
 // incomingStatus runs the chain on the provider's pod and makes the result acceptable here.
@@ -64,6 +65,9 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	root := maps.Clone(r.m.context(v.twin, host.Incoming))
 	root["local"] = v.local.Object
 	root["remoteUnavailable"] = labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true"
+	if noted, ok := annotationsOf(v.local.Object)[RestartsAnnotation].(string); ok {
+		v.state.restarts.Recall(noted)
+	}
 	if extra := v.state.restarts.Extra(string(v.remote.GetUID()), v.status, remoteStatus); len(extra) > 0 {
 		counts := make(map[string]any, len(extra))
 		for name, n := range extra {
@@ -124,35 +128,50 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// statusPatch tests that the pod is still the same one, and replaces its status whole. The label of offloaded pods
-// goes with it: the status of a pod is the one place where both can be written at once.
-func statusPatch(local *unstructured.Unstructured, status map[string]any, mark bool) []operation {
+// marks are what is noted in the metadata of a pod: the status of a pod is the one place where both can be written at once.
+type marks struct {
+	offloaded bool   // by the label of offloaded pods
+	restarts  string // by RestartsAnnotation, "" leaves it
+}
+
+// statusPatch tests that the pod is still the same one, and replaces its status whole, nil leaves it.
+func statusPatch(local *unstructured.Unstructured, status map[string]any, m marks) []operation {
 	patch := []operation{{"test", "/metadata/uid", string(local.GetUID())}}
 	if status != nil {
 		patch = append(patch, operation{"add", "/status", status})
 	}
-	labels := labelsOf(local.Object)
-	switch {
-	case !mark || labels[wire.OffloadedPodLabel] == "true":
-	case labels == nil:
-		patch = append(patch, operation{"add", "/metadata/labels", map[string]string{wire.OffloadedPodLabel: "true"}})
-	default:
-		patch = append(patch, operation{"add", "/metadata/labels/liqo.io~1shadowPod", "true"})
+	if m.offloaded {
+		patch = addEntry(patch, "/metadata/labels", labelsOf(local.Object), wire.OffloadedPodLabel, "true")
+	}
+	if m.restarts != "" {
+		patch = addEntry(patch, "/metadata/annotations", annotationsOf(local.Object), RestartsAnnotation, m.restarts)
 	}
 	return patch
 }
 
-// patchStatus writes a status, nil for the present one, and with mark the label of offloaded pods.
-func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, mark bool) error {
+// addEntry sets an entry of a map, which is made when there is still none.
+func addEntry(patch []operation, path string, present map[string]any, key, value string) []operation {
+	switch {
+	case present[key] == value:
+		return patch
+	case present == nil:
+		return append(patch, operation{"test", path, nil}, operation{"add", path, map[string]string{key: value}})
+	default:
+		return append(patch, operation{"add", path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), value})
+	}
+}
+
+// patchStatus writes a status, nil for the present one, and the marks that go with it.
+func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, m marks) error {
 	key := keyOf(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
 	if status != nil && r.statuses.accepted(key, asked, present) {
-		if !mark || labelsOf(local.Object)[wire.OffloadedPodLabel] == "true" {
+		if !m.offloaded || labelsOf(local.Object)[wire.OffloadedPodLabel] == "true" {
 			return nil
 		}
 		status = nil
 	}
-	body, err := json.Marshal(statusPatch(local, status, mark))
+	body, err := json.Marshal(statusPatch(local, status, m))
 	if err != nil {
 		return fmt.Errorf("encoding the status of pod %s, %w", key, err)
 	}
