@@ -32,8 +32,8 @@ func newMetrics() *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &metrics{
-		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects evaluated with success.", liqo...),
-		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Evaluations of objects that ended in an error.", liqo...),
+		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of extended namespaces evaluated with success.", liqo...),
+		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Evaluations of objects of extended namespaces that ended in an error.", liqo...),
 		objects:    counter("refract_reflection_objects_total", "Objects evaluated, by result: unchanged, written, deleted, failed.", "kind", "result"),
 		errors:     counter("refract_reflection_errors_total", "Errors by class.", "kind", "class"),
 		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -69,6 +69,13 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 		faults = append(faults, registerer.Register(collector))
 	}
 	return errors.Join(faults...)
+}
+
+// forget drops the series of a namespace: they would be kept, and told, for ever.
+func (m *metrics) forget(namespace string) {
+	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
+		counters.DeletePartialMatch(prometheus.Labels{"namespace": namespace})
+	}
 }
 
 // ran records what each plugin of a chain used.

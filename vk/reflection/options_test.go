@@ -4,6 +4,7 @@
 package reflection
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -51,18 +52,7 @@ func TestMetricsAreThere(t *testing.T) {
 	l.present(l.remote, "Service", l.twin, "web")
 	l.event(l.namespace, "Service", "odd", "InvalidObject")
 	l.settled()
-	families := must(registry.Gather())(t)
-	found := map[string]float64{}
-	for _, family := range families {
-		for _, metric := range family.GetMetric() {
-			labels := ""
-			for _, pair := range metric.GetLabel() {
-				labels += " " + pair.GetValue()
-			}
-			value := metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-			found[family.GetName()+labels] = value
-		}
-	}
+	found := gathered(t, registry)
 	where := " " + l.id + " " + l.namespace + " " + l.node + " Service"
 	for _, name := range []string{
 		"liqo_virtual_kubelet_reflection_item_counter" + where, "liqo_virtual_kubelet_reflection_error_counter" + where,
@@ -77,4 +67,37 @@ func TestMetricsAreThere(t *testing.T) {
 	if _, ok := found["refract_reflection_queue_depth Service"]; !ok {
 		t.Errorf("the depth of the queue is missing in %v", found)
 	}
+
+	// A namespace that is not extended any more leaves no series behind, whatever comes of its pods.
+	l.mapNamespaces(nil)
+	l.eventually(func() error {
+		if l.manager.twin(l.namespace) != nil {
+			return errors.New("the namespace is still extended")
+		}
+		return nil
+	})
+	l.pod("stray")
+	l.present(l.local, "Pod", l.namespace, "stray", field("status.reason", "OffloadingBackOff"))
+	l.settled()
+	for name := range gathered(t, registry) {
+		if strings.Contains(name, " "+l.namespace+" ") {
+			t.Errorf("there is still %s", name)
+		}
+	}
+}
+
+// gathered returns every series of a registry: its name and the values of its labels, separated by spaces, and what it counts.
+func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	found := map[string]float64{}
+	for _, family := range must(registry.Gather())(t) {
+		for _, metric := range family.GetMetric() {
+			labels := ""
+			for _, pair := range metric.GetLabel() {
+				labels += " " + pair.GetValue()
+			}
+			found[family.GetName()+labels] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	return found
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 )
@@ -39,10 +41,10 @@ func (r *reflector) process(ctx context.Context, w *worker, key Key) {
 	w.result, w.warned = "unchanged", false
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
-	metrics, labels := r.m.metrics, []string{key.Namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName}
+	metrics := r.m.metrics
 	var later *retryLater
 	if err == nil || errors.As(err, &later) {
-		metrics.items.WithLabelValues(labels...).Inc()
+		r.countFor(key.Namespace, metrics.items)
 		metrics.objects.WithLabelValues(r.kind.Name, w.result).Inc()
 		r.queue.Forget(key)
 		if later != nil {
@@ -53,9 +55,18 @@ func (r *reflector) process(ctx context.Context, w *worker, key Key) {
 	if ctx.Err() != nil {
 		return
 	}
-	metrics.itemErrors.WithLabelValues(labels...).Inc()
+	r.countFor(key.Namespace, metrics.itemErrors)
 	metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
 	r.failed(key, err)
+}
+
+// countFor counts an evaluation for a namespace, as long as it is extended.
+func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
+	r.m.mu.RLock()
+	defer r.m.mu.RUnlock()
+	if r.m.twins[namespace] != nil {
+		counter.WithLabelValues(namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName).Inc()
+	}
 }
 
 // safely turns a panic about one object into an error of that object.

@@ -73,6 +73,7 @@ func (m *Manager) StopNamespace(local string) {
 	m.mu.Lock()
 	t := m.twins[local]
 	delete(m.twins, local)
+	m.metrics.forget(local)
 	m.metrics.namespaces.Set(float64(len(m.twins)))
 	m.mu.Unlock()
 	if t != nil {
