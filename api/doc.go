@@ -6,6 +6,7 @@
 //   - core/v1beta1: how a cluster sees another one (ForeignCluster).
 //   - offloading/v1beta1: what one runs on the other (VirtualNode, NamespaceOffloading, NamespaceMap, ShadowPod,
 //     ShadowEndpointSlice, Quota, VkOptionsTemplate).
+//   - plugins/v1alpha1: what Refract adds (ReflectedResource).
 //   - wire: labels, annotations, taints, finalizers, field managers and reasons on everybody's objects.
 //   - crds: the CustomResourceDefinitions, generated from the types and embedded.
 //

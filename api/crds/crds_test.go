@@ -20,6 +20,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -43,7 +44,7 @@ func TestCRDs(t *testing.T) {
 func scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme, pluginsv1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			t.Fatal(err)
 		}
@@ -74,6 +75,9 @@ func served(t *testing.T, c discovery.DiscoveryInterface) {
 			{Plural: "virtualnodes", Kind: "VirtualNode", Namespaced: true, ShortNames: []string{"vn", "vnode", "virno", "vno"}, Status: true},
 			{Plural: "vkoptionstemplates", Kind: "VkOptionsTemplate", Namespaced: true, ShortNames: []string{"vkot", "vkopt"}},
 		},
+		"plugins.refract.io/v1alpha1": {
+			{Plural: "reflectedresources", Kind: "ReflectedResource", ShortNames: []string{"refl"}, Status: true},
+		},
 	}
 	for group, resources := range want {
 		list, err := c.ServerResourcesForGroupVersion(group)
@@ -99,7 +103,11 @@ func discovered(t *testing.T, list *metav1.APIResourceList) []resource {
 		if strings.Contains(r.Name, "/") {
 			continue
 		}
-		if diff := cmp.Diff([]string{"liqo"}, r.Categories); diff != "" {
+		category := "liqo"
+		if list.GroupVersion == pluginsv1alpha1.GroupVersion.String() {
+			category = "refract"
+		}
+		if diff := cmp.Diff([]string{category}, r.Categories); diff != "" {
 			t.Errorf("categories of %s (-want +got):\n%s", r.Name, diff)
 		}
 		found = append(found, resource{r.Name, r.Kind, r.Namespaced, r.ShortNames, status[r.Name+"/status"]})

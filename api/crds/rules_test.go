@@ -101,6 +101,14 @@ func refuse(t *testing.T, c client.Client) {
 		{offloading("VkOptionsTemplate", `{createNode: true, disableNetworkCheck: true, metricsEnabled: true}`), "spec.containerImage: Required"},
 		{offloading("VkOptionsTemplate", `{createNode: true, disableNetworkCheck: true, metricsEnabled: true, containerImage: a, reflectorsConfig: {pod: {workers: 1, type: Deny}}}`),
 			"spec.reflectorsConfig.pod.type: Unsupported value"},
+		{reflected("wrong", `{group: example.org, version: v1, resource: widgets}`), "must be named <spec.resource>.<spec.group>"},
+		{reflected("widgets", `{group: example.org, version: v1, resource: widgets}`), "must be named <spec.resource>.<spec.group>"},
+		{reflected("pods", `{version: v1, resource: pods}`), "reflected anyway"},
+		{reflected("ingresses.networking.k8s.io", `{group: networking.k8s.io, version: v1, resource: ingresses}`), "reflected anyway"},
+		{reflected("shadowpods.offloading.liqo.io", `{group: offloading.liqo.io, version: v1beta1, resource: shadowpods}`), "cannot be reflected"},
+		{reflected("widgets.example.org", `{group: example.org, version: one, resource: widgets}`), "spec.version in body should match"},
+		{reflected("widgets.example.org", `{group: example.org, version: v1, resource: widgets, policy: Deny}`), "spec.policy: Unsupported value"},
+		{reflected("widgets.example.org", `{group: example.org, version: v1, resource: widgets, workers: -1}`), "spec.workers in body should be greater"},
 	}
 	for _, tc := range cases {
 		err := c.Create(t.Context(), parse(t, tc.object), client.DryRunAll)
@@ -112,6 +120,10 @@ func refuse(t *testing.T, c client.Client) {
 
 func offloading(kind, spec string) string {
 	return fmt.Sprintf(`{apiVersion: offloading.liqo.io/v1beta1, kind: %s, metadata: {name: wrong, namespace: default}, spec: %s}`, kind, spec)
+}
+
+func reflected(name, spec string) string {
+	return fmt.Sprintf(`{apiVersion: plugins.refract.io/v1alpha1, kind: ReflectedResource, metadata: {name: %s}, spec: %s}`, name, spec)
 }
 
 func named(name, spec string) string {

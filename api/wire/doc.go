@@ -12,6 +12,7 @@
 //
 // The files follow the objects that carry the words: node.go for virtual
 // nodes, reflection.go for what crosses the boundary, pod.go and service.go
-// for what users write on their objects, namespace.go for the pairing of
+// for what users write on their objects, storage.go for what Kubernetes itself
+// writes on claims, namespace.go for the pairing of
 // namespaces and the replication of our own resources, events.go for reasons.
 package wire

@@ -58,6 +58,12 @@ const (
 	ServiceAccountPodUIDAnnotation = "offloading.liqo.io/service-account-for-pod-uid"
 	// ServiceAccountExpirationAnnotation is when the first of them expires (RFC 3339).
 	ServiceAccountExpirationAnnotation = "offloading.liqo.io/service-account-expiration"
+
+	// TokenServiceAccountLabel names the ServiceAccount whose token a Secret
+	// holds: Kubernetes has it as an annotation of Secrets of the type
+	// kubernetes.io/service-account-token, and their copies on the provider,
+	// which are of the type Opaque, have it as a label too.
+	TokenServiceAccountLabel = "kubernetes.io/service-account.name"
 )
 
 // Field managers of server-side apply. Liqo's names are kept, so that a copy

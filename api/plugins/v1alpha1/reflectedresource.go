@@ -1,0 +1,185 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ReflectedResource makes every virtual kubelet reflect the objects of one more resource, in the namespaces that are
+// extended, from the moment it exists until it is deleted. Like a CustomResourceDefinition it is named after what it is
+// about, plural and group ("certificates.cert-manager.io"), so that there is one for each.
+//
+// Deleting it ends the reflection; the copies on the providers stay.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=refl,categories=refract
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
+// +kubebuilder:printcolumn:name="Policy",type=string,JSONPath=`.spec.policy`
+// +kubebuilder:printcolumn:name="Status Back",type=boolean,JSONPath=`.spec.statusBack`
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.virtualNodes[*].name`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.virtualNodes[*].conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.virtualNodes[*].conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.resource + (size(self.spec.group) == 0 ? ” : '.' + self.spec.group)",message="a ReflectedResource must be named <spec.resource>.<spec.group>, or <spec.resource> when the group is the core one: there is one per resource"
+type ReflectedResource struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says what is reflected.
+	Spec ReflectedResourceSpec `json:"spec"`
+	// +optional
+	Status ReflectedResourceStatus `json:"status,omitempty"`
+}
+
+// ReflectedResourceList is a list of ReflectedResources.
+//
+// +kubebuilder:object:root=true
+type ReflectedResourceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ReflectedResource `json:"items"`
+}
+
+// ReflectionPolicy says which objects cross, by their annotations.
+//
+// +kubebuilder:validation:Enum=DenyList;AllowList
+type ReflectionPolicy string
+
+// The reflection policies.
+const (
+	// DenyListPolicy: all but those with the annotation liqo.io/skip-reflection.
+	DenyListPolicy ReflectionPolicy = "DenyList"
+	// AllowListPolicy: only those with the annotation liqo.io/allow-reflection.
+	AllowListPolicy ReflectionPolicy = "AllowList"
+)
+
+// ReflectedResourceSpec says what is reflected, and how.
+//
+// +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','persistentvolumeclaims','events','serviceaccounts'])",message="this resource is reflected anyway, by rules of its own: see the virtual kubelet's flags"
+// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource == 'ingresses')",message="this resource is reflected anyway, by rules of its own: see the virtual kubelet's flags"
+// +kubebuilder:validation:XValidation:rule="self.group != 'offloading.liqo.io' && self.group != 'plugins.refract.io'",message="the resources that reflection itself is made of cannot be reflected"
+type ReflectedResourceSpec struct {
+	// Group of the objects, empty for the core group.
+	//
+	// +kubebuilder:default=""
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Group string `json:"group"`
+
+	// Version in which they are read here.
+	//
+	// +kubebuilder:validation:Pattern=`^v[0-9]+((alpha|beta)[0-9]+)?$`
+	Version string `json:"version"`
+
+	// Resource is the plural, "certificates".
+	//
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=63
+	Resource string `json:"resource"`
+
+	// Target is what the copies are on the provider. The same as here when absent.
+	//
+	// +optional
+	Target *TargetResource `json:"target,omitempty"`
+
+	// Policy says which objects cross.
+	//
+	// +kubebuilder:default=DenyList
+	// +optional
+	Policy ReflectionPolicy `json:"policy,omitempty"`
+
+	// Workers is how many objects are reflected at once, by each virtual kubelet. 0 pauses the reflection.
+	//
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	// +optional
+	Workers *int32 `json:"workers,omitempty"`
+
+	// StatusBack brings the status of the provider's copy back to the object here. Leave it off where a controller here
+	// writes the status.
+	//
+	// +optional
+	StatusBack bool `json:"statusBack,omitempty"`
+
+	// CopyDefinition creates the CustomResourceDefinition on the provider when it has none of that name. One that is there
+	// is never touched.
+	//
+	// +optional
+	CopyDefinition bool `json:"copyDefinition,omitempty"`
+}
+
+// GroupVersionResource of the objects in this cluster.
+func (s *ReflectedResourceSpec) GroupVersionResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: s.Group, Version: s.Version, Resource: s.Resource}
+}
+
+// TargetResource names a resource of the provider.
+type TargetResource struct {
+	// Group of the copies, empty for the core group.
+	//
+	// +kubebuilder:default=""
+	// +optional
+	Group string `json:"group"`
+
+	// Version in which they are written.
+	//
+	// +kubebuilder:validation:Pattern=`^v[0-9]+((alpha|beta)[0-9]+)?$`
+	Version string `json:"version"`
+
+	// Resource is the plural.
+	//
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Resource string `json:"resource"`
+}
+
+// ReflectedResourceStatus tells how the reflection fares on each virtual node.
+type ReflectedResourceStatus struct {
+	// VirtualNodes holds one entry per virtual node, written by its virtual kubelet.
+	//
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	VirtualNodes []VirtualNodeReflection `json:"virtualNodes,omitempty"`
+}
+
+// VirtualNodeReflection is how one virtual node fares.
+type VirtualNodeReflection struct {
+	// Name of the virtual node.
+	Name string `json:"name"`
+
+	// ClusterID of the provider that it stands for.
+	//
+	// +optional
+	ClusterID string `json:"clusterID,omitempty"`
+
+	// Conditions: Ready tells whether objects are reflected, and if not what is missing.
+	//
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ReadyCondition is the type of the condition that tells whether objects are reflected.
+const ReadyCondition = "Ready"
+
+// Reasons of the condition Ready.
+const (
+	// ReflectingReason: objects are reflected.
+	ReflectingReason = "Reflecting"
+	// PausedReason: there are no workers.
+	PausedReason = "Paused"
+	// MissingDefinitionReason: one of the clusters does not serve the resource.
+	MissingDefinitionReason = "MissingDefinition"
+	// MissingPermissionReason: the virtual kubelet may not do what it must; the message has the rule to add.
+	MissingPermissionReason = "MissingPermission"
+	// NotReflectableReason: objects of this resource cannot be reflected, or not with these settings.
+	NotReflectableReason = "NotReflectable"
+	// UnreachableReason: an API server did not answer.
+	UnreachableReason = "Unreachable"
+)

@@ -1,0 +1,27 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of every kind of this package.
+var GroupVersion = schema.GroupVersion{Group: "plugins.refract.io", Version: "v1alpha1"}
+
+// ReflectedResourceGVR is how a dynamic client addresses ReflectedResources.
+var ReflectedResourceGVR = GroupVersion.WithResource("reflectedresources")
+
+// ReflectedResourceKind is the kind of a ReflectedResource.
+const ReflectedResourceKind = "ReflectedResource"
+
+// AddToScheme makes the kinds of this package known to s. It never fails; the
+// error is there for runtime.SchemeBuilder.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &ReflectedResource{}, &ReflectedResourceList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
