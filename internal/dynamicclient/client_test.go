@@ -12,6 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -137,6 +138,31 @@ func TestFramesAreFoundInAnyStream(t *testing.T) {
 	cut := ours.StreamSerializer.NewFrameReader(io.NopCloser(strings.NewReader(`{"a":`)))
 	if frame, err := readFrame(cut); err == nil || errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a stream that is cut off gives %q, %v", frame, err)
+	}
+}
+
+// What client-go compares with the errors that it knows is the stream's own error.
+func TestLostConnectionsAreNoRubbish(t *testing.T) {
+	_, ours := serializers()
+	reset := errors.New("read tcp 127.0.0.1:1->127.0.0.1:2: connection reset by peer")
+	for name, tc := range map[string]struct {
+		stream io.Reader
+		want   error
+	}{
+		"ended":             {strings.NewReader(""), io.EOF},
+		"cut off":           {strings.NewReader(`{"a":`), io.ErrUnexpectedEOF},
+		"lost":              {iotest.ErrReader(io.ErrUnexpectedEOF), io.ErrUnexpectedEOF},
+		"lost in an event":  {io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(io.ErrUnexpectedEOF)), io.ErrUnexpectedEOF},
+		"reset":             {iotest.ErrReader(reset), reset},
+		"reset in an event": {io.MultiReader(strings.NewReader(`{"a":`), iotest.ErrReader(reset)), reset},
+	} {
+		if _, err := readFrame(ours.StreamSerializer.NewFrameReader(io.NopCloser(tc.stream))); err != tc.want { //nolint:errorlint // as client-go does
+			t.Errorf("%s: %v, want exactly %v", name, err, tc.want)
+		}
+	}
+	var rubbish *jsontext.SyntacticError
+	if _, err := readFrame(ours.StreamSerializer.NewFrameReader(io.NopCloser(strings.NewReader("<html>")))); !errors.As(err, &rubbish) {
+		t.Errorf("rubbish is %v", err)
 	}
 }
 
