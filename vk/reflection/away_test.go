@@ -19,22 +19,33 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// cable is a connection to an API server that can be cut: connections end, new ones are closed at once.
+// cable is a connection to an API server that can be cut (connections end, new ones are closed at once) and unplugged (new
+// ones are refused).
 type cable struct {
-	target string
-	mu     sync.Mutex
-	cut    bool
-	open   map[net.Conn]bool
+	target, address string
+	listener        net.Listener
+	mu              sync.Mutex
+	cut             bool
+	open            map[net.Conn]bool
 }
 
 // throughCable leads the manager's way to the provider through a cable.
 func (l *lab) throughCable() *cable {
 	l.Helper()
 	address := must(url.Parse(l.options.Remote.Host))(l.T)
-	c := &cable{target: address.Host, open: map[net.Conn]bool{}}
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))(l.T)
-	l.Cleanup(func() { _ = listener.Close(); c.setCut(true) })
-	l.options.Remote.Host = "https://" + listener.Addr().String()
+	c := &cable{target: address.Host, address: "127.0.0.1:0", open: map[net.Conn]bool{}}
+	c.plug(l.T)
+	c.address = c.listener.Addr().String()
+	l.Cleanup(c.unplug)
+	l.options.Remote.Host = "https://" + c.address
+	return c
+}
+
+func (c *cable) plug(t *testing.T) {
+	t.Helper()
+	c.setCut(false)
+	listener := must(net.Listen("tcp", c.address))(t)
+	c.listener = listener
 	go func() {
 		for {
 			near, err := listener.Accept()
@@ -44,7 +55,11 @@ func (l *lab) throughCable() *cable {
 			go c.carry(near)
 		}
 	}()
-	return c
+}
+
+func (c *cable) unplug() {
+	_ = c.listener.Close()
+	c.setCut(true)
 }
 
 func (c *cable) carry(near net.Conn) {

@@ -23,11 +23,21 @@
 //     server makes of a write is remembered, so that its normalisations are not fought, and the event that only echoes
 //     our own write is not even evaluated.
 //   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
-//     unreachable (gate.go) writes fail at once and wait for its return, not for a backoff. An object whose copy is
-//     written back and forth, without a change of its own, is quarantined (oscillation.go). Other errors are retried after 5 ms to 30 s, each object
-//     by itself.
+//     unreachable (gate.go) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
+//     whose copy is written back and forth, without a change of its own, is quarantined (oscillation.go). Other errors are
+//     retried after 5 ms to 30 s, each object by itself.
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
 //     are limited; success and a lost provider make none (the node says the latter).
+//
+// # Whether the provider is there
+//
+// The gate and the virtual node's Ready condition (package node) answer two questions and may differ. The gate asks
+// whether a call made now can get through. It is shut by the first call, list or watch that finds no way (refused, reset,
+// lost, no route, name or certificate wrong) and opened by a probe of /readyz that is answered: by anything below 500, for
+// what an answer says concerns the object it is about. A call that passes its deadline shuts it only if a probe is not
+// answered either: admission may be slow for one object. Ready asks whether new pods should come. It changes for three
+// lost pings of /livez in a row, and 401, 403 and 5xx count as lost, since nothing would become of pods there, although
+// each call is still made and each object told why it is refused.
 //
 // # Two ways of writing
 //

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"time"
@@ -57,6 +58,13 @@ type outputError struct{ problem string }
 
 func (e *outputError) Error() string { return e.problem }
 
+// slowError: one call was not answered in time, while the provider's API server answers others.
+type slowError struct{ limit time.Duration }
+
+func (e *slowError) Error() string {
+	return fmt.Sprintf("no answer within %s, though the provider's API server answers: is there a slow admission webhook for this resource?", e.limit)
+}
+
 // retryLater asks for another look, without anything having gone wrong.
 type retryLater struct{ after time.Duration }
 
@@ -106,24 +114,30 @@ func classify(err error) (class, string) {
 
 // unreachable tells errors of the way to the API server from its answers.
 func unreachable(err error) bool {
-	if errors.Is(err, errUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, errUnreachable) || overdue(err) || lostWay(err) {
 		return true
 	}
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		// Credentials that are not accepted concern every object, so none of them needs to be told.
-		return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
-			apierrors.IsUnauthorized(err)
+	// Credentials that are not accepted concern every object, so none of them needs to be told.
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsUnauthorized(err)
+}
+
+// lostWay tells that nothing answers at all: the connection is refused, reset or lost, there is no route, the name or the
+// certificate is wrong. A busy API server answers, and one that is too slow for a call may have its reasons (overdue).
+func lostWay(err error) bool {
+	if answered(err) || overdue(err) || errors.Is(err, errUnreachable) {
+		return false
 	}
 	var network net.Error
 	var transport *url.Error
-	return errors.As(err, &network) || errors.As(err, &transport)
+	return errors.As(err, &network) || errors.As(err, &transport) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// shutsGate tells the errors that say nothing answers at all; a busy API server answers.
-func shutsGate(err error) bool {
-	if errors.Is(err, errUnreachable) {
-		return false
-	}
+// overdue tells that a call was not answered in time, be it for the way or for what the API server has to do about it.
+func overdue(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !answered(err) }
+
+// answered tells that the API server said something.
+func answered(err error) bool {
 	status := apierrors.APIStatus(nil)
-	return unreachable(err) && !errors.As(err, &status)
+	return errors.As(err, &status)
 }

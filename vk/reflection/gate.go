@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 // errUnreachable is returned, without a call, while the provider is known to be unreachable.
 var errUnreachable = errors.New("provider is unreachable")
 
-// gate keeps a dead provider from holding workers. The first call that cannot reach it shuts the gate; until a probe
-// succeeds, calls fail at once and watches wait. Then whoever waits goes on. Safe for concurrent use.
+// gate keeps a dead provider from holding workers. The first call, list or watch that cannot reach it shuts the gate;
+// until a probe succeeds, calls fail at once and watches wait. Then whoever waits goes on. Safe for concurrent use.
 type gate struct {
 	clock   clock.WithTicker
 	every   time.Duration
@@ -26,8 +27,9 @@ type gate struct {
 	log     *slog.Logger
 	ctx     context.Context // ends the probing; set before the first call
 
-	mu   sync.Mutex
-	shut chan struct{} // closed when the gate opens again; nil while open
+	asking sync.Mutex // one doubt is settled at a time
+	mu     sync.Mutex
+	shut   chan struct{} // closed when the gate opens again; nil while open
 }
 
 // pass returns errUnreachable while the gate is shut.
@@ -53,6 +55,79 @@ func (g *gate) wait(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
+	}
+}
+
+// heed draws the conclusion from an error of a call and reports whether the way to the provider is lost. Who passed a
+// deadline may only have met with a slow admission webhook, and nobody else is to wait for that: a probe tells.
+func (g *gate) heed(err error) (lost bool) {
+	switch {
+	case errors.Is(err, errUnreachable):
+		return true
+	case lostWay(err):
+		g.fail(err)
+		return true
+	case overdue(err):
+		return !g.answers()
+	default:
+		return false
+	}
+}
+
+// answers probes the provider, unless it is known to be lost.
+func (g *gate) answers() bool {
+	g.asking.Lock()
+	defer g.asking.Unlock()
+	if g.pass() != nil {
+		return false
+	}
+	err := g.probe(g.ctx)
+	if err != nil {
+		g.fail(err)
+	}
+	return err == nil
+}
+
+// way is the transport to the provider. It tells the gate of every attempt that fails, also of those that client-go would
+// repeat by itself without a word, and makes none while the gate is shut.
+type way struct {
+	gate *gate
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w way) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := w.gate.pass(); err != nil {
+		return nil, err
+	}
+	response, err := w.next.RoundTrip(request)
+	if err != nil && request.Context().Err() == nil {
+		w.gate.fail(err)
+	}
+	return response, err
+}
+
+// reaching makes a call of which nobody needs to hear that the provider is away: it waits for the return, however long
+// that takes, and calls again. Other errors, the end of ctx among them, are returned. A nil gate changes nothing.
+//
+// client-go would retry such calls itself, further and further apart, and tell nobody.
+func reaching[T any](ctx context.Context, g *gate, call func() (T, error)) (T, error) {
+	if g == nil {
+		return call()
+	}
+	for {
+		if err := g.wait(ctx); err != nil {
+			var none T
+			return none, err
+		}
+		result, err := call()
+		if err == nil || ctx.Err() != nil || !g.heed(err) {
+			return result, err
+		}
+		select { // a probe may get through where this call does not
+		case <-g.clock.After(g.every):
+		case <-ctx.Done():
+		}
 	}
 }
 

@@ -5,7 +5,10 @@ package reflection
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -73,6 +76,39 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// What nobody needs to hear of is tried again when the provider is back; everything else is returned.
+func TestReaching(t *testing.T) {
+	var probes atomic.Int32
+	g := &gate{clock: clock.RealClock{}, every: time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
+		probe: func(context.Context) error { probes.Add(1); return nil }}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no"))
+	answers := []error{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, &url.Error{Op: "Get", Err: errUnreachable}, nil}
+	calls := 0
+	result, err := reaching(t.Context(), g, func() (string, error) { calls++; return "list", answers[calls-1] })
+	if result != "list" || err != nil || calls != 3 || probes.Load() != 1 {
+		t.Errorf("after two failures of the way: %q, %v, %d calls, %d probes", result, err, calls, probes.Load())
+	}
+	for _, answer := range []error{forbidden, context.DeadlineExceeded} { // the provider answers probes, so it is there
+		if _, err := reaching(t.Context(), g, func() (string, error) { return "", answer }); !errors.Is(err, answer) {
+			t.Errorf("%v became %v", answer, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	lost := &url.Error{Op: "Get", Err: context.Canceled}
+	if _, err := reaching(ctx, g, func() (string, error) { cancel(); return "", lost }); !errors.Is(err, lost) || g.pass() != nil {
+		t.Errorf("the end of the context became %v and left the gate %v", err, g.pass())
+	}
+	g.probe = func(context.Context) error { return errors.New("still away") }
+	if g.heed(context.DeadlineExceeded) != true || g.pass() == nil {
+		t.Error("neither a call nor a probe is answered, and the gate is open")
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := reaching(soon, g, func() (string, error) { return "", errors.New("called all the same") }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the end of a wait is %v", err)
+	}
+}
+
 func TestClassify(t *testing.T) {
 	refused := &url.Error{Op: "Get", URL: "https://127.0.0.1:1", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
 	resource := schema.GroupResource{Resource: "services"}
@@ -82,7 +118,13 @@ func TestClassify(t *testing.T) {
 		shuts bool
 	}{
 		{refused, classUnreachable, true},
-		{context.DeadlineExceeded, classUnreachable, true},
+		{&url.Error{Op: "Get", URL: "https://127.0.0.1:1", Err: io.EOF}, classUnreachable, true},
+		{&url.Error{Op: "Get", URL: "https://127.0.0.1:1", Err: &tls.CertificateVerificationError{Err: errors.New("unknown authority")}}, classUnreachable, true},
+		{fmt.Errorf("reading the body, %w", io.ErrUnexpectedEOF), classUnreachable, true},
+		{&net.DNSError{Err: "no such host"}, classUnreachable, true},
+		{context.DeadlineExceeded, classUnreachable, false},
+		{&url.Error{Op: "Put", URL: "https://127.0.0.1:1", Err: context.DeadlineExceeded}, classUnreachable, false},
+		{&slowError{time.Second}, classRefused, false},
 		{errUnreachable, classUnreachable, false},
 		{apierrors.NewServiceUnavailable("x"), classUnreachable, false},
 		{apierrors.NewTooManyRequestsError("x"), classUnreachable, false},
@@ -94,8 +136,8 @@ func TestClassify(t *testing.T) {
 		{&policyError{"x"}, classInput, false},
 		{&quarantineError{4}, classQuarantine, false},
 	} {
-		if got, _ := classify(tc.err); got != tc.class || shutsGate(tc.err) != tc.shuts {
-			t.Errorf("%v: class %s, shuts the gate %t; want %s, %t", tc.err, got, shutsGate(tc.err), tc.class, tc.shuts)
+		if got, _ := classify(tc.err); got != tc.class || lostWay(tc.err) != tc.shuts {
+			t.Errorf("%v: class %s, shuts the gate %t; want %s, %t", tc.err, got, lostWay(tc.err), tc.class, tc.shuts)
 		}
 	}
 }

@@ -26,30 +26,21 @@ type selection struct {
 }
 
 // newInformer builds an informer of unstructured objects without their managedFields, which nobody here reads.
-// With a gate, it waits while the provider is unreachable instead of backing off further and further.
+// With a gate, it waits while the provider is unreachable, and goes on at once when it is back.
 func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, g *gate, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
 	source := client.Resource(resource).Namespace(s.namespace)
-	narrow := func(ctx context.Context, o *metav1.ListOptions) error {
-		o.LabelSelector, o.FieldSelector = s.labels, s.fields
-		if g == nil {
-			return nil
-		}
-		return g.wait(ctx)
-	}
 	watcher := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if err := narrow(ctx, &o); err != nil {
-				return nil, err
-			}
-			ctx, cancel := context.WithTimeout(ctx, listTimeout)
-			defer cancel()
-			return source.List(ctx, o)
+			o.LabelSelector, o.FieldSelector = s.labels, s.fields
+			return reaching(ctx, g, func() (runtime.Object, error) {
+				ctx, cancel := context.WithTimeout(ctx, listTimeout)
+				defer cancel()
+				return source.List(ctx, o)
+			})
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if err := narrow(ctx, &o); err != nil {
-				return nil, err
-			}
-			return source.Watch(ctx, o)
+			o.LabelSelector, o.FieldSelector = s.labels, s.fields
+			return reaching(ctx, g, func() (watch.Interface, error) { return source.Watch(ctx, o) })
 		},
 	}
 	all := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
@@ -59,19 +50,6 @@ func newInformer(client dynamic.Interface, resource schema.GroupVersionResource,
 	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(watcher, client), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: all, ObjectDescription: resource.String()})
 	if err := informer.SetTransform(dropManagedFields); err != nil {
-		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
-	}
-	if g == nil {
-		return informer, nil
-	}
-	err := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
-		if shutsGate(err) {
-			g.fail(err)
-			return
-		}
-		cache.DefaultWatchErrorHandler(ctx, r, err)
-	})
-	if err != nil {
 		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
 	}
 	return informer, nil

@@ -110,23 +110,29 @@ func (m *Manager) connect() error {
 	if m.core, err = v1.NewForConfig(local); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
 	}
+	if probe, err := discovery.NewDiscoveryClientForConfig(remote); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+	} else {
+		m.gate = m.newGate(probe.RESTClient())
+	}
+	remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return way{m.gate, next} })
 	if m.remote, err = dynamicclient.New(remote); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
 	}
-	probe, err := discovery.NewDiscoveryClientForConfig(remote)
-	if err != nil {
-		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
-	}
-	m.gate = &gate{clock: m.options.Clock, every: m.options.ProbeEvery, log: m.log, changed: m.providerChanged, probe: func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
+	return errors.Join(faults...)
+}
+
+// newGate makes the gate, which probes past itself.
+func (m *Manager) newGate(client rest.Interface) *gate {
+	return &gate{clock: m.options.Clock, every: m.options.ProbeEvery, log: m.log, changed: m.providerChanged, probe: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout/2)
 		defer cancel()
-		err := probe.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		err := client.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error()
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
 			return nil // it answers; whether it lets us in, or hides this path, is another matter, and told by each call
 		}
 		return err
 	}}
-	return errors.Join(faults...)
 }
 
 // addReflectors makes one reflector per kind that has workers.

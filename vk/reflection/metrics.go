@@ -52,7 +52,7 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 		return nil
 	}
 	collectors := []prometheus.Collector{m.items, m.itemErrors, m.objects, m.errors, m.chainSeconds, m.fuel, m.writes, m.eventsDropped, m.namespaces}
-	collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "1 while the provider's API server answers."},
+	collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "0 from the first call that cannot reach the provider's API server until a probe can, else 1."},
 		func() float64 {
 			if reachable() {
 				return 1

@@ -24,6 +24,7 @@ const soon = 100 * time.Millisecond
 const fieldValidation = metav1.FieldValidationIgnore
 
 // callRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
+// A call that passes it while the provider answers others is a *slowError.
 func (m *Manager) callRemote(ctx context.Context, call func(context.Context) error) error {
 	if err := m.gate.pass(); err != nil {
 		return err
@@ -31,8 +32,8 @@ func (m *Manager) callRemote(ctx context.Context, call func(context.Context) err
 	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
 	defer cancel()
 	err := call(bounded)
-	if err != nil && ctx.Err() == nil && shutsGate(err) {
-		m.gate.fail(err)
+	if err != nil && ctx.Err() == nil && !m.gate.heed(err) && overdue(err) {
+		return &slowError{m.options.CallTimeout}
 	}
 	return err
 }
