@@ -33,6 +33,11 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 	if err != nil {
 		return err
 	}
+	m := marks{offloaded: true, restarts: v.state.restarts.Note()}
+	if gates := readinessGates(v.local); len(gates) > 0 {
+		noted, _ := annotationsOf(v.local.Object)[GatesAnnotation].(string)
+		next, m.gates = pods.Gates(next, v.status, gates, noted, r.m.options.Clock.Now())
+	}
 	if sameStatus(next, v.status) {
 		if labelsOf(v.local.Object)[wire.OffloadedPodLabel] == "true" {
 			return nil
@@ -42,7 +47,19 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 	if wait := r.settling(v); wait > 0 {
 		return &retryLater{wait}
 	}
-	return r.patchStatus(ctx, w, v.local, next, marks{offloaded: true, restarts: v.state.restarts.Note()})
+	return r.patchStatus(ctx, w, v.local, next, m)
+}
+
+func readinessGates(pod *unstructured.Unstructured) (types []string) {
+	spec, _ := pod.Object["spec"].(map[string]any)
+	list, _ := spec["readinessGates"].([]any)
+	for _, item := range list {
+		gate, _ := item.(map[string]any)
+		if name, ok := gate["conditionType"].(string); ok {
+			types = append(types, name)
+		}
+	}
+	return types
 }
 
 // showEnd takes, when the provider's pod is gone for good, the word of the ShadowPod about how it ended. A pod that is
@@ -132,6 +149,7 @@ type operation struct {
 type marks struct {
 	offloaded bool   // by the label of offloaded pods
 	restarts  string // by RestartsAnnotation, "" leaves it
+	gates     string // by GatesAnnotation, "" leaves it
 }
 
 // statusPatch tests that the pod is still the same one, and replaces its status whole, nil leaves it.
@@ -141,24 +159,21 @@ func statusPatch(local *unstructured.Unstructured, status map[string]any, m mark
 		patch = append(patch, operation{"add", "/status", status})
 	}
 	if m.offloaded {
-		patch = addEntry(patch, "/metadata/labels", labelsOf(local.Object), wire.OffloadedPodLabel, "true")
+		patch = addEntries(patch, "/metadata/labels", labelsOf(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
 	}
-	if m.restarts != "" {
-		patch = addEntry(patch, "/metadata/annotations", annotationsOf(local.Object), RestartsAnnotation, m.restarts)
-	}
-	return patch
+	return addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{RestartsAnnotation: m.restarts, GatesAnnotation: m.gates})
 }
 
-// addEntry sets an entry of a map, which is made when there is still none.
-func addEntry(patch []operation, path string, present map[string]any, key, value string) []operation {
-	switch {
-	case present[key] == value:
-		return patch
-	case present == nil:
-		return append(patch, operation{"test", path, nil}, operation{"add", path, map[string]string{key: value}})
-	default:
-		return append(patch, operation{"add", path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), value})
+// addEntries sets entries of a map, which is made when there is still none; empty ones are left out.
+func addEntries(patch []operation, path string, present map[string]any, entries map[string]string) []operation {
+	maps.DeleteFunc(entries, func(key, value string) bool { return value == "" || present[key] == value })
+	if len(entries) > 0 && present == nil {
+		return append(patch, operation{"test", path, nil}, operation{"add", path, entries})
 	}
+	for key, value := range entries {
+		patch = append(patch, operation{"add", path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), value})
+	}
+	return patch
 }
 
 // patchStatus writes a status, nil for the present one, and the marks that go with it.
