@@ -5,7 +5,6 @@ package host
 
 import (
 	"math"
-	"strings"
 
 	"sigs.k8s.io/json"
 )
@@ -99,38 +98,15 @@ func abiRemoveElem(i *instance, stack []uint64) {
 // guard would fail the object for whoever strips "*".
 const systemPrefix = "offloading.liqo.io/"
 
-const (
-	maxPaths = 1 << 16 // bytes
-	pathFuel = 32      // for a map and a list
-)
-
 // The work of a removal by globs, the product of keys and globs, is stopped at the fuel of a whole call; what is left of it
 // is looked at when the work is charged, as always.
 func abiRemoveKeys(i *instance, stack []uint64) {
 	n, paths := i.target("remove_keys", stack)
 	from, lists := i.target("remove_keys", stack[3:])
 	i.doc.SetWorkLimit(i.budget)
-	if len(paths) > maxPaths || len(lists) > maxPaths {
-		i.misuse("remove_keys", "more than 64 KiB of paths")
-	}
-	total := 0
-	for more := true; more; {
-		var path, list string
-		var moreLists bool
-		path, paths, more = strings.Cut(paths, "\n")
-		if list, lists, moreLists = strings.Cut(lists, "\n"); moreLists != more {
-			i.misuse("remove_keys", "it takes as many paths of lists as of maps")
-		}
-		globs, err := from.At(list)
-		var count int
-		if err == nil {
-			count, err = n.RemoveKeysListed(path, globs, systemPrefix)
-		}
-		i.done("remove_keys", err)
-		i.charge(pathFuel)
-		total += count
-	}
-	stack[0] = uint64(total)
+	count, err := n.RemoveKeysListed(paths, from, lists, systemPrefix)
+	i.done("remove_keys", err)
+	stack[0] = uint64(count)
 }
 
 func abiRemoveKeysGlob(i *instance, stack []uint64) {

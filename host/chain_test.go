@@ -238,6 +238,31 @@ func TestFuelIsDeterministic(t *testing.T) {
 	}
 }
 
+// A document that has seen the plugin's paths before has less work with them, which is none of the plugin's business.
+func TestFuelOfKnownPathsIsTheSame(t *testing.T) {
+	h, used := newHost(t), document.New()
+	for kind, object := range map[string]map[string]any{"Service": serviceObject(), "Pod": podObject()} {
+		chain, err := NewChain(Outgoing, DefaultGuard(kind), mustLoad(t, h, kind, defaultModule(t, kind), PluginConfig{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fuel := func(doc *document.Document) int64 {
+			doc.Reset(object)
+			out, err := chain.Run(context.Background(), doc, &Env{Context: benchContext(), Measure: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out.Calls[0].Fuel
+		}
+		want := fuel(document.New())
+		for i := range 5 {
+			if got := fuel(used); got != want {
+				t.Errorf("%s, call %d: fuel %d, with a new document %d", kind, i, got, want)
+			}
+		}
+	}
+}
+
 func TestNewChain(t *testing.T) {
 	p := mustLoad(t, newHost(t), "out", guest("out", `"*"`, returnZero), PluginConfig{})
 	c, err := NewChain(Incoming, Guard{}, p)

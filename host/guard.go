@@ -51,6 +51,7 @@ func DefaultGuard(kind string) Guard {
 type guard struct {
 	hook    Hook
 	plugins []*Plugin
+	all     uint64 // plugins
 	root    *rule
 	off     []string
 }
@@ -76,7 +77,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 	if len(plugins) > maxPlugins {
 		return nil, errors.New("a chain has at most 64 plugins")
 	}
-	out := &guard{hook: hook, plugins: plugins, root: &rule{}, off: g.Off}
+	out := &guard{hook: hook, plugins: plugins, all: 1<<len(plugins) - 1, root: &rule{}, off: g.Off}
 	add := func(paths []string, mark func(*rule)) error {
 		for _, p := range paths {
 			if err := out.add(p, mark); err != nil {

@@ -26,6 +26,9 @@ func (g *guard) check(doc *document.Document) error {
 }
 
 func (g *guard) checkEdits(doc *document.Document) error {
+	if doc.EditsWithin(g.freeForAll) {
+		return nil
+	}
 	var found error
 	doc.Edits(func(e document.Edit) bool {
 		found = g.checkEdit(doc, &e)
@@ -34,10 +37,13 @@ func (g *guard) checkEdits(doc *document.Document) error {
 	return found
 }
 
-func (r *rule) isFree(key string, bit uint64) bool {
+// freeForAll tells that every plugin may write the object's entry and all below: of most edits that is all there is to ask.
+func (g *guard) freeForAll(key string) bool { return g.root.isFree(key, g.all) }
+
+func (r *rule) isFree(key string, plugins uint64) bool {
 	for _, c := range r.children {
-		if c.free&bit != 0 && c.key == key {
-			return true
+		if c.key == key {
+			return plugins != 0 && c.free&plugins == plugins
 		}
 	}
 	return false

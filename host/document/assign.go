@@ -32,9 +32,11 @@ func (n Node) Assign(path string, v any) error {
 			_, err := n.set(path, contentOf(v))
 			return err
 		}
-		if f.id, err = n.d.visit(n.id, path); err != nil {
+		place, err := n.Get(path)
+		if err != nil {
 			return err
 		}
+		f.id = place.id
 	}
 	if f.id == ObjectRoot && KindOf(v) != Map {
 		return wrongKind(path, KindOf(v), "a map, which an object is")
@@ -133,7 +135,7 @@ func (f *frame) visit() (int32, error) {
 	if f.pos >= 0 {
 		f.id, err = f.d.visitElem(p, f.pos)
 	} else {
-		f.id, err = f.d.visitField(p, f.key)
+		f.id, err = f.d.visitField(p, name{f.key, true})
 	}
 	return f.id, err
 }
@@ -184,7 +186,7 @@ func (f *frame) assignMap(present View, v map[string]any) error {
 			if err != nil {
 				return err
 			}
-			if _, err = f.d.removeField(id, k, &scanner{}); err != nil {
+			if _, err = f.d.removeEntry(id, name{text: k}); err != nil {
 				return err
 			}
 		}
@@ -197,7 +199,7 @@ func (f *frame) addField(key string, v any) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.d.putField(id, key, contentOf(v), "")
+	_, err = f.d.putField(id, name{key, true}, contentOf(v), "")
 	return err
 }
 

@@ -17,6 +17,9 @@
 //     and Get need no checks in between.
 //   - View is what a read of a path gives: the value, without an entry in the table. Most reads are of this form.
 //
+// Paths are texts. A Document keeps those that it is asked for again and again taken apart, so that what is left of a read
+// is a lookup in each map on the way.
+//
 // Node numbers are what the plugin ABI calls handles. Besides the object there are two read-only roots, the context and
 // the plugin's configuration, mounted by the host and read the same way.
 //

@@ -42,13 +42,14 @@ const (
 	fReadOnly                   // below the context or the configuration
 	fReshaped                   // a list that grew or shrank
 	fArena                      // str lies in the arena
+	fOwned                      // key does not
 )
 
 // node is one visited place. What was written to it is here too, so that an edit is a visit and a few stores.
 type node struct {
 	base   any    // when fBase: the shared value
 	str    string // else: a string's value
-	key    string // in the parent map; lies in the arena
+	key    string // in the parent map
 	num    uint64 // else: bits of a bool, int, float
 	parent int32
 	next   int32 // sibling
@@ -89,6 +90,9 @@ type Document struct {
 	topped bool      // one of them is in use
 	keys   []string  // scratch of the JSON encoder
 	path   []Segment // scratch of Edits
+
+	paths   [pathSlots]pathSlot
+	scratch route // the last path of which no slot knew
 }
 
 // New gives an empty Document; call Reset before use.
@@ -114,6 +118,10 @@ func (d *Document) Reset(root map[string]any) {
 	d.version++
 	if d.topped {
 		d.forget()
+	}
+	if d.scratch.text != "" {
+		clear(d.scratch.hops[:cap(d.scratch.hops)]) // they may lie in the memory of a guest
+		d.scratch = route{hops: d.scratch.hops[:0]}
 	}
 	d.author, d.work, d.workLimit = 0, 0, math.MaxInt64
 	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0

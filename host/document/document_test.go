@@ -368,14 +368,14 @@ func TestPathsThatBeginAlike(t *testing.T) {
 
 func TestGlobsKeepAPrefix(t *testing.T) {
 	d := New()
-	d.Reset(map[string]any{"labels": map[string]any{"sys/a": "1", "b": "2"}})
+	d.Reset(map[string]any{"labels": map[string]any{"sys/a": "1", "b": "2"}, "globs": []any{"*"}})
 	if n, err := d.Root().RemoveKeysGlob("labels", "*", "sys/"); n != 1 || err != nil {
 		t.Errorf("removed %d (%v), want 1", n, err)
 	}
-	if n, err := d.Root().RemoveKeysListed("labels", Of([]any{"*"}), "sys/"); n != 0 || err != nil {
+	if n, err := d.Root().RemoveKeysListed("labels", d.Root(), "globs", "sys/"); n != 0 || err != nil {
 		t.Errorf("removed %d (%v), want none", n, err)
 	}
-	if n, err := d.Root().RemoveKeysListed("labels", Of([]any{"*"}), ""); n != 1 || err != nil {
+	if n, err := d.Root().RemoveKeysListed("labels", d.Root(), "globs", ""); n != 1 || err != nil {
 		t.Errorf("removed %d (%v), want 1", n, err)
 	}
 }

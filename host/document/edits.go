@@ -19,6 +19,22 @@ func (d *Document) Edits(yield func(Edit) bool) {
 	d.edits(ObjectRoot, yield)
 }
 
+// EditsWithin tells whether all that was written lies at or below entries of the object that inside says yes to.
+func (d *Document) EditsWithin(inside func(key string) bool) bool {
+	n := &d.nodes[ObjectRoot]
+	if d.wroteHere(n) {
+		return false
+	}
+	for c := n.first; c != 0; {
+		m := &d.nodes[c]
+		if m.flags&fDirty != 0 && !inside(m.key) {
+			return false
+		}
+		c = m.next
+	}
+	return true
+}
+
 func (d *Document) edits(id int32, yield func(Edit) bool) bool {
 	n := &d.nodes[id]
 	if d.wroteHere(n) && !yield(Edit{Path: d.path, Node: Node{d, id}, Author: n.author}) {

@@ -8,19 +8,67 @@ import "strings"
 // maxGlobBytes is far above any key that an API server accepts, and keeps the cost of one match small.
 const maxGlobBytes = 320
 
+// pairWork is what one of many pairs of paths costs, as TakeWork counts.
+const pairWork = 32
+
 // RemoveKeysGlob removes from the map at path each key that matches one of the globs, which are separated by newlines, and
 // tells how many went. `*` stands for any characters, `?` for one byte; there are no other special ones, and the whole
 // key must match. Keys that begin with keep stay, unless it is empty. No map at path is no error.
 func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
-	return n.removeKeys(path, &globList{text: globs, keep: keep})
+	if n.id == 0 {
+		return 0, checkPath(path)
+	}
+	r, err := n.d.route(path)
+	if err != nil {
+		return 0, err
+	}
+	return n.removeKeys(r, &globList{text: globs, keep: keep})
 }
 
-// RemoveKeysListed is RemoveKeysGlob with the globs in a list of strings; an absent list matches nothing.
-func (n Node) RemoveKeysListed(path string, list View, keep string) (int, error) {
-	if list.Exists() && list.kind != List {
+// RemoveKeysListed is RemoveKeysGlob with the globs in a list of strings at a path below from, which may be of any root; an
+// absent list matches nothing. Both may be several paths, separated by newlines: the first list is for the first map, and
+// so on.
+func (n Node) RemoveKeysListed(paths string, from Node, lists, keep string) (int, error) {
+	if len(paths) > maxPathsBytes || len(lists) > maxPathsBytes {
+		return 0, fail(BadPath, "", "more than 64 KiB of paths")
+	}
+	if n.d == nil {
+		return 0, nil
+	}
+	total := 0
+	var m, l lines
+	m.open(n.d, paths)
+	l.open(n.d, lists)
+	for m.more {
+		count, err := n.removeListed(&m, from.id, &l, keep)
+		total += count
+		n.d.work += pairWork
+		if err == nil && m.more != l.more {
+			err = fail(BadPath, "", "it takes as many paths of lists as of maps")
+		}
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+func (n Node) removeListed(maps *lines, from int32, lists *lines, keep string) (int, error) {
+	r, err := lists.next(n.d)
+	globs := globList{keep: keep}
+	if err == nil && from != 0 {
+		globs.list, err = n.d.resolve(from, r)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if list := &globs.list; list.Exists() && list.kind != List {
 		return 0, wrongKind("", list.kind, "a list of globs")
 	}
-	return n.removeKeys(path, &globList{list: list, keep: keep})
+	if r, err = maps.next(n.d); err != nil || n.id == 0 {
+		return 0, err
+	}
+	return n.removeKeys(r, &globs)
 }
 
 // globList is globs in one of two forms, of which the other is empty.
@@ -30,32 +78,32 @@ type globList struct {
 	keep string // prefix of keys that never match
 }
 
-func (n Node) removeKeys(path string, globs *globList) (int, error) {
+func (n Node) removeKeys(r *route, globs *globList) (int, error) {
 	if n.ReadOnly() {
-		return 0, readOnly(path)
+		return 0, readOnly(r.text)
 	}
-	v, err := n.At(path)
+	v, err := n.d.resolve(n.id, r)
 	if err != nil || !v.Exists() {
 		return 0, err
 	}
 	if v.kind != Map {
-		return 0, wrongKind(path, v.kind, "a map")
-	}
-	if v.id != 0 {
-		return n.d.removeMatching(v.id, globs)
+		return 0, wrongKind(r.text, v.kind, "a map")
 	}
 	if globs.empty() {
 		return 0, nil
+	}
+	if v.id != 0 {
+		return n.d.removeMatching(v.id, globs)
 	}
 	// Most often nothing matches: no place is visited before something does.
 	id, total := int32(0), 0
 	for key := range v.raw.(map[string]any) {
 		match, err := n.d.matches(key, globs)
 		if match && id == 0 && err == nil {
-			id, err = n.d.visit(n.id, path)
+			id, err = n.d.visit(n.id, r)
 		}
 		if match && err == nil {
-			_, err = n.d.removeField(id, key, &scanner{})
+			_, err = n.d.removeEntry(id, name{key, true})
 			total++
 		}
 		if err != nil {
@@ -72,7 +120,7 @@ func (d *Document) removeMatching(id int32, globs *globList) (total int, err err
 	for i := start; i < end && err == nil; i++ {
 		var match bool
 		if match, err = d.matches(d.keys[i], globs); match {
-			_, err = d.removeField(id, d.keys[i], &scanner{})
+			_, err = d.removeEntry(id, name{text: d.keys[i]})
 			total++
 		}
 	}

@@ -35,7 +35,14 @@ func (n Node) At(path string) (View, error) {
 	if n.id == 0 {
 		return View{}, checkPath(path)
 	}
-	return n.d.resolve(n.id, path)
+	if path == "" {
+		return n.d.viewOf(n.id), nil
+	}
+	r, err := n.d.route(path)
+	if err != nil {
+		return View{}, err
+	}
+	return n.d.resolve(n.id, r)
 }
 
 // Get is At that gives the place. The zero Node when there is nothing.
@@ -43,7 +50,11 @@ func (n Node) Get(path string) (Node, error) {
 	if n.id == 0 {
 		return Node{}, checkPath(path)
 	}
-	id, err := n.d.visit(n.id, path)
+	r, err := n.d.route(path)
+	if err != nil {
+		return Node{}, err
+	}
+	id, err := n.d.visit(n.id, r)
 	return Node{n.d, id}, err
 }
 
@@ -53,7 +64,7 @@ func (n Node) Field(key string) (Node, error) {
 	case Absent, Null:
 		return Node{}, nil
 	case Map:
-		id, err := n.d.visitField(n.id, key)
+		id, err := n.d.visitField(n.id, name{text: key})
 		return Node{n.d, id}, err
 	default:
 		return Node{}, wrongKind("", k, "a map")
@@ -74,17 +85,19 @@ func (n Node) Index(i int) (Node, error) {
 }
 
 // Base reads the object without its edits.
-func (d *Document) Base() Base { return Base{d.nodes[ObjectRoot].base} }
+func (d *Document) Base() Base { return Base{d} }
 
 // Base is the object as others see it.
-type Base struct{ v any }
+type Base struct{ d *Document }
 
 // At is as of Node.
 func (b Base) At(path string) (View, error) {
-	v := rawView(b.v)
-	if b.v == nil {
-		v = View{}
+	r, err := b.d.route(path)
+	if err != nil {
+		return View{}, err
 	}
-	s := newScanner(path)
-	return follow(v, &s, checkPath(path))
+	if raw := b.d.nodes[ObjectRoot].base; raw != nil {
+		return follow(raw, r, 0)
+	}
+	return View{}, nil
 }

@@ -3,6 +3,8 @@
 
 package document
 
+import "unsafe"
+
 // lookup finds key in the map id: a node when it was visited, else the base's value.
 func (d *Document) lookup(id int32, key string) View {
 	if c := d.child(id, key); c != 0 {
@@ -71,124 +73,118 @@ func (n *node) fields() map[string]any {
 
 // resolve follows a path without leaving a trace. What is not there, or below null, is absent; a step into a scalar is
 // an error, since the path's author took it for something else.
-func (d *Document) resolve(id int32, path string) (View, error) {
-	if err := checkPath(path); err != nil {
-		return View{}, err
+func (d *Document) resolve(id int32, r *route) (View, error) {
+	if m := d.top(id, r); m != nil {
+		return follow(m.fields, r, 1)
 	}
-	s := newScanner(path)
-	if m := d.top(id, path); m != nil {
-		s.pos = int32(m.size)
-		return follow(View{raw: m.fields, kind: Map}, &s, nil)
-	}
-	return d.search(id, &s)
+	return d.search(id, r)
 }
 
-// top is the map below a root that was read last, with its key and the dot behind it: most paths begin like the one before.
+// top is the map below a root that was read last, with its key: most paths begin like the one before.
 type top struct {
 	fields  map[string]any
 	version uint64
-	size    uint8
-	key     [maxTop]byte
+	key     string
+	buffer  [maxTop]byte // of a key that was borrowed
 }
 
-const maxTop = 23
+const maxTop = 24
 
 // top is the map last read below a root if a path leads through it, else nil.
-func (d *Document) top(id int32, path string) *top {
-	if id > ConfigRoot {
+func (d *Document) top(id int32, r *route) *top {
+	if id > ConfigRoot || len(r.hops) < 2 {
 		return nil
 	}
-	m := &d.tops[id]
-	if m.version != d.version || len(path) <= int(m.size) || path[:m.size] != string(m.key[:m.size]) {
+	m, h := &d.tops[id], &r.hops[0]
+	if m.version != d.version || h.wild || m.key != h.text {
 		return nil
 	}
 	return m
 }
 
-// remember is called with the value at the first segment of a path, behind which the scanner is.
-func (d *Document) remember(id int32, raw any, s *scanner) {
-	if id > ConfigRoot || s.done() || int(s.pos) > maxTop || s.path[s.pos-1] != '.' || s.verbatim {
+// remember is called with the value at the first hop of a route that goes on.
+func (d *Document) remember(id int32, key name, raw any) {
+	if id > ConfigRoot || !key.owned && len(key.text) > maxTop {
 		return
 	}
-	if fields, ok := raw.(map[string]any); ok {
-		m := &d.tops[id]
-		m.fields, m.version, d.topped = fields, d.version, true
-		m.size = uint8(copy(m.key[:], s.path[:s.pos]))
+	fields, ok := raw.(map[string]any)
+	if !ok {
+		return
+	}
+	m := &d.tops[id]
+	m.fields, m.version, m.key, d.topped = fields, d.version, key.text, true
+	if !key.owned {
+		m.key = unsafe.String(&m.buffer[0], copy(m.buffer[:], key.text))
 	}
 }
 
-func (d *Document) search(id int32, s *scanner) (View, error) {
-	for !s.done() {
-		if !s.next() {
-			return View{}, s.err()
-		}
-		n := &d.nodes[id]
-		if n.kind != Map || s.wildcard() {
-			v, err := d.step(d.viewOf(id), s)
-			if err != nil || v.id == 0 {
-				return follow(v, s, err)
+func (d *Document) search(id int32, r *route) (View, error) {
+	for at := range r.hops {
+		h, n := &r.hops[at], &d.nodes[id]
+		if n.kind != Map || h.wild {
+			v, err := d.step(d.viewOf(id), r, at)
+			if err != nil || v.kind == Absent {
+				return View{}, err
+			}
+			if v.id == 0 {
+				return follow(v.raw, r, at+1)
 			}
 			id = v.id
 			continue
 		}
-		if c := d.child(id, s.text()); c != 0 {
+		if c := d.child(id, h.text); c != 0 {
 			id = c
 			continue
 		}
-		raw, ok := n.fields()[s.text()]
+		raw, ok := n.fields()[h.text]
 		if !ok {
-			return View{}, s.finish()
+			return View{}, nil
 		}
-		d.remember(id, raw, s)
-		return follow(rawView(raw), s, nil)
+		if !r.last(at) {
+			d.remember(id, h.name, raw)
+		}
+		return follow(raw, r, at+1)
 	}
 	return d.viewOf(id), nil
 }
 
-func checkPath(path string) error {
-	if len(path) > MaxPathBytes {
-		return fail(BadPath, path, "longer than 1024 bytes")
-	}
-	return nil
-}
-
 // follow is the rest of resolve below a plain value.
-func follow(v View, s *scanner, err error) (View, error) {
-	for err == nil && !s.done() {
-		if !s.next() {
-			return View{}, s.err()
-		}
-		if m, ok := v.raw.(map[string]any); ok && !s.wildcard() {
-			raw, ok := m[s.text()]
-			if !ok {
-				return View{}, s.finish()
+func follow(raw any, r *route, at int) (View, error) {
+	for ; at < len(r.hops); at++ {
+		h := &r.hops[at]
+		if m, ok := raw.(map[string]any); ok && !h.wild {
+			if raw, ok = m[h.text]; !ok {
+				return View{}, nil
 			}
-			v = rawView(raw)
 			continue
 		}
-		v, err = (*Document)(nil).step(v, s)
+		v, err := (*Document)(nil).step(rawView(raw), r, at)
+		if err != nil || v.kind == Absent {
+			return View{}, err
+		}
+		raw = v.raw
 	}
-	return v, err
+	return rawView(raw), nil
 }
 
-// step goes one segment down, in whatever v is.
-func (d *Document) step(v View, s *scanner) (View, error) {
-	if s.wildcard() && v.kind > Null {
-		return View{}, noWildcard(s.path)
+// step goes one hop down, in whatever v is.
+func (d *Document) step(v View, r *route, at int) (View, error) {
+	h := &r.hops[at]
+	if h.wild && v.kind > Null {
+		return View{}, r.noWildcard()
 	}
 	switch v.kind {
 	case Absent, Null:
 		return View{}, nil
 	case Map:
-		return v.Field(s.text()), nil
+		return v.Field(h.text), nil
 	case List:
-		i := index(s.text())
-		if i < 0 {
-			return View{}, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text()))
+		if h.index < 0 {
+			return View{}, r.noNumber(at)
 		}
-		return v.Index(i), nil
+		return v.Index(int(h.index)), nil
 	}
-	return View{}, wrongKind(s.path, v.kind, "a map or list")
+	return View{}, wrongKind(r.text, v.kind, "a map or list")
 }
 
 // size is the number of entries of a map or list.

@@ -20,21 +20,20 @@ func (n Node) Remove(paths string) (int, error) {
 	if len(paths) > maxPathsBytes {
 		return 0, fail(BadPath, paths, "more than 64 KiB of paths")
 	}
-	total := 0
-	for more := true; more; {
-		var path string
-		path, paths, more = strings.Cut(paths, "\n")
-		if err := checkPath(path); err != nil {
+	if n.id == 0 {
+		return 0, checkPaths(paths)
+	}
+	total, start := 0, int32(0)
+	var l lines // not in the for clause, which would copy it for each iteration
+	for l.open(n.d, paths); l.more; {
+		r, err := l.next(n.d)
+		if err == nil && len(r.hops) == 0 {
+			err = noPath()
+		}
+		if err != nil {
 			return total, err
 		}
-		if path == "" {
-			return total, fail(BadPath, path, "empty; a value is removed from its parent")
-		}
-		if n.id == 0 {
-			continue
-		}
-		s := newScanner(path)
-		count, err := n.d.removePath(n.id, &s)
+		count, err := n.d.removePath(n.id, r, &start)
 		n.d.work += pathWork
 		total += count
 		if err != nil {
@@ -42,6 +41,21 @@ func (n Node) Remove(paths string) (int, error) {
 		}
 	}
 	return total, nil
+}
+
+func noPath() error { return fail(BadPath, "", "empty; a value is removed from its parent") }
+
+// checkPaths checks paths that begin nowhere.
+func checkPaths(paths string) error {
+	for path := range strings.SplitSeq(paths, "\n") {
+		if path == "" {
+			return noPath()
+		}
+		if err := checkPath(path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RemoveElem removes one element of the list n; later ones move up.
@@ -59,65 +73,96 @@ func (n Node) RemoveElem(i int) error {
 	return nil
 }
 
-// removePath is remove from the start of a path. Many lead nowhere, and begin like the one before.
-func (d *Document) removePath(id int32, s *scanner) (int, error) {
-	if m := d.top(id, s.path); m != nil {
-		s.pos = int32(m.size)
-		if found, err := has(m.fields, s); err != nil || !found {
-			return 0, err
-		}
-		s.pos = 0
+// removePath removes what a route leads to. Many lead nowhere, and begin like the one before: start is the node of its
+// first hop, if that was looked for and found.
+func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
+	if !r.again {
+		*start = 0
+	} else if *start == 0 {
+		*start = d.child(id, r.hops[0].text)
 	}
-	return d.remove(id, s)
+	if *start != 0 {
+		return d.remove(*start, r, 1)
+	}
+	m := d.top(id, r)
+	if m == nil {
+		return d.remove(id, r, 0)
+	}
+	if !has(m.fields, r, 1) {
+		return 0, nil
+	}
+	key := r.hops[0].name
+	if c := d.child(id, key.text); c != 0 {
+		return d.remove(c, r, 1)
+	}
+	return d.removeBelow(id, key, m.fields, r, 1)
 }
 
-func (d *Document) remove(id int32, s *scanner) (int, error) {
-	if !s.next() {
-		return 0, s.err()
-	}
+// remove removes what the hops from at on lead to.
+func (d *Document) remove(id int32, r *route, at int) (int, error) {
+	h := &r.hops[at]
 	switch d.nodes[id].kind {
 	case Map:
-		if s.wildcard() {
-			return d.removeFields(id, s)
+		switch {
+		case h.wild:
+			return d.removeFields(id, r, at+1)
+		case r.last(at):
+			return d.removeEntry(id, h.name)
 		}
-		return d.removeField(id, s.text(), s)
+		return d.removeField(id, h.name, r, at+1)
 	case List:
-		return d.removeFromList(id, s)
+		return d.removeFromList(id, r, at)
 	}
-	return 0, s.finish()
+	return 0, nil
 }
 
-// removeField removes what the rest of the path names below one entry, or the entry when there is no rest. Nothing is
+// removeEntry removes one entry of a map.
+func (d *Document) removeEntry(id int32, key name) (int, error) {
+	if c := d.child(id, key.text); c != 0 {
+		return d.erase(id, c), nil
+	}
+	if _, ok := d.nodes[id].fields()[key.text]; !ok {
+		return 0, nil
+	}
+	return d.strike(id, key)
+}
+
+// removeField removes what the hops from at on lead to below one entry, or the entry when there are none. Nothing is
 // visited that does not lead to something to remove.
-func (d *Document) removeField(id int32, key string, rest *scanner) (int, error) {
-	if c := d.child(id, key); c != 0 {
-		if rest.done() {
-			return d.erase(id, c), nil
-		}
-		return d.remove(c, rest)
+func (d *Document) removeField(id int32, key name, r *route, at int) (int, error) {
+	if at == len(r.hops) {
+		return d.removeEntry(id, key)
 	}
-	raw, ok := d.nodes[id].fields()[key]
+	if c := d.child(id, key.text); c != 0 {
+		return d.remove(c, r, at)
+	}
+	raw, ok := d.nodes[id].fields()[key.text]
 	if !ok {
-		return 0, rest.finish()
+		return 0, nil
 	}
-	if rest.done() {
-		return d.strike(id, key)
+	if at == 1 {
+		d.remember(id, key, raw)
 	}
-	d.remember(id, raw, rest)
-	at := rest.pos
-	if found, err := has(raw, rest); err != nil || !found {
-		return 0, err
+	if !has(raw, r, at) {
+		return 0, nil
 	}
-	rest.pos = at
+	return d.removeBelow(id, key, raw, r, at)
+}
+
+// removeBelow visits an entry of the base that has what the hops from at on lead to, and removes that.
+func (d *Document) removeBelow(id int32, key name, raw any, r *route, at int) (int, error) {
 	c, err := d.link(id, key, raw, true)
 	if err != nil {
 		return 0, err
 	}
-	return d.remove(c, rest)
+	if h := &r.hops[at]; r.last(at) && !h.wild && d.nodes[c].kind == Map {
+		return d.strike(c, h.name)
+	}
+	return d.remove(c, r, at)
 }
 
 // strike makes an entry of the base absent that was not visited before: most removals.
-func (d *Document) strike(id int32, key string) (int, error) {
+func (d *Document) strike(id int32, key name) (int, error) {
 	c, err := d.link(id, key, nil, false)
 	if err != nil {
 		return 0, err
@@ -143,14 +188,13 @@ func (d *Document) erase(id, c int32) int {
 	return 1
 }
 
-func (d *Document) removeFields(id int32, rest *scanner) (total int, err error) {
+func (d *Document) removeFields(id int32, r *route, at int) (total int, err error) {
 	start := len(d.keys)
 	d.keys = d.appendKeys(d.keys, id)
-	end, at := len(d.keys), rest.pos
+	end := len(d.keys)
 	for i := start; i < end && err == nil; i++ {
 		var n int
-		rest.pos = at
-		n, err = d.removeField(id, d.keys[i], rest)
+		n, err = d.removeField(id, name{text: d.keys[i]}, r, at)
 		total += n
 	}
 	d.work += int64(end - start)
@@ -159,50 +203,47 @@ func (d *Document) removeFields(id int32, rest *scanner) (total int, err error) 
 	return total, err
 }
 
-func (d *Document) removeFromList(id int32, s *scanner) (total int, err error) {
-	if !s.wildcard() {
-		return d.removeAtElem(id, index(s.text()), s)
+func (d *Document) removeFromList(id int32, r *route, at int) (total int, err error) {
+	if !r.hops[at].wild {
+		return d.removeAtElem(id, int(r.hops[at].index), r, at+1)
 	}
 	d.work += int64(d.size(id))
-	if s.done() {
+	if r.last(at) {
 		total = d.size(id)
 		if total > 0 {
 			err = d.write(id, content{kind: List})
 		}
 		return total, err
 	}
-	at := s.pos
 	for i := 0; i < d.size(id) && err == nil; i++ {
 		var n int
-		s.pos = at
-		n, err = d.removeAtElem(id, i, s)
+		n, err = d.removeAtElem(id, i, r, at+1)
 		total += n
 	}
 	return total, err
 }
 
-func (d *Document) removeAtElem(id int32, i int, rest *scanner) (int, error) {
+// removeAtElem removes what the hops from at on lead to below one element, or the element when there are none.
+func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) {
 	v := d.element(id, i)
 	if v.kind == Absent {
-		return 0, rest.finish()
+		return 0, nil
 	}
-	if rest.done() {
+	if at == len(r.hops) {
 		d.removeElem(id, i)
 		return 1, nil
 	}
 	c := v.id
 	if c == 0 {
-		at := rest.pos
-		found, err := has(v.raw, rest)
-		if err != nil || !found {
-			return 0, err
+		if !has(v.raw, r, at) {
+			return 0, nil
 		}
-		rest.pos = at
+		var err error
 		if c, err = d.visitElem(id, i); err != nil {
 			return 0, err
 		}
 	}
-	return d.remove(c, rest)
+	return d.remove(c, r, at)
 }
 
 // removeElem takes the element out of the slots.
@@ -219,46 +260,41 @@ func (d *Document) removeElem(id int32, i int) {
 	n.author = d.author
 }
 
-// has tells whether the rest of a path leads to anything below a plain value, and reads it on the way.
-func has(v any, s *scanner) (bool, error) {
-	for !s.done() {
-		if !s.next() {
-			return false, s.err()
-		}
-		switch c := v.(type) {
+// has tells whether the hops from at on lead to anything below a plain value.
+func has(raw any, r *route, at int) bool {
+	for ; at < len(r.hops); at++ {
+		h := &r.hops[at]
+		switch c := raw.(type) {
 		case map[string]any:
-			if s.wildcard() {
+			if h.wild {
 				// Rare: whether there is anything is found out by removing.
-				return len(c) > 0, nil
+				return len(c) > 0
 			}
-			e, ok := c[s.text()]
+			e, ok := c[h.text]
 			if !ok {
-				return false, s.finish()
+				return false
 			}
-			v = e
+			raw = e
 		case []any:
-			if s.wildcard() {
-				return hasElem(c, s)
+			if h.wild {
+				return hasElem(c, r, at+1)
 			}
-			i := index(s.text())
-			if uint(i) >= uint(len(c)) {
-				return false, s.finish()
+			if uint(h.index) >= uint(len(c)) {
+				return false
 			}
-			v = c[i]
+			raw = c[h.index]
 		default:
-			return false, s.finish()
+			return false
 		}
 	}
-	return true, nil
+	return true
 }
 
-func hasElem(l []any, rest *scanner) (bool, error) {
-	at := rest.pos
+func hasElem(l []any, r *route, at int) bool {
 	for _, e := range l {
-		rest.pos = at
-		if found, err := has(e, rest); err != nil || found {
-			return found, err
+		if has(e, r, at) {
+			return true
 		}
 	}
-	return false, nil
+	return false
 }

@@ -110,21 +110,21 @@ func (n Node) set(path string, c content) (Node, error) {
 	if err := n.writable(path); err != nil {
 		return Node{}, err
 	}
-	if err := checkPath(path); err != nil {
-		return Node{}, err
-	}
 	if path == "" {
 		return Node{}, fail(BadPath, path, "empty; a value is set in its parent")
+	}
+	r, err := n.d.route(path)
+	if err != nil {
+		return Node{}, err
 	}
 	if err := n.d.Spend(len(c.str)); err != nil {
 		return Node{}, err
 	}
-	s := newScanner(path)
-	id, err := n.d.container(n.id, &s)
+	id, err := n.d.container(n.id, r)
 	if err != nil {
 		return Node{}, err
 	}
-	id, err = n.d.put(id, &s, c)
+	id, err = n.d.put(id, r, c)
 	return Node{n.d, id}, err
 }
 

@@ -63,8 +63,11 @@ func (d *Document) mapValue(id int32) any {
 		case ch.state == removed:
 			delete(m, ch.key)
 		case ch.flags&fDirty != 0:
-			// The key lies in the arena; a map keeps the last key that it was given.
-			m[strings.Clone(ch.key)] = d.value(c)
+			key := ch.key
+			if ch.flags&fOwned == 0 { // it lies in the arena; a map keeps the last key that it was given
+				key = strings.Clone(key)
+			}
+			m[key] = d.value(c)
 		}
 	}
 	return m

@@ -6,71 +6,58 @@ package document
 // indexFrom is the number of children from which a map keeps an index instead of a list to search.
 const indexFrom = 16
 
-// visit gives the node of the value that a path leads to, and the nodes on the way; 0 when it is absent.
-func (d *Document) visit(id int32, path string) (int32, error) {
-	if err := checkPath(path); err != nil {
-		return 0, err
-	}
-	if id == 0 {
-		return 0, nil
-	}
+// visit gives the node of the value that a route leads to, and the nodes on the way; 0 when it is absent.
+func (d *Document) visit(id int32, r *route) (int32, error) {
 	if d.nodes[id].flags&fReadOnly != 0 {
-		return d.visitReadOnly(id, path)
+		return d.visitReadOnly(id, r)
 	}
-	for s := newScanner(path); !s.done(); {
-		if !s.next() {
-			return 0, s.err()
-		}
+	for at := range r.hops {
 		var err error
-		if id, err = d.visitStep(id, &s); err != nil {
+		if id, err = d.visitStep(id, r, at); err != nil || id == 0 {
 			return 0, err
-		}
-		if id == 0 {
-			return 0, s.finish()
 		}
 	}
 	return id, nil
 }
 
 // visitReadOnly needs no node but the last: nothing below it can be written, so that nothing has to find it again.
-func (d *Document) visitReadOnly(id int32, path string) (int32, error) {
-	v, err := d.resolve(id, path)
+func (d *Document) visitReadOnly(id int32, r *route) (int32, error) {
+	v, err := d.resolve(id, r)
 	if err != nil || v.kind == Absent || v.id != 0 {
 		return v.id, err
 	}
 	return d.addBase(id, v.raw)
 }
 
-func (d *Document) visitStep(id int32, s *scanner) (int32, error) {
-	kind := d.nodes[id].kind
-	if s.wildcard() && kind > Null {
-		return 0, noWildcard(s.path)
+func (d *Document) visitStep(id int32, r *route, at int) (int32, error) {
+	kind, h := d.nodes[id].kind, &r.hops[at]
+	if h.wild && kind > Null {
+		return 0, r.noWildcard()
 	}
 	switch kind {
 	case Absent, Null:
 		return 0, nil
 	case Map:
-		return d.visitField(id, s.text())
+		return d.visitField(id, h.name)
 	case List:
-		i := index(s.text())
-		if i < 0 {
-			return 0, fail(BadIndex, s.path, "a list's element needs a number, not "+quote(s.text()))
+		if h.index < 0 {
+			return 0, r.noNumber(at)
 		}
-		return d.visitElem(id, i)
+		return d.visitElem(id, int(h.index))
 	default:
-		return 0, wrongKind(s.path, kind, "a map or list")
+		return 0, wrongKind(r.text, kind, "a map or list")
 	}
 }
 
 // visitField gives the node of a map's entry; 0 when it is absent.
-func (d *Document) visitField(id int32, key string) (int32, error) {
-	if c := d.child(id, key); c != 0 {
+func (d *Document) visitField(id int32, key name) (int32, error) {
+	if c := d.child(id, key.text); c != 0 {
 		if d.nodes[c].kind == Absent {
 			return 0, nil
 		}
 		return c, nil
 	}
-	raw, ok := d.nodes[id].fields()[key]
+	raw, ok := d.nodes[id].fields()[key.text]
 	if !ok {
 		return 0, nil
 	}
@@ -93,7 +80,7 @@ func (d *Document) addBase(parent int32, raw any) (int32, error) {
 }
 
 // link makes a new node the child of a map: of the base's value, or absent as yet.
-func (d *Document) link(id int32, key string, raw any, inBase bool) (int32, error) {
+func (d *Document) link(id int32, key name, raw any, inBase bool) (int32, error) {
 	d.touch(id)
 	c, err := d.add(id)
 	if err != nil {
@@ -104,7 +91,11 @@ func (d *Document) link(id int32, key string, raw any, inBase bool) (int32, erro
 		n.base, n.kind = raw, KindOf(raw)
 		n.flags |= fBase | fInBase
 	}
-	n.key = d.keep(key)
+	if n.key = key.text; key.owned {
+		n.flags |= fOwned
+	} else {
+		n.key = d.keep(key.text)
+	}
 	n.next, p.first = p.first, c
 	p.count++
 	if p.index != 0 {

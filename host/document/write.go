@@ -5,32 +5,28 @@ package document
 
 import "unicode/utf8"
 
-// container gives the place that holds the path's last segment, with the maps on the way made. The segment is then in s.
-func (d *Document) container(id int32, s *scanner) (int32, error) {
-	for {
-		if !s.next() {
-			return 0, s.err()
-		}
-		if s.done() {
-			return id, nil
-		}
+// container gives the place that holds what the last hop names, with the maps on the way made.
+func (d *Document) container(id int32, r *route) (int32, error) {
+	for at := range len(r.hops) - 1 {
 		var err error
-		if id, err = d.descend(id, s); err != nil {
+		if id, err = d.descend(id, r, at); err != nil {
 			return 0, err
 		}
 	}
+	return id, nil
 }
 
 // descend goes one step down and makes a map where there is nothing.
-func (d *Document) descend(id int32, s *scanner) (int32, error) {
-	if s.wildcard() {
-		return 0, noWildcard(s.path)
+func (d *Document) descend(id int32, r *route, at int) (int32, error) {
+	h := &r.hops[at]
+	if h.wild {
+		return 0, r.noWildcard()
 	}
 	switch k := d.nodes[id].kind; k {
 	case List:
-		c, err := d.visitStep(id, s)
+		c, err := d.visitStep(id, r, at)
 		if err == nil && c == 0 {
-			err = fail(BadIndex, s.path, "past the end of the list")
+			err = fail(BadIndex, r.text, "past the end of the list")
 		}
 		return c, err
 	case Null:
@@ -39,44 +35,45 @@ func (d *Document) descend(id int32, s *scanner) (int32, error) {
 		}
 	case Map:
 	default:
-		return 0, wrongKind(s.path, k, "a map or list")
+		return 0, wrongKind(r.text, k, "a map or list")
 	}
-	if v := d.lookup(id, s.text()); v.kind > Null {
-		return d.visitField(id, s.text())
+	if v := d.lookup(id, h.text); v.kind > Null {
+		return d.visitField(id, h.name)
 	}
-	return d.putField(id, s.text(), content{kind: Map}, s.path)
+	return d.putField(id, h.name, content{kind: Map}, r.text)
 }
 
-// put sets one entry or element of the container id.
-func (d *Document) put(id int32, s *scanner, c content) (int32, error) {
-	if s.wildcard() {
-		return 0, noWildcard(s.path)
+// put sets what the last hop names in the container id.
+func (d *Document) put(id int32, r *route, c content) (int32, error) {
+	h := &r.hops[len(r.hops)-1]
+	if h.wild {
+		return 0, r.noWildcard()
 	}
 	switch k := d.nodes[id].kind; k {
 	case List:
-		return d.putElem(id, s, c)
+		return d.putElem(id, r, h, c)
 	case Null:
 		if err := d.write(id, content{kind: Map}); err != nil {
 			return 0, err
 		}
 	case Map:
 	default:
-		return 0, wrongKind(s.path, k, "a map or list")
+		return 0, wrongKind(r.text, k, "a map or list")
 	}
-	return d.putField(id, s.text(), c, s.path)
+	return d.putField(id, h.name, c, r.text)
 }
 
-func (d *Document) putField(id int32, key string, c content, path string) (int32, error) {
-	v := d.lookup(id, key)
+func (d *Document) putField(id int32, key name, c content, path string) (int32, error) {
+	v := d.lookup(id, key.text)
 	if c.same(v) {
 		return d.visitField(id, key)
 	}
 	at := v.id
 	if at == 0 {
-		if !utf8.ValidString(key) {
+		if !utf8.ValidString(key.text) {
 			return 0, fail(BadValue, path, "the key is not valid UTF-8")
 		}
-		if err := d.Spend(len(key)); err != nil {
+		if err := d.Spend(len(key.text)); err != nil {
 			return 0, err
 		}
 		var err error
@@ -87,17 +84,17 @@ func (d *Document) putField(id int32, key string, c content, path string) (int32
 	return at, d.write(at, c)
 }
 
-func (d *Document) putElem(id int32, s *scanner, c content) (int32, error) {
-	if s.text() == "-" && !s.verbatim {
+func (d *Document) putElem(id int32, r *route, h *hop, c content) (int32, error) {
+	if h.push {
 		return d.push(id, c)
 	}
-	i := index(s.text())
+	i := int(h.index)
 	if i < 0 {
-		return 0, fail(BadIndex, s.path, "a list's element needs a number or -, not "+quote(s.text()))
+		return 0, fail(BadIndex, r.text, "a list's element needs a number or -, not "+quote(h.text))
 	}
 	v := d.element(id, i)
 	if v.kind == Absent {
-		return 0, fail(BadIndex, s.path, "past the end of the list")
+		return 0, fail(BadIndex, r.text, "past the end of the list")
 	}
 	at, err := d.visitElem(id, i)
 	if err != nil || c.same(v) {

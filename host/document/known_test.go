@@ -1,0 +1,167 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// guestMemory is where a guest writes one text after another.
+type guestMemory [256]byte
+
+func (m *guestMemory) put(text string) string { return unsafe.String(&m[0], copy(m[:], text)) }
+
+func numbers() map[string]any {
+	list := make([]any, 100)
+	for i := range list {
+		list[i] = map[string]any{"n": fmt.Sprint(i)}
+	}
+	return map[string]any{"list": list, "a": map[string]any{"x": "ax", "y": "ay"}, "b": map[string]any{"x": "bx", "y": "by"}}
+}
+
+// knows counts the texts that are kept.
+func (d *Document) knows() (n int) {
+	for _, s := range d.paths {
+		if s.known != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func TestKnownPathIsKnownByItsText(t *testing.T) {
+	d, memory := New(), new(guestMemory)
+	read := func(path, want string) {
+		t.Helper()
+		v, err := d.Root().At(memory.put(path))
+		if got, _ := v.Text(); got != want || err != nil {
+			t.Fatalf("%s reads %q (%v), want %q", path, got, err, want)
+		}
+	}
+	for range 5 {
+		d.Reset(numbers())
+		for range 5 {
+			read("a.x", "ax")
+		}
+		for _, path := range []string{"b.x", "a.y", "b.y", "a.x"} { // of the same length, at the same place
+			read(path, path[:1]+path[2:])
+		}
+		if n, err := d.Root().Remove(memory.put("a.x\nb.x")); n != 2 || err != nil {
+			t.Fatalf("removed %d (%v)", n, err)
+		}
+		if n, err := d.Root().Remove(memory.put("a.y\na.z")); n != 1 || err != nil {
+			t.Fatalf("removed %d (%v)", n, err)
+		}
+		read("b.y", "by")
+		if err := d.Root().SetString(memory.put("b.x"), "new"); err != nil {
+			t.Fatal(err)
+		}
+		memory.put("a.y")
+		if got := fmt.Sprint(d.Value()["b"]); got != "map[x:new y:by]" {
+			t.Fatalf("b is %s", got)
+		}
+	}
+	if d.knows() == 0 {
+		t.Error("no path was learned")
+	}
+	// The newline parts the paths of a removal alone.
+	d.Reset(map[string]any{"a\nb": "key", "a": "1", "b": "2"})
+	for range 3 {
+		read("a\nb", "key")
+	}
+	if n, _ := d.Root().Remove(memory.put("a\nb")); n != 2 {
+		t.Errorf("removed %d", n)
+	}
+	read("a\nb", "key")
+}
+
+// What an operation finds, costs and visits is the same whether its paths are known or not.
+func TestKnownPathsCostTheSame(t *testing.T) {
+	const paths = "a.x\na.none\na.y\nlist.*.n\nb.*\nlist[3]"
+	costs := func(d *Document) string {
+		d.Reset(numbers())
+		n, err := d.Root().Remove(paths)
+		work := d.TakeWork()
+		k, globErr := d.Root().RemoveKeysGlob("b", "x*", "")
+		place, placeErr := d.Root().Get("list[5]")
+		return fmt.Sprint(n, err, work, k, globErr, d.TakeWork(), place.ID(), placeErr, d.Nodes(), d.Value())
+	}
+	d := New()
+	first := costs(d)
+	for i := range 5 {
+		if next := costs(d); next != first {
+			t.Fatalf("time %d:\n%s\nfirst:\n%s", i, next, first)
+		}
+	}
+	if d.knows() < 3 {
+		t.Error("the paths were not learned")
+	}
+}
+
+func TestPathsMadeUpAnewDoNotAllocate(t *testing.T) {
+	d, base, memory := New(), numbers(), new(guestMemory)
+	texts := make([]string, 100)
+	for i := range texts {
+		texts[i] = fmt.Sprintf("list[%d].n", i)
+	}
+	run := func() {
+		d.Reset(base)
+		for i, path := range texts {
+			v, err := d.Root().At(memory.put(path))
+			if got, _ := v.Text(); err != nil || got != path[5:strings.IndexByte(path, ']')] {
+				t.Fatalf("element %d: %q, %v", i, got, err)
+			}
+		}
+	}
+	run()
+	if n := testing.AllocsPerRun(50, run); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// A Document outlives the plugins that used it.
+func TestSlotsChangeHands(t *testing.T) {
+	d, memory := New(), new(guestMemory)
+	d.Reset(numbers())
+	use := func(path string, times int) *known {
+		t.Helper()
+		for range times {
+			if _, err := d.Root().At(memory.put(path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.slotOf(memory.put(path)).known
+	}
+	if k := use("a.x", 2); k == nil || k.text != "a.x" {
+		t.Fatalf("%v was learned", k)
+	}
+	if k := use("b.x", maxCredit); k.text != "a.x" {
+		t.Errorf("%s took the slot of one in use", k.text)
+	}
+	if k := use("b.x", 2); k.text != "b.x" {
+		t.Errorf("%s stays in a slot that another has asked for %d times", k.text, maxCredit+2)
+	}
+}
+
+func TestWhatIsNotLearned(t *testing.T) {
+	d := New()
+	d.Reset(numbers())
+	for _, paths := range []string{
+		strings.Repeat("a.long", 100), strings.Repeat("a.b\n", 100) + "a", "a..b", "a.b\na..b", "a\n\nb", "a[",
+	} {
+		_, first := d.Root().Remove(paths)
+		for range 5 {
+			_, err := d.Root().Remove(paths)
+			if fmt.Sprint(err) != fmt.Sprint(first) {
+				t.Errorf("%.10s…: %v, then %v", paths, first, err)
+			}
+		}
+	}
+	if n := d.knows(); n != 1 { // "a\n\nb": it is no path of removals, but each of its lines is one
+		t.Errorf("%d learned", n)
+	}
+}

@@ -1,0 +1,135 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import "strings"
+
+// scanner walks over the segments of a path without allocating (but for `]]` in a verbatim key). After next the segment is
+// text(); false means that the path is malformed, and err tells how.
+type scanner struct {
+	path     string
+	pos      int  // of the next segment
+	from, to int  // the segment
+	verbatim bool // it was written in brackets
+	escaped  bool // and has ]] in it
+	problem  problem
+}
+
+type problem uint8
+
+const (
+	emptySegment problem = iota + 1
+	strayBracket
+	openBracket
+	noDot
+)
+
+var problems = [...]string{
+	emptySegment: "empty segment",
+	strayBracket: "stray ']' (a key with brackets is written [like]]this])",
+	openBracket:  "'[' without ']'",
+	noDot:        "no '.' after ']'",
+}
+
+func (s *scanner) done() bool { return s.pos >= len(s.path) }
+
+func (s *scanner) err() error { return fail(BadPath, s.path, problems[s.problem]) }
+
+func (s *scanner) bad(p problem) bool {
+	s.problem = p
+	return false
+}
+
+// text is the segment.
+func (s *scanner) text() string {
+	if s.escaped {
+		return strings.ReplaceAll(s.path[s.from:s.to], "]]", "]")
+	}
+	return s.path[s.from:s.to]
+}
+
+// next reads the segment at pos and moves behind it and behind a '.' that follows.
+func (s *scanner) next() bool {
+	path, start := s.path, s.pos
+	i := start
+	for ; i < len(path); i++ {
+		c := path[i]
+		if c > ']' { // most letters
+			continue
+		}
+		if c == '.' {
+			s.plain(start, i, i+1)
+			if i == start || i+1 == len(path) {
+				return s.bad(emptySegment)
+			}
+			return true
+		}
+		if c == '[' || c == ']' {
+			break
+		}
+	}
+	if i < len(path) && (i == start || path[i] == ']') {
+		return s.bracket(i)
+	}
+	s.plain(start, i, i)
+	return true
+}
+
+func (s *scanner) plain(from, to, next int) {
+	s.from, s.to, s.pos = from, to, next
+	s.verbatim, s.escaped = false, false
+}
+
+// bracket reads `[key]`, where `]]` stands for `]`.
+func (s *scanner) bracket(at int) bool {
+	if s.path[at] == ']' {
+		return s.bad(strayBracket)
+	}
+	start, escaped := at+1, false
+	for i := start; i < len(s.path); i++ {
+		n := strings.IndexByte(s.path[i:], ']')
+		if n < 0 {
+			break
+		}
+		if i += n; i+1 < len(s.path) && s.path[i+1] == ']' {
+			escaped = true
+			i++
+			continue
+		}
+		s.from, s.to, s.pos = start, i, i+1
+		s.verbatim, s.escaped = true, escaped
+		return s.separator()
+	}
+	return s.bad(openBracket)
+}
+
+// separator passes over the '.' behind a bracket; another bracket needs none.
+func (s *scanner) separator() bool {
+	if s.done() || s.path[s.pos] == '[' {
+		return true
+	}
+	if s.path[s.pos] != '.' {
+		return s.bad(noDot)
+	}
+	if s.pos++; s.done() {
+		return s.bad(emptySegment)
+	}
+	return true
+}
+
+// index reads a decimal list position; -1 when it is none.
+func index(text string) int {
+	if text == "" || len(text) > 9 {
+		return -1
+	}
+	n := 0
+	for i := 0; i < len(text); i++ {
+		c := text[i] - '0'
+		if c > 9 {
+			return -1
+		}
+		n = n*10 + int(c)
+	}
+	return n
+}
