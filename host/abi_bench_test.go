@@ -34,6 +34,8 @@ func BenchmarkABI(b *testing.B) {
 		{"ensure_map", step{"ensure_map", []any{1, "metadata.annotations"}}},
 		{"set_json", step{"set_json", []any{1, "spec.selector", `{"app":"shop","tier":"web"}`}}},
 		{"remove", step{"remove", []any{1, "spec.clusterIP"}}},
+		{"remove-7", step{"remove", []any{1, "spec.loadBalancerIP\nspec.loadBalancerClass\nspec.ipFamilies\nspec.clusterIP\nspec.clusterIPs\nspec.ports.*.nodePort\nspec.healthCheckNodePort"}}},
+		{"remove_keys-2", step{"remove_keys", []any{1, "metadata.labels\nmetadata.annotations", 2, "offloadingPatch.labelsNotReflected\noffloadingPatch.annotationsNotReflected"}}},
 		{"remove_keys_glob", step{"remove_keys_glob", []any{1, "metadata.labels", "vendor.example.com/*"}}},
 		{"remap_ip", step{"remap_ip", []any{"10.0.0.1", 32768, 64}}},
 		{"log", step{"log", []any{0, "a line"}}},
@@ -49,7 +51,7 @@ func BenchmarkABI(b *testing.B) {
 				b.Fatal(err)
 			}
 			object := serviceObject()
-			doc, env, ctx := document.New(), &Env{RemapIP: identityIP}, context.Background()
+			doc, env, ctx := document.New(), &Env{Context: benchContext(), RemapIP: identityIP}, context.Background()
 			for b.Loop() {
 				doc.Reset(object)
 				if _, err := chain.Run(ctx, doc, env); err != nil {
