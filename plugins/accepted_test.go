@@ -4,6 +4,7 @@
 package plugins_test
 
 import (
+	"maps"
 	"os"
 	"strings"
 	"testing"
@@ -40,27 +41,35 @@ func TestAccepted(t *testing.T) {
 		"apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: local}\nhandler: local\n"+
 			"overhead: {podFixed: {cpu: 10m}}\nscheduling: {nodeSelector: {runtime: local}}\n")
 	t.Run("services", func(t *testing.T) { testAccepted(t, api, "service", resource("services")) })
+	t.Run("configmaps", func(t *testing.T) { testAccepted(t, api, "configmap", resource("configmaps")) })
+	t.Run("secrets", func(t *testing.T) {
+		t.Run("Legacy", func(t *testing.T) { testAccepted(t, api, "secret", resource("secrets")) })
+	})
+	t.Run("ingresses", func(t *testing.T) { testAccepted(t, api, "ingress", ingresses) })
+	t.Run("persistentvolumeclaims", func(t *testing.T) {
+		testAccepted(t, api, "persistentvolumeclaim", resource("persistentvolumeclaims"))
+	})
 	t.Run("pods", func(t *testing.T) {
 		for _, mode := range []string{"Disabled", "Legacy", "TokenAPI", "Remote"} {
 			t.Run(mode, func(t *testing.T) { testAccepted(t, api, "pod", resource("pods")) })
 		}
 	})
 	t.Run("status", func(t *testing.T) { testStatusAccepted(t, api) })
+	t.Run("ingress status", func(t *testing.T) { testIngressStatusAccepted(t, api) })
+	t.Run("claim status", func(t *testing.T) { testClaimStatusAccepted(t, api) })
+	t.Run("events", func(t *testing.T) { testEventsAccepted(t, api) })
 }
+
+var ingresses = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
 
 func resource(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: name}
 }
 
 func testAccepted(t *testing.T, api dynamic.Interface, plugin string, gvr schema.GroupVersionResource) {
-	text, err := os.ReadFile("testdata/accepted/" + gvr.Resource + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	module := plugintest.Open(t, plugin+"/"+plugin+".wasm")
 	_, mode, _ := strings.Cut(t.Name(), gvr.Resource+"/")
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		object := parse(t, document)
+	for _, object := range documents(t, gvr.Resource) {
 		t.Run(object.GetName(), func(t *testing.T) {
 			local := take(t, api, gvr, consumer, object)
 			out := module.Run(t, plugintest.Case{Hook: host.Outgoing, Object: local.Object, Context: context(mode)})
@@ -72,6 +81,18 @@ func testAccepted(t *testing.T, api dynamic.Interface, plugin string, gvr schema
 	}
 }
 
+// documents reads the objects of testdata/accepted.
+func documents(t *testing.T, resource string) (objects []*unstructured.Unstructured) {
+	text, err := os.ReadFile("testdata/accepted/" + resource + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		objects = append(objects, parse(t, document))
+	}
+	return objects
+}
+
 // context is what the engine tells the plugin.
 func context(mode string) map[string]any {
 	return map[string]any{
@@ -80,6 +101,8 @@ func context(mode string) map[string]any {
 		"apiServerSupport": mode, "serviceAccountSecretName": "token",
 		"apiServer":         map[string]any{"host": "kubernetes.default", "port": "6443", "ips": []any{"10.70.0.1"}},
 		"loadBalancerClass": "provider.example/lb",
+		"ingressClass":      "provider-nginx",
+		"storageClass":      "provider-fast",
 		"offloadingPatch": map[string]any{
 			"nodeSelector": map[string]any{"pool": "guests"},
 			"tolerations":  []any{map[string]any{"key": "guests", "operator": "Exists"}},
@@ -104,10 +127,12 @@ func take(t *testing.T, api dynamic.Interface, gvr schema.GroupVersionResource, 
 	return taken
 }
 
-// wrap keeps of the metadata what the engine keeps.
+// wrap keeps of the object what the engine keeps.
 func wrap(object map[string]any) *unstructured.Unstructured {
 	in := &unstructured.Unstructured{Object: object}
-	out := &unstructured.Unstructured{Object: map[string]any{"spec": object["spec"]}}
+	out := &unstructured.Unstructured{Object: maps.Clone(object)}
+	delete(out.Object, "metadata")
+	delete(out.Object, "status")
 	out.SetAPIVersion(in.GetAPIVersion())
 	out.SetKind(in.GetKind())
 	out.SetName(in.GetName())

@@ -19,15 +19,31 @@ import (
 
 // FS holds the default modules as <name>/<name>.wasm.
 //
-//go:embed pod/pod.wasm service/service.wasm endpointslice/endpointslice.wasm
+//go:embed configmap/configmap.wasm endpointslice/endpointslice.wasm event/event.wasm ingress/ingress.wasm
+//go:embed persistentvolumeclaim/persistentvolumeclaim.wasm pod/pod.wasm secret/secret.wasm service/service.wasm
 var FS embed.FS
 
+// group returns the API group of the kind that a default plugin is for.
+func group(name string) string {
+	switch name {
+	case "endpointslice":
+		return "discovery.k8s.io"
+	case "ingress":
+		return "networking.k8s.io"
+	}
+	return "" // the core group
+}
+
 // Default returns the name and the module of the default plugin for a kind
-// ("Pod", or "EndpointSlice.discovery.k8s.io"). The module is nil for a kind
-// that has none: such objects cross verbatim.
+// ("Pod", or "EndpointSlice.discovery.k8s.io", of which the group may be left
+// out). The module is nil for a kind that has none, such as one of that name in
+// another group: such objects cross verbatim.
 func Default(kind string) (name string, module []byte) {
-	kind, _, _ = strings.Cut(kind, ".")
+	kind, of, grouped := strings.Cut(kind, ".")
 	name = strings.ToLower(kind)
+	if grouped && of != group(name) {
+		return "", nil
+	}
 	module, err := FS.ReadFile(fmt.Sprintf("%s/%s.wasm", name, name))
 	if err != nil {
 		return "", nil

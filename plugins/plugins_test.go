@@ -5,7 +5,12 @@ package plugins
 
 import (
 	"bytes"
+	"context"
+	"path"
+	"path/filepath"
 	"testing"
+
+	"github.com/refract-project/refract/host"
 )
 
 func TestDefault(t *testing.T) {
@@ -14,15 +19,66 @@ func TestDefault(t *testing.T) {
 		"Service":                        "service",
 		"EndpointSlice":                  "endpointslice",
 		"EndpointSlice.discovery.k8s.io": "endpointslice",
+		"Ingress":                        "ingress",
+		"Ingress.networking.k8s.io":      "ingress",
+		"ConfigMap":                      "configmap",
+		"Secret":                         "secret",
+		"PersistentVolumeClaim":          "persistentvolumeclaim",
+		"Event":                          "event",
 	} {
 		name, module := Default(kind)
 		if name != want || !bytes.HasPrefix(module, []byte("\x00asm")) {
 			t.Errorf("Default(%s) = %s and %d bytes, want the module %s", kind, name, len(module), want)
 		}
 	}
-	for _, kind := range []string{"ConfigMap", "", "../pod/pod", "Widget.example.com"} {
+	for _, kind := range []string{
+		"ServiceAccount", "", "../pod/pod", "Widget.example.com", "Service.serving.knative.dev", "Ingress.example.com",
+		"Event.events.k8s.io", "EndpointSlice.",
+	} {
 		if name, module := Default(kind); name != "" || module != nil {
 			t.Errorf("Default(%s) = %s and %d bytes, want none", kind, name, len(module))
+		}
+	}
+}
+
+// TestEmbedded loads what is embedded: every plugin of this folder, under its
+// name, for the one kind that asks for it.
+func TestEmbedded(t *testing.T) {
+	sources, err := filepath.Glob("*/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules, err := filepath.Glob("*/*.wasm")
+	if err != nil || len(modules) != len(sources) {
+		t.Errorf("%d plugins have %d modules: %v", len(sources), len(modules), modules)
+	}
+	h, err := host.New(t.Context(), host.NewConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, source := range sources {
+		name := path.Dir(filepath.ToSlash(source))
+		module, err := FS.ReadFile(name + "/" + name + ".wasm")
+		if err != nil {
+			t.Errorf("%s is not embedded: %v", name, err)
+			continue
+		}
+		p, err := h.Load(t.Context(), name, module, host.PluginConfig{})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		kinds := p.Manifest().Kinds
+		if len(kinds) != 1 || p.Manifest().Name != name {
+			t.Errorf("%s calls itself %s and is for %v", name, p.Manifest().Name, kinds)
+		}
+		if got, _ := Default(kinds[0]); got != name {
+			t.Errorf("Default(%s) = %q, want %s", kinds[0], got, name)
 		}
 	}
 }

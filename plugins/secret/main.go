@@ -1,0 +1,97 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// The default plugin for Secrets. They cross verbatim (Liqo: configuration
+// data): data, type, immutable, and what later versions of Kubernetes add. Of
+// the metadata, the labels and annotations that the virtual node does not want
+// reflected stay at home. In detail:
+//
+//   - A service-account token (type kubernetes.io/service-account-token) opens
+//     this cluster's API server to whoever reads it. It crosses only in the API
+//     server mode Legacy, in which offloaded pods need it; in every other mode,
+//     and in one not known here, it is not reflected.
+//   - The copy of such a token is of type Opaque, because the provider deletes
+//     tokens of service accounts that it does not have. The label
+//     kubernetes.io/service-account.name, with the value of the annotation of
+//     that name, is what offloaded pods find it by. Label and annotation cross
+//     whatever the lists of the virtual node say: without them the copy would
+//     pass for an ordinary Secret if its namespace is extended once more.
+//   - Tokens that another cluster keeps here for the pods it has offloaded
+//     (label offloading.liqo.io/service-account-name) are for the pods of this
+//     cluster and travel no further.
+//   - All other types cross as they are, also those that grant something:
+//     bootstrap tokens (bootstrap.kubernetes.io/token, without effect outside
+//     kube-system), the releases of Helm (helm.sh/release.v1, which the provider's
+//     users then see in the twin namespace), and registry credentials. Users
+//     keep one at home with the annotation liqo.io/skip-reflection, or all with
+//     the policy AllowList.
+package main
+
+import (
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/sdk"
+)
+
+var plugin = sdk.Register(sdk.Manifest{
+	Name:    "secret",
+	Version: "1.0.0",
+	Kinds:   []string{"Secret"},
+	Writes:  []string{"metadata.labels", "metadata.annotations", "type"},
+}, sdk.Outgoing(outgoing))
+
+func main() {}
+
+const (
+	accountAnnotation = "metadata.annotations[" + wire.TokenServiceAccountLabel + "]"
+	accountLabel      = "metadata.labels[" + wire.TokenServiceAccountLabel + "]"
+	podTokensLabel    = "metadata.labels[" + wire.ServiceAccountNameLabel + "]"
+
+	tokenType       = "kubernetes.io/service-account-token"
+	maxLabelValue   = 63
+	modeThatNeedsIt = "Legacy"
+)
+
+func outgoing(ctx sdk.Context, secret sdk.Object) error {
+	if secret.Has(podTokensLabel) {
+		return sdk.Skip("it holds tokens of another cluster, for its pods that run here")
+	}
+	account, isToken := tokenOf(secret)
+	if isToken {
+		if mode := ctx.APIServerSupport(); mode != modeThatNeedsIt {
+			return sdk.Skip(sdk.Concat("service-account tokens cross in the API server mode Legacy alone, the mode is ", mode))
+		}
+		if err := checkAccount(account); err != nil {
+			return err
+		}
+	}
+	sdk.FilterMetadata(ctx, secret)
+	if isToken {
+		secret.SetString("type", "Opaque")
+		secret.SetString(accountLabel, account)
+		secret.SetString(accountAnnotation, account)
+	}
+	return nil
+}
+
+// tokenOf returns the service account of a token, which has its own type where
+// it is at home, and the label where it is a copy.
+func tokenOf(secret sdk.Object) (account string, isToken bool) {
+	account = secret.String(accountAnnotation)
+	if secret.Is("type", tokenType) {
+		return account, true
+	}
+	return account, account != "" && secret.Is(accountLabel, account)
+}
+
+// checkAccount refuses what cannot be the value of the label.
+func checkAccount(account string) error {
+	if account == "" {
+		return sdk.Fail("type " + tokenType + " needs the annotation " + wire.TokenServiceAccountLabel +
+			", the name of the service account")
+	}
+	if len(account) > maxLabelValue {
+		return sdk.Fail(sdk.Concat("the service account ", account, " has a name of more than 63 characters, which the label ",
+			wire.TokenServiceAccountLabel, " of the copy cannot hold: give the pods a service account with a shorter name"))
+	}
+	return nil
+}
