@@ -1,0 +1,113 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podscheduling
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// placement is where the pods of a namespace may run.
+type placement struct {
+	// extended: virtual nodes are among those places.
+	extended bool
+	// terms of the node affinity, one of which must hold; nil: any node.
+	terms []term
+}
+
+// placementOf follows Liqo: Namespace offloading, pod offloading strategy. An
+// error says which requirement of the cluster selector is wrong.
+func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
+	selected, err := selectedNodes(&spec.ClusterSelector)
+	if err != nil {
+		return placement{}, err
+	}
+	switch spec.PodOffloadingStrategy {
+	case offloading.LocalPodOffloadingStrategyType:
+		return placement{}, nil
+	case offloading.RemotePodOffloadingStrategyType:
+		return placement{extended: true, terms: virtual(selected)}, nil
+	case offloading.LocalAndRemotePodOffloadingStrategyType, "":
+		if selected != nil {
+			selected = distinct(append(selected, nodeType(corev1.NodeSelectorOpNotIn)))
+		}
+		return placement{extended: true, terms: selected}, nil
+	}
+	return placement{}, fmt.Errorf("podOffloadingStrategy: %q is none of Local, Remote and LocalAndRemote", spec.PodOffloadingStrategy)
+}
+
+// selectedNodes returns the terms of a cluster selector; nil selects every node.
+func selectedNodes(selector *corev1.NodeSelector) ([]term, error) {
+	if len(selector.NodeSelectorTerms) == 0 {
+		return nil, nil
+	}
+	if err := validate(selector); err != nil {
+		return nil, fmt.Errorf("clusterSelector: %w", err)
+	}
+	raw, err := json.Marshal(selector.NodeSelectorTerms)
+	if err != nil {
+		return nil, fmt.Errorf("clusterSelector: %w", err)
+	}
+	var terms []term
+	if err := json.Unmarshal(raw, &terms); err != nil {
+		return nil, fmt.Errorf("clusterSelector: %w", err)
+	}
+	return terms, nil
+}
+
+// validate refuses what Kubernetes would not take in a pod: it must not get
+// into one.
+func validate(selector *corev1.NodeSelector) error {
+	for i, t := range selector.NodeSelectorTerms {
+		for j, requirement := range t.MatchFields {
+			if requirement.Key != metav1.ObjectNameField {
+				return fmt.Errorf("nodeSelectorTerms[%d].matchFields[%d].key: %q is not %s", i, j, requirement.Key, metav1.ObjectNameField)
+			}
+		}
+	}
+	_, err := nodeaffinity.NewNodeSelector(selector)
+	return err
+}
+
+// virtual restricts the selected nodes to virtual ones. A selector of nothing
+// but empty terms selects no node, and neither does the result.
+func virtual(selected []term) []term {
+	if selected == nil {
+		return []term{nodeType(corev1.NodeSelectorOpIn)}
+	}
+	restricted := make([]term, 0, len(selected))
+	for _, t := range selected {
+		restricted = append(restricted, t.and(nodeType(corev1.NodeSelectorOpIn)))
+	}
+	if terms := distinct(restricted); len(terms) > 0 {
+		return terms
+	}
+	return []term{{}}
+}
+
+// distinct drops terms that change nothing: empty ones, and repetitions.
+func distinct(terms []term) []term {
+	kept := []term{}
+	for _, t := range terms {
+		if !t.empty() && !slices.ContainsFunc(kept, t.same) {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
+// nodeType is a term about nodes being virtual.
+func nodeType(operator corev1.NodeSelectorOperator) term {
+	return term{expressions: []any{
+		map[string]any{"key": wire.TypeLabel, "operator": string(operator), "values": []any{wire.VirtualNodeType}},
+	}}
+}

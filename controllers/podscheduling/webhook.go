@@ -1,0 +1,104 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podscheduling
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+)
+
+// Path is where the webhook is served; it is Liqo's.
+const Path = "/mutate/pod"
+
+// Options are the settings of the webhook.
+type Options struct {
+	// RuntimeClass names the runtime class whose pods are left alone: it says
+	// itself where they run. Empty: there is none.
+	RuntimeClass string
+}
+
+// Webhook answers what must be changed of a pod. It is safe for concurrent use.
+type Webhook struct {
+	reader  client.Reader
+	options Options
+}
+
+// NewWebhook returns a webhook that looks for NamespaceOffloadings in reader,
+// which should be a cache: it is asked about every pod.
+func NewWebhook(reader client.Reader, options Options) *Webhook {
+	return &Webhook{reader: reader, options: options}
+}
+
+// Register serves the webhook on server, out of the cache of mgr. The cache is
+// made to hold NamespaceOffloadings also on replicas that do not lead.
+func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
+	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.NamespaceOffloading{}); err != nil {
+		return fmt.Errorf("watching NamespaceOffloadings, %w", err)
+	}
+	server.Register(Path, &admission.Webhook{Handler: w})
+	return nil
+}
+
+// Handle implements admission.Handler.
+func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
+	p, err := decode(request.Object.Raw)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	if p.isMirror() || w.options.RuntimeClass != "" && p.Spec.RuntimeClassName == w.options.RuntimeClass {
+		return admission.Allowed("")
+	}
+	nso := &offloading.NamespaceOffloading{}
+	err = w.reader.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: offloading.NamespaceOffloadingName}, nso)
+	if apierrors.IsNotFound(err) {
+		return unchanged(ctx, fmt.Sprintf("namespace %s has the label %s but no NamespaceOffloading named %q: the pod stays in this cluster; run: refractctl offload namespace %s",
+			request.Namespace, wire.SchedulingEnabledLabel, offloading.NamespaceOffloadingName, request.Namespace))
+	}
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("getting NamespaceOffloading in %s, %w", request.Namespace, err))
+	}
+	if nso.DeletionTimestamp != nil {
+		return admission.Allowed("") // the label is about to go
+	}
+	where, err := placementOf(&nso.Spec)
+	if err != nil {
+		return unchanged(ctx, fmt.Sprintf("NamespaceOffloading %s/%s is ignored and the pod stays in this cluster: correct spec.%s", nso.Namespace, nso.Name, err))
+	}
+	return patched(p.patch(where))
+}
+
+// unchanged admits the pod and tells its creator, and the log, why it is not
+// offloaded.
+func unchanged(ctx context.Context, why string) admission.Response {
+	log.FromContext(ctx).Info("pod admitted unchanged", "reason", why)
+	return admission.Allowed("").WithWarnings(why)
+}
+
+func patched(patch jsonpatch.Patch) admission.Response {
+	response := admission.Allowed("")
+	if len(patch) == 0 {
+		return response
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("encoding patch, %w", err))
+	}
+	kind := admissionv1.PatchTypeJSONPatch
+	response.Patch, response.PatchType = raw, &kind
+	return response
+}
