@@ -24,7 +24,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.virtualNodes[*].conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.virtualNodes[*].conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.resource + (size(self.spec.group) == 0 ? ” : '.' + self.spec.group)",message="a ReflectedResource must be named <spec.resource>.<spec.group>, or <spec.resource> when the group is the core one: there is one per resource"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.resource + (size(self.spec.group) == 0 ? self.spec.group : '.' + self.spec.group)",message="a ReflectedResource must be named <spec.resource>.<spec.group>, or <spec.resource> when the group is the core one: there is one per resource"
 type ReflectedResource struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
