@@ -20,12 +20,14 @@
 //     sense, a plugin that fails, a namespace map that is gone: the copy stays. It goes when the local object is gone,
 //     when the policy or an annotation says so, or when a plugin skips the object, which is a decision, not a failure.
 //   - Write what is there already. Comparison is on the bent document, before anything is built from it. What the API
-//     server makes of a write is remembered, so that its normalisations are not fought, and the event that only echoes
-//     our own write is not even evaluated.
+//     server makes of a write is remembered, so that its normalisations are not fought (by this process: after a restart
+//     such a copy is written once), and the event that only echoes our own write is not even evaluated.
 //   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
 //     unreachable (gate.go) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
 //     whose copy is written back and forth, without a change of its own, is quarantined (oscillation.go). Other errors are
 //     retried after 5 ms to 30 s, each object by itself.
+//   - Rely on a watch for what it may miss. When one begins anew it does not tell of what came and went meanwhile, so a
+//     write that it has not confirmed after 10 s has its object looked at again (writes.go).
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
 //     are limited; success and a lost provider make none (the node says the latter).
 //

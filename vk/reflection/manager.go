@@ -242,6 +242,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer unsubscribe()
 	m.wg.Go(func() { m.mapper.Run(ctx) })
 	m.wg.Go(func() { m.lookAtPodsOnce(ctx) })
+	m.wg.Go(func() { m.sweep(ctx) })
 	<-ctx.Done()
 	m.wg.Wait()
 	return nil

@@ -5,6 +5,7 @@ package reflection
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -146,6 +147,46 @@ func TestWriteLog(t *testing.T) {
 	l.wrote(key, nil, object("u", "20"))
 	clock.Step(writeGrace + time.Second)
 	expect("the event came before the answer", see(nil), "absent")
+
+	// Made, deleted and made again while the watch is late: what is gone does not come back.
+	l.wrote(key, nil, object("first", "30"))
+	l.deleted(key, object("first", "30"))
+	l.seen(key, nil, object("first", "30"), false)
+	expect("its beginning comes after its end", see(object("first", "30")), "going")
+	l.wrote(key, nil, object("second", "32"))
+	expect("the watch is still at the first", see(object("first", "30")), "32")
+	expect("the watch has the second", see(object("second", "32")), "32")
+}
+
+// A copy that was made, and deleted by somebody, in a gap of the watch: nothing ever tells of it, and yet it is missed.
+func TestUnheard(t *testing.T) {
+	clock := fakeClock()
+	l := newWriteLog(clock)
+	named := func(name string) Key { return Key{Namespace: "shop", Name: name} }
+	l.wrote(named("lost"), nil, object("a", "10"))
+	l.wrote(named("there"), nil, object("b", "11"))
+	l.wrote(named("replaced"), nil, object("c", "12"))
+	l.wrote(named("late"), object("d", "3"), object("d", "13"))
+	l.deleted(named("gone"), object("e", "5"))
+	l.deleted(named("going"), object("f", "6"))
+	cache := map[Key]*unstructured.Unstructured{named("there"): object("b", "11"), named("replaced"): object("z", "20"), named("late"): object("d", "3"), named("going"): object("f", "6")}
+	look := func() (names []string) {
+		for _, key := range l.unheard(func(key Key) *unstructured.Unstructured { return cache[key] }) {
+			names = append(names, key.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got := look(); len(got) > 0 {
+		t.Errorf("the watch still has time, and %v are looked at", got)
+	}
+	clock.Step(writeGrace + time.Second)
+	if got, want := look(), []string{"going", "late", "lost"}; !slices.Equal(got, want) {
+		t.Errorf("%v are looked at, want %v", got, want)
+	}
+	if got := look(); len(got) > 0 {
+		t.Errorf("%v are looked at again", got)
+	}
 }
 
 func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }

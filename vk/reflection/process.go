@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
@@ -31,6 +32,32 @@ func (r *reflector) run(ctx context.Context) {
 		})
 	}
 	r.m.wg.Go(func() { <-ctx.Done(); r.queue.ShutDown() })
+}
+
+// sweep looks again, until ctx ends, at the objects of which the watch should have told, and did not.
+func (m *Manager) sweep(ctx context.Context) {
+	for {
+		select {
+		case <-m.options.Clock.After(writeGrace):
+		case <-ctx.Done():
+			return
+		}
+		m.mu.RLock()
+		for _, t := range m.twins {
+			for _, r := range m.reflectors {
+				if c := t.copies[r.kind.Name]; c != nil {
+					r.unheard(t, c)
+				}
+			}
+		}
+		m.mu.RUnlock()
+	}
+}
+
+func (r *reflector) unheard(t *twin, c *copies) {
+	for _, key := range c.writes.unheard(func(key Key) *unstructured.Unstructured { return cached(c.informer, t.remote, key.Name) }) {
+		r.queue.Add(key)
+	}
 }
 
 // process evaluates one object and decides what becomes of the result.

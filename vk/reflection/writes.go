@@ -101,8 +101,7 @@ func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *uns
 	if !ok {
 		return cached, false
 	}
-	caughtUp := cached != nil && (cached.GetUID() != entry.uid || version(cached) >= entry.version && entry.object != nil || version(cached) > entry.version)
-	if caughtUp || l.clock.Since(entry.at) > writeGrace {
+	if entry.known(version(cached)) || l.clock.Since(entry.at) > writeGrace {
 		delete(l.last, key)
 		return cached, false
 	}
@@ -110,6 +109,29 @@ func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *uns
 		return cached, cached != nil
 	}
 	return entry.object, false
+}
+
+// known reports whether a state of that version has the write in it. All objects of a resource share their numbers, so that
+// is so of another object under the same name, too; one of an earlier version is not there any more.
+func (w written) known(version uint64) bool {
+	return version > w.version || version == w.version && w.object != nil
+}
+
+// unheard forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
+// either. They fell into a gap of the watch: what it begins with anew does not tell of what came and went meanwhile.
+func (l *writeLog) unheard(cached func(Key) *unstructured.Unstructured) (keys []Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, entry := range l.last {
+		if l.clock.Since(entry.at) <= writeGrace {
+			continue
+		}
+		delete(l.last, key)
+		if present := cached(key); !entry.known(version(present)) && (present != nil || entry.object != nil) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // seen takes an event of the watch and reports whether it only echoes our last write: the step from the state on which
@@ -133,7 +155,7 @@ func (l *writeLog) echoes(key Key, s step) bool {
 	if !ok {
 		return false
 	}
-	if s.deleted && s.uid == entry.uid || !s.deleted && s.to >= entry.version {
+	if s.deleted && s.uid == entry.uid || !s.deleted && entry.known(s.to) {
 		delete(l.last, key)
 	}
 	return !s.deleted && entry.object != nil && s.uid == entry.uid && s.to == entry.version && s.from == entry.base

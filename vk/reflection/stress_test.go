@@ -1,0 +1,113 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+)
+
+// flicker does to one slice what rollouts do: it comes empty and is filled a moment later, is emptied, goes and comes
+// again, faster than writes are answered; and somebody deletes the copy now and then. It returns the address of the last
+// endpoint, "" for none.
+func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
+	of, context := l.local.of("EndpointSlice", l.namespace), l.Context()
+	exists := false
+	for range turns {
+		address := fmt.Sprintf("10.1.%d.%d", dice.IntN(200), 1+dice.IntN(200))
+		var err error
+		switch what := dice.IntN(10); {
+		case !exists:
+			object := &unstructured.Unstructured{}
+			if err = yaml.Unmarshal([]byte(slice(name, "web", address)), &object.Object); err != nil {
+				break
+			}
+			object.SetNamespace(l.namespace)
+			object.Object["endpoints"] = []any{}
+			_, err = of.Create(context, object, metav1.CreateOptions{})
+			exists, last = true, ""
+		case what < 5:
+			patch := fmt.Sprintf(`{"endpoints": [{"addresses": [%q], "conditions": {"ready": true}}]}`, address)
+			_, err = of.Patch(context, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			last = address
+		case what < 7:
+			_, err = of.Patch(context, name, types.MergePatchType, []byte(`{"endpoints": []}`), metav1.PatchOptions{})
+			last = ""
+		case what < 8:
+			err = of.Delete(context, name, metav1.DeleteOptions{})
+			exists, last = false, ""
+		case what < 9:
+			if err = l.remote.of("ShadowEndpointSlice", l.twin).Delete(context, name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+				err = nil
+			}
+		default:
+			time.Sleep(time.Duration(dice.IntN(30)) * time.Millisecond)
+		}
+		if err != nil {
+			l.Errorf("%s: %v", name, err)
+		}
+	}
+	return last
+}
+
+// Whatever happens in whatever order, at the end the provider has a copy of each slice with an endpoint, and of no other.
+func TestNothingIsLostInAHurry(t *testing.T) {
+	t.Parallel()
+	for _, outages := range []bool{false, true} {
+		t.Run(fmt.Sprintf("outages=%t", outages), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t, withDefaultPlugins(t), func(o *Options) {
+				o.CallTimeout, o.Log = 2*time.Second, slog.New(slog.NewTextHandler(io.Discard, nil))
+			})
+			cable := l.throughCable()
+			l.local.create(t, l.namespace, service("web", ""))
+			l.start()
+			seed := uint64(time.Now().UnixNano())
+			const names, turns = 8, 100
+			var wg sync.WaitGroup
+			wanted := make([]string, names)
+			for i := range names {
+				wg.Go(func() { wanted[i] = l.flicker(fmt.Sprintf("web-%d", i), rand.New(rand.NewPCG(seed, uint64(i))), turns) })
+			}
+			ended := make(chan struct{})
+			go func() { wg.Wait(); close(ended) }()
+			for n := 0; outages; n++ {
+				select {
+				case <-ended:
+					outages = false
+				case <-time.After(time.Second):
+					cable.setCut(n%2 == 0)
+				}
+			}
+			<-ended
+			cable.setCut(false)
+			for i, address := range wanted {
+				name := fmt.Sprintf("web-%d", i)
+				if address == "" {
+					l.absent(l.remote, "ShadowEndpointSlice", l.twin, name)
+					continue
+				}
+				l.present(l.remote, "ShadowEndpointSlice", l.twin, name, func(o *unstructured.Unstructured) error {
+					endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "endpoints")
+					if len(endpoints) != 1 || fmt.Sprint(endpoints[0].(map[string]any)["addresses"]) != "["+address+"]" {
+						return fmt.Errorf("the endpoints are %v, want %s", endpoints, address)
+					}
+					return nil
+				})
+			}
+			t.Logf("%d evaluations, seed %d", l.manager.evaluated.Load(), seed)
+		})
+	}
+}
