@@ -26,6 +26,8 @@ import (
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
+	"github.com/refract-project/refract/controllers/webhookcert"
+	"github.com/refract-project/refract/internal/rbac"
 )
 
 // Controller is what all controllers of this package have in common.
@@ -55,6 +57,8 @@ type Options struct {
 	Clock clock.WithTicker
 	// Registerer takes the metrics; nil exports them nowhere.
 	Registerer prometheus.Registerer
+	// Webhooks are served with these settings; nil serves none.
+	Webhooks *WebhookOptions
 }
 
 // all returns the controllers with their dependencies.
@@ -90,7 +94,15 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		return fmt.Errorf("registering metrics, %w", err)
 	}
 	var enforced []metrics.Enforced
-	for _, c := range all(mgr, m, o) {
+	all := all(mgr, m, o)
+	if o.Webhooks != nil {
+		certificate, err := registerWebhooks(ctx, mgr, m, o.Webhooks)
+		if err != nil {
+			return err
+		}
+		all = append(all, certificate)
+	}
+	for _, c := range all {
 		if err := c.Register(ctx, mgr); err != nil {
 			return fmt.Errorf("registering controller %s, %w", c.Name(), err)
 		}
@@ -123,6 +135,7 @@ func CacheOptions() cache.Options {
 		shadowendpointslice.CacheOptions(),
 		namespacemap.CacheOptions(),
 		namespaceoffloading.CacheOptions(),
+		webhookcert.CacheOptions(rbac.WebhookName),
 	} {
 		maps.Copy(byObject, options)
 	}

@@ -46,6 +46,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 		"--cluster-id=a x": "unknown command \"x\"",
 		"--cluster-id=a --kubeconfig=/nonexistent":        "--kubeconfig=/nonexistent cannot be used",
 		"--cluster-id=a --shadow-pod-ctrl-workers=0":      "--shadow-pod-ctrl-workers is 0: use 1 or more",
+		"--cluster-id=a --webhook-port=0":                 "--webhook-port is 0: use a port between 1 and 65535",
 		"--cluster-id=a --resync-period=0s":               "--resync-period is 0s: use a positive duration",
 		"--cluster-id=a --log-format=xml":                 "--log-format is \"xml\": use text or json",
 		"--cluster-id=a --kubeconfig=options.go":          "--kubeconfig=options.go cannot be used",
@@ -81,11 +82,19 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	if err := cluster.KubeconfigFor(kubeconfig, "manager"); err != nil {
 		t.Fatal(err)
 	}
-	metrics, health := freeAddress(t), freeAddress(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: rbac.WebhookName}}
+	if _, err := clients.CoreV1().Secrets("refract").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	metrics, health, webhook := freeAddress(t), freeAddress(t), freeAddress(t)
+	host, port, err := net.SplitHostPort(webhook)
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	command, ended := newCommand(), make(chan error, 1)
 	command.SetArgs([]string{"--cluster-id=provider", "--kubeconfig=" + kubeconfig, "--liqo-namespace=refract", "--enable-leader-election",
-		"--metrics-address=" + metrics, "--health-probe-address=" + health})
+		"--metrics-address=" + metrics, "--health-probe-address=" + health, "--webhook-host=" + host, "--webhook-port=" + port})
 	go func() { ended <- command.ExecuteContext(ctx) }()
 
 	await(t, "readiness", ended, func() error { return get(health, "/readyz", "ok") })

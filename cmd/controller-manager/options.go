@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
@@ -29,6 +31,10 @@ type options struct {
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
 	metricsAddress, healthAddress          string
+	webhook                                bool
+	webhookHost                            string
+	webhookPort                            int
+	runtimeClass                           string
 	logs                                   cmdutil.Logs
 }
 
@@ -48,6 +54,10 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", "liqo-virtual-kubelet-remote", "ClusterRole that consumers get in their namespaces of this cluster")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
 	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
+	flags.BoolVar(&o.webhook, "enable-scheduling-webhook", true, "serve the admission webhook that lets the pods of extended namespaces onto virtual nodes")
+	flags.StringVar(&o.webhookHost, "webhook-host", "", "address on which webhooks are served; all when empty")
+	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port on which webhooks are served")
+	flags.StringVar(&o.runtimeClass, "liqo-runtime-class", wire.RuntimeClassName, "runtime class whose pods the scheduling webhook leaves alone, because it sends them to virtual nodes itself; empty for none")
 	o.logs.AddFlags(flags)
 }
 
@@ -76,10 +86,21 @@ func (o *options) validate() error {
 	if o.recordAfter < 0 {
 		return fmt.Errorf("--shadow-pod-record-after is %s: use 0 or a positive duration such as 10s", o.recordAfter)
 	}
+	if o.webhook && (o.webhookPort < 1 || o.webhookPort > 65535) {
+		return fmt.Errorf("--webhook-port is %d: use a port between 1 and 65535, or --enable-scheduling-webhook=false", o.webhookPort)
+	}
 	if o.resyncPeriod <= 0 {
 		return fmt.Errorf("--resync-period is %s: use a positive duration such as 10h", o.resyncPeriod)
 	}
 	return nil
+}
+
+// webhooks returns the settings of the webhooks, nil when none is served.
+func (o *options) webhooks() *controllers.WebhookOptions {
+	if !o.webhook {
+		return nil
+	}
+	return &controllers.WebhookOptions{Namespace: o.liqoNamespace, Host: o.webhookHost, Port: o.webhookPort, RuntimeClass: o.runtimeClass}
 }
 
 // restConfig returns the access to this cluster.

@@ -39,6 +39,7 @@ func run(ctx context.Context, o *options) error {
 		RemoteClusterRole:          o.remoteClusterRole,
 		Clock:                      clock.RealClock{},
 		Registerer:                 metrics.Registry,
+		Webhooks:                   o.webhooks(),
 	})
 	if err != nil {
 		return cmdutil.Explain(err)

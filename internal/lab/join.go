@@ -45,6 +45,11 @@ func (l *Lab) join(ctx context.Context) error {
 	if err := l.grant(ctx); err != nil {
 		return err
 	}
+	for side, port := range map[*Side]int{l.Consumer: l.ports.consumerWebhook, l.Provider: l.ports.providerWebhook} {
+		if err := side.installWebhook(ctx, port); err != nil {
+			return err
+		}
+	}
 	if err := l.storeIdentity(ctx); err != nil {
 		return err
 	}

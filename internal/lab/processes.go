@@ -28,7 +28,8 @@ const (
 	providerManagerName = "controller-manager-cloud"
 )
 
-// StartAll starts the controller managers of both clusters and the virtual kubelet.
+// StartAll starts the controller managers of both clusters and the virtual kubelet, and returns when the scheduling webhook is
+// asked about pods.
 func (l *Lab) StartAll(ctx context.Context) error {
 	if err := l.StartProviderManager(ctx); err != nil {
 		return err
@@ -36,7 +37,10 @@ func (l *Lab) StartAll(ctx context.Context) error {
 	if err := l.StartConsumerManager(ctx); err != nil {
 		return err
 	}
-	return l.StartKubelet(ctx)
+	if err := l.StartKubelet(ctx); err != nil {
+		return err
+	}
+	return l.AwaitWebhook(ctx)
 }
 
 // StartKubelet starts the virtual kubelet; AwaitNodeReady tells when it works.
@@ -69,9 +73,9 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 	if err := l.Provider.ServiceAccountKubeconfig(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
 		return err
 	}
-	return l.start(l.Provider, providerManagerName, "controller-manager",
+	return l.start(l.Provider, providerManagerName, "controller-manager", append(webhookArgs(l.ports.providerWebhook),
 		"--kubeconfig="+kubeconfig, "--cluster-id="+ProviderID, "--liqo-namespace="+SystemNamespace,
-		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))
+		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))...)
 }
 
 // StartConsumerManager starts the controllers that extend namespaces of the consumer.
@@ -80,9 +84,9 @@ func (l *Lab) StartConsumerManager(ctx context.Context) error {
 	if err := l.Consumer.ServiceAccountKubeconfig(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
 		return err
 	}
-	return l.start(l.Consumer, consumerManagerName, "controller-manager",
+	return l.start(l.Consumer, consumerManagerName, "controller-manager", append(webhookArgs(l.ports.consumerWebhook),
 		"--kubeconfig="+kubeconfig, "--cluster-id="+ConsumerID, "--liqo-namespace="+SystemNamespace,
-		"--metrics-address="+address(l.ports.consumerMetrics), "--health-probe-address="+address(l.ports.consumerHealth))
+		"--metrics-address="+address(l.ports.consumerMetrics), "--health-probe-address="+address(l.ports.consumerHealth))...)
 }
 
 func (l *Lab) start(side *Side, name, program string, args ...string) error {
@@ -114,6 +118,17 @@ func (l *Lab) KillKubelet() {
 		delete(l.running, kubeletName)
 	}
 }
+
+// KillConsumerManager ends the consumer's controller manager at once, and with it the scheduling webhook.
+func (l *Lab) KillConsumerManager() {
+	if command := l.running[consumerManagerName]; command != nil {
+		command.Kill()
+		delete(l.running, consumerManagerName)
+	}
+}
+
+// ConsumerManager is the consumer's running controller manager, or nil.
+func (l *Lab) ConsumerManager() *testenv.Command { return l.running[consumerManagerName] }
 
 // StopKubelet ends the virtual kubelet as an upgrade does, with SIGTERM.
 func (l *Lab) StopKubelet(ctx context.Context) error {

@@ -51,6 +51,8 @@ func consumerRules() []Rule {
 			"offloading.liqo.io", on("virtualnodes"), do("get", "list", "watch")),
 		grant("to know their labels",
 			"", on("nodes"), do("get", "list", "watch")),
+		grant("to tell the API server whom to trust when it asks the admission webhook",
+			"admissionregistration.k8s.io", on("mutatingwebhookconfigurations"), do("get", "list", "watch", "patch"), WebhookName),
 	}
 }
 
@@ -92,6 +94,25 @@ func ControllerManagerLeaderElection() Role {
 		},
 	}
 }
+
+// ControllerManagerWebhook is what every replica of the controller manager needs
+// in its own namespace to serve the admission webhook.
+func ControllerManagerWebhook() Role {
+	return Role{
+		Name:    "controller-manager-webhook",
+		Purpose: "the controller manager, in its own namespace, when it serves the admission webhook",
+		Scope:   NamespaceScope,
+		Rules: []Rule{
+			grant("to share the authority of the webhook's certificates, and to renew it (the Secret is installed, empty, because creation cannot be bound to a name)",
+				"", on("secrets"), do("get", "list", "watch", "update"), WebhookName),
+		},
+	}
+}
+
+// WebhookName names all that belongs to the admission webhook: its
+// configuration, the Service that leads to it, and the Secret with the
+// authority of its certificates.
+const WebhookName = "refract-webhook"
 
 // LeaderElectionID names the lease for which replicas of the controller
 // manager compete. It is Liqo's, so that a Liqo controller manager which is

@@ -110,14 +110,17 @@ type Manager struct {
 // namespace must exist.
 func (m Manager) Objects() []Object {
 	replace := strings.NewReplacer(RemoteRolePlaceholder, prefixed(m.Prefix, VirtualKubeletRemote().Name))
-	manager, election := ControllerManager(), ControllerManagerLeaderElection()
-	managerName, electionName := prefixed(m.Prefix, manager.Name), prefixed(m.Prefix, election.Name)
-	return []Object{
+	manager := ControllerManager()
+	managerName := prefixed(m.Prefix, manager.Name)
+	objects := []Object{
 		manager.clusterRole(managerName, replace),
 		clusterRoleBinding(managerName, managerName, m.Subject),
-		election.role(m.Namespace, electionName, replace),
-		roleBinding(m.Namespace, electionName, "Role", electionName, m.Subject),
 	}
+	for _, own := range []Role{ControllerManagerLeaderElection(), ControllerManagerWebhook()} {
+		name := prefixed(m.Prefix, own.Name)
+		objects = append(objects, own.role(m.Namespace, name, replace), roleBinding(m.Namespace, name, "Role", name, m.Subject))
+	}
+	return objects
 }
 
 // Provider returns the role and the binding with which the controller manager

@@ -65,7 +65,7 @@ func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerLeaderElection(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}
 }
 

@@ -1,0 +1,51 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package podscheduling
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// timeoutSeconds is how long a pod waits for the webhook. Longer makes an
+// outage felt in every pod of an extended namespace; shorter takes a pause of
+// the process for one.
+const timeoutSeconds int32 = 5
+
+// Configuration tells the API server which pods the webhook is asked about:
+// those of extended namespaces, and of them not those of the installation
+// itself, which must come up to serve it. It is what the chart installs.
+func Configuration(name, installation string, client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{{
+			Name:         "pods.scheduling.refract.io",
+			ClientConfig: client,
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}, Scope: ptr.To(admissionregistrationv1.NamespacedScope),
+				},
+			}},
+			NamespaceSelector: &metav1.LabelSelector{
+				MatchLabels: map[string]string{wire.SchedulingEnabledLabel: "true"},
+				MatchExpressions: []metav1.LabelSelectorRequirement{
+					{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{installation}},
+				},
+			},
+			FailurePolicy: &policy,
+			MatchPolicy:   ptr.To(admissionregistrationv1.Equivalent),
+			// Another webhook may add an affinity after us.
+			ReinvocationPolicy:      ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy),
+			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds:          ptr.To(timeoutSeconds),
+			AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+}

@@ -1,0 +1,76 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhookcert keeps the certificates with which the admission webhooks
+// are served, and tells the API server whom to trust.
+//
+// cert-manager's library does the work that matters: an authority lies in a
+// Secret and is renewed when two thirds of its life are over; every replica has
+// a certificate of its own from it, in memory alone, and gets another one as
+// soon as the authority or the certificate needs it. Nothing is mounted and
+// nothing restarts. What is left to the Controller here is to write the
+// authority into the webhook configuration.
+package webhookcert
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"time"
+
+	certtls "github.com/cert-manager/cert-manager/pkg/server/tls"
+	"github.com/cert-manager/cert-manager/pkg/server/tls/authority"
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// authorityLife is how long an authority is valid. Shorter means that the
+	// API server, which learns of a new one a moment later, fails more often.
+	authorityLife = 365 * 24 * time.Hour
+	// certificateLife is how long one of its certificates is valid. Shorter
+	// costs a signature; longer keeps a stolen key useful.
+	certificateLife = 7 * 24 * time.Hour
+)
+
+// Certificate is the serving certificate of this process, always a valid one.
+// It is safe for concurrent use, and a Runnable of every replica.
+type Certificate struct {
+	secret    types.NamespacedName
+	authority *authority.DynamicAuthority
+	source    *certtls.DynamicSource
+}
+
+// NewCertificate returns a certificate for dnsNames of the authority in secret.
+// That Secret must exist, empty at first: nobody may create Secrets.
+func NewCertificate(config *rest.Config, secret types.NamespacedName, dnsNames ...string) *Certificate {
+	a := &authority.DynamicAuthority{
+		SecretNamespace: secret.Namespace, SecretName: secret.Name, RESTConfig: config,
+		CommonName: secret.Name + "-ca", CADuration: authorityLife, LeafDuration: certificateLife,
+	}
+	return &Certificate{secret: secret, authority: a, source: &certtls.DynamicSource{DNSNames: dnsNames, Authority: a}}
+}
+
+// Start keeps the certificate valid until ctx ends.
+func (c *Certificate) Start(ctx context.Context) error {
+	return c.source.Start(logr.NewContext(ctx, log.Log.WithName("webhook-certificate")))
+}
+
+// NeedLeaderElection: every replica serves.
+func (c *Certificate) NeedLeaderElection() bool { return false }
+
+// GetCertificate is for a tls.Config.
+func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return c.source.GetCertificate(hello)
+}
+
+// Ready is a readiness check.
+func (c *Certificate) Ready(*http.Request) error {
+	if !c.source.Healthy() {
+		return fmt.Errorf("the webhook has no certificate yet: is there a Secret %s that this process may get, list, watch and update?", c.secret)
+	}
+	return nil
+}

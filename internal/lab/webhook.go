@@ -1,0 +1,72 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/controllers/podscheduling"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// installWebhook does for the scheduling webhook what the chart does, but for the Service: there is no network that it could
+// lead into, so the API server calls the controller manager by its address on loopback.
+func (s *Side) installWebhook(ctx context.Context, port int) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: rbac.WebhookName}}
+	if _, err := s.Client.CoreV1().Secrets(SystemNamespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the webhook's Secret in %s, %w", s.ID, err)
+	}
+	url := fmt.Sprintf("https://localhost:%d%s", port, podscheduling.Path)
+	configuration := podscheduling.Configuration(rbac.WebhookName, SystemNamespace, admissionregistrationv1.WebhookClientConfig{URL: &url}, admissionregistrationv1.Ignore)
+	_, err := s.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("creating the webhook configuration in %s, %w", s.ID, err)
+	}
+	return nil
+}
+
+// webhookArgs make a controller manager serve the webhook where the API server looks for it.
+func webhookArgs(port int) []string {
+	return []string{"--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", port)}
+}
+
+// AwaitWebhook returns when the consumer's API server can ask the controller manager about pods: that one has a certificate,
+// and this one knows whom to trust.
+func (l *Lab) AwaitWebhook(ctx context.Context) error {
+	return l.Wait(ctx, "the scheduling webhook", func(ctx context.Context) (string, error) {
+		if err := ready(ctx, address(l.ports.consumerHealth)); err != nil {
+			return err.Error(), nil
+		}
+		configuration, err := l.Consumer.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, rbac.WebhookName, metav1.GetOptions{})
+		if err == nil && len(configuration.Webhooks[0].ClientConfig.CABundle) == 0 {
+			return "the API server was not told whom to trust", nil
+		}
+		return "", err
+	})
+}
+
+// ready asks a process of ours whether it does its work; the error has what it says.
+func ready(ctx context.Context, address string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz?verbose", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("not ready: %s", body)
+	}
+	return err
+}
