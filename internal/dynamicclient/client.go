@@ -22,7 +22,7 @@ import (
 // New returns a client like that of dynamic.NewForConfig. It is safe for concurrent use.
 func New(config *rest.Config) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
-	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer}
+	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &parsers{}}
 	config.GroupVersion, config.APIPath = nil, "/" // the client names whole paths
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -36,7 +36,10 @@ func New(config *rest.Config) (dynamic.Interface, error) {
 }
 
 // negotiated replaces the decoders of JSON.
-type negotiated struct{ runtime.NegotiatedSerializer }
+type negotiated struct {
+	runtime.NegotiatedSerializer
+	parsers *parsers
+}
 
 func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	infos := append([]runtime.SerializerInfo(nil), n.NegotiatedSerializer.SupportedMediaTypes()...)
@@ -44,7 +47,7 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 		if infos[i].MediaType != runtime.ContentTypeJSON {
 			continue
 		}
-		infos[i].Serializer = objects{infos[i].Serializer}
+		infos[i].Serializer = objects{infos[i].Serializer, n.parsers}
 		stream := *infos[i].StreamSerializer
 		stream.Serializer, stream.Framer = events{stream.Serializer}, framer{stream.Framer}
 		infos[i].StreamSerializer = &stream

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -25,7 +26,7 @@ import (
 // theirs and ours are the serializers of client-go and of this package.
 func serializers() (theirs, ours runtime.SerializerInfo) {
 	usual := dynamic.ConfigFor(&rest.Config{}).NegotiatedSerializer
-	return usual.SupportedMediaTypes()[0], negotiated{usual}.SupportedMediaTypes()[0]
+	return usual.SupportedMediaTypes()[0], negotiated{usual, &parsers{}}.SupportedMediaTypes()[0]
 }
 
 // same decodes with both and compares objects, kinds, and whether there is an error.
@@ -164,6 +165,34 @@ func TestLostConnectionsAreNoRubbish(t *testing.T) {
 	if _, err := readFrame(ours.StreamSerializer.NewFrameReader(io.NopCloser(strings.NewReader("<html>")))); !errors.As(err, &rubbish) {
 		t.Errorf("rubbish is %v", err)
 	}
+}
+
+// TestParsersAreUsedAgain, by several at once, whatever they read before: an object that is cut off, or one with more keys
+// than are remembered.
+func TestParsersAreUsedAgain(t *testing.T) {
+	_, ours := serializers()
+	many := map[string]any{"apiVersion": "v1", "kind": "Many"}
+	for i := range 2 * maxKeys {
+		many[fmt.Sprint("key-", i)] = "value"
+	}
+	text, err := json.Marshal(many)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 20 {
+				for document, want := range map[string]int{string(text): len(many), documents[0]: 4, `{"apiVersion":"v1","kind":"Cut"`: 0} {
+					object := &unstructured.Unstructured{}
+					if _, _, err := ours.Serializer.Decode([]byte(document), nil, object); (err != nil) != (want == 0) || len(object.Object) != want {
+						t.Errorf("%.40s: %d fields, want %d, error %v", document, len(object.Object), want, err)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
 }
 
 // readFrame reads as the streaming decoder does, with a buffer that is too small at first.

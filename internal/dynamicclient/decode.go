@@ -65,14 +65,17 @@ func takeApart(data []byte, event *metav1.WatchEvent) bool {
 }
 
 // objects decodes single objects.
-type objects struct{ runtime.Serializer }
+type objects struct {
+	runtime.Serializer
+	parsers *parsers
+}
 
 func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, wanted := into.(*unstructured.Unstructured)
 	if into != nil && !wanted {
 		return o.Serializer.Decode(data, defaults, into)
 	}
-	fields, err := parse(data)
+	fields, err := o.parsers.parse(data)
 	if err != nil || !isObject(fields) {
 		return o.Serializer.Decode(data, defaults, into) // which knows better what it is, or what is wrong
 	}

@@ -9,15 +9,40 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
 
 var errNotAnObject = errors.New("not a JSON object")
 
+// parsers are used again for the sake of the keys that they know: the objects of a kind have the same ones, and a cache full
+// of objects then holds each once. It is safe for concurrent use.
+type parsers struct{ idle sync.Pool }
+
 // parse reads one JSON object as unstructured objects hold it: numbers are int64 where they are whole and fit, else float64.
-func parse(data []byte) (map[string]any, error) {
-	p := parser{decoder: jsontext.NewDecoder(bytes.NewBuffer(data), lenient...), keys: map[string]string{}}
+func (s *parsers) parse(data []byte) (map[string]any, error) {
+	p, ok := s.idle.Get().(*parser)
+	if !ok || len(p.keys) > maxKeys {
+		p = &parser{decoder: &jsontext.Decoder{}, keys: map[string]string{}}
+	}
+	p.decoder.Reset(bytes.NewBuffer(data), lenient...)
+	defer s.idle.Put(p)
+	return p.parse()
+}
+
+// maxKeys bounds what a parser remembers: keys of labels and annotations are anybody's choice. Fewer are forgotten, and
+// allocated again, while an ordinary mix of kinds comes in.
+const maxKeys = 2048
+
+// parser builds values from tokens. It is not for concurrent use.
+type parser struct {
+	decoder *jsontext.Decoder
+	// keys were met before; "name" and its like come dozens of times in an object.
+	keys map[string]string
+}
+
+func (p *parser) parse() (map[string]any, error) {
 	value, err := p.value()
 	if err != nil {
 		return nil, err
@@ -30,13 +55,6 @@ func parse(data []byte) (map[string]any, error) {
 		return nil, errNotAnObject
 	}
 	return object, nil
-}
-
-// parser builds values from tokens.
-type parser struct {
-	decoder *jsontext.Decoder
-	// keys were met before; "name" and its like come dozens of times in an object.
-	keys map[string]string
 }
 
 func (p *parser) value() (any, error) {
