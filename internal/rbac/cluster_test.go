@@ -91,6 +91,11 @@ not watch namespacemaps.offloading.liqo.io in liqo-tenant-turin
 may watch virtualnodes.offloading.liqo.io in liqo-tenant-milan
 may watch foreignclusters.core.liqo.io
 not patch foreignclusters.core.liqo.io/status
+may watch reflectedresources.plugins.refract.io
+not patch reflectedresources.plugins.refract.io
+may patch reflectedresources.plugins.refract.io/status
+may watch customresourcedefinitions.apiextensions.k8s.io
+not create customresourcedefinitions.apiextensions.k8s.io
 may create tokenreviews.authentication.k8s.io
 may create subjectaccessreviews.authorization.k8s.io
 may create events in shop
@@ -121,6 +126,8 @@ not watch pods in shop
 not watch pods
 not list namespaces
 not list nodes
+not get customresourcedefinitions.apiextensions.k8s.io
+not create customresourcedefinitions.apiextensions.k8s.io
 may get /livez
 not get /metrics
 may create namespacemaps.offloading.liqo.io in liqo-tenant-rome

@@ -33,8 +33,27 @@ func VirtualKubeletLocal() Role {
 				"authentication.k8s.io", on("tokenreviews"), do("create")),
 			grant("to know whether they may",
 				"authorization.k8s.io", on("subjectaccessreviews"), do("create")),
+			grant("to know which further resources are to be reflected",
+				"plugins.refract.io", on("reflectedresources"), do("get", "list", "watch")),
+			grant("to tell what they lack",
+				"plugins.refract.io", on("reflectedresources/status"), do("patch")),
+			grant("to notice when a resource is defined, and to copy its definition to the provider when asked to",
+				"apiextensions.k8s.io", on("customresourcedefinitions"), do("get", "list", "watch")),
 		},
 	}
+}
+
+// ReflectedLocal is what VirtualKubeletLocal lacks for one more resource. The
+// status of the provider's copies is brought back by patches of statusOf, such
+// as "certificates/status"; nothing is when that is empty. It is granted by
+// those who want the resource reflected, not by the installation.
+func ReflectedLocal(group, resource, statusOf string) Role {
+	role := VirtualKubeletLocal()
+	role.Rules = []Rule{grant("to reflect "+resource, group, on(resource), do("get", "list", "watch"))}
+	if statusOf != "" {
+		role.Rules = append(role.Rules, grant("to bring their status back", group, on(statusOf), do("patch")))
+	}
+	return role
 }
 
 // VirtualKubeletNode is what the virtual kubelet may do to its own Node.

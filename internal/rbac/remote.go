@@ -29,6 +29,25 @@ func VirtualKubeletRemote() Role {
 	}
 }
 
+// ReflectedRemote is what VirtualKubeletRemote lacks for one more resource. It
+// is granted by providers that want to take the resource.
+func ReflectedRemote(group, resource string) Role {
+	role := VirtualKubeletRemote()
+	role.Rules = []Rule{grant("to reflect "+resource+", by server-side apply",
+		group, on(resource), do("get", "list", "watch", "create", "patch", "delete"))}
+	return role
+}
+
+// DefinitionsRemote is what VirtualKubeletRemoteClusterwide lacks for a consumer
+// that may bring definitions of resources along. Whoever grants it lets the
+// consumer add to the API of the whole cluster.
+func DefinitionsRemote() Role {
+	role := VirtualKubeletRemoteClusterwide()
+	role.Rules = []Rule{grant("to copy definitions of resources (creation cannot be bound to a name)",
+		"apiextensions.k8s.io", on("customresourcedefinitions"), do("get", "create"))}
+	return role
+}
+
 // VirtualKubeletRemoteClusterwide is what a consumer may do in the provider's
 // cluster at large.
 func VirtualKubeletRemoteClusterwide() Role {

@@ -69,6 +69,10 @@ func Roles() []Role {
 	}
 }
 
+// Named returns the name under which an installation with that prefix has the
+// role; empty means DefaultPrefix.
+func (r Role) Named(prefix string) string { return prefixed(prefix, r.Name) }
+
 // PolicyRules returns the rules with their placeholders replaced.
 func (r Role) PolicyRules(replace *strings.Replacer) []rbacv1.PolicyRule {
 	rules := make([]rbacv1.PolicyRule, 0, len(r.Rules))
