@@ -1,0 +1,168 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// definitionsResource is where definitions are kept. They are handled as they come: what later versions of Kubernetes add
+// to them goes along.
+var definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+const (
+	// CopiedFromAnnotation, on a definition that was copied to a provider, is the id of the cluster that it is from.
+	CopiedFromAnnotation = "plugins.refract.io/copied-from"
+	// approvedAnnotation is demanded of definitions in the groups of Kubernetes itself.
+	approvedAnnotation = "api-approved.kubernetes.io"
+)
+
+// copyDefinition creates the definition of a resource on the provider, where there is none. What it returns says how far
+// that is: the resource is served a moment after.
+func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVersionResource) error {
+	name := to.GroupResource().String()
+	switch {
+	case to.GroupResource() != from.GroupResource():
+		return missingDefinition("%s has no %s, and spec.copyDefinition takes a definition there under its own name only: install that of %s there, or leave out spec.target", f.remote, name, name)
+	case to.Group == "":
+		return missingDefinition("%s has no %s, which are defined by Kubernetes itself: is it older than %s?", f.remote, name, f.local)
+	}
+	present, err := f.remote.definition(ctx, name, rbac.DefinitionsRemote())
+	if err != nil {
+		return err
+	}
+	if present != nil {
+		return missingDefinition("%s has a CustomResourceDefinition %s, which is left alone, but does not serve it%s", f.remote, name, state(present))
+	}
+	original, err := f.local.definition(ctx, name, rbac.VirtualKubeletLocal())
+	if err != nil {
+		return err
+	}
+	if original == nil {
+		return missingDefinition("%s has no %s, and there is no CustomResourceDefinition of that name in %s that could be copied: install it there", f.remote, name, f.local)
+	}
+	definition, err := portable(original, to.Version, f.local.id)
+	if err != nil {
+		return missingDefinition("%v; install the CustomResourceDefinition in %s yourself", err, f.remote)
+	}
+	return f.remote.define(ctx, definition)
+}
+
+// definition gets a definition; nil when there is none.
+func (s *side) definition(ctx context.Context, name string, role rbac.Role) (*unstructured.Unstructured, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	definition, err := s.dynamic.Resource(definitionsResource).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsForbidden(err):
+		return nil, s.forbidden("copy CustomResourceDefinition "+name, onlyDefinitions(role))
+	case err != nil:
+		return nil, s.unanswered(err)
+	}
+	return definition, nil
+}
+
+// onlyDefinitions leaves the rules about definitions.
+func onlyDefinitions(role rbac.Role) rbac.Role {
+	var rules []rbac.Rule
+	for _, rule := range role.Rules {
+		if rule.Resources[0] == definitionsResource.Resource {
+			rules = append(rules, rule)
+		}
+	}
+	role.Rules = rules
+	return role
+}
+
+// define creates a definition.
+func (s *side) define(ctx context.Context, definition *unstructured.Unstructured) error {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	_, err := s.dynamic.Resource(definitionsResource).Create(ctx, definition, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager})
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err):
+		obstacle := missingDefinition("CustomResourceDefinition %s was copied to %s a moment ago and is not served yet", definition.GetName(), s)
+		obstacle.shortly = true
+		return obstacle
+	case apierrors.IsForbidden(err):
+		return s.forbidden("copy CustomResourceDefinition "+definition.GetName(), rbac.DefinitionsRemote())
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return missingDefinition("%s does not take the CustomResourceDefinition of %s as it is: %v", s, definition.GetName(), err)
+	}
+	return s.unanswered(err)
+}
+
+// portable is a definition without what only its own cluster has: status, bookkeeping, and the webhook that converts
+// between versions. Without that, objects of other versions than the stored one would lose what it does not know, so only
+// that one is taken along.
+func portable(original *unstructured.Unstructured, version, cluster string) (*unstructured.Unstructured, error) {
+	spec, ok, err := unstructured.NestedMap(original.Object, "spec")
+	if err != nil || !ok {
+		return nil, fmt.Errorf("CustomResourceDefinition %s has no spec to copy", original.GetName())
+	}
+	strategy, _, _ := unstructured.NestedString(spec, "conversion", "strategy")
+	delete(spec, "conversion")
+	if strategy == "Webhook" {
+		if err := keepStored(spec, original.GetName(), version); err != nil {
+			return nil, err
+		}
+	}
+	annotations := map[string]any{CopiedFromAnnotation: cluster}
+	if approved, ok := original.GetAnnotations()[approvedAnnotation]; ok {
+		annotations[approvedAnnotation] = approved
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": definitionsResource.GroupVersion().String(), "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": original.GetName(), "annotations": annotations},
+		"spec":     spec,
+	}}, nil
+}
+
+// keepStored leaves the version in which objects are stored, which must be the one that is written.
+func keepStored(spec map[string]any, name, wanted string) error {
+	versions, _, _ := unstructured.NestedSlice(spec, "versions")
+	for _, v := range versions {
+		fields, _ := v.(map[string]any)
+		if stored, _ := fields["storage"].(bool); !stored {
+			continue
+		}
+		if version, _ := fields["name"].(string); version != wanted {
+			return fmt.Errorf("CustomResourceDefinition %s converts version %s by a webhook, which is not copied: set spec.version to the stored one, %s", name, wanted, version)
+		}
+		spec["versions"] = []any{fields}
+		return nil
+	}
+	return fmt.Errorf("CustomResourceDefinition %s has no stored version", name)
+}
+
+// state says why a definition is not served, as its conditions tell it.
+func state(definition *unstructured.Unstructured) string {
+	var told []string
+	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	for _, c := range conditions {
+		fields, _ := c.(map[string]any)
+		kind, _ := fields["type"].(string)
+		status, _ := fields["status"].(string)
+		message, _ := fields["message"].(string)
+		if status != "True" && (kind == "NamesAccepted" || kind == "Established") || status == "True" && kind == "Terminating" {
+			told = append(told, fmt.Sprintf("%s is %s, %s", kind, status, message))
+		}
+	}
+	if len(told) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(told, "; ")
+}

@@ -1,0 +1,152 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// served is what a cluster says of a resource.
+type served struct {
+	schema.GroupVersionKind
+	resource   schema.GroupResource
+	namespaced bool
+	verbs      []string
+	status     bool // there is a status subresource to patch
+}
+
+// unserved tells a resource that a cluster does not have, in this version.
+type unserved struct {
+	gvr      schema.GroupVersionResource
+	versions []string // that it has
+}
+
+func (e *unserved) Error() string { return fmt.Sprintf("%s is not served", e.gvr) }
+
+// discover asks what a resource is. Errors are *unserved or *fault.
+func (s *side) discover(ctx context.Context, gvr schema.GroupVersionResource) (*served, error) {
+	list, err := s.resources(ctx, gvr.GroupVersion())
+	if err != nil {
+		return nil, err
+	}
+	if found := find(list, gvr); found != nil {
+		return found, nil
+	}
+	versions, err := s.versions(ctx, gvr)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(versions, gvr.Version) {
+		return nil, &fault{reason: pluginsv1alpha1.MissingDefinitionReason, message: fmt.Sprintf("%s begins to serve %s", s, gvr.GroupResource()), shortly: true}
+	}
+	return nil, &unserved{gvr, versions}
+}
+
+// find reads the entries of a resource and of its status.
+func find(list *metav1.APIResourceList, gvr schema.GroupVersionResource) *served {
+	var found *served
+	status := false
+	for _, r := range list.APIResources {
+		switch r.Name {
+		case gvr.Resource:
+			found = &served{GroupVersionKind: gvr.GroupVersion().WithKind(r.Kind), resource: gvr.GroupResource(), namespaced: r.Namespaced, verbs: r.Verbs}
+		case gvr.Resource + "/status":
+			status = slices.Contains(r.Verbs, "patch")
+		}
+	}
+	if found != nil {
+		found.status = status
+	}
+	return found
+}
+
+// resources of a version; none when there is no such version.
+func (s *side) resources(ctx context.Context, version schema.GroupVersion) (*metav1.APIResourceList, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	list, err := s.discovery.ServerResourcesForGroupVersionWithContext(ctx, version.String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return &metav1.APIResourceList{}, nil
+	case apierrors.IsForbidden(err):
+		return nil, s.mayNotDiscover()
+	case err != nil:
+		return nil, s.unanswered(err)
+	}
+	return list, nil
+}
+
+// versions in which the cluster has the resource.
+func (s *side) versions(ctx context.Context, gvr schema.GroupVersionResource) (versions []string, err error) {
+	groups, err := s.groups(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, group := range groups.Groups {
+		if group.Name != gvr.Group {
+			continue
+		}
+		for _, v := range group.Versions {
+			list, err := s.resources(ctx, schema.GroupVersion{Group: gvr.Group, Version: v.Version})
+			if err != nil {
+				return nil, err
+			}
+			if find(list, schema.GroupVersion{Group: gvr.Group, Version: v.Version}.WithResource(gvr.Resource)) != nil {
+				versions = append(versions, v.Version)
+			}
+		}
+	}
+	return versions, nil
+}
+
+func (s *side) groups(ctx context.Context) (*metav1.APIGroupList, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	groups, err := s.discovery.ServerGroupsWithContext(ctx)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, s.mayNotDiscover()
+	case err != nil:
+		return nil, s.unanswered(err)
+	}
+	return groups, nil
+}
+
+// mayNotDiscover: everybody who is known to a cluster may, unless its administrator has decided otherwise.
+func (s *side) mayNotDiscover() error {
+	role := rbac.VirtualKubeletLocal()
+	if s.remote {
+		role = rbac.VirtualKubeletRemoteClusterwide()
+	}
+	role.Rules = []rbac.Rule{{PolicyRule: rbacv1.PolicyRule{NonResourceURLs: []string{"/api", "/api/*", "/apis", "/apis/*"}, Verbs: readVerbs[:1]}}}
+	return s.forbidden("find out which resources there are", role)
+}
+
+// usable tells whether objects of the resource can be reflected at all.
+func (r *served) usable(s *side, verbs []string) error {
+	if !r.namespaced {
+		return notReflectable("%s are not in namespaces in %s, and only namespaces are extended to a provider", r.resource, s)
+	}
+	var lacking []string
+	for _, verb := range verbs {
+		if !slices.Contains(r.verbs, verb) {
+			lacking = append(lacking, verb)
+		}
+	}
+	if len(lacking) > 0 {
+		return notReflectable("%s of %s cannot be reflected: its API server offers no %s for them", r.resource, s, strings.Join(lacking, ", "))
+	}
+	return nil
+}

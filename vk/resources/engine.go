@@ -1,0 +1,146 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// Engine reflects kinds that come and go. A *reflection.Manager does.
+type Engine interface {
+	// StartKind begins to reflect a kind in every extended namespace, or replaces one of the same name.
+	StartKind(kind reflection.Kind) error
+	// StopKind ends it and returns when nothing of it runs any more. What is on the provider stays.
+	StopKind(name string)
+}
+
+// Chains keeps plugin chains for kinds that come and go. A *source.Chains does.
+type Chains interface {
+	// AddKind makes the chains of a kind; nothing happens when there are some.
+	AddKind(kind string) error
+	// RemoveKind drops them.
+	RemoveKind(kind string)
+}
+
+// plan is all that makes a difference to the engine: two that are equal are one reflection.
+type plan struct {
+	kind              string // name of the kind and of its chains, "Certificate.cert-manager.io"
+	source, target    schema.GroupVersionResource
+	targetKind        schema.GroupVersionKind
+	policy            reflection.Policy
+	workers           int
+	statusBack        bool
+	statusSubresource bool
+}
+
+// with takes over what needs no other look at the clusters.
+func (p plan) with(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
+	p.policy, p.workers, p.statusBack = reflection.Policy(spec.Policy), int(*spec.Workers), spec.StatusBack
+	return p
+}
+
+// statusOf is the resource to patch when the status comes back.
+func (p plan) statusOf() string {
+	switch {
+	case !p.statusBack:
+		return ""
+	case p.statusSubresource:
+		return p.source.Resource + "/status"
+	default:
+		return p.source.Resource
+	}
+}
+
+// reflected is the plan as the engine takes it.
+func (p plan) reflected() reflection.Kind {
+	kind := reflection.Kind{Name: p.kind, Source: p.source, Mode: reflection.Apply, Policy: p.policy, Workers: p.workers}
+	if p.target != p.source {
+		kind.Target, kind.TargetKind = p.target, p.targetKind
+	}
+	return kind
+}
+
+// start has the engine reflect as planned, unless it does already.
+func (f *Follower) start(name string, p plan) error {
+	f.mu.Lock()
+	old, runs := f.running[name]
+	for other, taken := range f.running {
+		if other != name && (taken.kind == p.kind || taken.target.GroupResource() == p.target.GroupResource()) {
+			f.mu.Unlock()
+			return notReflectable("%s are written to %s already, by ReflectedResource %s: each would remove the copies of the other", p.target.GroupResource(), f.remote, other)
+		}
+	}
+	f.running[name] = plan{kind: p.kind, target: p.target} // until it is known to run
+	f.mu.Unlock()
+	if runs && old == p {
+		f.keep(name, p)
+		return nil
+	}
+	if runs && old.kind != p.kind {
+		f.halt(old.kind)
+	}
+	if f.options.Chains != nil {
+		if err := f.options.Chains.AddKind(p.kind); err != nil {
+			return fmt.Errorf("making the plugin chains of %s, %w", p.kind, err)
+		}
+	}
+	if err := f.options.Engine.StartKind(p.reflected()); err != nil {
+		return fmt.Errorf("starting the reflection of %s, %w", p.kind, err)
+	}
+	f.keep(name, p)
+	f.log.Info("a resource is reflected", "resource", name, "kind", p.kind, "to", p.target.String(), "policy", string(p.policy), "workers", p.workers, "statusBack", p.statusBack)
+	return nil
+}
+
+func (f *Follower) keep(name string, p plan) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.running[name] = p
+}
+
+// adjust gives a reflection that runs the settings for which neither cluster has to be asked: that one of them cannot be
+// is no reason to reflect what is not to be reflected any more.
+func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) {
+	f.mu.Lock()
+	p, runs := f.running[name]
+	f.mu.Unlock()
+	if !runs || p.source != spec.GroupVersionResource() || p.target != target(spec) {
+		return
+	}
+	adjusted := p.with(spec)
+	adjusted.statusBack = p.statusBack && spec.StatusBack // to begin with that takes a permission
+	if adjusted == p {
+		return
+	}
+	if err := f.start(name, adjusted); err != nil {
+		f.log.Warn("a resource is not reflected as it should be", "resource", name, "error", err)
+	}
+}
+
+// stop ends the reflection. The copies stay.
+func (f *Follower) stop(name string) {
+	f.mu.Lock()
+	p, runs := f.running[name]
+	f.mu.Unlock()
+	if !runs {
+		return
+	}
+	f.halt(p.kind)
+	f.mu.Lock()
+	delete(f.running, name)
+	f.mu.Unlock()
+	f.log.Info("a resource is not reflected any more", "resource", name, "kind", p.kind)
+}
+
+func (f *Follower) halt(kind string) {
+	f.options.Engine.StopKind(kind)
+	if f.options.Chains != nil {
+		f.options.Chains.RemoveKind(kind)
+	}
+}

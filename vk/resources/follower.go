@@ -1,0 +1,208 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+)
+
+const (
+	// workers is how many ReflectedResources are looked at at once: more than one, so that a provider that answers late
+	// does not hold up what needs no answer of it.
+	workers = 4
+	// twinsEvery is how often the extended namespaces are compared: a look at a map in memory.
+	twinsEvery = time.Second
+)
+
+// Options of a Follower. Local, Remote, the cluster ids, NodeName, Engine and Namespaces are required.
+type Options struct {
+	Local, Remote   *rest.Config // used as they are; client-side throttles are switched off in copies
+	LocalClusterID  string
+	RemoteClusterID string
+	NodeName        string // of the virtual node: its entry in the status is ours
+
+	Engine     Engine
+	Chains     Chains                   // plugin chains of the kinds; nil = objects cross as they are
+	Namespaces func() map[string]string // the extended namespaces and their twins
+
+	RolePrefix   string        // of the roles of the installation, for advice; "" = that of package rbac
+	CallTimeout  time.Duration // of every API call; 0 = 10 s
+	RetryFirst   time.Duration // wait after which something that is missing is looked for again; 0 = 5 s
+	RetryMost    time.Duration // to which that wait grows; 0 = 2 min
+	RecheckEvery time.Duration // of what is well; 0 = 10 min
+
+	Log   *slog.Logger     // nil = slog.Default()
+	Clock clock.WithTicker // nil = the real one
+}
+
+func (o Options) withDefaults() Options {
+	for _, d := range []struct {
+		value *time.Duration
+		or    time.Duration
+	}{{&o.CallTimeout, 10 * time.Second}, {&o.RetryFirst, 5 * time.Second}, {&o.RetryMost, 2 * time.Minute}, {&o.RecheckEvery, 10 * time.Minute}} {
+		if *d.value <= 0 {
+			*d.value = d.or
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var faults []error
+	for what, missing := range map[string]bool{
+		"client configurations of both clusters": o.Local == nil || o.Remote == nil,
+		"the ids of both clusters":               o.LocalClusterID == "" || o.RemoteClusterID == "",
+		"the name of the virtual node":           o.NodeName == "",
+		"the reflection engine":                  o.Engine == nil,
+		"the extended namespaces":                o.Namespaces == nil,
+	} {
+		if missing {
+			faults = append(faults, fmt.Errorf("%s are missing", what))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// Follower follows ReflectedResources. Safe for concurrent use.
+type Follower struct {
+	options       Options
+	log           *slog.Logger
+	local, remote *side
+	informer      cache.SharedIndexInformer
+	queue         workqueue.TypedRateLimitingInterface[string]
+
+	mu       sync.Mutex
+	running  map[string]plan     // by name of the ReflectedResource
+	reported map[string]reported // likewise
+}
+
+// New prepares a follower; it contacts neither cluster.
+func New(options Options) (*Follower, error) {
+	options = options.withDefaults()
+	if err := options.validate(); err != nil {
+		return nil, fmt.Errorf("configuring the reflection of further resources, %w", err)
+	}
+	f := &Follower{options: options, log: options.Log, running: map[string]plan{}, reported: map[string]reported{}}
+	var err error
+	if f.local, err = newSide(options.Local, options.LocalClusterID, false, options); err != nil {
+		return nil, err
+	}
+	if f.remote, err = newSide(options.Remote, options.RemoteClusterID, true, options); err != nil {
+		return nil, err
+	}
+	f.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](options.RetryFirst, options.RetryMost),
+		workqueue.TypedRateLimitingQueueConfig[string]{Clock: options.Clock})
+	f.informer = dynamicinformer.NewFilteredDynamicInformer(f.local.dynamic, pluginsv1alpha1.ReflectedResourceGVR, "", 0, cache.Indexers{}, nil).Informer()
+	if err := f.informer.SetTransform(dropManagedFields); err != nil {
+		return nil, fmt.Errorf("preparing the informer of ReflectedResources, %w", err)
+	}
+	_, err = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { f.changed(nil, o) },
+		UpdateFunc: func(old, o any) { f.changed(old, o) },
+		DeleteFunc: func(o any) { f.changed(nil, o) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching ReflectedResources, %w", err)
+	}
+	return f, nil
+}
+
+func dropManagedFields(object any) (any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
+	}
+	return object, nil
+}
+
+// changed looks at a ReflectedResource at once, and from then on as often as at a new one. The step of a status is
+// nobody's business here: each virtual kubelet writes its own.
+func (f *Follower) changed(before, object any) {
+	old, _ := before.(*unstructured.Unstructured)
+	now, _ := object.(*unstructured.Unstructured)
+	if old != nil && now != nil && old.GetUID() == now.GetUID() && old.GetGeneration() == now.GetGeneration() {
+		return
+	}
+	if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+		f.soon(name)
+	}
+}
+
+// soon looks at a ReflectedResource at once, and begins anew to count attempts.
+func (f *Follower) soon(name string) {
+	f.queue.Forget(name)
+	f.queue.Add(name)
+}
+
+// Run follows until ctx ends and everything under way here has ended. What is reflected then goes on: it ends with the
+// engine. It is called once.
+func (f *Follower) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { f.informer.RunWithContext(ctx) })
+	for _, s := range []*side{f.local, f.remote} {
+		wg.Go(func() { f.watchDefinitions(ctx, s) })
+	}
+	wg.Go(func() { f.watchTwins(ctx) })
+	if cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
+		for range workers {
+			wg.Go(func() { f.work(ctx) })
+		}
+	}
+	<-ctx.Done()
+	f.queue.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+func (f *Follower) work(ctx context.Context) {
+	for {
+		name, shutdown := f.queue.Get()
+		if shutdown {
+			return
+		}
+		f.next(name, f.reconcile(ctx, name))
+		f.queue.Done(name)
+	}
+}
+
+// watchTwins looks at everything again when another set of namespaces is extended: each twin has permissions of its own.
+func (f *Follower) watchTwins(ctx context.Context) {
+	known := f.options.Namespaces()
+	ticker := f.options.Clock.NewTicker(twinsEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		if now := f.options.Namespaces(); !maps.Equal(now, known) {
+			known = now
+			for _, name := range f.informer.GetStore().ListKeys() {
+				f.soon(name)
+			}
+		}
+	}
+}

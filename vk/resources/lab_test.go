@@ -1,0 +1,367 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/api/crds"
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// The two control planes are started by the first test that needs them. Each test has its own virtual node, users, roles,
+// twin namespace and resources in them.
+var clusters struct {
+	once             sync.Once
+	err              error
+	consumer, remote *testenv.Cluster
+	labs             atomic.Int32
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for _, cluster := range []*testenv.Cluster{clusters.consumer, clusters.remote} {
+		if cluster != nil {
+			_ = cluster.Stop()
+		}
+	}
+	os.Exit(code)
+}
+
+func startClusters() {
+	dir, err := os.MkdirTemp("", "refract-crds-")
+	if err != nil {
+		clusters.err = err
+		return
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if clusters.err = os.CopyFS(dir, crds.FS()); clusters.err != nil {
+		return
+	}
+	started, err := testenv.StartAll(context.Background(),
+		testenv.Options{Name: "rome", CRDPaths: []string{dir}, NoScheduler: true},
+		testenv.Options{Name: "milan", CRDPaths: []string{dir}, NoScheduler: true})
+	if clusters.err = err; err == nil {
+		clusters.consumer, clusters.remote = started[0], started[1]
+	}
+}
+
+// lab is one follower between the two clusters, with the roles that are shipped and no more.
+type lab struct {
+	*testing.T
+	local, remote *cluster
+	node          string
+	engine        *recorder
+	options       Options
+	follower      *Follower
+	cancel        func()
+
+	mu    sync.Mutex
+	twins map[string]string
+	asked atomic.Int32 // how often the namespaces were
+}
+
+// cluster is one of the two as its administrator sees it.
+type cluster struct {
+	*testenv.Cluster
+	dynamic dynamic.Interface
+	core    kubernetes.Interface
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	clusters.once.Do(startClusters)
+	if clusters.err != nil {
+		t.Fatal(clusters.err)
+	}
+	n := clusters.labs.Add(1)
+	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), engine: &recorder{kinds: map[string]reflection.Kind{}}}
+	l.local, l.remote = l.side(clusters.consumer), l.side(clusters.remote)
+	tenant, twin := fmt.Sprintf("tenant-%d", n), fmt.Sprintf("shop-%d", n)
+	l.twins = map[string]string{"shop": twin}
+	l.namespace(l.local, tenant)
+	l.namespace(l.remote, twin)
+	prefix := l.node + "-refract"
+	l.install(l.local, rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}.Objects()...)
+	consumer := rbac.Consumer{Prefix: prefix, Subject: rbac.User("rome-" + l.node)}
+	l.install(l.remote, append(consumer.Objects(), consumer.TwinNamespace(twin))...)
+	l.options = Options{
+		Local: must(l.local.ConfigFor("kubelet-" + l.node))(t), Remote: must(l.remote.ConfigFor("rome-" + l.node))(t),
+		LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node, Engine: l.engine, Namespaces: l.namespaces, RolePrefix: prefix,
+		RetryFirst: 50 * time.Millisecond, RetryMost: 200 * time.Millisecond, CallTimeout: 5 * time.Second,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	}
+	return l
+}
+
+func (l *lab) side(c *testenv.Cluster) *cluster {
+	return &cluster{Cluster: c, dynamic: must(dynamic.NewForConfig(c.Config()))(l.T), core: must(kubernetes.NewForConfig(c.Config()))(l.T)}
+}
+
+func must[T any](value T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}
+
+func (l *lab) namespace(c *cluster, name string) {
+	l.Helper()
+	must(c.core.CoreV1().Namespaces().Create(l.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(l.T)
+}
+
+func (l *lab) install(c *cluster, objects ...rbac.Object) {
+	l.Helper()
+	if err := rbac.Install(l.Context(), c.core, objects...); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// namespaces are those that are extended at present.
+func (l *lab) namespaces() map[string]string {
+	l.asked.Add(1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.twins)
+}
+
+func (l *lab) extend(twins map[string]string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.twins = twins
+}
+
+// start starts a follower, which ends with the test or by stop.
+func (l *lab) start() *lab {
+	l.Helper()
+	l.follower = must(New(l.options))(l.T)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = l.follower.Run(ctx) }()
+	l.cancel = sync.OnceFunc(func() { cancel(); <-ended })
+	l.Cleanup(l.cancel)
+	return l
+}
+
+// create creates an object from YAML.
+func (l *lab) create(c *cluster, gvr schema.GroupVersionResource, namespace, text string) *unstructured.Unstructured {
+	l.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		l.Fatal(err)
+	}
+	return must(c.dynamic.Resource(gvr).Namespace(namespace).Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
+}
+
+// reflect creates a ReflectedResource and deletes it with the test.
+func (l *lab) reflect(name, spec string) {
+	l.Helper()
+	l.create(l.local, pluginsv1alpha1.ReflectedResourceGVR, "", fmt.Sprintf(
+		"{apiVersion: plugins.refract.io/v1alpha1, kind: ReflectedResource, metadata: {name: %s}, spec: %s}", name, spec))
+	l.Cleanup(func() {
+		_ = l.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Delete(context.Background(), name, metav1.DeleteOptions{})
+	})
+}
+
+// change patches the spec of a ReflectedResource.
+func (l *lab) change(name, spec string) {
+	l.Helper()
+	body := must(yaml.YAMLToJSON([]byte("spec: " + spec)))(l.T)
+	must(l.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}))(l.T)
+}
+
+// define installs a definition, and removes it with the test.
+func (l *lab) define(c *cluster, text string) {
+	l.Helper()
+	created := l.create(c, definitionsResource, "", text)
+	l.Cleanup(func() { l.undefine(c, created.GetName()) })
+}
+
+func (l *lab) undefine(c *cluster, name string) {
+	l.Helper()
+	_ = c.dynamic.Resource(definitionsResource).Delete(context.Background(), name, metav1.DeleteOptions{})
+	l.eventually(func() error {
+		if _, err := c.dynamic.Resource(definitionsResource).Get(context.Background(), name, metav1.GetOptions{}); err == nil {
+			return fmt.Errorf("%s is still in %s", name, c.Name())
+		}
+		return nil
+	})
+}
+
+// widgets is the definition of a small resource.
+func widgets(group, scope string) string {
+	return fmt.Sprintf(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.%[1]s}
+spec:
+  group: %[1]s
+  scope: %[2]s
+  names: {kind: Widget, plural: widgets}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]`, group, scope)
+}
+
+// get returns a ReflectedResource and its entry of our virtual node.
+func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.VirtualNodeReflection) {
+	l.Helper()
+	object := must(l.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Get(l.Context(), name, metav1.GetOptions{}))(l.T)
+	typed := &pluginsv1alpha1.ReflectedResource{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
+		l.Fatal(err)
+	}
+	for _, entry := range typed.Status.VirtualNodes {
+		if entry.Name == l.node {
+			return object, &entry
+		}
+	}
+	return object, nil
+}
+
+// condition waits until the condition Ready has this reason, is of the present spec, and has all of the words.
+func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
+	l.Helper()
+	var found metav1.Condition
+	l.eventually(func() error {
+		object, entry := l.get(name)
+		if entry == nil || len(entry.Conditions) != 1 {
+			return fmt.Errorf("%s has the entry %+v", name, entry)
+		}
+		found = entry.Conditions[0]
+		if found.Reason != reason || found.ObservedGeneration != object.GetGeneration() || (found.Status == metav1.ConditionTrue) != (reason == pluginsv1alpha1.ReflectingReason) {
+			return fmt.Errorf("%s is %s %s of generation %d, want %s of %d: %s", name, found.Status, found.Reason, found.ObservedGeneration, reason, object.GetGeneration(), found.Message)
+		}
+		for _, word := range words {
+			if !strings.Contains(found.Message, word) {
+				return fmt.Errorf("%s says %q, want a word of %q", name, found.Message, word)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+var advice = regexp.MustCompile(`(?m)^(.*) does not let this virtual kubelet .*\. Add to ClusterRole (\S+) there:\n((?:[- ] ?.*\n)+)`)
+
+// follow does what the message of a condition says, word by word, and nothing else.
+func (l *lab) follow(message string) {
+	l.Helper()
+	found := advice.FindAllStringSubmatch(message, -1)
+	if len(found) == 0 {
+		l.Fatalf("no rule can be read from the message %q", message)
+	}
+	for _, match := range found {
+		c := l.local
+		if strings.HasPrefix(match[1], "cluster milan") {
+			c = l.remote
+		}
+		var rules []rbacv1.PolicyRule
+		if err := yaml.UnmarshalStrict([]byte(match[3]), &rules); err != nil {
+			l.Fatalf("%q is no list of rules: %v", match[3], err)
+		}
+		role := must(c.core.RbacV1().ClusterRoles().Get(l.Context(), match[2], metav1.GetOptions{}))(l.T)
+		role.Rules = append(role.Rules, rules...)
+		must(c.core.RbacV1().ClusterRoles().Update(l.Context(), role, metav1.UpdateOptions{}))(l.T)
+	}
+}
+
+// eventually waits until check has no more to complain about.
+func (l *lab) eventually(check func() error) {
+	l.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// recorder is an engine that keeps what it is told.
+type recorder struct {
+	mu    sync.Mutex
+	kinds map[string]reflection.Kind
+	said  []string
+}
+
+func (r *recorder) StartKind(kind reflection.Kind) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kinds[kind.Name] = kind
+	r.said = append(r.said, "start "+kind.Name)
+	return nil
+}
+
+func (r *recorder) StopKind(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.kinds, name)
+	r.said = append(r.said, "stop "+name)
+}
+
+func (r *recorder) kind(name string) (reflection.Kind, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	kind, ok := r.kinds[name]
+	return kind, ok
+}
+
+func (r *recorder) heard() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.said...)
+}
+
+// reflecting waits until the engine reflects a kind, as check wants it.
+func (l *lab) reflecting(name string, check func(reflection.Kind) bool) {
+	l.Helper()
+	l.eventually(func() error {
+		if kind, ok := l.engine.kind(name); !ok || !check(kind) {
+			return fmt.Errorf("the engine reflects %s as %+v", name, kind)
+		}
+		return nil
+	})
+}
+
+// stopped waits until the engine reflects a kind no more.
+func (l *lab) stopped(name string) {
+	l.Helper()
+	l.eventually(func() error {
+		if _, ok := l.engine.kind(name); ok {
+			return errors.New("the engine still reflects " + name)
+		}
+		return nil
+	})
+}

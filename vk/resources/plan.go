@@ -1,0 +1,161 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+)
+
+// reserved are the resources with rules of their own, and the groups that reflection is made of.
+var (
+	reserved = []string{
+		"pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "events", "serviceaccounts",
+		"endpointslices.discovery.k8s.io", "ingresses.networking.k8s.io",
+	}
+	reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
+)
+
+var version = regexp.MustCompile("^v[0-9]+((alpha|beta)[0-9]+)?$")
+
+// decode reads the spec. The definition of ReflectedResources forbids most of what is refused here; it may be another
+// than ours, though.
+func decode(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResourceSpec, error) {
+	fields, ok := object.Object["spec"].(map[string]any)
+	if !ok {
+		return nil, wrong("spec is missing")
+	}
+	spec := &pluginsv1alpha1.ReflectedResourceSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, spec); err != nil {
+		return nil, wrong("spec makes no sense: %v", err)
+	}
+	if spec.Workers == nil {
+		three := int32(3)
+		spec.Workers = &three
+	}
+	if spec.Policy == "" {
+		spec.Policy = pluginsv1alpha1.DenyListPolicy
+	}
+	return spec, errors.Join(checkResource("spec", spec.GroupVersionResource()), checkTarget(spec), checkSettings(object.GetName(), spec))
+}
+
+func checkSettings(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) error {
+	gr := spec.GroupVersionResource().GroupResource()
+	switch {
+	case slices.Contains(reserved, gr.String()):
+		return wrong("%s are reflected anyway, by rules of their own: see the flags of the virtual kubelet", gr)
+	case slices.Contains(reservedGroups, gr.Group):
+		return wrong("%s are what reflection itself is made of", gr)
+	case name != gr.String():
+		return wrong("the ReflectedResource of %s must be named so", gr)
+	case spec.Policy != pluginsv1alpha1.DenyListPolicy && spec.Policy != pluginsv1alpha1.AllowListPolicy:
+		return wrong("spec.policy is %q: use DenyList or AllowList", spec.Policy)
+	case *spec.Workers < 0:
+		return wrong("spec.workers is %d: use 0 to pause the reflection, or more", *spec.Workers)
+	}
+	return nil
+}
+
+func checkTarget(spec *pluginsv1alpha1.ReflectedResourceSpec) error {
+	to := target(spec)
+	if spec.Target == nil {
+		return nil
+	}
+	if gr := to.GroupResource(); slices.Contains(reservedGroups, gr.Group) || slices.Contains(reserved, gr.String()) {
+		return wrong("spec.target is %s, which have writers of their own: they cannot be what the copies are", gr)
+	}
+	return checkResource("spec.target", to)
+}
+
+func checkResource(field string, gvr schema.GroupVersionResource) error {
+	switch {
+	case !version.MatchString(gvr.Version):
+		return wrong("%s.version is %q: use one like v1 or v1beta1", field, gvr.Version)
+	case len(validation.IsDNS1123Label(gvr.Resource)) > 0:
+		return wrong("%s.resource is %q: use the plural, in lower case, without a subresource", field, gvr.Resource)
+	case gvr.Group != "" && len(validation.IsDNS1123Subdomain(gvr.Group)) > 0:
+		return wrong("%s.group is %q, which is no API group", field, gvr.Group)
+	}
+	return nil
+}
+
+// target is what the copies are stored as.
+func target(spec *pluginsv1alpha1.ReflectedResourceSpec) schema.GroupVersionResource {
+	if t := spec.Target; t != nil {
+		return schema.GroupVersionResource{Group: t.Group, Version: t.Version, Resource: t.Resource}
+	}
+	return spec.GroupVersionResource()
+}
+
+// verbs that the engine uses, here and there.
+var (
+	readVerbs  = []string{"get", "list", "watch"}
+	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
+)
+
+// plan looks at both clusters and tells what the engine is to do.
+func (f *Follower) plan(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec) (plan, error) {
+	from, to := spec.GroupVersionResource(), target(spec)
+	here, err := f.local.discover(ctx, from)
+	if err != nil {
+		return plan{}, f.undefinedHere(from, err)
+	}
+	if err := here.usable(f.local, readVerbs); err != nil {
+		return plan{}, err
+	}
+	there, err := f.remote.discover(ctx, to)
+	if lacking := (*unserved)(nil); errors.As(err, &lacking) {
+		return plan{}, f.undefinedThere(ctx, spec, lacking)
+	}
+	if err != nil {
+		return plan{}, err
+	}
+	if err := there.usable(f.remote, writeVerbs); err != nil {
+		return plan{}, err
+	}
+	p := plan{kind: here.name(), source: from, target: to, targetKind: there.GroupVersionKind, statusSubresource: here.status}
+	return p.with(spec), nil
+}
+
+func (f *Follower) undefinedHere(gvr schema.GroupVersionResource, err error) error {
+	lacking := (*unserved)(nil)
+	if !errors.As(err, &lacking) {
+		return err
+	}
+	if len(lacking.versions) > 0 {
+		return missingDefinition("%s has no %s in version %s, but in %s: set spec.version", f.local, gvr.GroupResource(), gvr.Version, strings.Join(lacking.versions, ", "))
+	}
+	return missingDefinition("%s has no %s: install its CustomResourceDefinition", f.local, gvr.GroupResource())
+}
+
+func (f *Follower) undefinedThere(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec, lacking *unserved) error {
+	to := target(spec)
+	if len(lacking.versions) > 0 {
+		return missingDefinition("%s has no %s in version %s, but in %s: set spec.target, to {group: %q, version: %s, resource: %s} for one",
+			f.remote, to.GroupResource(), to.Version, strings.Join(lacking.versions, ", "), to.Group, lacking.versions[0], to.Resource)
+	}
+	if !spec.CopyDefinition {
+		return missingDefinition("%s has no %s: install its CustomResourceDefinition there, or set spec.copyDefinition to true to have that of %s copied",
+			f.remote, to.GroupResource(), f.local)
+	}
+	return f.copyDefinition(ctx, spec.GroupVersionResource(), to)
+}
+
+// name is that of the kind for chains, metrics and Events.
+func (s *served) name() string {
+	if s.Group == "" {
+		return s.Kind
+	}
+	return s.Kind + "." + s.Group
+}

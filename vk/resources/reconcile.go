@@ -1,0 +1,133 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+)
+
+// again says when a ReflectedResource is looked at again without a cause.
+type again int
+
+const (
+	never     again = iota // only after a change
+	later                  // something is missing: after a growing wait
+	regularly              // all is well
+	shortly                // something was just done that takes a moment
+)
+
+// shortWait is what a definition takes to be served, on a machine that is not busy.
+const shortWait = time.Second
+
+func (f *Follower) next(name string, when again) {
+	switch when {
+	case never:
+		f.queue.Forget(name)
+	case later:
+		f.queue.AddRateLimited(name)
+	case regularly:
+		f.queue.Forget(name)
+		f.queue.AddAfter(name, f.options.RecheckEvery)
+	case shortly:
+		f.queue.AddAfter(name, shortWait)
+	}
+}
+
+// reconcile makes the reflection what one ReflectedResource says, and says how it went.
+func (f *Follower) reconcile(ctx context.Context, name string) again {
+	stored, _, err := f.informer.GetStore().GetByKey(name)
+	object, ok := stored.(*unstructured.Unstructured)
+	if err != nil || !ok || object.GetDeletionTimestamp() != nil {
+		f.stop(name)
+		f.forget(name)
+		return never
+	}
+	verdict, when := f.settle(ctx, object)
+	if ctx.Err() != nil {
+		return never
+	}
+	if err := f.report(ctx, object, verdict); err != nil {
+		f.log.Warn("the status of a ReflectedResource cannot be written", "resource", name, "error", err)
+		return later
+	}
+	return when
+}
+
+// settle starts, changes, keeps or stops the reflection.
+func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured) (condition, again) {
+	name := object.GetName()
+	spec, err := decode(object)
+	if err != nil {
+		return f.end(name, err)
+	}
+	if *spec.Workers == 0 {
+		f.stop(name)
+		return condition{reason: pluginsv1alpha1.PausedReason, message: "spec.workers is 0; what is on the provider stays as it is"}, never
+	}
+	p, err := f.plan(ctx, spec)
+	if err != nil {
+		return f.trouble(name, spec, err)
+	}
+	missing := f.permitted(ctx, p)
+	if missing != nil && !missing.some {
+		return f.trouble(name, spec, missing.fault)
+	}
+	if err := f.start(name, p); err != nil {
+		return f.end(name, err)
+	}
+	if missing != nil {
+		return missing.fault.condition(), later
+	}
+	return f.well(p), regularly
+}
+
+// trouble decides what an obstacle means for a reflection that runs already.
+func (f *Follower) trouble(name string, spec *pluginsv1alpha1.ReflectedResourceSpec, err error) (condition, again) {
+	var obstacle *fault
+	if !errors.As(err, &obstacle) {
+		return f.end(name, err)
+	}
+	switch obstacle.reason {
+	case pluginsv1alpha1.UnreachableReason, pluginsv1alpha1.MissingPermissionReason:
+		f.adjust(name, spec)
+		return obstacle.condition(), later
+	default:
+		return f.end(name, err)
+	}
+}
+
+// end stops the reflection, because it cannot be what is wanted.
+func (f *Follower) end(name string, err error) (condition, again) {
+	f.stop(name)
+	var obstacle *fault
+	if !errors.As(err, &obstacle) {
+		obstacle = &fault{reason: pluginsv1alpha1.NotReflectableReason, message: err.Error()}
+	}
+	switch {
+	case obstacle.shortly:
+		return obstacle.condition(), shortly
+	case obstacle.final:
+		return obstacle.condition(), never
+	default:
+		return obstacle.condition(), later
+	}
+}
+
+// well is what is said when nothing is missing.
+func (f *Follower) well(p plan) condition {
+	message := p.source.GroupResource().String() + " are reflected to cluster " + f.options.RemoteClusterID
+	if p.target != p.source {
+		message += " as " + p.target.GroupResource().String() + " " + p.target.Version
+	}
+	if len(f.options.Namespaces()) == 0 {
+		message += ", as soon as a namespace is extended to it"
+	}
+	return condition{ready: true, reason: pluginsv1alpha1.ReflectingReason, message: message}
+}

@@ -1,0 +1,65 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// side is one of the two clusters.
+type side struct {
+	id      string
+	remote  bool
+	timeout time.Duration
+	prefix  string // of roles
+
+	discovery *discovery.DiscoveryClient
+	reviews   authorizationv1.SelfSubjectAccessReviewsGetter
+	dynamic   dynamic.Interface
+	metadata  metadata.Interface
+}
+
+func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
+	s := &side{id: id, remote: remote, timeout: o.CallTimeout, prefix: o.RolePrefix}
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection to %s, %w", s, err)
+	}
+	if s.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, client); err != nil {
+		return nil, fmt.Errorf("making a discovery client of %s, %w", s, err)
+	}
+	if s.reviews, err = authorizationv1.NewForConfigAndClient(config, client); err != nil {
+		return nil, fmt.Errorf("making an authorization client of %s, %w", s, err)
+	}
+	if s.dynamic, err = dynamic.NewForConfigAndClient(config, client); err != nil {
+		return nil, fmt.Errorf("making a client of %s, %w", s, err)
+	}
+	if s.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), client); err != nil {
+		return nil, fmt.Errorf("making a metadata client of %s, %w", s, err)
+	}
+	return s, nil
+}
+
+// String names the cluster for people.
+func (s *side) String() string {
+	if s.remote {
+		return "cluster " + s.id
+	}
+	return "this cluster (" + s.id + ")"
+}
+
+// limited bounds one call.
+func (s *side) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout)
+}

@@ -1,0 +1,129 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+)
+
+// condition is what is to be said of a ReflectedResource.
+type condition struct {
+	ready           bool
+	reason, message string
+}
+
+// fieldManager owns the entry of one virtual node, so that each writes and removes its own only.
+func (f *Follower) fieldManager() string { return "virtual-kubelet-" + f.options.NodeName }
+
+// mostOfMessage is what the definition of conditions allows, in bytes.
+const mostOfMessage = 32768
+
+// reported is what we last wrote, which the informer may not have seen yet.
+type reported struct {
+	uid     types.UID
+	version string
+	entry   pluginsv1alpha1.VirtualNodeReflection
+}
+
+// report writes the entry of this virtual node, if it is another than the present one.
+func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured, c condition) error {
+	present := f.entry(object)
+	wanted := f.wanted(object, present, c)
+	if present != nil && same(*present, wanted) {
+		return nil
+	}
+	f.log.Info("how a resource fares", "resource", object.GetName(), "ready", c.ready, "reason", c.reason, "message", c.message)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&wanted)
+	if err != nil {
+		return err
+	}
+	status := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": pluginsv1alpha1.GroupVersion.String(), "kind": pluginsv1alpha1.ReflectedResourceKind,
+		"metadata": map[string]any{"name": object.GetName(), "uid": string(object.GetUID())},
+		"status":   map[string]any{"virtualNodes": []any{content}},
+	}}
+	ctx, cancel := f.local.limited(ctx)
+	defer cancel()
+	stored, err := f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
+		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: f.fieldManager(), Force: true})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another one now: the watch tells
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reported[object.GetName()] = reported{object.GetUID(), stored.GetResourceVersion(), wanted}
+	return nil
+}
+
+// entry is that of this virtual node, at least as new as our last write; nil when there is none.
+func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.VirtualNodeReflection {
+	f.mu.Lock()
+	last, known := f.reported[object.GetName()]
+	f.mu.Unlock()
+	if known && last.uid == object.GetUID() {
+		if order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), last.version); err == nil && order < 0 {
+			return &last.entry
+		}
+	}
+	var status pluginsv1alpha1.ReflectedResourceStatus
+	fields, _ := object.Object["status"].(map[string]any)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &status); err != nil {
+		return nil
+	}
+	i := slices.IndexFunc(status.VirtualNodes, func(e pluginsv1alpha1.VirtualNodeReflection) bool { return e.Name == f.options.NodeName })
+	if i < 0 {
+		return nil
+	}
+	return &status.VirtualNodes[i]
+}
+
+// wanted is the entry with the condition. The time is that of the last change between ready and not ready.
+func (f *Follower) wanted(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
+	message := c.message
+	if len(message) > mostOfMessage {
+		message = strings.ToValidUTF8(message[:mostOfMessage], "")
+	}
+	ready := metav1.Condition{
+		Type: pluginsv1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: c.reason, Message: message,
+		ObservedGeneration: object.GetGeneration(), LastTransitionTime: metav1.NewTime(f.options.Clock.Now()),
+	}
+	if c.ready {
+		ready.Status = metav1.ConditionTrue
+	}
+	if present != nil {
+		if before := meta.FindStatusCondition(present.Conditions, ready.Type); before != nil && before.Status == ready.Status {
+			ready.LastTransitionTime = before.LastTransitionTime
+		}
+	}
+	return pluginsv1alpha1.VirtualNodeReflection{Name: f.options.NodeName, ClusterID: f.options.RemoteClusterID, Conditions: []metav1.Condition{ready}}
+}
+
+// same compares entries; that of times is a comparison of the changes that they are about.
+func same(a, b pluginsv1alpha1.VirtualNodeReflection) bool {
+	return a.Name == b.Name && a.ClusterID == b.ClusterID && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
+		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message && x.ObservedGeneration == y.ObservedGeneration
+	})
+}
+
+// forget what was reported of a ReflectedResource that is gone.
+func (f *Follower) forget(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.reported, name)
+}

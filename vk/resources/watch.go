@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+)
+
+// watchDefinitions looks at a ReflectedResource again when the definition of what it is about appears, changes or goes.
+// That spares a wait: a cluster that does not let us watch definitions is looked at again anyway.
+func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
+	for !s.mayWatchDefinitions(ctx) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.options.Clock.After(f.options.RetryMost):
+		}
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(s.metadata, definitionsResource, "", 0, cache.Indexers{}, nil).Informer()
+	heard := func(object any) {
+		if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+			f.definitionChanged(s, name)
+		}
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: heard, UpdateFunc: func(_, o any) { heard(o) }, DeleteFunc: heard})
+	if err == nil {
+		err = informer.SetTransform(onlyName)
+	}
+	if err != nil {
+		f.log.Error("definitions cannot be watched", "cluster", s.id, "error", err)
+		return
+	}
+	informer.RunWithContext(ctx)
+}
+
+// mayWatchDefinitions is false, too, when nobody answers.
+func (s *side) mayWatchDefinitions(ctx context.Context) bool {
+	for _, verb := range []string{"list", "watch"} {
+		if allowed, err := s.may(ctx, metav1.NamespaceAll, verb, definitionsResource.Group, definitionsResource.Resource); err != nil || !allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// onlyName drops all that nobody here reads: some definitions carry their whole text in an annotation.
+func onlyName(object any) (any, error) {
+	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
+		return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil
+	}
+	return object, nil
+}
+
+// definitionChanged: definitions are named like ReflectedResources, and may be targets of others besides.
+func (f *Follower) definitionChanged(s *side, name string) {
+	for _, object := range f.informer.GetStore().List() {
+		u, ok := object.(*unstructured.Unstructured)
+		if !ok {
+			continue
+		}
+		spec, err := decode(u)
+		if err != nil {
+			continue
+		}
+		about := spec.GroupVersionResource()
+		if s.remote {
+			about = target(spec)
+		}
+		if about.GroupResource().String() == name {
+			f.soon(u.GetName())
+		}
+	}
+}
