@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -20,6 +21,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/informers"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
@@ -126,9 +128,10 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// CacheOptions says what the manager's cache holds: of every kind what the
-// controllers look at, and of no object who wrote which field.
-func CacheOptions() cache.Options {
+// CacheOptions says what the cache of a manager of the cluster at config holds:
+// of every kind what the controllers look at, and of no object who wrote which
+// field.
+func CacheOptions(config *rest.Config) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, options := range []map[client.Object]cache.ByObject{
 		shadowpod.CacheOptions(),
@@ -139,7 +142,8 @@ func CacheOptions() cache.Options {
 	} {
 		maps.Copy(byObject, options)
 	}
-	return cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields()}
+	newInformer, err := informers.New(config, byObject)
+	return cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields(), NewInformer: newInformer}, err
 }
 
 // ClientOptions makes the manager's client read unstructured objects from the

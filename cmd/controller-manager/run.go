@@ -57,7 +57,10 @@ func newManager(o *options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	caches := controllers.CacheOptions()
+	caches, err := controllers.CacheOptions(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the controllers on %s, %w", config.Host, cmdutil.Explain(err))
+	}
 	caches.SyncPeriod = &o.resyncPeriod
 	mgr, err := manager.New(config, manager.Options{
 		Scheme: scheme,

@@ -67,9 +67,13 @@ func launch(ctx context.Context, access *rest.Config, options controllers.Option
 	if err != nil {
 		return nil, err
 	}
+	caches, err := controllers.CacheOptions(access)
+	if err != nil {
+		return nil, err
+	}
 	several := true
 	mgr, err := manager.New(access, manager.Options{
-		Scheme: scheme, Cache: controllers.CacheOptions(), Client: controllers.ClientOptions(),
+		Scheme: scheme, Cache: caches, Client: controllers.ClientOptions(),
 		Controller:             config.Controller{SkipNameValidation: &several},
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
