@@ -67,7 +67,7 @@ func BenchmarkUnchanged(b *testing.B) {
 		name, kind string
 		object     *unstructured.Unstructured
 	}{{"service", ServiceKind, parsed(b, service("web", ""))}, {"pod", PodKind, parsed(b, benchPod)}, {"endpointslice-1000", EndpointSliceKind, many}} {
-		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, m.byName[bench.kind], bench.object) })
+		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, m.reflector(bench.kind), bench.object) })
 	}
 }
 
@@ -89,14 +89,14 @@ func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructu
 	if err != nil {
 		b.Fatal(err)
 	}
-	t.copies[r.kind.Name] = c
+	t.set(r.kind.Name, c)
 	m.twins["shop"] = t
 	c.ready.Store(true)
 	w := &worker{doc: document.New(), env: host.Env{Measure: true}}
 	if _, err := r.bend(b.Context(), w, host.Outgoing, "shop", local.Object, m.context(t, host.Outgoing)); err != nil {
 		b.Fatal(err)
 	}
-	x, err := r.want(w, t, local)
+	x, err := r.want(w, t, c, local)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructu
 			b.Fatal(err)
 		}
 	}
-	for store, object := range map[interface{ Add(any) error }]*unstructured.Unstructured{r.local.GetStore(): local, c.informer.GetStore(): x.build(w, nil).DeepCopy()} {
+	for store, object := range map[interface{ Add(any) error }]*unstructured.Unstructured{c.local.GetStore(): local, c.informer.GetStore(): x.build(w, nil).DeepCopy()} {
 		if err := store.Add(object); err != nil {
 			b.Fatal(err)
 		}

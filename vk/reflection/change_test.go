@@ -73,7 +73,7 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.quiet("the end of a Service that stays", func() {
 		l.local.delete(t, "Service", l.namespace, "stays")
 		l.eventually(func() error {
-			if cached(l.manager.services, l.namespace, "stays") != nil {
+			if cached(l.manager.twin(l.namespace).of(ServiceKind).local, l.namespace, "stays") != nil {
 				return fmt.Errorf("the Service is still cached")
 			}
 			return nil

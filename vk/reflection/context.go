@@ -138,7 +138,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 }
 
 func (m *Manager) enqueueKinds(which func(Kind) bool) {
-	for _, r := range m.reflectors {
+	for _, r := range m.all() {
 		if which(r.kind) {
 			r.enqueueAll()
 		}

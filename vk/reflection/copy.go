@@ -20,7 +20,9 @@ const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 // wanted is what the copy of an object should be, read from a bent document without materialising it.
 type wanted struct {
 	r           *reflector
-	name        string
+	copies      *copies
+	key         Key    // of the object
+	name        string // of the copy
 	namespace   string // the twin
 	root        document.Node
 	view        document.View  // of root
@@ -31,7 +33,7 @@ type wanted struct {
 }
 
 // want reads the bent object. A plugin's result that cannot be an object is an *outputError.
-func (r *reflector) want(w *worker, t *twin, local *unstructured.Unstructured) (*wanted, error) {
+func (r *reflector) want(w *worker, t *twin, c *copies, local *unstructured.Unstructured) (*wanted, error) {
 	root := w.doc.Root()
 	if payload := root.View().Field(r.kind.Payload); r.kind.Payload != "" && payload.Kind() != document.Map {
 		return nil, &outputError{fmt.Sprintf("%s became a %s, want an object", r.kind.Payload, payload.Kind())}
@@ -45,7 +47,10 @@ func (r *reflector) want(w *worker, t *twin, local *unstructured.Unstructured) (
 	if err != nil {
 		return nil, err
 	}
-	return &wanted{r: r, name: local.GetName(), namespace: t.remote, root: root, view: root.View(), labels: labels, annotations: annotations, local: local}, nil
+	return &wanted{
+		r: r, copies: c, key: Key{Namespace: t.local, Name: local.GetName()}, name: r.kind.remoteName(local.GetName()), namespace: t.remote,
+		root: root, view: root.View(), labels: labels, annotations: annotations, local: local,
+	}, nil
 }
 
 // stringMap returns a map of the metadata, shared with the cache when no plugin touched it.

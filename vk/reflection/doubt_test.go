@@ -169,7 +169,7 @@ func TestStatusOfAnotherPod(t *testing.T) {
 	l.start()
 	pod := l.pod("web")
 	pod.SetUID(types.UID("of-an-earlier-pod"))
-	r := l.manager.byName[PodKind]
+	r := l.manager.reflector(PodKind)
 	err := r.patchStatus(t.Context(), &worker{}, pod, map[string]any{"phase": "Failed"}, marks{offloaded: true})
 	if got, _ := classify(err); got != classConflict {
 		t.Errorf("the status of an earlier pod: %v is %s, want %s", err, got, classConflict)

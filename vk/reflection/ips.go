@@ -36,9 +36,9 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	if t == nil {
 		return
 	}
-	for _, r := range m.reflectors {
-		if c := t.copies[r.kind.Name]; r.kind.FollowsNetwork && c != nil && c.ready.Load() {
-			for _, object := range indexed(r.local, cache.NamespaceIndex, t.local) {
+	for _, r := range m.all() {
+		if c := t.of(r.kind.Name); r.kind.FollowsNetwork && c != nil && c.ready.Load() {
+			for _, object := range indexed(c.local, cache.NamespaceIndex, t.local) {
 				r.queue.AddAfter(keyOf(object), ipDebounce)
 			}
 		}

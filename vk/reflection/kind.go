@@ -51,6 +51,20 @@ type Kind struct {
 	// KeepLabels are put on copies by the provider's admission and left alone.
 	KeepLabels []string
 
+	// Rename gives the copy another name; nil keeps it.
+	Rename *Rename
+	// Except narrows the copies that are known by their labels: a further label selector.
+	Except string
+
+	// StatusBack brings the status of the copy back, as the incoming chain bends it, of which StatusFields, nil = all.
+	// The provider whose status is shown is named in StatusFromAnnotation.
+	StatusBack   bool
+	StatusFields []string
+	// StatusSubresource: the status of the source is written by itself.
+	StatusSubresource bool
+
+	// Unless names objects to which the policy does not apply: they cross unless an annotation of their own says otherwise.
+	Unless func(name string) bool
 	// Never tells which objects do not cross whatever the policy says.
 	Never func(object *unstructured.Unstructured) bool
 	// FollowsService: the annotations of the Service decide, and changes of it re-evaluate.
@@ -74,6 +88,30 @@ func (k Kind) validate() error {
 		return errors.New("kind " + k.Name + " is wrapped, so it must be written by Replace")
 	}
 	return k.Policy.validate(k.Name)
+}
+
+// hasIncoming tells kinds of which something comes back.
+func (k *Kind) hasIncoming() bool { return k.PerNode || k.StatusBack }
+
+// Rename maps the names of some objects to those of their copies, and back; all others keep theirs.
+type Rename struct{ Outgoing, Incoming map[string]string }
+
+func (k *Kind) remoteName(local string) string {
+	if k.Rename != nil {
+		if name, ok := k.Rename.Outgoing[local]; ok {
+			return name
+		}
+	}
+	return local
+}
+
+func (k *Kind) localName(remote string) string {
+	if k.Rename != nil {
+		if name, ok := k.Rename.Incoming[remote]; ok {
+			return name
+		}
+	}
+	return remote
 }
 
 // target returns what the copy is stored as.

@@ -40,16 +40,12 @@ type Manager struct {
 	events        *reporter
 	metrics       *metrics
 	mapper        *namespaces.Mapper
-	reflectors    []*reflector
-	byName        map[string]*reflector
 	leading       atomic.Bool
 	evaluated     atomic.Uint64 // objects so far
 
 	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster
 	virtualNode, nodes cache.ResourceEventHandlerRegistration
-	services           cache.SharedIndexInformer
-	heard              cache.ResourceEventHandlerRegistration // of services
-	ips                cache.SharedIndexInformer              // nil unless Options.FollowIPs
+	ips                cache.SharedIndexInformer // nil unless Options.FollowIPs
 
 	settings   atomic.Pointer[settings]
 	settingsMu sync.Mutex // serialises changes
@@ -57,8 +53,11 @@ type Manager struct {
 	ctx     context.Context // that of Run
 	started time.Time
 	wg      sync.WaitGroup
-	mu      sync.RWMutex
-	twins   map[string]*twin // by local namespace
+
+	changing   sync.Mutex // one kind or namespace starts or stops at a time
+	mu         sync.RWMutex
+	twins      map[string]*twin // by local namespace
+	reflectors []*reflector     // replaced, never modified
 }
 
 // New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
@@ -69,7 +68,7 @@ func New(options Options) (*Manager, error) {
 	}
 	m := &Manager{
 		options: options, log: options.Log.With("provider", options.RemoteClusterID), metrics: newMetrics(),
-		byName: map[string]*reflector{}, informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, twins: map[string]*twin{},
+		informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, twins: map[string]*twin{},
 	}
 	m.leading.Store(true)
 	m.events = newReporter(m.metrics)
@@ -79,11 +78,7 @@ func New(options Options) (*Manager, error) {
 			return nil, err
 		}
 	}
-	depths := map[string]func() int{}
-	for _, r := range m.reflectors {
-		depths[r.kind.Name] = r.queue.Len
-	}
-	if err := m.metrics.register(options.Registerer, m.Reachable, depths); err != nil {
+	if err := m.metrics.register(options.Registerer, m.Reachable, m.depths); err != nil {
 		return nil, fmt.Errorf("registering metrics, %w", err)
 	}
 	return m, nil
@@ -152,7 +147,6 @@ func (m *Manager) addReflectors() error {
 			return err
 		}
 		m.reflectors = append(m.reflectors, r)
-		m.byName[kind.Name] = r
 	}
 	return nil
 }
@@ -185,11 +179,8 @@ func (m *Manager) followSettings() error {
 	if m.nodes, err = onEvent(nodes, m.nodeChanged); err != nil {
 		return err
 	}
-	if m.services, err = m.informer(servicesResource, selection{}, nil); err != nil {
-		return err
-	}
-	if m.heard, err = onEvent(m.services, m.serviceChanged); err != nil || !m.options.FollowIPs {
-		return err
+	if !m.options.FollowIPs {
+		return nil
 	}
 	if m.ips, err = m.informer(ipsResource, selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
 		return err
@@ -210,9 +201,6 @@ func (m *Manager) followNamespaces() (err error) {
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode.HasSyncedChecker()}
-	if kind.FollowsService {
-		needs = append(needs, m.heard.HasSyncedChecker())
-	}
 	if kind.FollowsNetwork {
 		needs = append(needs, m.nodes.HasSyncedChecker())
 		if m.ips != nil {
@@ -235,7 +223,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	for _, informer := range m.informers {
 		m.startInformer(ctx, informer)
 	}
-	for _, r := range m.reflectors {
+	for _, r := range m.all() {
 		r.run(ctx)
 	}
 	unsubscribe := m.options.Registry.Subscribe(m.chainSwapped)
@@ -255,8 +243,8 @@ func (m *Manager) startInformer(ctx context.Context, informer cache.SharedIndexI
 
 // lookAtPodsOnce looks at the pods of namespaces that are not extended, when it is known that they are not.
 func (m *Manager) lookAtPodsOnce(ctx context.Context) {
-	pods := m.byName[PodKind]
-	if pods != nil && cache.WaitFor(ctx, "", pods.local.HasSyncedChecker(), m.mapper.SyncedChecker()) {
+	pods := m.reflector(PodKind)
+	if pods != nil && cache.WaitFor(ctx, "", pods.pods.HasSyncedChecker(), m.mapper.SyncedChecker()) {
 		m.NamespacesChanged()
 	}
 }
@@ -264,7 +252,7 @@ func (m *Manager) lookAtPodsOnce(ctx context.Context) {
 // chainSwapped looks again at every object of the kind; only results that differ are written.
 func (m *Manager) chainSwapped(kind string, hook host.Hook, generation uint64) {
 	m.log.Info("plugin chain was swapped", "kind", kind, "hook", hook.String(), "generation", generation)
-	if r := m.byName[kind]; r != nil && (hook == host.Outgoing || kind == PodKind) {
+	if r := m.reflector(kind); r != nil && (hook == host.Outgoing || r.kind.hasIncoming()) {
 		r.enqueueAll()
 	}
 }
@@ -274,7 +262,7 @@ func (m *Manager) providerChanged(reachable bool) {
 	if !reachable {
 		return
 	}
-	for _, r := range m.reflectors {
+	for _, r := range m.all() {
 		r.unpark()
 	}
 }

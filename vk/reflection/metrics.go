@@ -47,7 +47,7 @@ func newMetrics() *metrics {
 }
 
 // register exports the metrics and the depth of each queue.
-func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths map[string]func() int) error {
+func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths func() map[string]int) error {
 	if registerer == nil {
 		return nil
 	}
@@ -59,16 +59,38 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 			}
 			return 0
 		}))
-	for kind, depth := range depths {
-		collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "refract_reflection_queue_depth", Help: "Objects that wait to be evaluated.", ConstLabels: prometheus.Labels{"kind": kind},
-		}, func() float64 { return float64(depth()) }))
-	}
+	collectors = append(collectors, depthCollector{depths})
 	var faults []error
 	for _, collector := range collectors {
 		faults = append(faults, registerer.Register(collector))
 	}
 	return errors.Join(faults...)
+}
+
+// depthCollector exports how many objects wait, kind by kind: kinds come and go.
+type depthCollector struct{ depths func() map[string]int }
+
+var depthDesc = prometheus.NewDesc("refract_reflection_queue_depth", "Objects that wait to be evaluated.", []string{"kind"}, nil)
+
+// Describe implements prometheus.Collector.
+func (depthCollector) Describe(descs chan<- *prometheus.Desc) { descs <- depthDesc }
+
+// Collect implements prometheus.Collector.
+func (c depthCollector) Collect(metrics chan<- prometheus.Metric) {
+	for kind, depth := range c.depths() {
+		metrics <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(depth), kind)
+	}
+}
+
+// forgetKind drops the series of a kind that is reflected no more.
+func (m *metrics) forgetKind(kind string) {
+	for _, counters := range []*prometheus.CounterVec{m.objects, m.errors, m.fuel, m.writes} {
+		counters.DeletePartialMatch(prometheus.Labels{"kind": kind})
+	}
+	m.chainSeconds.DeletePartialMatch(prometheus.Labels{"kind": kind})
+	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
+		counters.DeletePartialMatch(prometheus.Labels{"reflector_resource": kind})
+	}
 }
 
 // forget drops the series of a namespace: they would be kept, and told, for ever.

@@ -55,16 +55,16 @@ type podView struct {
 
 // reconcilePod follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
 func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error {
-	local := r.localObject(key)
+	local, _ := r.localWrites.view(key, cached(r.pods, key.Namespace, key.Name))
 	if local == nil {
-		r.pods.Delete(key)
+		r.states.Delete(key)
 		r.statuses.forget(key)
 	}
 	t := r.m.twin(key.Namespace)
 	if t == nil {
 		return r.strandedPod(ctx, w, key, local)
 	}
-	c := t.copies[PodKind]
+	c := t.of(PodKind)
 	if c == nil || !c.ready.Load() {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 	}
 	if v.local == nil {
 		c.memory.forget(key)
-		return r.remove(ctx, w, t, v.shadow)
+		return r.remove(ctx, w, t, c, v.shadow)
 	}
 	v.status, _ = v.local.Object["status"].(map[string]any)
 	v.state = r.stateOf(key, v.local.GetUID())
@@ -84,23 +84,23 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 	case v.local.GetDeletionTimestamp() != nil:
 		return r.endPod(ctx, w, v)
 	case v.aborted:
-		return r.remove(ctx, w, t, v.shadow)
+		return r.remove(ctx, w, t, c, v.shadow)
 	case pods.Finished(pods.Phase(v.status)):
 		return nil
 	case standsForAnother(v.shadow, v.local):
-		return r.remove(ctx, w, t, v.shadow)
+		return r.remove(ctx, w, t, c, v.shadow)
 	}
 	return r.runPod(ctx, w, v)
 }
 
 func (r *reflector) stateOf(key Key, uid types.UID) *podState {
-	if known, ok := r.pods.Load(key); ok {
+	if known, ok := r.states.Load(key); ok {
 		if state, _ := known.(*podState); state.uid == uid {
 			return state
 		}
 	}
 	state := &podState{uid: uid}
-	r.pods.Store(key, state)
+	r.states.Store(key, state)
 	return state
 }
 
@@ -146,7 +146,7 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 	if outcome.Skipped {
 		return false, r.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
-	x, err := r.want(w, v.twin, v.local)
+	x, err := r.want(w, v.twin, v.copies, v.local)
 	if err != nil {
 		return v.shadow != nil, err
 	}
@@ -181,7 +181,7 @@ func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 		return r.letGo(ctx, w, v)
 	}
 	if v.shadow != nil && v.shadow.GetDeletionTimestamp() == nil {
-		if err := r.remove(ctx, w, v.twin, v.shadow); err != nil {
+		if err := r.remove(ctx, w, v.twin, v.copies, v.shadow); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key, local *
 // skipPod keeps a pod at home because a plugin says so. One that is not shown to run may yet do so on the provider.
 func (r *reflector) skipPod(ctx context.Context, w *worker, v *podView, why string) error {
 	if pods.Untouched(v.status) {
-		if err := r.remove(ctx, w, v.twin, v.shadow); err != nil {
+		if err := r.remove(ctx, w, v.twin, v.copies, v.shadow); err != nil {
 			return err
 		}
 	}

@@ -244,7 +244,7 @@ func (r *reflector) deleteLocalPod(ctx context.Context, w *worker, local *unstru
 	if err == nil {
 		r.counted("delete", "local")
 	}
-	r.pods.Delete(key)
+	r.states.Delete(key)
 	w.result = "deleted"
 	return nil
 }

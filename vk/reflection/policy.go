@@ -62,6 +62,11 @@ func (p Policy) decide(annotations map[string]any) (verdict, error) {
 	}
 }
 
+// decideExplicit asks the annotations alone: without any the object crosses.
+func decideExplicit(annotations map[string]any) (verdict, error) {
+	return DenyList.decideSlice(annotations, func() *unstructured.Unstructured { return nil })
+}
+
 // flag reads a boolean annotation: present counts as true, also when empty; "false" in any case takes it back.
 func flag(annotations map[string]any, key string) (value, present bool, err error) {
 	raw, present := annotations[key]

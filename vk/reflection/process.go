@@ -18,8 +18,9 @@ import (
 
 // run starts the workers; they end when ctx does.
 func (r *reflector) run(ctx context.Context) {
+	ctx, r.cancel = context.WithCancel(ctx)
 	for range r.kind.Workers {
-		r.m.wg.Go(func() {
+		r.runFor(func() {
 			w := &worker{doc: document.New(), env: host.Env{Measure: true, Logger: r.m.log}}
 			for {
 				key, shutdown := r.queue.Get()
@@ -31,7 +32,29 @@ func (r *reflector) run(ctx context.Context) {
 			}
 		})
 	}
-	r.m.wg.Go(func() { <-ctx.Done(); r.queue.ShutDown() })
+	r.runFor(func() { <-ctx.Done(); r.queue.ShutDown() })
+}
+
+// runFor runs f as a part of both the Manager and the reflector.
+func (r *reflector) runFor(f func()) {
+	r.wg.Add(1)
+	r.m.wg.Go(func() {
+		defer r.wg.Done()
+		f()
+	})
+}
+
+// object returns an object of this cluster as it is cached, or nil.
+func (r *reflector) object(key Key) *unstructured.Unstructured {
+	if r.pods != nil {
+		return cached(r.pods, key.Namespace, key.Name)
+	}
+	if t := r.m.twin(key.Namespace); t != nil {
+		if c := t.of(r.kind.Name); c != nil {
+			return cached(c.local, key.Namespace, key.Name)
+		}
+	}
+	return nil
 }
 
 // sweep looks again, until ctx ends, at the objects of which the watch should have told, and did not.
@@ -42,20 +65,20 @@ func (m *Manager) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		m.mu.RLock()
-		for _, t := range m.twins {
-			for _, r := range m.reflectors {
-				if c := t.copies[r.kind.Name]; c != nil {
+		for _, t := range m.allTwins() {
+			for _, r := range m.all() {
+				if c := t.of(r.kind.Name); c != nil {
 					r.unheard(t, c)
 				}
 			}
 		}
-		m.mu.RUnlock()
 	}
 }
 
 func (r *reflector) unheard(t *twin, c *copies) {
-	for _, key := range c.writes.unheard(func(key Key) *unstructured.Unstructured { return cached(c.informer, t.remote, key.Name) }) {
+	for _, key := range c.writes.unheard(func(key Key) *unstructured.Unstructured {
+		return cached(c.informer, t.remote, r.kind.remoteName(key.Name))
+	}) {
 		r.queue.Add(key)
 	}
 }
@@ -114,7 +137,7 @@ func (r *reflector) failed(key Key, err error) {
 	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
 	r.m.log.Debug("object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "error", err)
 	if reason != "" {
-		r.m.events.warn(r.kind.Name, cached(r.local, key.Namespace, key.Name), reason, r.message(kind, err))
+		r.m.events.warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
 	}
 	switch kind {
 	case classUnreachable:

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -33,17 +32,20 @@ const (
 
 // reflector reflects one kind.
 type reflector struct {
-	m     *Manager
-	kind  Kind
-	owned map[string]string // labels by which copies are known
-	added map[string]string // those and Kind.Labels
-	queue workqueue.TypedRateLimitingInterface[Key]
-	local cache.SharedIndexInformer
-	heard cache.ResourceEventHandlerRegistration // of local
+	m      *Manager
+	kind   Kind
+	owned  map[string]string // labels by which copies are known
+	added  map[string]string // those and Kind.Labels
+	queue  workqueue.TypedRateLimitingInterface[Key]
+	cancel func()         // ends the workers
+	wg     sync.WaitGroup // of the workers
+	// pods of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
+	pods  cache.SharedIndexInformer
+	heard cache.ResourceEventHandlerRegistration // of pods
 
 	localWrites *writeLog
 	statuses    *memory
-	pods        sync.Map // Key to *podState
+	states      sync.Map // Key to *podState
 	reconcile   func(context.Context, *worker, Key) error
 
 	mu     sync.Mutex
@@ -68,42 +70,44 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	for key, value := range kind.Labels {
 		r.added[key] = value
 	}
+	if kind.StatusBack {
+		r.kind.DropAnnotations = append(slices.Clone(kind.DropAnnotations), StatusFromAnnotation)
+	}
 	r.reconcile = r.reconcileObject
-	var s selection
-	indexers := cache.Indexers{}
-	if kind.Name == PodKind {
-		r.reconcile = r.reconcilePod
-		s.fields = fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()
+	if !kind.PerNode {
+		return r, nil
 	}
-	if kind.FollowsService {
-		indexers[serviceIndex] = indexByService
-	}
+	r.reconcile = r.reconcilePod
 	var err error
-	if r.local, err = m.informer(kind.Source, s, indexers); err != nil {
+	s := selection{fields: fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()}
+	if r.pods, err = m.informer(kind.Source, s, nil); err != nil {
 		return nil, err
 	}
-	r.heard, err = onEvent(r.local, r.localChanged)
+	r.heard, err = onEvent(r.pods, r.podChanged)
 	return r, err
 }
 
+// podChanged enqueues a pod of this node.
+func (r *reflector) podChanged(before, pod *unstructured.Unstructured, deleted bool) {
+	t := r.m.twin(pod.GetNamespace())
+	switch {
+	case t != nil:
+		if c := t.of(r.kind.Name); c != nil {
+			r.localChanged(t, c, before, pod, deleted)
+		}
+	case !r.localWrites.seen(keyOf(pod), before, pod, deleted):
+		r.queue.Add(keyOf(pod))
+	}
+}
+
 // localChanged enqueues an object of this cluster, unless the event only echoes our own write.
-func (r *reflector) localChanged(before, object *unstructured.Unstructured, deleted bool) {
+func (r *reflector) localChanged(t *twin, c *copies, before, object *unstructured.Unstructured, deleted bool) {
 	key := keyOf(object)
 	if deleted {
 		r.m.events.ok(object.GetUID())
 	}
-	if r.localWrites.seen(key, before, object, deleted) {
-		return
-	}
-	t := r.m.twin(key.Namespace)
-	if t != nil {
-		if c := t.copies[r.kind.Name]; c != nil {
-			r.enqueue(t, c, key)
-		}
-		return
-	}
-	if r.kind.Name == PodKind {
-		r.queue.Add(key)
+	if !r.localWrites.seen(key, before, object, deleted) {
+		r.enqueue(t, c, key)
 	}
 }
 
@@ -117,20 +121,13 @@ func indexByService(object any) ([]string, error) {
 
 // serviceChanged looks again at the slices of a Service, whose annotations decide about them. Those that are its own go
 // with it: without it they would be judged by the policy alone, and may cross just before they are gone.
-func (m *Manager) serviceChanged(before, service *unstructured.Unstructured, deleted bool) {
-	t := m.twin(service.GetNamespace())
-	if t == nil || before != nil && !deleted && sameValue(annotationsOf(before.Object), annotationsOf(service.Object)) {
+func (r *reflector) serviceChanged(t *twin, c *copies, before, service *unstructured.Unstructured, deleted bool) {
+	if before != nil && !deleted && sameValue(annotationsOf(before.Object), annotationsOf(service.Object)) {
 		return
 	}
-	for _, r := range m.reflectors {
-		c := t.copies[r.kind.Name]
-		if !r.kind.FollowsService || c == nil {
-			continue
-		}
-		for _, slice := range indexed(r.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
-			if !deleted || !ownedBy(slice, service) {
-				r.enqueue(t, c, keyOf(slice))
-			}
+	for _, slice := range indexed(c.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
+		if !deleted || !ownedBy(slice, service) {
+			r.enqueue(t, c, keyOf(slice))
 		}
 	}
 }
@@ -140,14 +137,14 @@ func ownedBy(object, owner *unstructured.Unstructured) bool {
 }
 
 // localObject returns the object of this cluster, at least as new as our last write to it.
-func (r *reflector) localObject(key Key) *unstructured.Unstructured {
-	object, _ := r.localWrites.view(key, cached(r.local, key.Namespace, key.Name))
+func (r *reflector) localObject(c *copies, key Key) *unstructured.Unstructured {
+	object, _ := r.localWrites.view(key, cached(c.local, key.Namespace, key.Name))
 	return object
 }
 
 // remoteObject returns our copy, at least as new as our last write; going while its deletion by us is under way.
 func (r *reflector) remoteObject(c *copies, t *twin, name string) (object *unstructured.Unstructured, going bool) {
-	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, name))
+	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.kind.remoteName(name)))
 }
 
 // bend runs the chain of the hook on an object; the result is in the worker's document.
@@ -170,12 +167,14 @@ func (r *reflector) warnings(w *worker, local *unstructured.Unstructured, outcom
 }
 
 // decide asks the policy, and what never crosses.
-func (r *reflector) decide(local *unstructured.Unstructured) (verdict, error) {
-	if r.kind.FollowsService {
+func (r *reflector) decide(c *copies, local *unstructured.Unstructured) (verdict, error) {
+	switch {
+	case r.kind.FollowsService:
 		return r.kind.Policy.decideSlice(annotationsOf(local.Object), func() *unstructured.Unstructured {
-			name, _ := labelsOf(local.Object)[discoveryv1.LabelServiceName].(string)
-			return cached(r.m.services, local.GetNamespace(), name)
+			return cached(c.services, local.GetNamespace(), serviceOf(local))
 		})
+	case r.kind.Unless != nil && r.kind.Unless(local.GetName()):
+		return decideExplicit(annotationsOf(local.Object))
 	}
 	return r.kind.Policy.decide(annotationsOf(local.Object))
 }
@@ -186,28 +185,28 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if t == nil || !r.kind.PerNode && !r.m.leading.Load() {
 		return nil
 	}
-	c := t.copies[r.kind.Name]
+	c := t.of(r.kind.Name)
 	if c == nil || !c.ready.Load() {
 		return nil
 	}
-	local := r.localObject(key)
+	local := r.localObject(c, key)
 	remote, going := r.remoteObject(c, t, key.Name)
 	if going {
 		return nil
 	}
 	if local == nil {
 		c.memory.forget(key)
-		return r.remove(ctx, w, t, remote)
+		return r.remove(ctx, w, t, c, remote)
 	}
 	if r.kind.Never != nil && r.kind.Never(local) {
 		return nil
 	}
-	decided, err := r.decide(local)
+	decided, err := r.decide(c, local)
 	if err != nil {
 		return err
 	}
 	if !decided.cross {
-		return r.disable(ctx, w, t, local, remote, decided.explicit, decided.reason)
+		return r.disable(ctx, w, t, c, local, remote, decided.explicit, decided.reason)
 	}
 	outcome, err := r.bend(ctx, w, host.Outgoing, key.Namespace, local.Object, r.m.context(t, host.Outgoing))
 	if err != nil {
@@ -216,12 +215,17 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	r.warnings(w, local, outcome)
 	if outcome.Skipped {
 		if outcome.Skipper == r.kind.RoutineSkipper {
-			return r.remove(ctx, w, t, remote)
+			return r.remove(ctx, w, t, c, remote)
 		}
-		return r.disable(ctx, w, t, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+		return r.disable(ctx, w, t, c, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
-	if err := r.converge(ctx, w, t, local, remote); err != nil {
+	if err := r.converge(ctx, w, t, c, local, remote); err != nil {
 		return err
+	}
+	if r.kind.StatusBack {
+		if err := r.bringStatus(ctx, w, t, c, local); err != nil {
+			return err
+		}
 	}
 	if !w.warned {
 		r.m.events.ok(local.GetUID())
@@ -231,9 +235,9 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 
 // disable removes the copy of an object that is kept at home on purpose: by an annotation, by the policy, or by the
 // skip of a plugin. It is told once, and not about what has never crossed and was there before this process.
-func (r *reflector) disable(ctx context.Context, w *worker, t *twin, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
+func (r *reflector) disable(ctx context.Context, w *worker, t *twin, c *copies, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
 	if remote != nil {
-		if err := r.remove(ctx, w, t, remote); err != nil {
+		if err := r.remove(ctx, w, t, c, remote); err != nil {
 			return err
 		}
 	}

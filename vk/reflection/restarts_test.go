@@ -95,7 +95,7 @@ func TestFirstEntryIsNoOverwrite(t *testing.T) {
 	old := l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: bare}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node))
 	l.local.patchYAML(t, "Pod", l.namespace, "bare", `{metadata: {annotations: {theirs: kept}, labels: {theirs: kept}}}`)
 	for _, m := range []marks{{restarts: "{}"}, {offloaded: true}} {
-		err := l.manager.byName[PodKind].patchStatus(t.Context(), &worker{}, old, nil, m)
+		err := l.manager.reflector(PodKind).patchStatus(t.Context(), &worker{}, old, nil, m)
 		if got, _ := classify(err); got != classConflict {
 			t.Errorf("%+v: %v is %s, want %s", m, err, got, classConflict)
 		}

@@ -23,12 +23,12 @@ func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
 
 // Pods returns the pods of this node as they are cached: they must not be modified.
 func (m *Manager) Pods() []*unstructured.Unstructured {
-	r := m.byName[PodKind]
+	r := m.reflector(PodKind)
 	if r == nil {
 		return nil
 	}
 	var pods []*unstructured.Unstructured
-	for _, object := range r.local.GetStore().List() {
+	for _, object := range r.pods.GetStore().List() {
 		if pod, ok := object.(*unstructured.Unstructured); ok {
 			pods = append(pods, pod)
 		}
@@ -38,8 +38,8 @@ func (m *Manager) Pods() []*unstructured.Unstructured {
 
 // Pod returns a pod of this node as it is cached, or nil: it must not be modified.
 func (m *Manager) Pod(namespace, name string) *unstructured.Unstructured {
-	if r := m.byName[PodKind]; r != nil {
-		return cached(r.local, namespace, name)
+	if r := m.reflector(PodKind); r != nil {
+		return cached(r.pods, namespace, name)
 	}
 	return nil
 }
@@ -50,8 +50,13 @@ func (m *Manager) Synced() bool {
 	if !m.mapper.Synced() || !m.virtualNode.HasSynced() || !m.nodes.HasSynced() {
 		return false
 	}
-	for _, r := range m.reflectors {
-		if !r.local.HasSynced() {
+	for _, informer := range m.informers {
+		if !informer.HasSynced() {
+			return false
+		}
+	}
+	for _, t := range m.allTwins() {
+		if !t.localSynced() {
 			return false
 		}
 	}
@@ -63,11 +68,9 @@ func (m *Manager) Ready() bool {
 	if !m.Synced() {
 		return false
 	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for _, t := range m.twins {
-		for _, r := range m.reflectors {
-			if c := t.copies[r.kind.Name]; c == nil || !c.ready.Load() {
+	for _, t := range m.allTwins() {
+		for _, r := range m.all() {
+			if c := t.of(r.kind.Name); c == nil || !c.ready.Load() {
 				return false
 			}
 		}

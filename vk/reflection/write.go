@@ -54,8 +54,8 @@ func (r *reflector) counted(verb, cluster string) {
 }
 
 // converge writes the copy when it does not say what is wanted.
-func (r *reflector) converge(ctx context.Context, w *worker, t *twin, local, remote *unstructured.Unstructured) error {
-	x, err := r.want(w, t, local)
+func (r *reflector) converge(ctx context.Context, w *worker, t *twin, c *copies, local, remote *unstructured.Unstructured) error {
+	x, err := r.want(w, t, c, local)
 	if err != nil {
 		return err
 	}
@@ -73,14 +73,14 @@ func (r *reflector) converge(ctx context.Context, w *worker, t *twin, local, rem
 
 // update replaces or applies, unless the API server has shown that it is vain, or that there is a fight.
 func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, remote, object *unstructured.Unstructured) error {
-	key, hash, known := Key{Namespace: t.local, Name: x.name}, x.hash(w), t.copies[r.kind.Name].memory
+	key, hash, known := x.key, x.hash(w), x.copies.memory
 	if known.accepted(key, hash, r.stored(remote)) {
 		return nil
 	}
 	if err := known.mayWrite(key, x.cause(), hash); err != nil {
 		return err
 	}
-	defer r.writing(t.copies[r.kind.Name].writes, key)()
+	defer r.writing(x.copies.writes, key)()
 	var stored *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Mode == Replace {
@@ -119,7 +119,7 @@ func (r *reflector) writing(l *writeLog, key Key) (done func()) {
 func (r *reflector) wrote(w *worker, t *twin, hash uint64, x *wanted, before, stored *unstructured.Unstructured, verb string) {
 	_, _ = dropManagedFields(stored)
 	r.counted(verb, "remote")
-	key, c := Key{Namespace: t.local, Name: x.name}, t.copies[r.kind.Name]
+	key, c := x.key, x.copies
 	c.writes.wrote(key, before, stored)
 	c.memory.wrote(key, x.cause(), hash)
 	if !x.same(w, stored) {
@@ -130,17 +130,17 @@ func (r *reflector) wrote(w *worker, t *twin, hash uint64, x *wanted, before, st
 
 // create makes the copy where none of ours is known. What is there already under that name is never overwritten.
 func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) error {
-	key, hash := Key{Namespace: t.local, Name: x.name}, x.hash(w)
-	if err := t.copies[r.kind.Name].memory.mayWrite(key, x.cause(), hash); err != nil {
+	key, hash := x.key, x.hash(w)
+	if err := x.copies.memory.mayWrite(key, x.cause(), hash); err != nil {
 		return err
 	}
 	object := x.build(w, nil)
 	if r.kind.Mode == Apply {
-		if err := r.mustBeFree(ctx, t, key); err != nil {
+		if err := r.mustBeFree(ctx, t, x.copies, key); err != nil {
 			return err
 		}
 	}
-	defer r.writing(t.copies[r.kind.Name].writes, key)()
+	defer r.writing(x.copies.writes, key)()
 	var stored *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Mode == Replace {
@@ -152,7 +152,7 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		if err := r.mustBeFree(ctx, t, key); err != nil {
+		if err := r.mustBeFree(ctx, t, x.copies, key); err != nil {
 			return err
 		}
 		return &retryLater{soon}
@@ -171,27 +171,28 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *foreignError, and one
 // of ours (the watch is late) is taken note of and looked at again.
-func (r *reflector) mustBeFree(ctx context.Context, t *twin, key Key) error {
+func (r *reflector) mustBeFree(ctx context.Context, t *twin, c *copies, key Key) error {
+	name := r.kind.remoteName(key.Name)
 	var found *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
-		found, err = r.target(t).Get(ctx, key.Name, metav1.GetOptions{})
+		found, err = r.target(t).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
-		return fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, t.remote, key.Name, err)
+		return fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, t.remote, name, err)
 	case !r.managed(found):
-		return &foreignError{r.kind.target().Resource, t.remote, key.Name}
+		return &foreignError{r.kind.target().Resource, t.remote, name}
 	}
 	_, _ = dropManagedFields(found)
-	t.copies[r.kind.Name].writes.wrote(key, found, found)
+	c.writes.wrote(key, found, found)
 	return &retryLater{time.Millisecond}
 }
 
 // remove deletes our copy, and only the very one that is known.
-func (r *reflector) remove(ctx context.Context, w *worker, t *twin, remote *unstructured.Unstructured) error {
+func (r *reflector) remove(ctx context.Context, w *worker, t *twin, c *copies, remote *unstructured.Unstructured) error {
 	if remote == nil || remote.GetDeletionTimestamp() != nil {
 		return nil
 	}
@@ -205,7 +206,7 @@ func (r *reflector) remove(ctx context.Context, w *worker, t *twin, remote *unst
 	if err == nil {
 		r.counted("delete", "remote")
 	}
-	t.copies[r.kind.Name].writes.deleted(Key{Namespace: t.local, Name: remote.GetName()}, remote)
+	c.writes.deleted(Key{Namespace: t.local, Name: r.kind.localName(remote.GetName())}, remote)
 	w.result = "deleted"
 	return nil
 }

@@ -1,0 +1,229 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/pods"
+)
+
+// copies are the objects of one kind in one extended namespace, and what the provider has of ours in its twin. Nothing
+// is evaluated before ready: only then is the absence of an object known rather than assumed.
+//
+// Both sides are watched in these two namespaces alone, however many objects there are in others.
+//
+// What was written to them is remembered with them: when a namespace gets another twin, or its twin is made anew, none
+// of that is true any more.
+type copies struct {
+	local    cache.SharedIndexInformer // of this cluster; for kinds of a node that of all its pods
+	services cache.SharedIndexInformer // of this namespace; for kinds that follow them
+	informer cache.SharedIndexInformer // the copies
+	pods     cache.SharedIndexInformer // the provider's pods; kind Pod only
+	own      []cache.SharedIndexInformer
+	heard    []cache.DoneChecker
+	ready    atomic.Bool
+	writes   *writeLog
+	memory   *memory
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// startCopies begins to reflect a kind in a namespace. The caller holds m.changing.
+func (m *Manager) startCopies(r *reflector, t *twin) {
+	c, err := m.idleCopies(r, t)
+	if err != nil {
+		m.log.Error("namespace cannot be reflected", "namespace", t.local, "kind", r.kind.Name, "error", err)
+		return
+	}
+	var ctx context.Context
+	ctx, c.cancel = context.WithCancel(t.ctx)
+	t.set(r.kind.Name, c)
+	for _, informer := range c.own {
+		m.runFor(c, func() { informer.RunWithContext(ctx) })
+	}
+	m.runFor(c, func() { m.whenSynced(ctx, r, t, c) })
+}
+
+// runFor runs f as a part of both the Manager and the copies.
+func (m *Manager) runFor(c *copies, f func()) {
+	c.wg.Add(1)
+	m.wg.Go(func() {
+		defer c.wg.Done()
+		f()
+	})
+}
+
+// idleCopies makes the informers of one kind in one extended namespace.
+func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
+	c := &copies{writes: newWriteLog(m.options.Clock), memory: newMemory(m.options.Clock)}
+	for _, prepare := range []func(*reflector, *twin, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods} {
+		if err := prepare(r, t, c); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// watch adds an informer that lives with the copies.
+func (c *copies) watch(informer cache.SharedIndexInformer, f eventFunc) error {
+	c.own = append(c.own, informer)
+	return c.hear(informer, f)
+}
+
+// hear adds a handler, and makes the copies wait for what it is told first.
+func (c *copies) hear(informer cache.SharedIndexInformer, f eventFunc) error {
+	heard, err := onEvent(informer, f)
+	if err == nil {
+		c.heard = append(c.heard, heard.HasSyncedChecker())
+	}
+	return err
+}
+
+func (m *Manager) watchLocal(r *reflector, t *twin, c *copies) (err error) {
+	if c.local = r.pods; c.local != nil {
+		c.heard = append(c.heard, r.heard.HasSyncedChecker())
+		return nil
+	}
+	indexers := cache.Indexers{}
+	if r.kind.FollowsService {
+		indexers[serviceIndex] = indexByService
+	}
+	if c.local, err = newInformer(m.local, r.kind.Source, selection{namespace: t.local}, m.options.ResyncPeriod, nil, indexers); err != nil {
+		return err
+	}
+	return c.watch(c.local, func(before, object *unstructured.Unstructured, deleted bool) {
+		r.localChanged(t, c, before, object, deleted)
+	})
+}
+
+// watchServices shares the informer of the kind Service, which comes before.
+func (m *Manager) watchServices(r *reflector, t *twin, c *copies) (err error) {
+	if !r.kind.FollowsService {
+		return nil
+	}
+	changed := func(before, service *unstructured.Unstructured, deleted bool) {
+		r.serviceChanged(t, c, before, service, deleted)
+	}
+	if known := t.of(ServiceKind); known != nil {
+		c.services = known.local
+		return c.hear(c.services, changed)
+	}
+	if c.services, err = newInformer(m.local, servicesResource, selection{namespace: t.local}, m.options.ResyncPeriod, nil, nil); err != nil {
+		return err
+	}
+	return c.watch(c.services, changed)
+}
+
+// watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
+func (m *Manager) watchCopies(r *reflector, t *twin, c *copies) (err error) {
+	if c.informer, err = newInformer(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.gate, nil); err != nil {
+		return err
+	}
+	return c.watch(c.informer, func(before, object *unstructured.Unstructured, deleted bool) {
+		key := Key{Namespace: t.local, Name: r.kind.localName(object.GetName())}
+		if echo := c.writes.seen(key, before, object, deleted); !echo && (deleted || !r.tellsPhase(before, object)) {
+			r.enqueue(t, c, key)
+		}
+	})
+}
+
+func (m *Manager) watchPods(r *reflector, t *twin, c *copies) (err error) {
+	if r.kind.Name != PodKind {
+		return nil
+	}
+	if c.pods, err = newInformer(m.remote, podsResource, r.ours(t), m.options.ResyncPeriod, m.gate, nil); err != nil {
+		return err
+	}
+	return c.watch(c.pods, func(_, object *unstructured.Unstructured, _ bool) {
+		r.enqueue(t, c, Key{Namespace: t.local, Name: object.GetName()})
+	})
+}
+
+// ours selects the copies in a twin namespace.
+func (r *reflector) ours(t *twin) selection {
+	selector := labels.Set(r.owned).String()
+	if r.kind.Except != "" {
+		selector += "," + r.kind.Except
+	}
+	return selection{namespace: t.remote, labels: selector}
+}
+
+// tellsPhase tells the step of a ShadowPod that says no more than how its pod is doing: the pod itself is watched. Its
+// end is another matter, for then there may be no pod to say it.
+func (r *reflector) tellsPhase(before, object *unstructured.Unstructured) bool {
+	if r.kind.Name != PodKind || before == nil || before.GetResourceVersion() == object.GetResourceVersion() {
+		return false
+	}
+	phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
+	return !pods.Finished(corev1.PodPhase(phase)) && before.GetGeneration() == object.GetGeneration() &&
+		sameValue(labelsOf(before.Object), labelsOf(object.Object)) && sameValue(annotationsOf(before.Object), annotationsOf(object.Object)) &&
+		before.GetUID() == object.GetUID() && (before.GetDeletionTimestamp() == nil) == (object.GetDeletionTimestamp() == nil)
+}
+
+// enqueue drops keys that come before the caches are synced: every object is looked at then.
+func (r *reflector) enqueue(t *twin, c *copies, key Key) {
+	if c.ready.Load() && r.m.twin(t.local) == t {
+		r.queue.Add(key)
+	}
+}
+
+// whenSynced waits for every cache on which the kind depends, and for what they told of while they were filled, then
+// looks at every object of both sides: also the copies of objects that were deleted while nobody was looking.
+func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *twin, c *copies) {
+	if needs := append(m.sharedCaches(r.kind), c.heard...); !cache.WaitFor(ctx, "", needs...) {
+		return
+	}
+	c.ready.Store(true)
+	r.enqueueNamespace(t, c)
+	m.log.Info("namespace is reflected", "namespace", t.local, "remoteNamespace", t.remote, "kind", r.kind.Name)
+}
+
+func (r *reflector) enqueueNamespace(t *twin, c *copies) {
+	for _, object := range indexed(c.local, cache.NamespaceIndex, t.local) {
+		r.queue.Add(keyOf(object))
+	}
+	for _, name := range c.informer.GetStore().ListKeys() {
+		if key, err := cache.ParseObjectName(name); err == nil {
+			r.queue.Add(Key{Namespace: t.local, Name: r.kind.localName(key.Name)})
+		}
+	}
+}
+
+// enqueueAll looks again at every object of the kind in every namespace that is ready.
+func (r *reflector) enqueueAll() {
+	for _, t := range r.m.allTwins() {
+		if c := t.of(r.kind.Name); c != nil && c.ready.Load() {
+			r.enqueueNamespace(t, c)
+		}
+	}
+}
+
+// managed reports whether an object of the provider bears the labels of what this virtual kubelet made.
+func (r *reflector) managed(object *unstructured.Unstructured) bool {
+	have := labelsOf(object.Object)
+	for key, value := range r.owned {
+		if have[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// ownership returns the labels by which copies of a kind are known.
+func (o Options) ownership(kind Kind) map[string]string {
+	owned := wire.ReflectionLabels(o.LocalClusterID, o.RemoteClusterID)
+	if kind.PerNode {
+		owned[wire.NodeNameLabel] = o.NodeName
+	}
+	return owned
+}

@@ -1,0 +1,197 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+)
+
+// StatusFromAnnotation, on objects of this cluster whose status comes from a provider, is its cluster id. An object has
+// one status and may have copies on several providers, and a controller of its own here: the first to say something has
+// the word until it takes it back or its cluster is no longer known here.
+const StatusFromAnnotation = "plugins.refract.io/status-from"
+
+// bringStatus makes the status of the copy that of the object here.
+func (r *reflector) bringStatus(ctx context.Context, w *worker, t *twin, c *copies, local *unstructured.Unstructured) error {
+	remote, going := r.remoteObject(c, t, local.GetName())
+	if remote == nil || going || local.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	next, err := r.backStatus(ctx, w, t, local, remote)
+	if err != nil || next == nil {
+		return err
+	}
+	present, _ := local.Object["status"].(map[string]any)
+	if !r.maySpeak(local, present) {
+		return nil
+	}
+	merged := next
+	if r.kind.StatusFields != nil {
+		merged = r.mergeStatus(present, next)
+	}
+	if sameValue(merged, present) {
+		return nil
+	}
+	return r.writeStatus(ctx, w, local, merged)
+}
+
+// backStatus runs the incoming chain on the copy; nil when a plugin skips it or there is nothing yet.
+func (r *reflector) backStatus(ctx context.Context, w *worker, t *twin, local, remote *unstructured.Unstructured) (map[string]any, error) {
+	if remote.Object["status"] == nil {
+		return nil, nil
+	}
+	root := maps.Clone(r.m.context(t, host.Incoming))
+	root["local"] = local.Object
+	outcome, err := r.bend(ctx, w, host.Incoming, t.local, remote.Object, root)
+	if err != nil {
+		return nil, err
+	}
+	r.warnings(w, local, outcome)
+	if outcome.Skipped {
+		return nil, nil
+	}
+	status := w.doc.Root().View().Field("status")
+	if !status.Exists() {
+		return map[string]any{}, nil
+	}
+	next, ok := status.Value().(map[string]any)
+	if !ok {
+		return nil, &outputError{"the incoming status became something else than an object"}
+	}
+	return next, nil
+}
+
+// maySpeak tells whether the status is ours to write.
+func (r *reflector) maySpeak(local *unstructured.Unstructured, present map[string]any) bool {
+	from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string)
+	switch {
+	case from == r.m.options.RemoteClusterID:
+		return true
+	case from != "":
+		return !r.m.knowsCluster(from)
+	case r.kind.StatusFields == nil:
+		return true // it was asked for, by the one who knows whether a controller here has the say
+	}
+	for _, field := range r.kind.StatusFields {
+		if !isEmpty(present[field]) {
+			return false
+		}
+	}
+	return true
+}
+
+// isEmpty tells null, empty lists and maps, and maps of nothing else.
+func isEmpty(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		for _, below := range v {
+			if !isEmpty(below) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// knowsCluster reports whether a virtual node of this cluster stands for it.
+func (m *Manager) knowsCluster(id string) bool {
+	for _, cluster := range m.settings.Load().virtualNodes {
+		if cluster == id {
+			return true
+		}
+	}
+	return false
+}
+
+// mergeStatus replaces the fields that come back and keeps the others.
+func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
+	merged := maps.Clone(present)
+	if merged == nil {
+		merged = map[string]any{}
+	}
+	for _, field := range r.kind.StatusFields {
+		if value, ok := next[field]; ok {
+			merged[field] = value
+		} else {
+			delete(merged, field)
+		}
+	}
+	return merged
+}
+
+// writeStatus writes the status and who it is from. Custom resources keep no annotation that comes with a status, so there the
+// word is taken first.
+func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any) error {
+	key := keyOf(local)
+	asked, present := document.Hash(status), document.Hash(local.Object["status"])
+	if r.statuses.accepted(key, asked, present) {
+		return nil
+	}
+	mark := addEntries(nil, "/metadata/annotations", annotationsOf(local.Object), map[string]string{StatusFromAnnotation: r.m.options.RemoteClusterID})
+	if r.kind.StatusSubresource && r.kind.StatusFields == nil && len(mark) > 0 {
+		var err error
+		if local, err = r.patchLocal(ctx, local, mark); err != nil || local == nil {
+			return err
+		}
+		mark = nil
+	}
+	var subresources []string
+	if r.kind.StatusSubresource {
+		subresources = []string{"status"}
+	}
+	stored, err := r.patchLocal(ctx, local, append(mark, operation{"add", "/status", status}), subresources...)
+	if err != nil || stored == nil {
+		return err
+	}
+	if got := document.Hash(stored.Object["status"]); got != asked {
+		r.statuses.accept(key, asked, got)
+	}
+	w.result = "written"
+	return nil
+}
+
+// patchLocal patches an object of this cluster if it is still the same one; nil without an error when it is not.
+func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstructured, patch []operation, subresources ...string) (*unstructured.Unstructured, error) {
+	key := keyOf(local)
+	body, err := json.Marshal(append([]operation{{"test", "/metadata/uid", string(local.GetUID())}}, patch...))
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status of %s %s, %w", r.kind.Name, key, err)
+	}
+	defer r.writing(r.localWrites, key)()
+	var stored *unstructured.Unstructured
+	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
+		stored, err = r.m.local.Resource(r.kind.Source).Namespace(key.Namespace).
+			Patch(ctx, key.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation}, subresources...)
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil // it is gone, and the watch will say so
+	case outdated(err):
+		return nil, apierrors.NewConflict(r.kind.Source.GroupResource(), key.Name, err)
+	case err != nil:
+		return nil, fmt.Errorf("updating the status of %s %s, %w", r.kind.Name, key, err)
+	}
+	_, _ = dropManagedFields(stored)
+	r.counted("patch", "local")
+	r.localWrites.wrote(key, local, stored)
+	return stored, nil
+}
