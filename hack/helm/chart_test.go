@@ -14,13 +14,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/podscheduling"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -173,6 +177,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	mustFail(t, with("extraArgs", []any{"verbose"}), "extraArgs")
 	mustFail(t, map[string]any{"offloading": map[string]any{"reflection": map[string]any{"service": map[string]any{"type": "Deny"}}}}, "service")
 	mustFail(t, map[string]any{"virtualKubelet": map[string]any{"replicas": "two"}}, "replicas")
+	mustFail(t, map[string]any{"webhook": map[string]any{"failurePolicy": "ignore"}}, "failurePolicy")
 }
 
 func TestNotesNameEveryVirtualNode(t *testing.T) {
@@ -184,6 +189,56 @@ func TestNotesNameEveryVirtualNode(t *testing.T) {
 	for _, want := range []string{"kubectl -n liqo-tenant-milan rollout status deployment/vk-milan", "kubectl get node turin"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("notes lack %q:\n%s", want, notes)
+		}
+	}
+}
+
+// What is installed is what tests and demo run with.
+func TestWebhookAsksAboutThePodsThatItIsFor(t *testing.T) {
+	vals := values(t, "provider")
+	vals["webhook"] = map[string]any{"failurePolicy": "Fail", "port": 10443}
+	all := objects(t, vals)
+	path := podscheduling.Path
+	client := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{
+		Namespace: releaseNamespace, Name: rbac.WebhookName, Path: &path,
+	}}
+	want := podscheduling.Configuration(rbac.WebhookName, releaseNamespace, client, admissionregistrationv1.Fail)
+	got := get[*admissionregistrationv1.MutatingWebhookConfiguration](t, all, rbac.WebhookName)
+	if diff := cmp.Diff(want.Webhooks, got.Webhooks); diff != "" {
+		t.Errorf("package podscheduling (-) and the chart (+) differ:\n%s", diff)
+	}
+	service := get[*corev1.Service](t, all, rbac.WebhookName)
+	pod := get[*appsv1.Deployment](t, all, releaseName+"-controller-manager").Spec.Template
+	port := slices.IndexFunc(pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == service.Spec.Ports[0].TargetPort.StrVal })
+	if port < 0 || pod.Spec.Containers[0].Ports[port].ContainerPort != 10443 || !slices.Contains(pod.Spec.Containers[0].Args, "--webhook-port=10443") {
+		t.Errorf("the Service leads to %v, the pod has %+v", service.Spec.Ports, pod.Spec.Containers[0])
+	}
+	for key, value := range service.Spec.Selector {
+		if pod.Labels[key] != value {
+			t.Errorf("the Service selects %s=%s, the pod has %v", key, value, pod.Labels)
+		}
+	}
+	get[*corev1.Secret](t, all, rbac.WebhookName)
+
+	vals["webhook"] = map[string]any{"enabled": false}
+	for _, object := range objects(t, vals) {
+		if object.GetName() == rbac.WebhookName {
+			t.Errorf("%T %s is installed for a webhook that is off", object, object.GetName())
+		}
+	}
+}
+
+func TestRuntimeClassLeadsToVirtualNodes(t *testing.T) {
+	vals := values(t, "provider")
+	class := get[*nodev1.RuntimeClass](t, objects(t, vals), wire.RuntimeClassName)
+	taint := corev1.Toleration{Key: wire.VirtualNodeTaint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	if class.Scheduling.NodeSelector[wire.TypeLabel] != wire.VirtualNodeType || !slices.Equal(class.Scheduling.Tolerations, []corev1.Toleration{taint}) {
+		t.Errorf("scheduling = %+v", class.Scheduling)
+	}
+	vals["offloading"] = map[string]any{"runtimeClass": map[string]any{"name": ""}}
+	for _, object := range objects(t, vals) {
+		if _, ok := object.(*nodev1.RuntimeClass); ok {
+			t.Errorf("RuntimeClass %s is installed without a name", object.GetName())
 		}
 	}
 }
