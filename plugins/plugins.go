@@ -19,7 +19,7 @@ import (
 
 // FS holds the default modules as <name>/<name>.wasm.
 //
-//go:embed configmap/configmap.wasm endpointslice/endpointslice.wasm event/event.wasm ingress/ingress.wasm
+//go:embed configmap/configmap.wasm endpointslice/endpointslice.wasm event/event.wasm generic/generic.wasm ingress/ingress.wasm
 //go:embed persistentvolumeclaim/persistentvolumeclaim.wasm pod/pod.wasm secret/secret.wasm service/service.wasm
 var FS embed.FS
 
@@ -34,19 +34,20 @@ func group(name string) string {
 	return "" // the core group
 }
 
+// generic is the default plugin of kinds that have none of their own.
+const generic = "generic"
+
 // Default returns the name and the module of the default plugin for a kind
 // ("Pod", or "EndpointSlice.discovery.k8s.io", of which the group may be left
-// out). The module is nil for a kind that has none, such as one of that name in
-// another group: such objects cross verbatim.
+// out). A kind without one of its own, such as one of that name in another
+// group, has the generic one.
 func Default(kind string) (name string, module []byte) {
 	kind, of, grouped := strings.Cut(kind, ".")
 	name = strings.ToLower(kind)
-	if grouped && of != group(name) {
-		return "", nil
-	}
 	module, err := FS.ReadFile(fmt.Sprintf("%s/%s.wasm", name, name))
-	if err != nil {
-		return "", nil
+	if err != nil || grouped && of != group(name) {
+		name = generic
+		module, _ = FS.ReadFile(fmt.Sprintf("%s/%s.wasm", name, name)) // it is embedded
 	}
 	return name, module
 }

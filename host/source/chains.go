@@ -24,9 +24,9 @@ type ChainsConfig struct {
 	Host     *host.Host
 	Registry *host.Registry
 	// Kinds are the keys of the registry, with the API group unless it is the core group: "Pod",
-	// "Ingress.networking.k8s.io".
+	// "Ingress.networking.k8s.io". AddKind and RemoveKind change them later.
 	Kinds []string
-	// Defaults are the default plugins. They must load.
+	// Defaults are the default plugins. They must load. One for "*" is that of the kinds that no other is for.
 	Defaults []Module
 	// Guard of a kind's chains; nil means host.DefaultGuard.
 	Guard func(kind string) host.Guard
@@ -218,13 +218,10 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 		return nil, err
 	}
 	r := &running{name: m.Name, digest: m.digest(), options: m.Options, plugin: plugin}
-	for _, kind := range c.config.Kinds {
-		if r.matches(kind, host.Outgoing) || r.matches(kind, host.Incoming) {
-			r.kinds = append(r.kinds, kind)
-		}
-	}
-	if len(m.Options.Kinds) > 0 && len(r.kinds) == 0 {
-		err = fmt.Errorf("kinds: the plugin is for %s, and none of these is reflected and among %s",
+	r.kinds = r.among(c.config.Kinds)
+	// Kinds that are not reflected now may be later; those that the plugin is not for make no sense.
+	if len(m.Options.Kinds) > 0 && len(r.among(m.Options.Kinds)) == 0 {
+		err = fmt.Errorf("kinds: the plugin is for %s, and none of these is among %s",
 			strings.Join(plugin.Manifest().Kinds, ", "), strings.Join(m.Options.Kinds, ", "))
 		return nil, errors.Join(err, plugin.Close(ctx))
 	}

@@ -10,9 +10,10 @@
 //
 // # Order
 //
-// A chain begins with the default plugins of its kind. Those of the directory follow, by priority (the lowest
-// first) and then by name. A plugin with `replaces: <default>` takes that default plugin out of the chains
-// that it is itself in; one whose manifest says "*" is in all of them.
+// A chain begins with the default plugins of its kind, or with the default plugin for "*" when it has none, as
+// custom resources do, whose chains come and go ([Chains.AddKind]). Those of the directory follow, by priority
+// (the lowest first) and then by name. A plugin with `replaces: <default>` takes that default plugin out of the
+// chains that it is itself in; one whose manifest says "*" is in all of them.
 //
 // # When something is wrong
 //

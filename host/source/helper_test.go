@@ -52,16 +52,22 @@ func newWorld(t testing.TB) *world { return newWorldWith(t, "") }
 // newWorldWith keeps last good versions in a folder.
 func newWorldWith(t testing.TB, lastGood string) *world {
 	t.Helper()
+	return newWorldOf(t, lastGood, fstest.MapFS{
+		"service/service.wasm": {Data: plugin(t, "default", "Service")},
+		"ingress/ingress.wasm": {Data: plugin(t, "default", "Ingress.networking.k8s.io")},
+	})
+}
+
+// newWorldOf has these default plugins.
+func newWorldOf(t testing.TB, lastGood string, defaultPlugins fstest.MapFS) *world {
+	t.Helper()
 	ctx := context.Background()
 	h, err := host.New(ctx, host.NewConfig().WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &world{t: t, registry: host.NewRegistry(nil), quiet: 30 * time.Millisecond}
-	defaults, err := source.ReadFS(fstest.MapFS{
-		"service/service.wasm": {Data: plugin(t, "default", "Service")},
-		"ingress/ingress.wasm": {Data: plugin(t, "default", "Ingress.networking.k8s.io")},
-	})
+	defaults, err := source.ReadFS(defaultPlugins)
 	if err != nil {
 		t.Fatal(err)
 	}

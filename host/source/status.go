@@ -61,7 +61,7 @@ func (s Status) describe() string {
 	case s.Err != nil:
 		return s.Err.Error()
 	case !s.Running:
-		return "loaded, but no reflected kind is among the kinds of its manifest"
+		return "loaded, but no reflected kind is among its kinds"
 	}
 	return "loaded"
 }

@@ -31,7 +31,7 @@ func (c *Chains) compose(key chainKey, extra []*running) (plugins []*host.Plugin
 			replaced[r.options.Replaces] = true
 		}
 	}
-	for _, r := range c.defaults {
+	for _, r := range c.defaultsOf(key.kind) {
 		if !replaced[r.name] && r.matches(key.kind, key.hook) {
 			plugins = append(plugins, r.plugin)
 		}
