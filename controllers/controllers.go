@@ -21,8 +21,8 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/controllers/internal/informers"
 	"github.com/refract-project/refract/controllers/internal/metrics"
+	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 	"github.com/refract-project/refract/controllers/replicator"
@@ -89,7 +89,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, o Options) []Controller {
 }
 
 // Register adds all controllers to mgr, which must have been made with the
-// Scheme and with CacheOptions and ClientOptions of this package.
+// ManagerOptions of this package.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	m, err := metrics.New(o.Registerer)
 	if err != nil {
@@ -128,10 +128,27 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// CacheOptions says what the cache of a manager of the cluster at config holds:
-// of every kind what the controllers look at, and of no object who wrote which
-// field.
-func CacheOptions(config *rest.Config) (cache.Options, error) {
+// ManagerOptions are the options of a manager of the cluster at config as the
+// controllers need it; what has nothing to do with them is left open.
+func ManagerOptions(config *rest.Config) (manager.Options, error) {
+	s, err := Scheme()
+	if err != nil {
+		return manager.Options{}, err
+	}
+	caches, err := cacheOptions(config)
+	if err != nil {
+		return manager.Options{}, err
+	}
+	return manager.Options{
+		Scheme: s, Cache: caches, NewClient: onepass.NewClient,
+		// Unstructured objects are read from the cache, too; usually the API server is asked for them.
+		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+	}, nil
+}
+
+// cacheOptions say what the cache holds: of every kind what the controllers
+// look at, and of no object who wrote which field.
+func cacheOptions(config *rest.Config) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, options := range []map[client.Object]cache.ByObject{
 		shadowpod.CacheOptions(),
@@ -142,12 +159,6 @@ func CacheOptions(config *rest.Config) (cache.Options, error) {
 	} {
 		maps.Copy(byObject, options)
 	}
-	newInformer, err := informers.New(config, byObject)
+	newInformer, err := onepass.NewInformer(config, byObject)
 	return cache.Options{ByObject: byObject, DefaultTransform: cache.TransformStripManagedFields(), NewInformer: newInformer}, err
-}
-
-// ClientOptions makes the manager's client read unstructured objects from the
-// cache too, which it would otherwise ask the API server for.
-func ClientOptions() client.Options {
-	return client.Options{Cache: &client.CacheOptions{Unstructured: true}}
 }

@@ -53,30 +53,18 @@ func newManager(o *options) (manager.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme, err := controllers.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	caches, err := controllers.CacheOptions(config)
+	options, err := controllers.ManagerOptions(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the controllers on %s, %w", config.Host, cmdutil.Explain(err))
 	}
-	caches.SyncPeriod = &o.resyncPeriod
-	mgr, err := manager.New(config, manager.Options{
-		Scheme: scheme,
-		Cache:  caches,
-		Client: controllers.ClientOptions(),
-
-		LeaderElection:          o.leaderElection,
-		LeaderElectionID:        rbac.LeaderElectionID,
-		LeaderElectionNamespace: o.liqoNamespace,
-		// The next leader need not wait for the lease to run out. That is safe
-		// because the process ends when run returns.
-		LeaderElectionReleaseOnCancel: true,
-
-		Metrics:                metricsserver.Options{BindAddress: o.metricsAddress},
-		HealthProbeBindAddress: o.healthAddress,
-	})
+	options.Cache.SyncPeriod = &o.resyncPeriod
+	options.LeaderElection = o.leaderElection
+	options.LeaderElectionID, options.LeaderElectionNamespace = rbac.LeaderElectionID, o.liqoNamespace
+	// The next leader need not wait for the lease to run out. That is safe because the process ends when run returns.
+	options.LeaderElectionReleaseOnCancel = true
+	options.Metrics = metricsserver.Options{BindAddress: o.metricsAddress}
+	options.HealthProbeBindAddress = o.healthAddress
+	mgr, err := manager.New(config, options)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the controllers on %s, %w", config.Host, cmdutil.Explain(err))
 	}

@@ -63,21 +63,15 @@ func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options
 }
 
 func launch(ctx context.Context, access *rest.Config, options controllers.Options) (*Manager, error) {
-	scheme, err := controllers.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	caches, err := controllers.CacheOptions(access)
+	managerOptions, err := controllers.ManagerOptions(access)
 	if err != nil {
 		return nil, err
 	}
 	several := true
-	mgr, err := manager.New(access, manager.Options{
-		Scheme: scheme, Cache: caches, Client: controllers.ClientOptions(),
-		Controller:             config.Controller{SkipNameValidation: &several},
-		Metrics:                metricsserver.Options{BindAddress: "0"},
-		HealthProbeBindAddress: "0",
-	})
+	managerOptions.Controller = config.Controller{SkipNameValidation: &several}
+	managerOptions.Metrics = metricsserver.Options{BindAddress: "0"}
+	managerOptions.HealthProbeBindAddress = "0"
+	mgr, err := manager.New(access, managerOptions)
 	if err != nil {
 		return nil, err
 	}

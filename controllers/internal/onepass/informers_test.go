@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package informers_test
+package onepass_test
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/controllers/internal/controllertest"
-	"github.com/refract-project/refract/controllers/internal/informers"
+	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -58,7 +58,7 @@ func TestUnstructuredObjectsComeFromTheClientThatIsFast(t *testing.T) {
 			AddressType: discoveryv1.AddressTypeIPv4,
 		})
 	}
-	construct, err := informers.New(cluster.Config(), map[client.Object]cache.ByObject{
+	construct, err := onepass.NewInformer(cluster.Config(), map[client.Object]cache.ByObject{
 		unstructuredSlice(): {
 			Label: labels.SelectorFromSet(labels.Set{"app": "meant"}),
 			Field: fields.OneTermNotEqualSelector("metadata.name", "other-name"),
@@ -92,7 +92,7 @@ func holds(informer toolscache.SharedIndexInformer, name string) error {
 }
 
 func TestEverythingElseIsReadAsUsual(t *testing.T) {
-	construct, err := informers.New(cluster.Config(), map[client.Object]cache.ByObject{
+	construct, err := onepass.NewInformer(cluster.Config(), map[client.Object]cache.ByObject{
 		unstructuredSlice():          {Namespaces: map[string]cache.Config{"one": {}}},
 		&discoveryv1.EndpointSlice{}: {},
 	})

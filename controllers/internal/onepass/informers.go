@@ -1,11 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package informers makes a manager's cache decode unstructured objects in one
-// pass, see package dynamicclient. Usually it reads each event about nine
-// times, which would be a third of what the controllers do with an offloaded
-// pod.
-package informers
+package onepass
 
 import (
 	"context"
@@ -27,13 +23,14 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// Constructor is the type of cache.Options.NewInformer.
-type Constructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
+// InformerConstructor is the type of cache.Options.NewInformer.
+type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
-// New returns the constructor for a cache of the cluster at config, with the
-// given options: of these, the selectors are looked at. A kind that is narrowed
-// to namespaces, and everything that is not unstructured, is read as usual.
-func New(config *rest.Config, byObject map[client.Object]cache.ByObject) (Constructor, error) {
+// NewInformer returns the constructor for a cache of the cluster at config,
+// with the given options: of these, the selectors are looked at. A kind that is
+// narrowed to namespaces, and everything that is not unstructured, is read as
+// usual.
+func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject) (InformerConstructor, error) {
 	dynamicClient, err := dynamicclient.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the informers, %w", err)

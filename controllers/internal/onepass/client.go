@@ -1,0 +1,61 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package onepass
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/dynamicclient"
+)
+
+// NewClient returns a client like that of client.New, for manager.Options. Options
+// that change every write do not reach its creations of unstructured objects.
+func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
+	usual, err := client.New(config, options)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	if config.WarningHandler == nil && config.WarningHandlerWithContext == nil {
+		config.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{})
+	}
+	dynamicClient, err := dynamicclient.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the client, %w", err)
+	}
+	return &creator{Client: usual, dynamic: dynamicClient}, nil
+}
+
+// creator creates unstructured objects by itself.
+type creator struct {
+	client.Client
+	dynamic dynamic.Interface
+}
+
+// Create puts what the API server made of the object into it, also while it is
+// shared: its map is replaced, not changed.
+func (c *creator) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return c.Client.Create(ctx, object, opts...)
+	}
+	mapping, err := c.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	if err != nil {
+		return err
+	}
+	options := (&client.CreateOptions{}).ApplyOptions(opts)
+	stored, err := c.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace()).Create(ctx, u, *options.AsCreateOptions())
+	if err != nil {
+		return err
+	}
+	u.Object = stored.Object
+	return nil
+}
