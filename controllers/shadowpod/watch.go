@@ -128,6 +128,9 @@ func requestFor(obj client.Object) reconcile.Request {
 // podChanged compares what trim left; resourceVersions and the records of who
 // wrote what differ in every event.
 func podChanged(before, now *corev1.Pod) bool {
+	if before.Status.Phase != now.Status.Phase || (before.DeletionTimestamp == nil) != (now.DeletionTimestamp == nil) {
+		return true // which most changes are, and needs no look at the rest
+	}
 	a, b := *before, *now
 	for _, pod := range []*corev1.Pod{&a, &b} {
 		pod.ResourceVersion, pod.Generation, pod.ManagedFields = "", 0, nil
