@@ -48,7 +48,7 @@ func TestCertificatesFromNothing(t *testing.T) {
 	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList && k.Workers == 1 })
 
 	l.change(name, "{statusBack: true}")
-	missing = l.condition(name, pluginsv1alpha1.MissingPermissionReason, "let this virtual kubelet patch certificates/status. Add")
+	missing = l.condition(name, pluginsv1alpha1.MissingPermissionReason, "let this virtual kubelet patch certificates, certificates/status. Add")
 	if _, runs := l.engine.kind(kind); !runs {
 		t.Error("what ran was stopped for a permission that it did not need")
 	}

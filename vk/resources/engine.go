@@ -45,21 +45,22 @@ func (p plan) with(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
 	return p
 }
 
-// statusOf is the resource to patch when the status comes back.
-func (p plan) statusOf() string {
+// patched is what is patched here: the status, and the annotation that tells whose it is.
+func (p plan) patched() []string {
 	switch {
 	case !p.statusBack:
-		return ""
+		return nil
 	case p.statusSubresource:
-		return p.source.Resource + "/status"
+		return []string{p.source.Resource, p.source.Resource + "/status"}
 	default:
-		return p.source.Resource
+		return []string{p.source.Resource}
 	}
 }
 
 // reflected is the plan as the engine takes it.
 func (p plan) reflected() reflection.Kind {
-	kind := reflection.Kind{Name: p.kind, Source: p.source, Mode: reflection.Apply, Policy: p.policy, Workers: p.workers}
+	kind := reflection.Kind{Name: p.kind, Source: p.source, Mode: reflection.Apply, Policy: p.policy, Workers: p.workers,
+		StatusBack: p.statusBack, StatusSubresource: p.statusSubresource}
 	if p.target != p.source {
 		kind.Target, kind.TargetKind = p.target, p.targetKind
 	}

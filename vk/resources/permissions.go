@@ -38,7 +38,7 @@ type lack struct {
 
 // permitted asks both clusters whether they let us do what the plan needs; nil when they do.
 func (f *Follower) permitted(ctx context.Context, p plan) *lack {
-	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.statusOf())
+	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.patched()...)
 	denied, err := f.local.denied(ctx, here, []string{metav1.NamespaceAll})
 	if err != nil {
 		return failed(err)
@@ -93,21 +93,32 @@ func (s *side) denied(ctx context.Context, role rbac.Role, namespaces []string) 
 	group.SetLimit(reviewsAtOnce)
 	for _, namespace := range namespaces {
 		for _, rule := range role.Rules {
-			for _, verb := range rule.Verbs {
+			for _, one := range each(rule) {
+				one.namespace = namespace
 				group.Go(func() error {
-					allowed, err := s.may(ctx, namespace, verb, rule.APIGroups[0], rule.Resources[0])
+					allowed, err := s.may(ctx, namespace, one.verb, rule.APIGroups[0], one.resource)
 					if err != nil || allowed {
 						return err
 					}
 					mu.Lock()
 					defer mu.Unlock()
-					found = append(found, denial{namespace, rule.Resources[0], verb})
+					found = append(found, one)
 					return nil
 				})
 			}
 		}
 	}
 	return found, group.Wait()
+}
+
+// each verb of a rule on each of its resources.
+func each(rule rbac.Rule) (all denials) {
+	for _, resource := range rule.Resources {
+		for _, verb := range rule.Verbs {
+			all = append(all, denial{resource: resource, verb: verb})
+		}
+	}
+	return all
 }
 
 // may asks the API server.
@@ -132,14 +143,20 @@ func (s *side) may(ctx context.Context, namespace, verb, group, resource string)
 func (s *side) sentence(role rbac.Role, denied denials) string {
 	var doing []string
 	for _, rule := range role.Rules {
-		var verbs []string
-		for _, verb := range rule.Verbs {
-			if slices.ContainsFunc(denied, func(d denial) bool { return d.verb == verb && d.resource == rule.Resources[0] }) {
-				verbs = append(verbs, verb)
+		var verbs, resources []string
+		for _, one := range each(rule) {
+			if !slices.ContainsFunc(denied, func(d denial) bool { return d.verb == one.verb && d.resource == one.resource }) {
+				continue
+			}
+			if !slices.Contains(verbs, one.verb) {
+				verbs = append(verbs, one.verb)
+			}
+			if !slices.Contains(resources, one.resource) {
+				resources = append(resources, one.resource)
 			}
 		}
 		if len(verbs) > 0 {
-			doing = append(doing, fmt.Sprintf("%s %s", strings.Join(verbs, ", "), rule.Resources[0]))
+			doing = append(doing, strings.Join(verbs, ", ")+" "+strings.Join(resources, ", "))
 		}
 	}
 	return s.forbidden(strings.Join(doing, " and ")+where(denied.namespaces()), role).Error()
