@@ -1,0 +1,168 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package webhookcert_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/podscheduling"
+	"github.com/refract-project/refract/controllers/webhookcert"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+var cluster = controllertest.Cluster{
+	ID:      "consumer",
+	Options: testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true},
+}
+
+func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
+
+// start starts a replica and returns where it serves webhooks.
+func start(t *testing.T) (address string, m *controllertest.Manager) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return listener.Addr().String(), cluster.StartManager(t, func(o *controllers.Options) {
+		o.Webhooks = &controllers.WebhookOptions{Namespace: metav1.NamespaceDefault, Host: "127.0.0.1", Port: port}
+	})
+}
+
+func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
+	url := "https://localhost/" + podscheduling.Path
+	configuration := podscheduling.Configuration(rbac.WebhookName, metav1.NamespaceDefault, admissionregistrationv1.WebhookClientConfig{URL: &url}, admissionregistrationv1.Ignore)
+	second := configuration.Webhooks[0]
+	second.Name = "another.refract.io"
+	configuration.Webhooks = append(configuration.Webhooks, second)
+	foreign := configuration.DeepCopy()
+	foreign.Name = "foreign"
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: rbac.WebhookName}}
+	for _, object := range []client.Object{secret, foreign} {
+		cluster.Create(t, object)
+		t.Cleanup(func() { remove(t, object) })
+	}
+	one, first := start(t)
+	two, _ := start(t)
+
+	// As with a first installation: the configuration may come last.
+	cluster.Create(t, configuration)
+	t.Cleanup(func() { remove(t, configuration) })
+	authority := awaitTrust(t, nil)
+	served := serves(t, one, authority)
+	serves(t, two, authority)
+
+	// As with an upgrade by a tool that does not know of the authority.
+	cluster.Patch(t, configuration, `{"metadata":{"annotations":{"upgraded":"yes"}}}`)
+	if err := cluster.Client.Patch(t.Context(), configuration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]`))); err != nil {
+		t.Fatal(err)
+	}
+	if again := awaitTrust(t, nil); string(again) != string(authority) {
+		t.Error("the authority is another one without need")
+	}
+
+	cluster.Patch(t, secret, `{"data":null}`)
+	renewed := awaitTrust(t, authority)
+	if now := serves(t, one, renewed); now.Equal(served) {
+		t.Error("the certificate is still the one of the former authority")
+	}
+	serves(t, two, renewed)
+
+	// Nothing but what is named was written, and that by a patch.
+	if writes := first.Writes.About("admissionregistration"); len(writes) == 0 || len(writes) != len(first.Writes.About("PATCH", "mutatingwebhookconfigurations/"+rbac.WebhookName)) {
+		t.Errorf("writes = %q", writes)
+	}
+	cluster.Get(t, foreign, "", foreign.Name)
+	if len(foreign.Webhooks[0].ClientConfig.CABundle) > 0 {
+		t.Error("somebody else's configuration was written to")
+	}
+}
+
+func remove(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := cluster.Client.Delete(context.WithoutCancel(t.Context()), object); err != nil {
+		t.Errorf("deleting %s: %v", object.GetName(), err)
+	}
+}
+
+// awaitTrust returns the authority that all webhooks of the configuration
+// trust, once it is another than before.
+func awaitTrust(t *testing.T, before []byte) []byte {
+	t.Helper()
+	var trusted []byte
+	controllertest.Eventually(t, "the API server to trust the authority", func() error {
+		configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+		cluster.Get(t, configuration, "", rbac.WebhookName)
+		trusted = configuration.Webhooks[0].ClientConfig.CABundle
+		if other := configuration.Webhooks[1].ClientConfig.CABundle; len(trusted) == 0 || string(trusted) == string(before) || string(trusted) != string(other) {
+			return fmt.Errorf("the webhooks trust %q and %q", trusted, other)
+		}
+		return nil
+	})
+	return trusted
+}
+
+// serves waits until address shows a certificate of the authority, for each of
+// the names by which API servers call it.
+func serves(t *testing.T, address string, authority []byte) *x509.Certificate {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority)
+	var shown *x509.Certificate
+	for _, name := range []string{"localhost", rbac.WebhookName + ".default.svc"} {
+		controllertest.Eventually(t, "a certificate for "+name, func() error {
+			dialer := &tls.Dialer{NetDialer: &net.Dialer{Timeout: time.Second}, Config: &tls.Config{RootCAs: pool, ServerName: name}}
+			connection, err := dialer.DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				return err
+			}
+			shown = connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
+			return connection.Close()
+		})
+	}
+	if life := shown.NotAfter.Sub(shown.NotBefore); life > 8*24*time.Hour {
+		t.Errorf("the certificate is valid for %s", life)
+	}
+	return shown
+}
+
+func TestACertificateThatDoesNotComeTellsWhatItWaitsFor(t *testing.T) {
+	access, err := cluster.ConfigFor(controllertest.ManagerUser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate := webhookcert.NewCertificate(access, types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: rbac.WebhookName}, "localhost")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- certificate.Start(ctx) }()
+	if err := certificate.Ready(&http.Request{}); err == nil || !strings.Contains(err.Error(), "is there a Secret default/refract-webhook") {
+		t.Errorf("error = %v", err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("ending: %v", err)
+	}
+}
