@@ -6,6 +6,7 @@ package resources
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,11 +18,11 @@ import (
 // The way of an operator who knows nothing but what the conditions say.
 func TestCertificatesFromNothing(t *testing.T) {
 	l := newLab(t).start()
-	const name, kind = "certificates.cert-manager.io", "Certificate.cert-manager.io"
-	l.reflect(name, "{group: cert-manager.io, version: v1, resource: certificates}")
+	const name, kind = "certificates.cert-manager.example", "Certificate.cert-manager.example" // the other test has the real one
+	l.reflect(name, "{group: cert-manager.example, version: v1, resource: certificates}")
 	l.condition(name, pluginsv1alpha1.MissingDefinitionReason, "this cluster (rome) has no "+name)
 
-	l.define(l.local, string(must(os.ReadFile("testdata/certificates.yaml"))(t)))
+	l.define(l.local, strings.ReplaceAll(string(must(os.ReadFile("testdata/certificates.yaml"))(t)), "cert-manager.io", "cert-manager.example"))
 	l.condition(name, pluginsv1alpha1.MissingDefinitionReason, "cluster milan has no "+name, "set spec.copyDefinition to true")
 
 	l.change(name, "{copyDefinition: true}")
@@ -55,7 +56,7 @@ func TestCertificatesFromNothing(t *testing.T) {
 	l.follow(missing.Message)
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
-	if err := l.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+	if err := l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	l.stopped(kind)

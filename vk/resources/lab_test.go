@@ -35,6 +35,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
+var reflectedResources = pluginsv1alpha1.ReflectedResourceGVR
+
 // The two control planes are started by the first test that needs them. Each test has its own virtual node, users, roles,
 // twin namespace and resources in them.
 var clusters struct {
@@ -76,7 +78,7 @@ func startClusters() {
 type lab struct {
 	*testing.T
 	local, remote *cluster
-	node          string
+	node, tenant  string
 	engine        *recorder
 	options       Options
 	follower      *Follower
@@ -103,12 +105,13 @@ func newLab(t *testing.T) *lab {
 	n := clusters.labs.Add(1)
 	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), engine: &recorder{kinds: map[string]reflection.Kind{}}}
 	l.local, l.remote = l.side(clusters.consumer), l.side(clusters.remote)
-	tenant, twin := fmt.Sprintf("tenant-%d", n), fmt.Sprintf("shop-%d", n)
+	l.tenant = fmt.Sprintf("tenant-%d", n)
+	twin := fmt.Sprintf("shop-%d", n)
 	l.twins = map[string]string{"shop": twin}
-	l.namespace(l.local, tenant)
+	l.namespace(l.local, l.tenant)
 	l.namespace(l.remote, twin)
 	prefix := l.node + "-refract"
-	l.install(l.local, rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}.Objects()...)
+	l.install(l.local, rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: l.tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}.Objects()...)
 	consumer := rbac.Consumer{Prefix: prefix, Subject: rbac.User("rome-" + l.node)}
 	l.install(l.remote, append(consumer.Objects(), consumer.TwinNamespace(twin))...)
 	l.options = Options{
@@ -185,10 +188,10 @@ func (l *lab) create(c *cluster, gvr schema.GroupVersionResource, namespace, tex
 // reflect creates a ReflectedResource and deletes it with the test.
 func (l *lab) reflect(name, spec string) {
 	l.Helper()
-	l.create(l.local, pluginsv1alpha1.ReflectedResourceGVR, "", fmt.Sprintf(
+	l.create(l.local, reflectedResources, "", fmt.Sprintf(
 		"{apiVersion: plugins.refract.io/v1alpha1, kind: ReflectedResource, metadata: {name: %s}, spec: %s}", name, spec))
 	l.Cleanup(func() {
-		_ = l.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Delete(context.Background(), name, metav1.DeleteOptions{})
+		_ = l.local.dynamic.Resource(reflectedResources).Delete(context.Background(), name, metav1.DeleteOptions{})
 	})
 }
 
@@ -196,25 +199,34 @@ func (l *lab) reflect(name, spec string) {
 func (l *lab) change(name, spec string) {
 	l.Helper()
 	body := must(yaml.YAMLToJSON([]byte("spec: " + spec)))(l.T)
-	must(l.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}))(l.T)
+	must(l.local.dynamic.Resource(reflectedResources).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}))(l.T)
 }
 
-// define installs a definition, and removes it with the test.
+// define installs a definition, and removes it after the test. That takes so long that each test has a group of its own.
 func (l *lab) define(c *cluster, text string) {
 	l.Helper()
 	created := l.create(c, definitionsResource, "", text)
 	l.Cleanup(func() { l.undefine(c, created.GetName()) })
 }
 
+// grant lets our users do everything with a resource that any test needs.
+func (l *lab) grant(group string) {
+	l.Helper()
+	for c, role := range map[*cluster]rbac.Role{l.local: rbac.VirtualKubeletLocal(), l.remote: rbac.VirtualKubeletRemote()} {
+		l.allow(c, role.Named(l.options.RolePrefix), rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	}
+}
+
+func (l *lab) allow(c *cluster, name string, rules ...rbacv1.PolicyRule) {
+	l.Helper()
+	role := must(c.core.RbacV1().ClusterRoles().Get(l.Context(), name, metav1.GetOptions{}))(l.T)
+	role.Rules = append(role.Rules, rules...)
+	must(c.core.RbacV1().ClusterRoles().Update(l.Context(), role, metav1.UpdateOptions{}))(l.T)
+}
+
 func (l *lab) undefine(c *cluster, name string) {
 	l.Helper()
 	_ = c.dynamic.Resource(definitionsResource).Delete(context.Background(), name, metav1.DeleteOptions{})
-	l.eventually(func() error {
-		if _, err := c.dynamic.Resource(definitionsResource).Get(context.Background(), name, metav1.GetOptions{}); err == nil {
-			return fmt.Errorf("%s is still in %s", name, c.Name())
-		}
-		return nil
-	})
 }
 
 // widgets is the definition of a small resource.
@@ -233,7 +245,7 @@ spec:
 // get returns a ReflectedResource and its entry of our virtual node.
 func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.VirtualNodeReflection) {
 	l.Helper()
-	object := must(l.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Get(l.Context(), name, metav1.GetOptions{}))(l.T)
+	object := must(l.local.dynamic.Resource(reflectedResources).Get(l.Context(), name, metav1.GetOptions{}))(l.T)
 	typed := &pluginsv1alpha1.ReflectedResource{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
 		l.Fatal(err)
@@ -287,9 +299,7 @@ func (l *lab) follow(message string) {
 		if err := yaml.UnmarshalStrict([]byte(match[3]), &rules); err != nil {
 			l.Fatalf("%q is no list of rules: %v", match[3], err)
 		}
-		role := must(c.core.RbacV1().ClusterRoles().Get(l.Context(), match[2], metav1.GetOptions{}))(l.T)
-		role.Rules = append(role.Rules, rules...)
-		must(c.core.RbacV1().ClusterRoles().Update(l.Context(), role, metav1.UpdateOptions{}))(l.T)
+		l.allow(c, match[2], rules...)
 	}
 }
 
@@ -311,14 +321,25 @@ func (l *lab) eventually(check func() error) {
 
 // recorder is an engine that keeps what it is told.
 type recorder struct {
-	mu    sync.Mutex
-	kinds map[string]reflection.Kind
-	said  []string
+	mu      sync.Mutex
+	refusal error
+	kinds   map[string]reflection.Kind
+	said    []string
+}
+
+// refuse lets it take nothing; nil ends that.
+func (r *recorder) refuse(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refusal = err
 }
 
 func (r *recorder) StartKind(kind reflection.Kind) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.refusal != nil {
+		return r.refusal
+	}
 	r.kinds[kind.Name] = kind
 	r.said = append(r.said, "start "+kind.Name)
 	return nil

@@ -1,0 +1,194 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// both installs a definition in both clusters and lets our users at it.
+func (l *lab) both(group, scope string) {
+	l.Helper()
+	l.define(l.local, widgets(group, scope))
+	l.define(l.remote, widgets(group, scope))
+	l.grant(group)
+}
+
+func TestWhatCannotBeReflected(t *testing.T) {
+	l := newLab(t).start()
+	l.both("clusterwide.example.org", "Cluster")
+	l.both("versions.example.org", "Namespaced")
+	l.define(l.local, widgets("newer.example.org", "Namespaced"))
+	l.define(l.remote, strings.ReplaceAll(widgets("newer.example.org", "Namespaced"), "name: v1,", "name: v1beta1,"))
+	l.define(l.local, widgets("elsewhere.example.org", "Namespaced"))
+	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.options.RolePrefix),
+		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get", "create"}})
+
+	for name, c := range map[string]struct{ spec, reason, words string }{
+		"widgets.clusterwide.example.org": {"{group: clusterwide.example.org, version: v1, resource: widgets}",
+			pluginsv1alpha1.NotReflectableReason, "only namespaces are extended"},
+		"widgets.versions.example.org": {"{group: versions.example.org, version: v1alpha1, resource: widgets}",
+			pluginsv1alpha1.MissingDefinitionReason, "this cluster (rome) has no widgets.versions.example.org in version v1alpha1, but in v1: set spec.version"},
+		"widgets.newer.example.org": {"{group: newer.example.org, version: v1, resource: widgets, copyDefinition: true}",
+			pluginsv1alpha1.MissingDefinitionReason, "cluster milan has no widgets.newer.example.org in version v1, but in v1beta1: set spec.target"},
+		"widgets.elsewhere.example.org": {"{group: elsewhere.example.org, version: v1, resource: widgets, copyDefinition: true, target: {group: other.example.org, version: v1, resource: gadgets}}",
+			pluginsv1alpha1.MissingDefinitionReason, "under its own name only"},
+		"bindings": {"{version: v1, resource: bindings}", pluginsv1alpha1.NotReflectableReason, "offers no get, list, watch for them"},
+		"replicationcontrollers": {"{version: v1, resource: replicationcontrollers, target: {version: v1, resource: configmaps}}",
+			pluginsv1alpha1.NotReflectableReason, "have writers of their own"},
+	} {
+		l.reflect(name, c.spec)
+		l.condition(name, c.reason, c.words)
+	}
+	if said := l.engine.heard(); len(said) > 0 {
+		t.Errorf("the engine heard %q", said)
+	}
+}
+
+func TestTargets(t *testing.T) {
+	l := newLab(t).start()
+	l.define(l.local, widgets("a.example.org", "Namespaced"))
+	l.define(l.local, widgets("b.example.org", "Namespaced"))
+	l.define(l.remote, strings.NewReplacer("kind: Widget", "kind: Gadget", "widgets", "gadgets").Replace(widgets("c.example.org", "Namespaced")))
+	for _, group := range []string{"a.example.org", "b.example.org", "c.example.org"} {
+		l.grant(group)
+	}
+	const target = "target: {group: c.example.org, version: v1, resource: gadgets}"
+	l.reflect("widgets.a.example.org", "{group: a.example.org, version: v1, resource: widgets, "+target+"}")
+	l.condition("widgets.a.example.org", pluginsv1alpha1.ReflectingReason, "as gadgets.c.example.org v1")
+	l.reflecting("Widget.a.example.org", func(k reflection.Kind) bool {
+		return k.Target.Resource == "gadgets" && k.TargetKind.Kind == "Gadget" && k.TargetKind.Group == "c.example.org" && k.TargetKind.Version == "v1"
+	})
+	l.reflect("widgets.b.example.org", "{group: b.example.org, version: v1, resource: widgets, "+target+"}")
+	l.condition("widgets.b.example.org", pluginsv1alpha1.NotReflectableReason, "gadgets.c.example.org are written to cluster milan already, by ReflectedResource widgets.a.example.org")
+
+	l.change("widgets.a.example.org", "{workers: 0}")
+	l.condition("widgets.a.example.org", pluginsv1alpha1.PausedReason)
+	l.stopped("Widget.a.example.org")
+	l.condition("widgets.b.example.org", pluginsv1alpha1.ReflectingReason)
+}
+
+// One twin namespace whose doors are closed is no reason to keep the others waiting.
+func TestClosedTwin(t *testing.T) {
+	l := newLab(t).start()
+	l.both("twins.example.org", "Namespaced")
+	const name, kind = "widgets.twins.example.org", "Widget.twins.example.org"
+	l.reflect(name, "{group: twins.example.org, version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+
+	closed := l.node + "-closed"
+	l.namespace(l.remote, closed)
+	l.extend(map[string]string{"shop": l.twins["shop"], "mail": closed})
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
+	if said := l.engine.heard(); !slices.Equal(said, []string{"start " + kind}) {
+		t.Errorf("the engine heard %q", said)
+	}
+	consumer := rbac.Consumer{Prefix: l.options.RolePrefix, Subject: rbac.User("rome-" + l.node)}
+	l.install(l.remote, consumer.TwinNamespace(closed))
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+
+	l.extend(nil)
+	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is extended")
+}
+
+// What is well is looked at again and not written again; what is not served any more is not reflected any more.
+func TestQuietUntilTheDefinitionGoes(t *testing.T) {
+	l := newLab(t)
+	l.options.RecheckEvery = 20 * time.Millisecond
+	l.start()
+	l.both("quiet.example.org", "Namespaced")
+	const name, kind = "widgets.quiet.example.org", "Widget.quiet.example.org"
+	l.reflect(name, "{group: quiet.example.org, version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	before, _ := l.get(name)
+	asked := l.asked.Load()
+	l.eventually(func() error {
+		if now := l.asked.Load(); now < asked+20 {
+			return fmt.Errorf("the namespaces were asked for %d times", now-asked)
+		}
+		return nil
+	})
+	if after, _ := l.get(name); after.GetResourceVersion() != before.GetResourceVersion() {
+		t.Errorf("the status was written again: %v", after.Object["status"])
+	}
+	if said := l.engine.heard(); !slices.Equal(said, []string{"start " + kind}) {
+		t.Errorf("the engine heard %q", said)
+	}
+	l.undefine(l.remote, name)
+	l.condition(name, pluginsv1alpha1.MissingDefinitionReason, "cluster milan has no "+name)
+	l.stopped(kind)
+}
+
+// Each virtual node has an entry, and none writes that of another.
+func TestTwoVirtualNodes(t *testing.T) {
+	one, other := newLab(t).start(), newLab(t)
+	one.both("two.example.org", "Namespaced")
+	const name = "widgets.two.example.org"
+	one.reflect(name, "{group: two.example.org, version: v1, resource: widgets}")
+	first := one.condition(name, pluginsv1alpha1.ReflectingReason)
+	other.start()
+	other.condition(name, pluginsv1alpha1.MissingPermissionReason)
+	if now := one.condition(name, pluginsv1alpha1.ReflectingReason); !now.LastTransitionTime.Equal(&first.LastTransitionTime) {
+		t.Errorf("the entry of the first is %+v, was %+v", now, first)
+	}
+}
+
+// A provider that is away changes nothing about what runs, but for what can be told without it.
+func TestProviderAway(t *testing.T) {
+	l := newLab(t).start()
+	l.both("away.example.org", "Namespaced")
+	const name, kind = "widgets.away.example.org", "Widget.away.example.org"
+	l.reflect(name, "{group: away.example.org, version: v1, resource: widgets}")
+	before := l.condition(name, pluginsv1alpha1.ReflectingReason)
+	if err := l.remote.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	l.change(name, "{policy: AllowList, statusBack: true}")
+	l.condition(name, pluginsv1alpha1.UnreachableReason, "the API server of cluster milan does not answer")
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList && !k.StatusBack })
+	if err := l.remote.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := l.condition(name, pluginsv1alpha1.ReflectingReason)
+	if !before.LastTransitionTime.Before(&after.LastTransitionTime) {
+		t.Errorf("it is ready since %s, before it was away %s", after.LastTransitionTime, before.LastTransitionTime)
+	}
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.StatusBack && !k.StatusSubresource })
+	if said := l.engine.heard(); slices.Contains(said, "stop "+kind) {
+		t.Errorf("the engine heard %q", said)
+	}
+}
+
+// What the engine does not take is told, and tried again.
+func TestEngineRefuses(t *testing.T) {
+	l := newLab(t)
+	l.engine.refuse(errors.New("not before breakfast"))
+	l.start()
+	l.both("refused.example.org", "Namespaced")
+	const name = "widgets.refused.example.org"
+	l.reflect(name, "{group: refused.example.org, version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.NotReflectableReason, "not before breakfast")
+	l.engine.refuse(nil)
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+}
+
+func TestOptions(t *testing.T) {
+	_, err := New(Options{})
+	for _, words := range []string{"client configurations", "ids", "virtual node", "engine", "namespaces"} {
+		if err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%v does not name %s", err, words)
+		}
+	}
+}

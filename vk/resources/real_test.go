@@ -1,0 +1,181 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/plugins"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+var certificates = schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}
+
+// withEngine puts the reflection itself in the place of the recorder, with the plugins that are shipped.
+func (l *lab) withEngine() *lab {
+	l.Helper()
+	wasm := must(host.New(l.Context(), host.NewConfig()))(l.T)
+	registry := host.NewRegistry(nil)
+	chains := must(source.NewChains(l.Context(), source.ChainsConfig{Host: wasm, Registry: registry, Defaults: must(source.ReadFS(plugins.FS))(l.T)}))(l.T)
+	local, twin := l.node+"-shop", l.twins["shop"]
+	l.namespace(l.local, local)
+	l.extendTo(local, twin)
+	manager := must(reflection.New(reflection.Options{
+		Local: l.options.Local, Remote: l.options.Remote, LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node,
+		TenantNamespace: l.tenant, Registry: registry, Kinds: []reflection.Kind{}, ProbeEvery: 100 * time.Millisecond, Log: l.options.Log,
+	}))(l.T)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = manager.Run(ctx) }()
+	l.Cleanup(func() {
+		cancel()
+		<-ended
+		if err := errors.Join(chains.Close(context.Background()), wasm.Close(context.Background())); err != nil {
+			l.Error(err)
+		}
+	})
+	l.eventually(func() error {
+		if len(manager.Namespaces()) == 0 || !manager.Synced() {
+			return errors.New("the namespace is not extended yet")
+		}
+		return nil
+	})
+	l.options.Engine, l.options.Chains, l.options.Namespaces = manager, chains, manager.Namespaces
+	return l
+}
+
+// extendTo writes what the consumer's controllers and the provider have agreed on.
+func (l *lab) extendTo(local, twin string) {
+	l.Helper()
+	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, fmt.Sprintf(`
+apiVersion: offloading.liqo.io/v1beta1
+kind: VirtualNode
+metadata: {name: %s}
+spec: {clusterID: milan, offloadingPatch: {labelsNotReflected: [internal.example.org/cost]}}`, l.node))
+	l.create(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, `
+{apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: milan, labels: {liqo.io/remote-cluster-id: milan}}}`)
+	l.patch(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, "milan",
+		fmt.Sprintf("status: {currentMapping: {%s: {remoteNamespace: %s, phase: Accepted}}}", local, twin), "status")
+}
+
+func (l *lab) patch(c *cluster, gvr schema.GroupVersionResource, namespace, name, change string, subresources ...string) {
+	l.Helper()
+	body := must(yaml.YAMLToJSON([]byte(change)))(l.T)
+	must(c.dynamic.Resource(gvr).Namespace(namespace).Patch(l.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...))(l.T)
+}
+
+// sees waits until an object is there and check is content with it.
+func (l *lab) sees(c *cluster, namespace, name string, check func(*unstructured.Unstructured) string) {
+	l.Helper()
+	l.eventually(func() error {
+		object, err := c.dynamic.Resource(certificates).Namespace(namespace).Get(l.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if complaint := check(object); complaint != "" {
+			return fmt.Errorf("%s in %s: %s", name, c.Name(), complaint)
+		}
+		return nil
+	})
+}
+
+// A certificate of an operator that nobody here has written crosses, and the provider's answer comes back.
+func TestCertificatesCross(t *testing.T) {
+	l := newLab(t).withEngine().start()
+	const name = "certificates.cert-manager.io"
+	shop, twin := l.node+"-shop", l.twins["shop"]
+	l.define(l.local, string(must(os.ReadFile("testdata/certificates.yaml"))(t)))
+	t.Cleanup(func() { l.undefine(l.remote, name) })
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(certificates).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.create(l.local, certificates, shop, `
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: tls, labels: {app: shop, internal.example.org/cost: "7"}}
+spec:
+  secretName: tls
+  dnsNames: [shop.example.org, "*.shop.example.org"]
+  privateKey: {algorithm: ECDSA, size: 256}
+  usages: [server auth, digital signature]
+  issuerRef: {name: letters, kind: ClusterIssuer}`)
+	l.create(l.local, certificates, shop, `
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: at-home, annotations: {liqo.io/skip-reflection: "true"}}
+spec: {secretName: home, issuerRef: {name: letters}}`)
+
+	l.reflect(name, "{group: cert-manager.io, version: v1, resource: certificates, copyDefinition: true, statusBack: true}")
+	l.follow(l.condition(name, pluginsv1alpha1.MissingPermissionReason, "copy CustomResourceDefinition").Message)
+	l.follow(l.condition(name, pluginsv1alpha1.MissingPermissionReason, "list, watch certificates").Message)
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+
+	original := must(l.local.dynamic.Resource(certificates).Namespace(shop).Get(t.Context(), "tls", metav1.GetOptions{}))(t)
+	l.sees(l.remote, twin, "tls", func(copied *unstructured.Unstructured) string {
+		labels := copied.GetLabels()
+		if labels["app"] != "shop" || labels["internal.example.org/cost"] != "" {
+			return fmt.Sprintf("labels %v", labels)
+		}
+		return cmp.Diff(original.Object["spec"], copied.Object["spec"])
+	})
+
+	l.patch(l.remote, certificates, twin, "tls", `status: {revision: 1, conditions: [
+		{type: Ready, status: "True", reason: Ready, message: issued, observedGeneration: 1, lastTransitionTime: "2026-11-20T10:00:00Z"}]}`, "status")
+	l.sees(l.local, shop, "tls", func(o *unstructured.Unstructured) string {
+		revision, _, _ := unstructured.NestedInt64(o.Object, "status", "revision")
+		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+		if revision != 1 || len(conditions) != 1 {
+			return fmt.Sprintf("status %v", o.Object["status"])
+		}
+		return ""
+	})
+
+	l.patch(l.local, certificates, shop, "tls", "spec: {dnsNames: [shop.example.org], duration: 2160h0m0s, privateKey: null}")
+	l.sees(l.remote, twin, "tls", func(copied *unstructured.Unstructured) string {
+		spec, _ := copied.Object["spec"].(map[string]any)
+		if names, _ := spec["dnsNames"].([]any); len(names) != 1 || spec["duration"] != "2160h0m0s" || spec["privateKey"] != nil {
+			return fmt.Sprintf("spec %v", spec)
+		}
+		return ""
+	})
+	if _, err := l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "at-home", metav1.GetOptions{}); err == nil {
+		t.Error("an object crossed that was to stay")
+	}
+
+	// Without its ReflectedResource nothing crosses any more, and what has crossed stays.
+	if err := l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.eventually(func() error {
+		l.follower.mu.Lock()
+		defer l.follower.mu.Unlock()
+		if len(l.follower.running) > 0 {
+			return errors.New("the reflection runs on")
+		}
+		return nil
+	})
+	if err := l.local.dynamic.Resource(certificates).Namespace(shop).Delete(t.Context(), "tls", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "tls", metav1.GetOptions{}); err != nil {
+		t.Errorf("the copy did not stay: %v", err)
+	}
+}

@@ -1,0 +1,148 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+)
+
+func parse(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// What the definition of ReflectedResources refuses may come nevertheless, from another definition than ours.
+func TestMalformedSpecs(t *testing.T) {
+	for spec, words := range map[string]string{
+		"null": "spec is missing",
+		"7":    "spec is missing",
+		"[]":   "spec is missing",
+		"{group: 7, version: v1, resource: widgets}":                    "spec makes no sense",
+		"{group: x.org, version: v1, resource: widgets, workers: many}": "spec makes no sense",
+		"{group: x.org, version: v1, resource: widgets, target: v1}":    "spec makes no sense",
+		"{}": "spec.version",
+		"{group: x.org, version: one, resource: widgets}":                                       "spec.version",
+		"{group: x.org, version: v1, resource: Widgets}":                                        "spec.resource",
+		"{group: x.org, version: v1, resource: widgets/status}":                                 "spec.resource",
+		"{group: x org, version: v1, resource: widgets}":                                        "spec.group",
+		"{group: x.org, version: v1, resource: gadgets}":                                        "must be named so",
+		"{group: x.org, version: v1, resource: widgets, policy: Deny}":                          "spec.policy",
+		"{group: x.org, version: v1, resource: widgets, workers: -1}":                           "spec.workers",
+		"{group: x.org, version: v1, resource: widgets, target: {version: x}}":                  "spec.target.version",
+		"{group: x.org, version: v1, resource: widgets, target: {version: v1}}":                 "spec.target.resource",
+		"{version: v1, resource: pods}":                                                         "reflected anyway",
+		"{group: plugins.refract.io, version: v1alpha1, resource: reflectedresources}":          "reflection itself",
+		"{group: x.org, version: v1, resource: widgets, target: {version: v1, resource: pods}}": "writers of their own",
+	} {
+		object := parse(t, "{metadata: {name: widgets.x.org}, spec: "+spec+"}")
+		_, err := decode(object)
+		var found *fault
+		if !errors.As(err, &found) || !strings.Contains(err.Error(), words) || found.reason != pluginsv1alpha1.NotReflectableReason || !found.final {
+			t.Errorf("%s: %v, want a final fault with %q", spec, err, words)
+		}
+	}
+	spec, err := decode(parse(t, "{metadata: {name: widgets.x.org}, spec: {group: x.org, version: v1, resource: widgets}}"))
+	if err != nil || *spec.Workers != 3 || spec.Policy != pluginsv1alpha1.DenyListPolicy {
+		t.Errorf("the defaults are %+v, %v", spec, err)
+	}
+}
+
+func TestDefinitionsAreCopiedWithoutWhatIsNotTheirs(t *testing.T) {
+	const original = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.k8s.io
+  uid: u
+  resourceVersion: "7"
+  labels: {team: a}
+  finalizers: [customresourcecleanup.apiextensions.k8s.io]
+  annotations: {api-approved.kubernetes.io: "https://example.org/1", cert-manager.io/inject-ca-from: a/b}
+spec:
+  group: k8s.io
+  future: {field: kept}
+  conversion: %s
+  versions: [{name: v1, storage: false, served: true}, {name: v2, storage: true, served: true, schema: {x: 1}}]
+status: {storedVersions: [v1, v2]}`
+	const metadata = "name: widgets.k8s.io, annotations: {plugins.refract.io/copied-from: rome, api-approved.kubernetes.io: 'https://example.org/1'}"
+	for name, c := range map[string]struct{ conversion, version, versions, err string }{
+		"none":                {"{strategy: None}", "v1", "[{name: v1, storage: false, served: true}, {name: v2, storage: true, served: true, schema: {x: 1}}]", ""},
+		"webhook, stored":     {"{strategy: Webhook, webhook: {clientConfig: {}}}", "v2", "[{name: v2, storage: true, served: true, schema: {x: 1}}]", ""},
+		"webhook, not stored": {"{strategy: Webhook, webhook: {clientConfig: {}}}", "v1", "", "set spec.version to the stored one, v2"},
+	} {
+		got, err := portable(parse(t, strings.ReplaceAll(original, "%s", c.conversion)), c.version, "rome")
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: %v, want %q", name, err, c.err)
+			}
+			continue
+		}
+		want := parse(t, "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {"+metadata+"}, spec: {group: k8s.io, future: {field: kept}, versions: "+c.versions+"}}")
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+}
+
+func TestWhyADefinitionIsNotServed(t *testing.T) {
+	got := state(parse(t, `status: {conditions: [{type: NamesAccepted, status: "False", message: kind is taken}, {type: Established, status: "False", message: names}, {type: Other, status: "False"}]}`))
+	if want := ": NamesAccepted is False, kind is taken; Established is False, names"; got != want {
+		t.Errorf("state %q, want %q", got, want)
+	}
+}
+
+func TestNamespacesInMessages(t *testing.T) {
+	for want, namespaces := range map[string][]string{
+		"": {""}, " in namespace a": {"a"}, " in namespaces a, b, c": {"a", "b", "c"}, " in namespaces a, b, c and 2 more": {"a", "b", "c", "d", "e"},
+	} {
+		if got := where(namespaces); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// Whatever stands in an object, nothing panics, and what is said of it is a fault.
+func FuzzObjects(f *testing.F) {
+	for _, seed := range []string{
+		"{}", "null", `{"spec":{"group":"x.org","version":"v1","resource":"widgets","target":{},"workers":1}}`,
+		`{"metadata":{"name":7},"spec":{"versions":[7,{"storage":"yes"}],"conversion":{"strategy":"Webhook"}},"status":{"virtualNodes":[{"name":"n","conditions":[{"type":1}]}],"conditions":[7]}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	follower := &Follower{options: Options{NodeName: "n", RemoteClusterID: "milan"}.withDefaults(), reported: map[string]reported{}}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		object := &unstructured.Unstructured{}
+		if json.Unmarshal(text, &object.Object) != nil {
+			return
+		}
+		spec, err := decode(object)
+		var found *fault
+		if err != nil && !errors.As(err, &found) {
+			t.Errorf("%s: %v is no fault", text, err)
+		}
+		if err == nil && (spec.Workers == nil || spec.Policy == "") {
+			t.Errorf("%s: %+v", text, spec)
+		}
+		present := follower.entry(object)
+		wanted := follower.wanted(object, present, condition{reason: "Paused"})
+		if len(wanted.Conditions) != 1 || present != nil && same(*present, wanted) && len(present.Conditions) != 1 {
+			t.Errorf("%s: %+v", text, wanted)
+		}
+		_, _ = portable(object, "v1", "rome")
+		_ = state(object)
+	})
+}
