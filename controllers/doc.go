@@ -9,7 +9,8 @@
 // reached: shadowpod makes the pods, shadowendpointslice the endpoints,
 // namespacemap the namespaces they live in. On a consumer it extends
 // namespaces: namespaceoffloading says where to, replicator carries that to the
-// providers and brings their answers back. A controller whose objects do not
+// providers and brings their answers back; podscheduling, an admission webhook
+// whose certificates webhookcert looks after, lets their pods onto virtual nodes. A controller whose objects do not
 // occur in a cluster costs a watch that stays silent.
 //
 // They all keep to the same rules. Objects of users stay unstructured from the

@@ -9,7 +9,8 @@
 // installs CRDs and roles, and gives each of our processes an identity of its
 // own with exactly the roles that the Helm chart ships (package rbac): none
 // is a cluster administrator. The commands are built from this checkout and
-// run as processes, so that they can be killed.
+// run as processes, so that they can be killed. The scheduling webhook is one of
+// them, too: the API server calls the controller manager on loopback.
 //
 // Everything in a Lab ends with the process that made it, however that ends.
 package lab

@@ -162,6 +162,14 @@ not patch nodes named milan
 may get secrets in liqo-tenant-milan named kubeconfig-milan
 not list secrets in liqo-tenant-milan
 not list secrets
+may watch secrets in liqo named refract-webhook
+may update secrets in liqo named refract-webhook
+not list secrets in liqo
+not create secrets in liqo
+may patch mutatingwebhookconfigurations.admissionregistration.k8s.io named refract-webhook
+may watch mutatingwebhookconfigurations.admissionregistration.k8s.io named refract-webhook
+not patch mutatingwebhookconfigurations.admissionregistration.k8s.io named other
+not create mutatingwebhookconfigurations.admissionregistration.k8s.io
 `
 	nobodyCases = `
 not watch pods

@@ -61,7 +61,7 @@ func steps() []step {
 		{"Two clusters", "Two real control planes (etcd, kube-apiserver, controller manager, scheduler each), on loopback, with simulated nodes: pods become Ready and run nothing.", (*story).bringUp},
 		{"Join", "The consumer (home) gets an identity at the provider (cloud) and a VirtualNode that says what it may use there. The virtual kubelet makes that a node.", (*story).join},
 		{"Extend a namespace", "One object in the namespace shop says: this namespace exists over there, too.", (*story).extend},
-		{"Offload an application", "A web front end and its cache. The scheduler of the home cluster places half of the web pods on the virtual node as on any other.", (*story).offload},
+		{"Offload an application", "A web front end and its cache. Nothing in it is about virtual nodes but that the cache avoids them: the scheduler of the home cluster places half of the web pods there as on any other node.", (*story).offload},
 		{"One pod, two clusters", "A pod on the virtual node runs in the cloud cluster. What differs was bent by the WebAssembly module of the kind on the way.", (*story).compare},
 		{"Services find what they need", "Each cluster knows its own pods; the endpoints of the others are reflected, so that the Service web has all four everywhere.", (*story).endpoints},
 		{"Change what crosses, while it runs", "Annotations of one vendor mean nothing in the other cluster. A plugin file is dropped into a folder: no rebuild, no restart.", (*story).dropPlugin},

@@ -107,7 +107,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 	if err != nil || <-done != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(progress, "shop: Ready as twin on cloud") {
+	if !strings.Contains(progress, "shop: Ready as twin on cloud; new pods run there only") {
 		t.Errorf("progress = %q", progress)
 	}
 	nso := &offloading.NamespaceOffloading{}

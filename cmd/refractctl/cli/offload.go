@@ -39,7 +39,9 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 		Aliases: []string{"namespaces", "ns"},
 		Short:   "Extend namespaces to other clusters",
 		Long: "Extend namespaces to the clusters behind virtual nodes, so that their pods may be scheduled there,\n" +
-			"and wait until the twin namespaces exist. Run it again to change where pods may run.",
+			"and wait until the twin namespaces exist. Run it again to change where pods may run.\n\n" +
+			"It is about new pods: those that exist stay where they are until they are made again\n" +
+			"(kubectl rollout restart).",
 		Example: "  refractctl offload namespace shop\n" +
 			"  refractctl offload namespace shop --pod-offloading-strategy=Remote --selector=region=north\n" +
 			"  refractctl offload namespace shop -o yaml",

@@ -117,11 +117,22 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 	}
 	switch nso.Status.OffloadingPhase {
 	case offloading.ReadyOffloadingPhaseType:
-		return true, fmt.Sprintf("Ready as %s on %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", ")), nil
+		return true, fmt.Sprintf("Ready as %s on %s; new pods run %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", "), places(nso.Spec.PodOffloadingStrategy)), nil
 	case offloading.NoClusterSelectedOffloadingPhaseType:
 		return true, "warning: no virtual node is selected, so it is extended nowhere (compare --selector with: kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
 	}
 	return false, describe(nso), nil
+}
+
+// places says a strategy in words.
+func places(strategy offloading.PodOffloadingStrategyType) string {
+	switch strategy {
+	case offloading.LocalPodOffloadingStrategyType:
+		return "on this cluster only"
+	case offloading.RemotePodOffloadingStrategyType:
+		return "there only"
+	}
+	return "here or there"
 }
 
 func withdrawn(ctx context.Context, c client.Client, namespace string) (bool, string, error) {
