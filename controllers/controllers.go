@@ -55,6 +55,8 @@ type Options struct {
 	DenyDirectConnections bool
 	// RemoteClusterRole is the ClusterRole that consumers get in their twin namespaces.
 	RemoteClusterRole string
+	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are extended.
+	ExtendedClusterRole string
 	// Clock tells the time.
 	Clock clock.WithTicker
 	// Registerer takes the metrics; nil exports them nowhere.
@@ -79,7 +81,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, o Options) []Controller {
 			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole, Failed: m.Failed("namespacemap"),
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), recorder("namespaceoffloading"), namespaceoffloading.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, Failed: m.Failed("replicator"),

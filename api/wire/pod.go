@@ -59,3 +59,14 @@ const (
 // RootCAConfigMap is the ConfigMap that Kubernetes puts into every namespace.
 // Its copy on the provider is renamed, because the provider has its own.
 const RootCAConfigMap = "kube-root-ca.crt"
+
+// RemoteRootCAConfigMap is the name of that copy: the first five characters of
+// the consumer's cluster id are appended.
+func RemoteRootCAConfigMap(localClusterID string) string {
+	const significant = 5
+	name := RootCAConfigMap + "." + localClusterID[:min(len(localClusterID), significant)]
+	if last := name[len(name)-1]; last == '.' || last == '-' {
+		name += "a" // a name ends with a letter or a digit
+	}
+	return name
+}

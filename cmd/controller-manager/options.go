@@ -30,6 +30,7 @@ type options struct {
 	recordAfter                            time.Duration
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
+	extendedClusterRole                    string
 	metricsAddress, healthAddress          string
 	webhook                                bool
 	webhookHost                            string
@@ -51,6 +52,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "NamespaceOffloadings and NamespaceMaps worked on at once, of each kind")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod from which on its ShadowPod tells that it runs; how it ends is told at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "leave out endpoints of third clusters to which traffic would go past the consumer")
+	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", "liqo-virtual-kubelet-remote", "ClusterRole that consumers get in their namespaces of this cluster")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
 	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 turns them off")

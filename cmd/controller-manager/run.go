@@ -37,6 +37,7 @@ func run(ctx context.Context, o *options) error {
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
+		ExtendedClusterRole:        o.extendedClusterRole,
 		Clock:                      clock.RealClock{},
 		Registerer:                 metrics.Registry,
 		Webhooks:                   o.webhooks(),

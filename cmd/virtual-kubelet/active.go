@@ -113,6 +113,7 @@ const shutdownGrace = 5 * time.Second
 // run everything until ctx ends or a part fails for good.
 func (a *active) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
+	a.reflection.SetLeading(!a.sharedLease)
 	server, err := a.newServer(ctx)
 	if err != nil {
 		return err
@@ -129,7 +130,6 @@ func (a *active) run(ctx context.Context) error {
 		group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
 	}
 	if a.sharedLease {
-		a.reflection.SetLeading(false)
 		group.Go(func() error { return a.competeForShared(ctx) })
 	}
 	return a.wait(ctx, group)

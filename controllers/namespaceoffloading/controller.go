@@ -8,7 +8,8 @@
 // the namespace gets an entry in the provider's NamespaceMap; what becomes of
 // it there comes back in the status of the map and is summed up in the status
 // of the NamespaceOffloading. A label on the namespace lets its pods onto
-// virtual nodes.
+// virtual nodes, and a RoleBinding in it lets the virtual kubelets of the
+// selected providers read what they reflect.
 //
 // Taking an entry out of a NamespaceMap deletes the twin namespace with all its
 // workloads. It is done when the NamespaceOffloading is deleted, or when none
@@ -21,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +48,9 @@ type Options struct {
 	Workers int
 	// ClusterID is this cluster, the consumer.
 	ClusterID core.ClusterID
+	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the
+	// namespaces that are extended to their providers; none when empty.
+	ExtendedClusterRole string
 	// Clock tells the time of transitions.
 	Clock clock.PassiveClock
 	// Failed is told of the errors of reconciliations; nil tells nobody.
@@ -122,6 +127,13 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 	}
 	var problems []error
 	var renamed []string
+	admitted := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool {
+		return p.selected(selects) == no || p.selected(selects) == unsure && !p.knows(nso.Namespace)
+	})
+	// Before the provider can answer, so that the virtual kubelet finds the door open.
+	if err := c.admit(ctx, nso.Namespace, admitted); err != nil {
+		return err
+	}
 	for _, p := range providers {
 		switch p.selected(selects) {
 		case yes:
@@ -162,6 +174,9 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	problems = append(problems, c.writeStatus(ctx, nso, providers))
 	if err := errors.Join(problems...); err != nil || remaining > 0 {
 		return err // the status of the NamespaceMap brings us back here
+	}
+	if err := c.admit(ctx, nso.Namespace, nil); err != nil {
+		return err
 	}
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)
 }

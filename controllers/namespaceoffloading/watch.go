@@ -7,6 +7,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,12 +57,21 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		Watches(&offloading.VirtualNode{}, toAll, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, toAll, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&core.ForeignCluster{}, toAll, builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&rbacv1.RoleBinding{}, handler.EnqueueRequestsFromMapFunc(c.ofBinding)).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(inNamespace), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Complete(report.Failures(c, c.options.Failed))
 }
 
 func inNamespace(_ context.Context, namespace client.Object) []reconcile.Request {
 	return []reconcile.Request{requestFor(namespace.GetName())}
+}
+
+// ofBinding returns the NamespaceOffloading of the namespace whose binding it is.
+func (c *Controller) ofBinding(_ context.Context, binding client.Object) []reconcile.Request {
+	if binding.GetName() != c.options.ExtendedClusterRole {
+		return nil
+	}
+	return []reconcile.Request{requestFor(binding.GetNamespace())}
 }
 
 func requestFor(namespace string) reconcile.Request {

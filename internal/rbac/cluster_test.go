@@ -26,7 +26,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{tenant, "liqo-tenant-rome", "liqo", "twin", "kube-node-lease"} {
+	for _, name := range []string{tenant, "liqo-tenant-rome", "liqo", "twin", "extended", "kube-node-lease"} {
 		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -35,7 +35,8 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	kubelet := rbac.Kubelet{NodeName: "milan", TenantNamespace: tenant, KubeconfigSecret: "kubeconfig-milan", Subject: rbac.ServiceAccount(tenant, "milan")}
 	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
 	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "manager")}
-	objects := append(kubelet.Objects(), consumer.Objects()...)
+	objects := append(kubelet.Objects(), kubelet.ExtendedNamespace("extended"))
+	objects = append(objects, consumer.Objects()...)
 	objects = append(objects, consumer.TwinNamespace("twin"), consumer.TenantNamespace("liqo-tenant-rome"))
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
@@ -67,9 +68,16 @@ may patch pods/status in shop
 not create pods in shop
 not create pods/exec in shop
 not create pods/eviction in shop
-may watch services
-not patch services in shop
-may watch endpointslices.discovery.k8s.io
+not watch services
+may watch services in extended
+not patch services in extended
+may patch services/status in extended
+may watch endpointslices.discovery.k8s.io in extended
+may watch configmaps in extended
+may watch secrets in extended
+not create secrets in extended
+may patch ingresses.networking.k8s.io/status in extended
+not patch ingresses.networking.k8s.io in extended
 may create nodes
 may patch nodes named milan
 may patch nodes/status named milan
@@ -119,7 +127,9 @@ may create pods/portforward in twin
 not watch events in twin
 may list pods.metrics.k8s.io in twin
 not update services in twin
-not get secrets in twin named password
+may patch secrets in twin named password
+may patch ingresses.networking.k8s.io in twin
+not get secrets in liqo named password
 not create endpointslices.discovery.k8s.io in twin
 not create shadowpods.offloading.liqo.io in shop
 not watch pods in shop

@@ -47,6 +47,8 @@ func consumerRules() []Rule {
 			"offloading.liqo.io", on("namespaceoffloadings/status", "namespacemaps/status"), do("patch")),
 		grant("to wish for twins, and to hold the wishes until they are gone",
 			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch")),
+		grant("to let virtual kubelets into extended namespaces with this role and no other",
+			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), ExtendedRolePlaceholder),
 		grant("to know which nodes a namespace may extend to",
 			"offloading.liqo.io", on("virtualnodes"), do("get", "list", "watch")),
 		grant("to know their labels",

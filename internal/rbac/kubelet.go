@@ -15,10 +15,6 @@ func VirtualKubeletLocal() Role {
 				"", on("pods"), do("get", "list", "watch", "delete")),
 			grant("to tell how they fare over there, and to mark them as offloaded",
 				"", on("pods/status"), do("patch")),
-			grant("to reflect Services",
-				"", on("services"), do("get", "list", "watch")),
-			grant("to reflect endpoints",
-				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch")),
 			grant("to leave out endpoints that run at the provider anyway, and to register its own node (creation cannot be bound to a name)",
 				"", on("nodes"), do("get", "list", "watch", "create")),
 			grant("to tell users what could not be reflected",
@@ -54,6 +50,28 @@ func ReflectedLocal(group, resource string, patched ...string) Role {
 		role.Rules = append(role.Rules, grant("to bring their status back, and to note where it is from", group, patched, do("patch")))
 	}
 	return role
+}
+
+// VirtualKubeletExtended is what the virtual kubelet needs in namespaces that
+// are extended to its provider, and has nowhere else.
+func VirtualKubeletExtended() Role {
+	return Role{
+		Name:    "virtual-kubelet-extended",
+		Purpose: "virtual kubelets, in each namespace that is extended to their provider",
+		Scope:   ExtendedScope,
+		Rules: []Rule{
+			grant("to reflect Services and configuration",
+				"", on("services", "configmaps", "secrets"), do("get", "list", "watch")),
+			grant("to reflect endpoints",
+				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch")),
+			grant("to reflect Ingresses",
+				"networking.k8s.io", on("ingresses"), do("get", "list", "watch")),
+			grant("to show under which addresses the provider serves a Service",
+				"", on("services/status"), do("patch")),
+			grant("to show under which addresses the provider serves an Ingress",
+				"networking.k8s.io", on("ingresses/status"), do("patch")),
+		},
+	}
 }
 
 // VirtualKubeletNode is what the virtual kubelet may do to its own Node.

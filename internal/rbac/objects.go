@@ -35,7 +35,8 @@ type Kubelet struct {
 // namespaces must exist.
 func (k Kubelet) Objects() []Object {
 	replace := strings.NewReplacer(NodeNamePlaceholder, k.NodeName, KubeconfigSecretPlaceholder, k.KubeconfigSecret)
-	var objects []Object
+	extended := VirtualKubeletExtended()
+	objects := []Object{extended.clusterRole(prefixed(k.Prefix, extended.Name), replace)}
 	for _, r := range []Role{VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication()} {
 		shared, own := prefixed(k.Prefix, r.Name), prefixed(k.Prefix, r.Name)+"-"+k.NodeName
 		switch {
@@ -54,6 +55,13 @@ func (k Kubelet) Objects() []Object {
 		}
 	}
 	return objects
+}
+
+// ExtendedNamespace returns the binding that opens one extended namespace to
+// the virtual kubelet. The controller manager makes such bindings by itself.
+func (k Kubelet) ExtendedNamespace(namespace string) Object {
+	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)
+	return roleBinding(namespace, name+"-"+k.NodeName, "ClusterRole", name, k.Subject)
 }
 
 // Consumer names one consumer, in the cluster of its provider.
@@ -109,7 +117,8 @@ type Manager struct {
 // Objects returns the roles and bindings of the controller manager. The
 // namespace must exist.
 func (m Manager) Objects() []Object {
-	replace := strings.NewReplacer(RemoteRolePlaceholder, prefixed(m.Prefix, VirtualKubeletRemote().Name))
+	replace := strings.NewReplacer(
+		RemoteRolePlaceholder, prefixed(m.Prefix, VirtualKubeletRemote().Name), ExtendedRolePlaceholder, prefixed(m.Prefix, VirtualKubeletExtended().Name))
 	manager := ControllerManager()
 	managerName := prefixed(m.Prefix, manager.Name)
 	objects := []Object{

@@ -15,8 +15,10 @@ func VirtualKubeletRemote() Role {
 		Rules: []Rule{
 			grant("to ask for pods and endpoints, which the provider's own controllers make",
 				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch", "create", "update", "delete")),
-			grant("to reflect Services, by server-side apply",
-				"", on("services"), do("get", "list", "watch", "create", "patch", "delete")),
+			grant("to reflect Services and configuration, by server-side apply",
+				"", on("services", "configmaps", "secrets"), do("get", "list", "watch", "create", "patch", "delete")),
+			grant("to reflect Ingresses, by server-side apply",
+				"networking.k8s.io", on("ingresses"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to see how its pods fare",
 				"", on("pods"), do("get", "list", "watch")),
 			grant("to answer for what its pods use, where the provider measures that",

@@ -23,6 +23,8 @@ const (
 	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
 	// RemoteRolePlaceholder stands for the name of the role VirtualKubeletRemote, prefix included.
 	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
+	// ExtendedRolePlaceholder stands for the name of the role VirtualKubeletExtended, prefix included.
+	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
 )
 
 // Scope says where the rules of a Role hold.
@@ -34,6 +36,8 @@ const (
 	// ConsumerScope: in namespaces of one consumer, through a RoleBinding in
 	// each to one ClusterRole.
 	ConsumerScope Scope = "Consumer"
+	// ExtendedScope: in namespaces that are extended, likewise.
+	ExtendedScope Scope = "Extended"
 	// NamespaceScope: in the one namespace of a Role.
 	NamespaceScope Scope = "Namespace"
 )
@@ -63,7 +67,7 @@ type Role struct {
 // Roles returns every role of every identity, in a fixed order.
 func Roles() []Role {
 	return []Role{
-		VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
+		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}

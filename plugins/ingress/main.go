@@ -55,31 +55,6 @@ func outgoing(ctx sdk.Context, ingress sdk.Object) error {
 
 // incoming makes the status of the provider's Ingress that of the consumer's.
 func incoming(ctx sdk.Context, ingress sdk.Object) error {
-	entries := ingress.EnsureMap("status.loadBalancer").Get("ingress")
-	unmapped, example := 0, ""
-	// From the end, so that removing an element does not move those to come.
-	for i := entries.Len("") - 1; i >= 0; i-- {
-		entry := entries.At(i)
-		ip := entry.String("ip")
-		if ip == "" {
-			continue
-		}
-		if mapped, ok := ctx.RemapIP(ip); ok {
-			entry.SetString("ip", mapped)
-			continue
-		}
-		unmapped, example = unmapped+1, ip
-		if entry.Has("hostname") {
-			entry.Remove("ip")
-		} else {
-			entries.RemoveAt(i)
-		}
-	}
-	if unmapped > 0 {
-		if entries.Len("") == 0 {
-			ingress.Remove("status.loadBalancer.ingress") // as the API server stores it
-		}
-		ctx.Warn("addresses of the load balancer left out because nothing stands for them in this cluster yet, among them ", example)
-	}
+	sdk.RemapLoadBalancer(ctx, ingress)
 	return nil
 }

@@ -111,22 +111,9 @@ func (a *access) renameRootCA(n sdk.Node, path string) {
 		return
 	}
 	if a.rootCA == "" {
-		a.rootCA = rootCAName(a.ctx.LocalClusterID())
+		a.rootCA = wire.RemoteRootCAConfigMap(a.ctx.LocalClusterID())
 	}
 	n.SetString(path, a.rootCA)
-}
-
-// rootCAName is the name on the provider of the consumer's root CA config map.
-func rootCAName(cluster string) string {
-	const significant = 5
-	if len(cluster) > significant {
-		cluster = cluster[:significant]
-	}
-	name := wire.RootCAConfigMap + "." + cluster
-	if last := name[len(name)-1]; last == '.' || last == '-' {
-		name += "a" // a name ends with a letter or a digit
-	}
-	return name
 }
 
 const apiServerName = "kubernetes.default"

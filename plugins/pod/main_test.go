@@ -43,18 +43,3 @@ func TestTokenKey(t *testing.T) {
 		}
 	}
 }
-
-func TestRootCAName(t *testing.T) {
-	for cluster, want := range map[string]string{
-		"rome":         "kube-root-ca.crt.rome",
-		"milan-1":      "kube-root-ca.crt.milan",
-		"new-york":     "kube-root-ca.crt.new-y",
-		"east-west":    "kube-root-ca.crt.east-a",
-		"x":            "kube-root-ca.crt.x",
-		"9a1b-cluster": "kube-root-ca.crt.9a1b-a",
-	} {
-		if got := rootCAName(cluster); got != want {
-			t.Errorf("rootCAName(%s) = %s, want %s", cluster, got, want)
-		}
-	}
-}

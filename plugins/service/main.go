@@ -15,6 +15,9 @@
 //   - loadBalancerClass becomes the one negotiated with the provider, or goes.
 //   - everything else crosses as it is: externalIPs, sessionAffinityConfig,
 //     trafficDistribution, and what later versions of Kubernetes add.
+//
+// On the way back the status of a load balancer crosses, its addresses remapped
+// to what the consumer reaches them by.
 package main
 
 import (
@@ -26,8 +29,8 @@ var plugin = sdk.Register(sdk.Manifest{
 	Name:    "service",
 	Version: "1.0.0",
 	Kinds:   []string{"Service"},
-	Writes:  []string{"metadata.labels", "metadata.annotations", "spec"},
-}, sdk.Outgoing(outgoing))
+	Writes:  []string{"metadata.labels", "metadata.annotations", "spec", "status"},
+}, sdk.Outgoing(outgoing), sdk.Incoming(incoming))
 
 func main() {}
 
@@ -81,4 +84,11 @@ func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
 	if class := ctx.LoadBalancerClass(); class != "" {
 		service.SetString("spec.loadBalancerClass", class)
 	}
+}
+
+// incoming makes the status of the provider's load balancer that of the
+// consumer's Service.
+func incoming(ctx sdk.Context, service sdk.Object) error {
+	sdk.RemapLoadBalancer(ctx, service)
+	return nil
 }

@@ -130,7 +130,7 @@ func (m *Manager) watchCopies(r *reflector, t *twin, c *copies) (err error) {
 		return err
 	}
 	return c.watch(c.informer, func(before, object *unstructured.Unstructured, deleted bool) {
-		key := Key{Namespace: t.local, Name: r.kind.localName(object.GetName())}
+		key := Key{Namespace: t.local, Name: r.localName(object.GetName())}
 		if echo := c.writes.seen(key, before, object, deleted); !echo && (deleted || !r.tellsPhase(before, object)) {
 			r.enqueue(t, c, key)
 		}
@@ -194,7 +194,7 @@ func (r *reflector) enqueueNamespace(t *twin, c *copies) {
 	}
 	for _, name := range c.informer.GetStore().ListKeys() {
 		if key, err := cache.ParseObjectName(name); err == nil {
-			r.queue.Add(Key{Namespace: t.local, Name: r.kind.localName(key.Name)})
+			r.queue.Add(Key{Namespace: t.local, Name: r.localName(key.Name)})
 		}
 	}
 }

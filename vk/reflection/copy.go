@@ -48,7 +48,7 @@ func (r *reflector) want(w *worker, t *twin, c *copies, local *unstructured.Unst
 		return nil, err
 	}
 	return &wanted{
-		r: r, copies: c, key: Key{Namespace: t.local, Name: local.GetName()}, name: r.kind.remoteName(local.GetName()), namespace: t.remote,
+		r: r, copies: c, key: Key{Namespace: t.local, Name: local.GetName()}, name: r.remoteName(local.GetName()), namespace: t.remote,
 		root: root, view: root.View(), labels: labels, annotations: annotations, local: local,
 	}, nil
 }

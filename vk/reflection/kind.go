@@ -7,12 +7,8 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/api/wire"
 )
 
 // Mode is how copies are written on the provider.
@@ -51,8 +47,8 @@ type Kind struct {
 	// KeepLabels are put on copies by the provider's admission and left alone.
 	KeepLabels []string
 
-	// Rename gives the copy another name; nil keeps it.
-	Rename *Rename
+	// Rename lists the objects whose copies have other names, by their own; nil keeps all names.
+	Rename func(localClusterID string) map[string]string
 	// Except narrows the copies that are known by their labels: a further label selector.
 	Except string
 
@@ -93,27 +89,6 @@ func (k Kind) validate() error {
 // hasIncoming tells kinds of which something comes back.
 func (k *Kind) hasIncoming() bool { return k.PerNode || k.StatusBack }
 
-// Rename maps the names of some objects to those of their copies, and back; all others keep theirs.
-type Rename struct{ Outgoing, Incoming map[string]string }
-
-func (k *Kind) remoteName(local string) string {
-	if k.Rename != nil {
-		if name, ok := k.Rename.Outgoing[local]; ok {
-			return name
-		}
-	}
-	return local
-}
-
-func (k *Kind) localName(remote string) string {
-	if k.Rename != nil {
-		if name, ok := k.Rename.Incoming[remote]; ok {
-			return name
-		}
-	}
-	return remote
-}
-
 // target returns what the copy is stored as.
 func (k Kind) target() schema.GroupVersionResource {
 	if k.Target.Resource == "" {
@@ -121,49 +96,3 @@ func (k Kind) target() schema.GroupVersionResource {
 	}
 	return k.Target
 }
-
-// The names of the kinds that have rules of their own.
-const (
-	PodKind           = "Pod"
-	ServiceKind       = "Service"
-	EndpointSliceKind = "EndpointSlice"
-)
-
-var (
-	podsResource           = corev1.SchemeGroupVersion.WithResource("pods")
-	servicesResource       = corev1.SchemeGroupVersion.WithResource("services")
-	nodesResource          = corev1.SchemeGroupVersion.WithResource("nodes")
-	endpointSlicesResource = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
-	ipsResource            = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
-)
-
-// DefaultKinds returns pods, Services and EndpointSlices.
-func DefaultKinds() []Kind {
-	return []Kind{
-		{
-			Name: PodKind, Source: podsResource,
-			Target: offloadingv1beta1.ShadowPodGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind),
-			Mode: Replace, Policy: Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
-			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation},
-			KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true,
-		},
-		{
-			Name: ServiceKind, Source: servicesResource, Policy: DenyList, Workers: 3,
-			Never: func(o *unstructured.Unstructured) bool { return isAPIServer(o.GetNamespace(), o.GetName()) },
-		},
-		{
-			Name: EndpointSliceKind, Source: endpointSlicesResource,
-			Target: offloadingv1beta1.ShadowEndpointSliceGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind),
-			Mode: Replace, Policy: DenyList, Workers: 10, Into: []string{"spec", "template"},
-			Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
-			Never: func(o *unstructured.Unstructured) bool {
-				return isAPIServer(o.GetNamespace(), o.GetName()) || isAPIServer(o.GetNamespace(), serviceOf(o))
-			},
-			// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
-			FollowsService: true, FollowsNetwork: true, RoutineSkipper: "endpointslice",
-		},
-	}
-}
-
-// isAPIServer tells the Service of this cluster's own API server: the provider has its own of that name.
-func isAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }

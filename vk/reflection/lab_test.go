@@ -94,6 +94,8 @@ spec: {clusterID: %s}`, l.node, l.tenant, l.id))
 	l.options = Options{
 		Local: must(l.local.cluster.ConfigFor(l.local.user))(t), Remote: must(l.remote.cluster.ConfigFor(l.remote.user))(t),
 		LocalClusterID: "rome", RemoteClusterID: l.id, NodeName: l.node, NodeIP: "10.9.8.7", TenantNamespace: l.tenant,
+		// Most tests count writes; those of the root CA's ConfigMap would be among them everywhere.
+		Kinds:    kinds(PodKind, ServiceKind, EndpointSliceKind),
 		Registry: l.chains, SettleAfter: 200 * time.Millisecond, RecheckAfter: time.Second, ProbeEvery: 100 * time.Millisecond,
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
@@ -125,7 +127,7 @@ func (l *lab) grant() {
 	clusters.granting.Lock()
 	defer clusters.granting.Unlock()
 	kubelet := rbac.Kubelet{NodeName: l.node, TenantNamespace: l.tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User(l.local.user)}
-	if err := rbac.Install(l.Context(), l.local.core, kubelet.Objects()...); err != nil {
+	if err := rbac.Install(l.Context(), l.local.core, append(kubelet.Objects(), kubelet.ExtendedNamespace(l.namespace))...); err != nil {
 		l.Fatal(err)
 	}
 	consumer := rbac.Consumer{Prefix: l.node + "-", Subject: rbac.User(l.remote.user)}
@@ -134,7 +136,23 @@ func (l *lab) grant() {
 	}
 	l.granted(l.local, l.tenant, "namespacemaps", offloadingv1beta1.GroupVersion.Group)
 	l.granted(l.local, "", "pods", "")
+	l.granted(l.local, l.namespace, "services", "")
 	l.granted(l.remote, l.twin, "pods", "")
+}
+
+// kinds returns some of the default kinds.
+func kinds(names ...string) []Kind {
+	return slices.DeleteFunc(DefaultKinds(), func(kind Kind) bool { return !slices.Contains(names, kind.Name) })
+}
+
+// admit gives the manager what it needs in a further namespace of the consumer.
+func (l *lab) admit(namespace string) {
+	l.Helper()
+	kubelet := rbac.Kubelet{NodeName: l.node, Subject: rbac.User(l.local.user)}
+	if err := rbac.Install(l.Context(), l.local.core, kubelet.ExtendedNamespace(namespace)); err != nil {
+		l.Fatal(err)
+	}
+	l.granted(l.local, namespace, "services", "")
 }
 
 // allow gives the manager a further resource on both sides.

@@ -77,7 +77,7 @@ func (m *Manager) sweep(ctx context.Context) {
 
 func (r *reflector) unheard(t *twin, c *copies) {
 	for _, key := range c.writes.unheard(func(key Key) *unstructured.Unstructured {
-		return cached(c.informer, t.remote, r.kind.remoteName(key.Name))
+		return cached(c.informer, t.remote, r.remoteName(key.Name))
 	}) {
 		r.queue.Add(key)
 	}

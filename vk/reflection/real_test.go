@@ -6,6 +6,7 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,14 +22,18 @@ func withDefaultPlugins(t *testing.T) func(*Options) {
 	t.Helper()
 	h := must(host.New(t.Context(), host.NewConfig()))(t)
 	registry := host.NewRegistry(nil)
-	const slices = "EndpointSlice.discovery.k8s.io"
-	chains := must(source.NewChains(t.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: []string{PodKind, ServiceKind, slices},
+	names, keys := map[string]string{}, []string(nil)
+	for _, kind := range DefaultKinds() {
+		names[kind.Name] = strings.TrimSuffix(kind.Name+"."+kind.Source.Group, ".")
+		keys = append(keys, names[kind.Name])
+	}
+	chains := must(source.NewChains(t.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: keys,
 		Defaults: must(source.ReadFS(plugins.FS))(t)}))(t)
 	t.Cleanup(func() {
 		_ = chains.Close(context.Background())
 		_ = h.Close(context.Background())
 	})
-	return func(o *Options) { o.Registry = withGroups{registry, map[string]string{EndpointSliceKind: slices}} }
+	return func(o *Options) { o.Registry = withGroups{registry, names} }
 }
 
 // withGroups runs the chain of a kind under the name by which plugins know it.

@@ -32,13 +32,15 @@ const (
 
 // reflector reflects one kind.
 type reflector struct {
-	m      *Manager
-	kind   Kind
-	owned  map[string]string // labels by which copies are known
-	added  map[string]string // those and Kind.Labels
-	queue  workqueue.TypedRateLimitingInterface[Key]
-	cancel func()         // ends the workers
-	wg     sync.WaitGroup // of the workers
+	m     *Manager
+	kind  Kind
+	owned map[string]string // labels by which copies are known
+	added map[string]string // those and Kind.Labels
+	// there and here translate the names of copies that are not those of their objects
+	there, here map[string]string
+	queue       workqueue.TypedRateLimitingInterface[Key]
+	cancel      func()         // ends the workers
+	wg          sync.WaitGroup // of the workers
 	// pods of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
 	pods  cache.SharedIndexInformer
 	heard cache.ResourceEventHandlerRegistration // of pods
@@ -73,6 +75,12 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	if kind.StatusBack {
 		r.kind.DropAnnotations = append(slices.Clone(kind.DropAnnotations), StatusFromAnnotation)
 	}
+	if kind.Rename != nil {
+		r.there, r.here = kind.Rename(m.options.LocalClusterID), map[string]string{}
+		for local, remote := range r.there {
+			r.here[remote] = local
+		}
+	}
 	r.reconcile = r.reconcileObject
 	if !kind.PerNode {
 		return r, nil
@@ -85,6 +93,22 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	}
 	r.heard, err = onEvent(r.pods, r.podChanged)
 	return r, err
+}
+
+// remoteName is the name of the copy of an object.
+func (r *reflector) remoteName(local string) string {
+	if name, ok := r.there[local]; ok {
+		return name
+	}
+	return local
+}
+
+// localName is the name of the object of a copy.
+func (r *reflector) localName(remote string) string {
+	if name, ok := r.here[remote]; ok {
+		return name
+	}
+	return remote
 }
 
 // podChanged enqueues a pod of this node.
@@ -144,7 +168,7 @@ func (r *reflector) localObject(c *copies, key Key) *unstructured.Unstructured {
 
 // remoteObject returns our copy, at least as new as our last write; going while its deletion by us is under way.
 func (r *reflector) remoteObject(c *copies, t *twin, name string) (object *unstructured.Unstructured, going bool) {
-	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.kind.remoteName(name)))
+	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.remoteName(name)))
 }
 
 // bend runs the chain of the hook on an object; the result is in the worker's document.

@@ -158,6 +158,7 @@ func TestRestartWritesNothing(t *testing.T) {
 func TestTheAPIServersOwnServiceStays(t *testing.T) {
 	// Not parallel: the default namespace belongs to all.
 	l := newLab(t)
+	l.admit("default")
 	l.mapNamespaces(map[string]string{"default": l.twin})
 	l.start()
 	l.local.create(t, "default", service("canary", ""))

@@ -35,7 +35,7 @@ type side struct {
 var resources = map[string]schema.GroupVersionResource{
 	"Namespace": corev1.SchemeGroupVersion.WithResource("namespaces"), "Node": nodesResource, "Pod": podsResource, "Service": servicesResource,
 	"Event": corev1.SchemeGroupVersion.WithResource("events"), "ConfigMap": corev1.SchemeGroupVersion.WithResource("configmaps"),
-	"EndpointSlice": endpointSlicesResource, "ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
+	"Secret": secretsResource, "Ingress": ingressesResource, "EndpointSlice": endpointSlicesResource, "ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
 	"Lease":       {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	"VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
 }

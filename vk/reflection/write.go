@@ -172,7 +172,7 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *foreignError, and one
 // of ours (the watch is late) is taken note of and looked at again.
 func (r *reflector) mustBeFree(ctx context.Context, t *twin, c *copies, key Key) error {
-	name := r.kind.remoteName(key.Name)
+	name := r.remoteName(key.Name)
 	var found *unstructured.Unstructured
 	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		found, err = r.target(t).Get(ctx, name, metav1.GetOptions{})
@@ -206,7 +206,7 @@ func (r *reflector) remove(ctx context.Context, w *worker, t *twin, c *copies, r
 	if err == nil {
 		r.counted("delete", "remote")
 	}
-	c.writes.deleted(Key{Namespace: t.local, Name: r.kind.localName(remote.GetName())}, remote)
+	c.writes.deleted(Key{Namespace: t.local, Name: r.localName(remote.GetName())}, remote)
 	w.result = "deleted"
 	return nil
 }

@@ -29,6 +29,7 @@ annotations:
 {{- define "refract.rules" -}}
 {{- $rules := .root.Files.Get (printf "files/rbac/%s.yaml" .role) | required (printf "files/rbac/%s.yaml is missing: run make generate" .role) -}}
 {{- $rules = $rules | replace "$(REMOTE_ROLE)" (printf "%s-virtual-kubelet-remote" .root.Values.rolePrefix) -}}
+{{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" .root.Values.rolePrefix) -}}
 {{- with .kubelet }}
 {{- $rules = $rules | replace "$(NODE_NAME)" .name | replace "$(KUBECONFIG_SECRET)" .kubeconfigSecretName -}}
 {{- end -}}
