@@ -47,7 +47,7 @@ type Controller interface {
 type Options struct {
 	// ClusterID is this cluster.
 	ClusterID core.ClusterID
-	// Workers of each controller.
+	// Workers of the controllers; NamespaceMaps on their way to providers have one each.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
 	// RecordAfter is the age of a pod from which on its ShadowPod tells that it runs.
 	RecordAfter time.Duration
@@ -84,7 +84,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, o Options) []Controller {
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, Failed: m.Failed("replicator"),
+			ClusterID: o.ClusterID, Failed: m.Failed("replicator"),
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}

@@ -49,7 +49,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often everything is looked at again though nothing has changed")
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "ShadowPods worked on at once")
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "ShadowEndpointSlices worked on at once")
-	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "NamespaceOffloadings and NamespaceMaps worked on at once, of each kind")
+	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "NamespaceOffloadings, and NamespaceMaps of consumers, worked on at once")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod from which on its ShadowPod tells that it runs; how it ends is told at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "leave out endpoints of third clusters to which traffic would go past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")

@@ -6,8 +6,8 @@
 //
 // The copy has the name of the original and lives in the tenant namespace of
 // the provider. Its spec is the consumer's, its status the provider's. Each
-// provider is worked on by itself: one that does not answer keeps no other
-// waiting.
+// provider is worked on by itself, with a worker and with retries of its own:
+// any number of them that do not answer keep no other waiting.
 //
 // What disappears from a copy is deleted on the provider with its workloads.
 // Therefore a map that is new here, while the provider knows it already, is
@@ -45,8 +45,6 @@ const refresh = 5 * time.Minute
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many NamespaceMaps are worked on at once.
-	Workers int
 	// ClusterID is this cluster, the consumer.
 	ClusterID core.ClusterID
 	// Observe wraps the client of each provider; nil leaves it as it is.

@@ -6,10 +6,13 @@ package replicator_test
 import (
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -150,26 +153,27 @@ func TestAForeignMapOfTheProviderIsLeftAlone(t *testing.T) {
 	awaitDesired(t, &provider, there, "taken", map[string]string{"a": "b"})
 }
 
-// A provider that nobody can reach keeps no other waiting, and a dead one does
-// not keep its map from being deleted.
-func TestADeadProviderBlocksNobody(t *testing.T) {
+// unreachable is a provider in name only: connections to its API server end at address.
+func unreachable(t *testing.T, namespace, id, address string) {
+	t.Helper()
+	kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
+		"clusters":[{"name":"a","cluster":{"server":"https://%s"}}],"users":[{"name":"a","user":{"token":"x"}}]}`, address)
+	grantSecret(t, namespace, "kubeconfig-controlplane-"+id)
+	consumer.Create(t, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kubeconfig-controlplane-" + id},
+		Data:       map[string][]byte{wire.KubeconfigSecretKey: []byte(kubeconfig)},
+	})
+	consumer.Create(t, outgoing(namespace, id, map[string]string{"shop": "shop-home"}))
+}
+
+// A provider that nobody can reach is named, and one that is dead does not keep
+// its map from being deleted.
+func TestADeadProviderIsNamed(t *testing.T) {
 	dead := consumer.Namespace(t)
-	kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],
-		"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}],"users":[{"name":"a","user":{"token":"x"}}]}`
-	for i := range 6 {
-		id := fmt.Sprintf("dead-%d", i)
-		grantSecret(t, dead, "kubeconfig-controlplane-"+id)
-		consumer.Create(t, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: dead, Name: "kubeconfig-controlplane-" + id},
-			Data:       map[string][]byte{wire.KubeconfigSecretKey: []byte(kubeconfig)},
-		})
-		consumer.Create(t, outgoing(dead, id, map[string]string{"shop": "shop-home"}))
-	}
+	unreachable(t, dead, "dead-0", "127.0.0.1:1")
+	unreachable(t, dead, "dead-1", "127.0.0.1:1")
 	consumer.Create(t, outgoing(dead, "stranger", map[string]string{"shop": "shop-home"}))
 	consumer.StartManager(t)
-	here, there := peer(t, "alive")
-	consumer.Create(t, outgoing(here, "alive", map[string]string{"shop": "shop-home"}))
-	awaitDesired(t, &provider, there, "alive", map[string]string{"shop": "shop-home"})
 	for name, want := range map[string]string{"stranger": "no kubeconfig for the provider", "dead-1": "the provider dead-1 does not answer"} {
 		if event := consumer.AwaitEvent(t, dead, "NamespaceMap", name, "ProviderNotReachable"); !strings.Contains(event.Note, want) {
 			t.Errorf("note = %q, want %q in it", event.Note, want)
@@ -184,6 +188,68 @@ func TestADeadProviderBlocksNobody(t *testing.T) {
 	})
 	consumer.Delete(t, gone)
 	consumer.AwaitGone(t, gone)
+}
+
+// blackHole accepts connections and never says anything. It returns its
+// address, and how many connections it holds.
+func blackHole(t *testing.T) (address string, held func() int) {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var connections []net.Conn
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			connections = append(connections, connection)
+			mu.Unlock()
+		}
+	}()
+	held = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(connections)
+	}
+	t.Cleanup(func() {
+		_ = listener.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		for _, connection := range connections {
+			_ = connection.Close()
+		}
+	})
+	return listener.Addr().String(), held
+}
+
+// However many providers do not answer, which each of them takes ten seconds to
+// show: no other waits for them. Four workers would be taken for minutes.
+func TestManySilentProvidersBlockNobody(t *testing.T) {
+	const silent = 40
+	lost := consumer.Namespace(t)
+	address, held := blackHole(t)
+	for i := range silent {
+		unreachable(t, lost, fmt.Sprint("silent-", i), address)
+	}
+	here, there := peer(t, "alive")
+	consumer.StartManager(t)
+	controllertest.Eventually(t, "all providers to be asked", func() error {
+		if n := held(); n < silent {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	asked := time.Now()
+	consumer.Create(t, outgoing(here, "alive", map[string]string{"shop": "shop-home"}))
+	awaitDesired(t, &provider, there, "alive", map[string]string{"shop": "shop-home"})
+	if took := time.Since(asked); took > 5*time.Second {
+		t.Errorf("the map of a provider that answers took %s", took)
+	}
 }
 
 func TestAProviderThatRefusesIsNamed(t *testing.T) {

@@ -20,10 +20,15 @@ import (
 
 func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.lifetime = ctx
+	// Whoever waits for a provider waits in the lane of its map.
+	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
+	if err := mgr.Add(lanes); err != nil {
+		return err
+	}
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
-		WithOptions(workers.Options(c.options.Workers)).
+		WithOptions(workers.Options(1)).
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(peers.IsOutgoing))).
 		WatchesRawSource(source.Channel(c.answers, &handler.EnqueueRequestForObject{})).
-		Complete(report.Failures(c, c.options.Failed))
+		Complete(lanes)
 }

@@ -30,7 +30,11 @@ const (
 func Options(n int) controller.Options {
 	return controller.Options{
 		MaxConcurrentReconciles: n,
-		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+		RateLimiter:             newRateLimiter(),
 		ReconciliationTimeout:   deadline,
 	}
+}
+
+func newRateLimiter() workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 }

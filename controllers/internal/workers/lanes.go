@@ -1,0 +1,87 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Lanes let nobody wait for another: each object is worked on as soon as there
+// is something to do, by a worker of its own, one at a time. Shared workers
+// would all be taken by objects whose servers do not answer. It is for objects
+// of which there are few, one per peer.
+//
+// Lanes are a reconciler, which only takes the requests of a controller, and a
+// runnable, which a manager must start.
+type Lanes struct {
+	inner reconcile.Reconciler
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+// NewLanes returns lanes in which inner does the work.
+func NewLanes(inner reconcile.Reconciler) *Lanes {
+	return &Lanes{inner: inner, queue: workqueue.NewTypedRateLimitingQueue(newRateLimiter())}
+}
+
+// Reconcile takes the request; it never waits.
+func (l *Lanes) Reconcile(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
+	l.queue.Add(request)
+	return reconcile.Result{}, nil
+}
+
+// Start works until ctx ends, and returns when nobody works any more.
+func (l *Lanes) Start(ctx context.Context) error {
+	defer context.AfterFunc(ctx, l.queue.ShutDown)()
+	var working sync.WaitGroup
+	defer working.Wait()
+	for {
+		request, ended := l.queue.Get() // never one that is being worked on
+		if ended {
+			return nil
+		}
+		working.Go(func() {
+			defer l.queue.Done(request)
+			l.work(ctx, request)
+		})
+	}
+}
+
+func (l *Lanes) work(ctx context.Context, request reconcile.Request) {
+	logger := log.FromContext(ctx).WithValues("object", request.NamespacedName)
+	result, err := l.attempt(log.IntoContext(ctx, logger), request)
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, reconcile.TerminalError(nil)):
+		l.queue.Forget(request)
+		logger.Error(err, "reconciling, not to be tried again before something changes")
+	case err != nil:
+		l.queue.AddRateLimited(request)
+		logger.Error(err, "reconciling")
+	default:
+		l.queue.Forget(request)
+		if result.RequeueAfter > 0 {
+			l.queue.AddAfter(request, result.RequeueAfter)
+		}
+	}
+}
+
+// attempt survives a panic, as controllers do.
+func (l *Lanes) attempt(ctx context.Context, request reconcile.Request) (_ reconcile.Result, err error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return l.inner.Reconcile(ctx, request)
+}
