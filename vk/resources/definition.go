@@ -68,23 +68,11 @@ func (s *side) definition(ctx context.Context, name string, role rbac.Role) (*un
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		return nil, s.forbidden("copy CustomResourceDefinition "+name, onlyDefinitions(role))
+		return nil, s.forbidden("copy CustomResourceDefinition "+name, only(role, definitionsResource.Group))
 	case err != nil:
 		return nil, s.unanswered(err)
 	}
 	return definition, nil
-}
-
-// onlyDefinitions leaves the rules about definitions.
-func onlyDefinitions(role rbac.Role) rbac.Role {
-	var rules []rbac.Rule
-	for _, rule := range role.Rules {
-		if rule.Resources[0] == definitionsResource.Resource {
-			rules = append(rules, rule)
-		}
-	}
-	role.Rules = rules
-	return role
 }
 
 // define creates a definition.

@@ -157,8 +157,11 @@ func (f *Follower) soon(name string) {
 }
 
 // Run follows until ctx ends and everything under way here has ended. What is reflected then goes on: it ends with the
-// engine. It is called once.
+// engine. Where ReflectedResources are not defined, or not ours to read, it waits until they are. It is called once.
 func (f *Follower) Run(ctx context.Context) error {
+	if !f.awaitOwn(ctx) {
+		return nil
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() { f.informer.RunWithContext(ctx) })
 	for _, s := range []*side{f.local, f.remote} {

@@ -6,12 +6,15 @@ package resources
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/rbac"
@@ -182,6 +185,59 @@ func TestEngineRefuses(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.NotReflectableReason, "not before breakfast")
 	l.engine.refuse(nil)
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
+}
+
+// In an installation that has not heard of ReflectedResources, a virtual kubelet says so once and waits.
+func TestRolesOfAnotherInstallation(t *testing.T) {
+	l := newLab(t)
+	role := must(l.local.core.RbacV1().ClusterRoles().Get(t.Context(), rbac.VirtualKubeletLocal().Named(l.options.RolePrefix), metav1.GetOptions{}))(t)
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "plugins.refract.io") })
+	must(l.local.core.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
+	l.eventually(func() error { // the authorizer hears of it a moment later
+		review := must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t)
+		if allowed, err := review.may(t.Context(), "", "watch", "plugins.refract.io", "reflectedresources"); err != nil || allowed {
+			return fmt.Errorf("the role still holds, %v", err)
+		}
+		return nil
+	})
+	said := &lines{}
+	l.options.Log = slog.New(slog.NewTextHandler(said, nil))
+	l.start()
+	l.both("own.example.org", "Namespaced")
+	const name = "widgets.own.example.org"
+	l.reflect(name, "{group: own.example.org, version: v1, resource: widgets}")
+	var advice string
+	l.eventually(func() error {
+		if advice = said.text(); !strings.Contains(advice, "let this virtual kubelet get, list, watch reflectedresources and patch reflectedresources/status. Add to ClusterRole") {
+			return fmt.Errorf("the log has %q", advice)
+		}
+		return nil
+	})
+	l.allow(l.local, role.Name, rbacv1.PolicyRule{APIGroups: []string{"plugins.refract.io"}, Resources: []string{"reflectedresources", "reflectedresources/status"},
+		Verbs: []string{"get", "list", "watch", "patch"}})
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	if n := strings.Count(said.text(), "no further resources"); n != 1 {
+		t.Errorf("it was said %d times", n)
+	}
+}
+
+// lines is a log.
+type lines struct {
+	mu    sync.Mutex
+	bytes []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes = append(l.bytes, p...)
+	return len(p), nil
+}
+
+func (l *lines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.bytes)
 }
 
 func TestOptions(t *testing.T) {

@@ -72,6 +72,18 @@ func failed(err error) *lack {
 	return &lack{fault: known}
 }
 
+// only leaves the rules of a role that are about an API group.
+func only(role rbac.Role, group string) rbac.Role {
+	var rules []rbac.Rule
+	for _, rule := range role.Rules {
+		if slices.Contains(rule.APIGroups, group) {
+			rules = append(rules, rule)
+		}
+	}
+	role.Rules = rules
+	return role
+}
+
 // denial is one verb on one resource in one namespace, "" = all.
 type denial struct{ namespace, resource, verb string }
 

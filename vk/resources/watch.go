@@ -10,7 +10,43 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/rbac"
 )
+
+// awaitOwn waits until there can be ReflectedResources and we may watch them, and says once what that lacks: somebody may
+// run this virtual kubelet in an installation that knows nothing of them. Watching in vain would be noise for ever.
+func (f *Follower) awaitOwn(ctx context.Context) bool {
+	told := ""
+	for {
+		err := f.ownLack(ctx)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() == nil && err.Error() != told {
+			told = err.Error()
+			f.log.Info("no further resources are reflected for now", "because", told)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-f.options.Clock.After(f.options.RetryMost):
+		}
+	}
+}
+
+func (f *Follower) ownLack(ctx context.Context) error {
+	if _, err := f.local.discover(ctx, pluginsv1alpha1.ReflectedResourceGVR); err != nil {
+		return f.undefinedHere(pluginsv1alpha1.ReflectedResourceGVR, err)
+	}
+	own := only(rbac.VirtualKubeletLocal(), pluginsv1alpha1.GroupVersion.Group)
+	denied, err := f.local.denied(ctx, own, []string{metav1.NamespaceAll})
+	if err == nil && len(denied) > 0 {
+		err = &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: f.local.sentence(own, denied)}
+	}
+	return err
+}
 
 // watchDefinitions looks at a ReflectedResource again when the definition of what it is about appears, changes or goes.
 // That spares a wait: a cluster that does not let us watch definitions is looked at again anyway.
