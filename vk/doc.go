@@ -11,6 +11,8 @@
 //   - vk/namespaces tells it which namespaces are extended, and under which name the provider knows them.
 //   - vk/kubeletapi answers what the API server asks a kubelet (logs, exec, attach, port-forward) from the provider.
 //
+// A fifth, vk/resources, has the second carry further kinds, those that ReflectedResources name, while it runs.
+//
 // Two small ones hold pure functions: vk/pods (the life of an offloaded pod) and vk/ipmap (addresses that look
 // different from the other side).
 //
