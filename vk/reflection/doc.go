@@ -9,8 +9,12 @@
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
 // and reading the files in that order is a good tour: informer.go, reflector.go, policy.go, copy.go, compare.go,
-// write.go. manager.go starts everything; twin.go does so per extended namespace; context.go holds what plugins are
-// told; pod*.go is the one kind with a life of its own.
+// write.go. manager.go starts everything, twin.go and copies.go do so per extended namespace, kinds.go for kinds that come
+// while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
+// pod*.go is a kind with a life of its own.
+//
+// Both clusters are watched in extended namespaces and their twins alone (but for the pods of the node, and what the
+// context is made of): memory grows with what is reflected, not with what exists.
 //
 // # What it never does
 //

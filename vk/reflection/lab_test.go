@@ -352,3 +352,23 @@ func (l *lab) quiet(what string, do func()) {
 		}
 	}
 }
+
+// addresses checks where the load balancer of an object listens.
+func addresses(want ...string) func(*unstructured.Unstructured) error {
+	return func(object *unstructured.Unstructured) error {
+		var got []string
+		list, _, _ := unstructured.NestedSlice(object.Object, "status", "loadBalancer", "ingress")
+		for _, item := range list {
+			entry, _ := item.(map[string]any)
+			for _, key := range []string{"ip", "hostname"} {
+				if value, ok := entry[key].(string); ok {
+					got = append(got, value)
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("the load balancer listens at %q, want %q", got, want)
+		}
+		return nil
+	}
+}

@@ -20,7 +20,8 @@ import (
 )
 
 // OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
-// came later (a StatefulSet's, say) is another one, and must not be shown the end of the first.
+// came later (a StatefulSet's, say) is another one, and must not be shown the end of the first. On copies that are applied
+// it tells that an object was made anew, possibly with another value in a field that never changes.
 const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
 
 // RestartsAnnotation, on pods of this cluster, says as JSON which pod of the provider was counted last, and what was counted
@@ -104,7 +105,7 @@ func (r *reflector) stateOf(key Key, uid types.UID) *podState {
 	return state
 }
 
-// standsForAnother tells a ShadowPod, or its pod, that was made for an earlier pod of the same name.
+// standsForAnother tells a copy that was made for an earlier object of the same name.
 func standsForAnother(object, local *unstructured.Unstructured) bool {
 	if object == nil {
 		return false

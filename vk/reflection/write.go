@@ -59,6 +59,9 @@ func (r *reflector) converge(ctx context.Context, w *worker, t *twin, c *copies,
 	if err != nil {
 		return err
 	}
+	if r.kind.Mode == Apply {
+		x.extra = map[string]string{OriginUIDAnnotation: string(local.GetUID())}
+	}
 	if remote == nil {
 		if local.GetDeletionTimestamp() != nil {
 			return nil // it is too late to begin
@@ -92,6 +95,10 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	})
 	if apierrors.IsNotFound(err) {
 		return &retryLater{soon} // it is going, and the watch will say so
+	}
+	if apierrors.IsInvalid(err) && standsForAnother(remote, x.local) {
+		// Made anew here with another value where none may change: so is the copy, when it is gone.
+		return r.remove(ctx, w, t, x.copies, remote)
 	}
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, t.remote, x.name, err)

@@ -1,0 +1,73 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"testing"
+)
+
+const (
+	balanced = `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {type: LoadBalancer, selector: {app: web}, ports: [{port: 80}]}}`
+	ingress  = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web, annotations: {kubernetes.io/ingress.class: nginx}}
+spec:
+  rules: [{host: shop.example, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]`
+	served = `{status: {loadBalancer: {ingress: [{ip: 192.0.2.7}, {hostname: lb.example.com}]}}}`
+)
+
+func statuses(t *testing.T) func(*Options) {
+	defaults := withDefaultPlugins(t)
+	return func(o *Options) {
+		defaults(o)
+		o.Kinds = kinds(ServiceKind, IngressKind)
+	}
+}
+
+// Where the provider serves a Service or an Ingress is shown here, by one write, and taken back when it ends.
+func TestLoadBalancersComeBack(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.local.create(t, l.namespace, balanced)
+	l.local.create(t, l.namespace, ingress)
+	l.start()
+	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", ""), field("metadata.annotations/kubernetes.io/ingress.class", ""))
+	for _, kind := range []string{"Service", "Ingress"} {
+		l.settled()
+		before := len(l.local.writes(t))
+		l.remote.patchYAML(t, kind, l.twin, "web", served, "status")
+		l.present(l.local, kind, l.namespace, "web", field("metadata.annotations/"+StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
+		l.settled()
+		if made := l.local.writes(t)[before:]; len(made) != 1 {
+			t.Errorf("the status of a %s took the writes %q", kind, made)
+		}
+	}
+	l.stop()
+	l.quiet("a restart", func() { l.start() })
+	l.remote.patchYAML(t, "Service", l.twin, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
+	l.present(l.local, "Service", l.namespace, "web", addresses())
+}
+
+// A status that a controller here, or another provider, has written is not touched; that of a provider which nobody here
+// knows any more is.
+func TestStatusOfAnotherStays(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.local.create(t, l.namespace, balanced)
+	l.local.patchYAML(t, "Service", l.namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
+	l.start()
+	l.present(l.remote, "Service", l.twin, "web")
+	l.settled()
+	l.quiet("a provider's load balancer, where there is one here,", func() {
+		l.remote.patchYAML(t, "Service", l.twin, "web", served, "status")
+	})
+	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: gone}}}`)
+	l.present(l.local, "Service", l.namespace, "web", field("metadata.annotations/"+StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
+	l.settled()
+	if copied := l.remote.get(t, "Service", l.twin, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil {
+		t.Error("the annotation of the status crossed")
+	}
+}
