@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -20,6 +21,7 @@ import (
 	"github.com/refract-project/refract/vk/kubeletapi"
 	"github.com/refract-project/refract/vk/node"
 	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/resources"
 )
 
 // active is the virtual kubelet of the replica that leads.
@@ -30,6 +32,7 @@ type active struct {
 	plugins    *plugins
 	reflection *reflection.Manager
 	pinger     *node.Pinger
+	resources  *resources.Follower
 	node       *node.Controller // nil without --create-node
 }
 
@@ -46,6 +49,9 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 	}
 	if a.reflection, err = a.newReflection(ctx); err != nil {
 		return nil, fmt.Errorf("setting up reflection, %w", err)
+	}
+	if a.resources, err = a.newResources(); err != nil {
+		return nil, err
 	}
 	a.pinger = node.NewPinger(node.Livez(a.provider.URL(), a.provider.Streams()), k.pingInterval, k.pingTimeout, clock.RealClock{})
 	if k.createNode {
@@ -89,6 +95,23 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 	})
 }
 
+// newResources follows what is to be reflected besides, while everything runs.
+func (a *active) newResources() (*resources.Follower, error) {
+	return resources.New(resources.Options{
+		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
+		NodeName: a.nodeName, Engine: a.reflection, Chains: a.plugins.chains, Namespaces: a.reflection.Namespaces, Log: slog.Default(),
+	})
+}
+
+// followResources begins when the reflection runs, which takes kinds only then.
+func (a *active) followResources(ctx context.Context) error {
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) { return a.reflection.Synced(), nil })
+	if err != nil {
+		return nil // the end came first
+	}
+	return a.resources.Run(ctx)
+}
+
 func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 	return node.NewController(node.Config{
 		Identity: node.Identity{
@@ -122,6 +145,7 @@ func (a *active) run(ctx context.Context) error {
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
 	group.Go(func() error { return a.plugins.follow(ctx) })
 	group.Go(func() error { return a.reflection.Run(ctx) })
+	group.Go(func() error { return a.followResources(ctx) })
 	if a.node != nil {
 		group.Go(func() error { return a.node.Run(ctx) })
 	}

@@ -33,6 +33,14 @@ func newKindNames() kindNames {
 // keys of the plugin chains.
 func (n kindNames) keys() []string { return slices.Sorted(maps.Values(n)) }
 
+// key of the chains of a kind. Kinds that come at run time have one name for both.
+func (n kindNames) key(kind string) string {
+	if key, ok := n[kind]; ok {
+		return key
+	}
+	return kind
+}
+
 // namedChains is a registry as the reflection sees it.
 type namedChains struct {
 	*host.Registry
@@ -41,16 +49,21 @@ type namedChains struct {
 
 // Run implements reflection.Chains.
 func (c namedChains) Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error) {
-	return c.Registry.Run(ctx, c.names[kind], hook, doc, env)
+	return c.Registry.Run(ctx, c.names.key(kind), hook, doc, env)
 }
 
 // Subscribe implements reflection.Chains.
 func (c namedChains) Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func()) {
 	return c.Registry.Subscribe(func(key string, hook host.Hook, generation uint64) {
+		known := false
 		for kind, name := range c.names {
 			if name == key {
+				known = true
 				f(kind, hook, generation)
 			}
+		}
+		if !known {
+			f(key, hook, generation)
 		}
 	})
 }

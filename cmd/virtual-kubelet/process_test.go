@@ -57,6 +57,7 @@ func TestProcess(t *testing.T) {
 		}
 	})
 	t.Run("a pod runs at the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
+	t.Run("a resource is reflected while it runs", func(t *testing.T) { testResource(ctx, t, l) })
 	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {
 		must(t, os.WriteFile(l.PluginDir+"/broken.wasm", []byte("not wasm"), 0o600))
 		expectEvent(ctx, t, l, pluginFailedReason, "broken")
