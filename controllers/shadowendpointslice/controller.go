@@ -30,7 +30,10 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 )
+
+const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 
 // AddressMapper says under which address the pods of this cluster reach a pod
 // of another one.
@@ -74,7 +77,6 @@ func (c *Controller) Name() string { return "shadowendpointslice" }
 
 // Reasons and actions of the Events of this controller.
 const (
-	missingOriginReason         = "MissingOrigin"
 	missingForeignClusterReason = "ForeignClusterNotFound"
 	directConnectionsReason     = "InvalidDirectConnections"
 	failedCreateReason          = "FailedCreateEndpointSlice"
@@ -87,7 +89,7 @@ const (
 
 // Reconcile makes the EndpointSlice of the ShadowEndpointSlice what it must be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	shadow := newShadow()
+	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
@@ -111,7 +113,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) error {
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if origin == "" {
-		c.report.Warn(shadow, missingOriginReason, forgeAction, fmt.Sprintf(
+		c.report.Warn(shadow, shadows.MissingOriginReason, forgeAction, fmt.Sprintf(
 			"label %s is missing, so nobody knows where these endpoints live: set it to the consumer's cluster id", wire.OriginLabel))
 		return nil
 	}
@@ -150,18 +152,10 @@ func (c *Controller) tell(shadow *unstructured.Unstructured, problems []problem)
 
 // Enforces says what the controller answers for: ShadowEndpointSlices.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind + "List"))
-	return list, func(client.Object) bool { return true }
+	return kind.NewList(), func(client.Object) bool { return true }
 }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return c.watch(mgr)
-}
-
-func newShadow() *unstructured.Unstructured {
-	shadow := &unstructured.Unstructured{}
-	shadow.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind))
-	return shadow
 }

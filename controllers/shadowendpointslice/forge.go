@@ -11,10 +11,8 @@ import (
 	"maps"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 )
 
@@ -77,9 +75,7 @@ func setMetadata(slice, shadow *unstructured.Unstructured) {
 	annotations := shadow.GetAnnotations() // a copy
 	delete(annotations, wire.DirectConnectionsDataAnnotation)
 	slice.SetAnnotations(annotations)
-	slice.SetOwnerReferences([]metav1.OwnerReference{
-		*metav1.NewControllerRef(shadow, offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind)),
-	})
+	slice.SetOwnerReferences(kind.Owner(shadow))
 }
 
 // directConnections returns, by address, the third cluster where an endpoint

@@ -37,7 +37,7 @@ func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
 		"host names":         {state{known: true, reachable: true, networking: true}, "FQDN", []any{"10.0.0.1", "10.0.0.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			shadow := newShadow()
+			shadow := kind.New()
 			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
 			shadow.SetAnnotations(map[string]string{wire.DirectConnectionsDataAnnotation: `{"clusterAddresses":{"third":["10.0.0.2"]}}`})
 			shadow.Object["spec"] = map[string]any{"template": map[string]any{
@@ -74,7 +74,7 @@ func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
 }
 
 func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
-	shadow := newShadow()
+	shadow := kind.New()
 	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
 	shadow.Object["spec"] = map[string]any{"template": map[string]any{
 		"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{"10.0.0.9"}}},

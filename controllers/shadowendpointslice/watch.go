@@ -7,8 +7,6 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -20,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
-	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
@@ -28,18 +25,9 @@ import (
 )
 
 // CacheOptions says what the manager's cache holds for this controller: of the
-// cluster's EndpointSlices those that it manages. Objects are shared with the
-// cache, not copied: nobody may change them.
+// cluster's EndpointSlices those that it manages.
 func CacheOptions() map[client.Object]cache.ByObject {
-	shared := true
-	return map[client.Object]cache.ByObject{
-		newSlice(): {
-			Label:                 labels.SelectorFromSet(labels.Set{wire.ManagedByLabel: wire.ManagedByShadowEndpointSlice}),
-			Transform:             trim,
-			UnsafeDisableDeepCopy: &shared,
-		},
-		newShadow(): {UnsafeDisableDeepCopy: &shared},
-	}
+	return kind.CacheOptions(newSlice(), wire.ManagedByShadowEndpointSlice, trim)
 }
 
 // trim keeps of the managed fields our own.
@@ -52,10 +40,7 @@ func trim(obj any) (any, error) {
 
 func (c *Controller) watch(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
-	return builder.ControllerManagedBy(mgr).
-		Named(c.Name()).
-		WithOptions(workers.Options(c.options.Workers)).
-		For(newShadow(), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
+	return kind.Controller(mgr, c.Name(), c.options.Workers).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
 			// Creations are our own, and at the start every ShadowEndpointSlice is looked at anyway.
 			CreateFunc: func(event.CreateEvent) bool { return false },
@@ -72,8 +57,7 @@ func reachabilityChanged(e event.UpdateEvent) bool {
 // shadowsFrom returns the slices whose endpoints live in the given cluster.
 func (c *Controller) shadowsFrom(ctx context.Context, obj client.Object) []reconcile.Request {
 	id := string(obj.(*core.ForeignCluster).Spec.ClusterID)
-	shadows := &unstructured.UnstructuredList{}
-	shadows.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowEndpointSliceKind + "List"))
+	shadows := kind.NewList()
 	if err := c.client.List(ctx, shadows, client.MatchingLabels{wire.OriginLabel: id}); err != nil {
 		log.FromContext(ctx).Error(err, "listing the ShadowEndpointSlices of a cluster", "cluster", id)
 		return nil

@@ -45,6 +45,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
 // APIServerMapper says under which address the pods of this cluster reach the
@@ -53,6 +54,8 @@ type APIServerMapper interface {
 	// MapAPIServer returns the address here of ip in the cluster origin.
 	MapAPIServer(ctx context.Context, origin, ip string) (string, error)
 }
+
+const kind shadows.Kind = offloading.ShadowPodKind
 
 // Options are the settings of the controller.
 type Options struct {
@@ -102,7 +105,7 @@ func (c *Controller) Name() string { return "shadowpod" }
 
 // Reconcile makes the pod of the ShadowPod what it must be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	shadow := newShadowPod()
+	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
@@ -184,9 +187,7 @@ func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructur
 
 // Enforces says what the controller answers for: ShadowPods.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowPodKind + "List"))
-	return list, func(client.Object) bool { return true }
+	return kind.NewList(), func(client.Object) bool { return true }
 }
 
 // Register adds the controller to mgr.
@@ -194,15 +195,9 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	return c.watch(mgr)
 }
 
-func newShadowPod() *unstructured.Unstructured {
-	shadow := &unstructured.Unstructured{}
-	shadow.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowPodKind))
-	return shadow
-}
-
 // partial names an object of which nothing but the metadata is asked for.
-func partial(kind schema.GroupVersionKind, key types.NamespacedName) *metav1.PartialObjectMetadata {
+func partial(gvk schema.GroupVersionKind, key types.NamespacedName) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	object.SetGroupVersionKind(kind)
+	object.SetGroupVersionKind(gvk)
 	return object
 }

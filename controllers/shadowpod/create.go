@@ -21,6 +21,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
 // GenerationAnnotation is on a pod that was not made from the first generation
@@ -34,9 +35,6 @@ const (
 	createAction = "CreatePod"
 	updateAction = "UpdatePod"
 )
-
-// missingOriginReason is of the Event on a ShadowPod that names no consumer.
-const missingOriginReason = "MissingOrigin"
 
 // errForeign is of pods that stand where ours should.
 var errForeign = report.Errorf(report.Foreign, "a pod of this name exists that is not ours")
@@ -142,7 +140,7 @@ func describeOwner(pod *corev1.Pod) string {
 
 func reasonOf(err error) string {
 	if errors.Is(err, errNoOrigin) {
-		return missingOriginReason
+		return shadows.MissingOriginReason
 	}
 	return wire.FailedCreatePodReason
 }
@@ -174,7 +172,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	pod.SetLabels(podLabels(shadow))
 	pod.SetAnnotations(podAnnotations(shadow))
 	pod.SetFinalizers(finalizers(spec))
-	pod.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(shadow, offloading.GroupVersion.WithKind(offloading.ShadowPodKind))})
+	pod.SetOwnerReferences(kind.Owner(shadow))
 	return pod, nil
 }
 

@@ -78,7 +78,7 @@ func (c *Controller) releaseStranded(ctx context.Context, key types.NamespacedNa
 	if err != nil || pod == nil || !isHeld(pod) {
 		return err
 	}
-	live := partial(newShadowPod().GroupVersionKind(), key)
+	live := partial(kind.New().GroupVersionKind(), key)
 	err = c.uncached.Get(ctx, key, live)
 	switch {
 	case err == nil && metav1.IsControlledBy(pod, live):

@@ -119,7 +119,7 @@ func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 		"negative": map[string]any{"activeDeadlineSeconds": int64(-1)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			shadow := newShadowPod()
+			shadow := kind.New()
 			shadow.SetGeneration(2)
 			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
 			shadow.Object["spec"] = map[string]any{"pod": spec}
@@ -149,7 +149,7 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 			map[string]any{"ip": "10.0.0.2", "hostnames": []any{"database"}},
 		},
 	}
-	shadow := newShadowPod()
+	shadow := kind.New()
 	shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
 	shadow.Object["spec"] = map[string]any{"pod": spec}
 	before := shadow.DeepCopy()

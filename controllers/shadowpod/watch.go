@@ -8,36 +8,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
-	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
 // CacheOptions says what the manager's cache holds for this controller: of the
-// cluster's pods those that it manages, and of them what it reads. Objects are
-// shared with the cache, not copied: nobody may change them.
+// cluster's pods those that it manages, and of them what it reads.
 func CacheOptions() map[client.Object]cache.ByObject {
-	shared := true
-	return map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {
-			Label:                 labels.SelectorFromSet(labels.Set{wire.ManagedByLabel: wire.ManagedByShadowPod}),
-			Transform:             trim,
-			UnsafeDisableDeepCopy: &shared,
-		},
-		newShadowPod(): {UnsafeDisableDeepCopy: &shared},
-	}
+	return kind.CacheOptions(&corev1.Pod{}, wire.ManagedByShadowPod, trim)
 }
 
 // trim keeps of a pod what this controller reads. Pods are written with
@@ -86,10 +73,7 @@ func trimStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 }
 
 func (c *Controller) watch(mgr manager.Manager) error {
-	return builder.ControllerManagedBy(mgr).
-		Named(c.Name()).
-		WithOptions(workers.Options(c.options.Workers)).
-		For(newShadowPod(), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
+	return kind.Controller(mgr, c.Name(), c.options.Workers).
 		Watches(&corev1.Pod{}, c.podHandler()).
 		Complete(report.Failures(c, c.options.Failed))
 }

@@ -47,12 +47,8 @@ func (c *creator) Create(ctx context.Context, object client.Object, opts ...clie
 	if !ok {
 		return c.Client.Create(ctx, object, opts...)
 	}
-	mapping, err := c.RESTMapper().RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
-	if err != nil {
-		return err
-	}
 	options := (&client.CreateOptions{}).ApplyOptions(opts)
-	stored, err := c.dynamic.Resource(mapping.Resource).Namespace(u.GetNamespace()).Create(ctx, u, *options.AsCreateOptions())
+	stored, err := c.dynamic.Resource(resourceOf(u.GroupVersionKind())).Namespace(u.GetNamespace()).Create(ctx, u, *options.AsCreateOptions())
 	if err != nil {
 		return err
 	}

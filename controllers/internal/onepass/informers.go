@@ -50,11 +50,9 @@ func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject)
 	}, nil
 }
 
-// source lists and watches the objects of a kind. Its resource has the plural
-// name that is usual, which no kind here has otherwise.
+// source lists and watches the objects of a kind.
 func source(dynamicClient dynamic.Interface, kind schema.GroupVersionKind, options cache.ByObject) toolscache.ListerWatcher {
-	plural, _ := meta.UnsafeGuessKindToResource(kind)
-	resource := dynamicClient.Resource(plural)
+	resource := dynamicClient.Resource(resourceOf(kind))
 	narrow := func(o *metav1.ListOptions) {
 		if options.Label != nil {
 			o.LabelSelector = options.Label.String()
@@ -73,4 +71,11 @@ func source(dynamicClient dynamic.Interface, kind schema.GroupVersionKind, optio
 			return resource.Watch(ctx, o)
 		},
 	}, dynamicClient)
+}
+
+// resourceOf returns the resource with the plural name that is usual: no kind
+// here has another, and to look it up costs more than one would think.
+func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
+	plural, _ := meta.UnsafeGuessKindToResource(kind)
+	return plural
 }

@@ -1,0 +1,75 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shadows is what the controllers of shadow kinds have in common. They
+// watch the objects of such a kind, which say what is to be made, and what they
+// have made of them.
+package shadows
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// Kind is a shadow kind: ShadowPod or ShadowEndpointSlice.
+type Kind string
+
+// MissingOriginReason is of the Event on a shadow that names no consumer.
+const MissingOriginReason = "MissingOrigin"
+
+func (k Kind) gvk() schema.GroupVersionKind { return offloading.GroupVersion.WithKind(string(k)) }
+
+// New returns an empty object of the kind.
+func (k Kind) New() *unstructured.Unstructured {
+	object := &unstructured.Unstructured{}
+	object.SetGroupVersionKind(k.gvk())
+	return object
+}
+
+// NewList returns an empty list of the kind.
+func (k Kind) NewList() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(offloading.GroupVersion.WithKind(string(k) + "List"))
+	return list
+}
+
+// Owner returns what makes shadow the owner of something.
+func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(shadow, k.gvk())}
+}
+
+// CacheOptions says what the manager's cache holds: the objects of the kind,
+// and of the kind of made those that managedBy is said to manage, trimmed.
+// Objects are shared with the cache, not copied: nobody may change them.
+func (k Kind) CacheOptions(made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
+	shared := true
+	return map[client.Object]cache.ByObject{
+		k.New(): {UnsafeDisableDeepCopy: &shared},
+		made: {
+			Label:                 labels.SelectorFromSet(labels.Set{wire.ManagedByLabel: managedBy}),
+			Transform:             trim,
+			UnsafeDisableDeepCopy: &shared,
+		},
+	}
+}
+
+// Controller begins a controller with n workers that looks at an object of the
+// kind whenever more than its status has changed.
+func (k Kind) Controller(mgr manager.Manager, name string, n int) *builder.Builder {
+	return builder.ControllerManagedBy(mgr).
+		Named(name).
+		WithOptions(workers.Options(n)).
+		For(k.New(), builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed}))
+}
