@@ -5,9 +5,7 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 
@@ -20,9 +18,6 @@ import (
 
 // namespace is extended to the provider; twin is its name there.
 const namespace, twin = "shop", "shop-" + lab.ConsumerID
-
-//go:embed app/shop.yaml
-var application []byte
 
 func (s *story) bringUp(ctx context.Context) error {
 	err := s.during("build the commands, start both clusters, install CRDs and roles", func() (err error) {
@@ -74,18 +69,7 @@ func (s *story) extend(ctx context.Context) error {
 }
 
 func (s *story) offload(ctx context.Context) error {
-	file, err := os.CreateTemp("", "shop-*.yaml")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(file.Name()) }()
-	if _, err := file.Write(application); err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	if _, err := s.lab.Kubectl(ctx, "--context=home", "apply", "-f", file.Name()); err != nil {
+	if err := s.apply(ctx, lab.ConsumerID, "shop.yaml"); err != nil {
 		return err
 	}
 	if err := s.during("all five pods are Ready at home, two of them run in the cloud", func() error { return s.awaitPods(ctx) }); err != nil {
