@@ -14,12 +14,14 @@
 // occur in a cluster costs a watch that stays silent.
 //
 // They all keep to the same rules. Objects of users stay unstructured from the
-// cache to the write, so that no field is lost on the way. Nothing is written
-// that is so already; what is written is named one field at a time. An object
-// that belongs to somebody else is left alone, and a Warning Event says so,
-// once. What cannot be undone is done only when it is certain. Retries grow
-// from 5 ms to 30 s per object and share no bucket; every reconciliation, API
-// calls included, has a deadline.
+// cache to the write, so that no field is lost on the way; they are decoded in
+// one pass, which is why this costs little. Nothing is written that is so
+// already; what is written is named one field at a time. An object that belongs
+// to somebody else is left alone, and a Warning Event says so, once. What cannot
+// be undone is done only when it is certain. Retries grow from 5 ms to 30 s per
+// object and share no bucket; every reconciliation, API calls included, has a
+// deadline; and where other clusters are asked, each has a worker of its own, so
+// that one that is silent keeps no other waiting.
 //
 // What they do is counted from outside, in the clients and recorders that they
 // are given: the objects that each enforces, its writes by kind and verb, its

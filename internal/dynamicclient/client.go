@@ -5,7 +5,7 @@
 //
 // client-go reads the JSON of a watch event about nine times: to find its end, to validate and to take apart the envelope, to find out
 // the kind of the object, whether it is a list, and to build it, each with a validation of its own. For a virtual kubelet, which
-// does little but watch, that is half of all processor time. Here one pass finds the end of an event and a second
+// does little but watch, that is half of all processor time; for the controllers, a quarter. Here one pass finds the end of an event and a second
 // one builds the object. Everything that is not a single object (lists, errors) goes the usual way.
 package dynamicclient
 
