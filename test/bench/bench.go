@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -107,6 +109,19 @@ func (b *bench) writes() ([]lab.Write, error) {
 		}
 	}
 	return ours, nil
+}
+
+// resources records what our processes use.
+func (b *bench) resources(context.Context) error {
+	usage, err := b.Usage()
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(usage)) {
+		used := usage[name]
+		b.found(name, "%d MiB now, %d at most, %.1f s of CPU", used.RSS>>20, used.PeakRSS>>20, used.CPU.Seconds())
+	}
+	return nil
 }
 
 // quiet is how long our processes must have written nothing to count as done.

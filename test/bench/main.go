@@ -24,7 +24,7 @@ import (
 
 func main() {
 	pods := flag.Int("pods", 1000, "replicas of the Deployment that is timed")
-	services := flag.Int("services", 1000, "Services that are reflected")
+	services := flag.Int("services", 1000, "Services, ConfigMaps and Secrets that are reflected, each; of other kinds it is a hundred")
 	countsOnly := flag.Bool("counts-only", false, "let no time miss its goal: for machines that do other things meanwhile")
 	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
 	flag.Parse()
@@ -49,7 +49,7 @@ func run(ctx context.Context, pods, services int, countsOnly bool) (err error) {
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b := &bench{Lab: l, pods: pods, services: services, countsOnly: countsOnly}
 	for _, measure := range []func(context.Context) error{
-		b.join, b.plainPods, b.offloadedPods, b.reflectedServices, b.changedServices, b.restart, b.deletedWhileDown, b.resources,
+		b.join, b.plainPods, b.offloadedPods, b.reflected, b.latency, b.resources, b.restart, b.awayAndKilled, b.resources,
 	} {
 		if err := measure(ctx); err != nil {
 			return err
