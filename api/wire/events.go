@@ -9,6 +9,9 @@ const (
 	SuccessfulReflectionReason = "SuccessfulReflection"
 	// FailedReflectionReason: it could not be written there; the message says why.
 	FailedReflectionReason = "FailedReflection"
+	// FailedTokensReason: the service-account tokens of a pod could not be
+	// requested, or not be written there.
+	FailedTokensReason = "FailedSATokensReflection"
 	// FailedDeletionReason: it could not be deleted.
 	FailedDeletionReason = "FailedDeletion"
 	// ReflectionDisabledReason: policy, or a plugin, keeps it at home.

@@ -46,6 +46,14 @@ const (
 	RuntimeClassName = "liqo"
 )
 
+// What the network says of this cluster's API server: the IP object, in the
+// namespace of the installation, with the address by which providers reach it
+// has the label, or simply its value as its name.
+const (
+	IPTypeLabel = "ipam.liqo.io/ip-type"
+	APIServerIP = "api-server"
+)
+
 // Reasons in the status of a pod that was not offloaded, or not to the end.
 const (
 	// OffloadingBackOffReason: not started; it will be when its namespace is extended.

@@ -50,6 +50,8 @@ const (
 
 // The service-account tokens of an offloaded pod, carried by a Secret.
 const (
+	// TokenSecretSuffix follows the name of the pod in that of the Secret.
+	TokenSecretSuffix = "-token"
 	// ServiceAccountNameLabel names the ServiceAccount of the tokens.
 	ServiceAccountNameLabel = "offloading.liqo.io/service-account-name"
 	// ServiceAccountPodNameAnnotation names the pod they are bound to.

@@ -20,7 +20,6 @@ func (f *inertFlag) Type() string           { return "any" }
 // inertFlags are those of Liqo's virtual kubelet whose features are not there
 // yet. Templates that give them keep working; a warning tells what is missing.
 var inertFlags = []struct{ name, missing string }{
-	{"enable-apiserver-support", "offloaded pods get no access to this cluster's API server"},
 	{"enable-storage", "storage is not offloaded"},
 	{"virtual-storage-class-name", "storage is not offloaded"},
 	{"remote-real-storage-class-name", "storage is not offloaded"},
@@ -28,7 +27,6 @@ var inertFlags = []struct{ name, missing string }{
 	{"remote-real-ingress-class-name", "the VirtualNode's ingress classes are followed instead"},
 	{"enable-load-balancer", "the VirtualNode's load balancer classes are followed instead"},
 	{"remote-real-load-balancer-class-name", "the VirtualNode's load balancer classes are followed instead"},
-	{"serviceaccount-reflection-workers", "ServiceAccount tokens are not reflected"},
 	{"persistentvolumeclaim-reflection-workers", "storage is not offloaded"},
 	{"event-reflection-workers", "Events are not reflected"},
 	{"event-reflection-type", "Events are not reflected"},

@@ -22,6 +22,9 @@ type kindNames map[string]string
 func newKindNames() kindNames {
 	names := kindNames{}
 	for _, kind := range reflection.DefaultKinds() {
+		if kind.NoChain {
+			continue
+		}
 		names[kind.Name] = kind.Name
 		if group := kind.Source.Group; group != "" && !strings.Contains(kind.Name, ".") {
 			names[kind.Name] = kind.Name + "." + group

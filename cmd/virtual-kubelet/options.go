@@ -37,7 +37,9 @@ type options struct {
 	localPodCIDRs                        []string
 	podCIDRs, podCIDRRemaps              []string
 	externalCIDRs, externalCIDRRemaps    []string
+	apiServerSupport                     bool
 	homeAPIServerHost, homeAPIServerPort string
+	servicePort                          string // at which pods of this cluster find the API server
 
 	// Plugins.
 	pluginDir, pluginCacheDir string
@@ -68,6 +70,7 @@ func newOptions(env func(string) string) *options {
 		podName:              env("POD_NAME"),
 		tenantNamespace:      or(env("POD_NAMESPACE"), "default"),
 		nodeIP:               env("POD_IP"),
+		servicePort:          env("KUBERNETES_SERVICE_PORT"),
 		nodeExtraAnnotations: map[string]string{}, nodeExtraLabels: map[string]string{},
 		workers: map[string]*int{}, policies: map[string]*string{},
 	}
@@ -126,6 +129,9 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	for _, kind := range reflection.DefaultKinds() {
 		flag := flagName(kind.Name)
 		o.workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, kind.Name+"s worked on at once; 0 does not reflect them")
+		if kind.Name == reflection.ServiceAccountKind {
+			f.Lookup(flag + "-reflection-workers").Usage = "pods at once whose service-account tokens are worked on; 0 requests none"
+		}
 		if kind.Policy != reflection.Always {
 			o.policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+kind.Name+"s cross: DenyList (all but the annotated) or AllowList (the annotated)")
 		}
@@ -136,8 +142,9 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.StringSliceVar(&o.podCIDRRemaps, "remote-pod-cidr-remap", nil, "what those ranges look like here, in the same order")
 	f.StringSliceVar(&o.externalCIDRs, "remote-external-cidr", nil, "external ranges of the provider")
 	f.StringSliceVar(&o.externalCIDRRemaps, "remote-external-cidr-remap", nil, "what those ranges look like here, in the same order")
-	f.StringVar(&o.homeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it")
-	f.StringVar(&o.homeAPIServerPort, "home-api-server-port", "", "its port")
+	f.BoolVar(&o.apiServerSupport, "enable-apiserver-support", false, "let offloaded pods use this cluster's API server: their service-account tokens are kept in Secrets of the provider")
+	f.StringVar(&o.homeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network tells")
+	f.StringVar(&o.homeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
 
 	p := groups.FlagSet("plugins")
 	p.StringVar(&o.pluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")

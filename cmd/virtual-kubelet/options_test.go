@@ -103,7 +103,7 @@ func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.warnInert(flags)
-	for _, flag := range []string{"--enable-storage", "--enable-ingress", "--enable-apiserver-support"} {
+	for _, flag := range []string{"--enable-storage", "--enable-ingress"} {
 		if !strings.Contains(log.String(), `"flag":"`+flag+`"`) {
 			t.Errorf("no warning names %s:\n%s", flag, log.String())
 		}

@@ -94,6 +94,7 @@ not list secrets in liqo-tenant-milan
 not get secrets in liqo-tenant-milan named other
 not get secrets in shop named password
 not create serviceaccounts/token in shop
+may create serviceaccounts/token in extended
 may watch namespacemaps.offloading.liqo.io in liqo-tenant-milan
 not watch namespacemaps.offloading.liqo.io in liqo-tenant-turin
 may watch virtualnodes.offloading.liqo.io in liqo-tenant-milan

@@ -66,6 +66,8 @@ func VirtualKubeletExtended() Role {
 				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch")),
 			grant("to reflect Ingresses",
 				"networking.k8s.io", on("ingresses"), do("get", "list", "watch")),
+			grant("to give offloaded pods tokens of their own service accounts",
+				"", on("serviceaccounts/token"), do("create")),
 			grant("to show under which addresses the provider serves a Service",
 				"", on("services/status"), do("patch")),
 			grant("to show under which addresses the provider serves an Ingress",

@@ -52,7 +52,11 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, resource+" without a name")
 		}
 	}
-	for _, resource := range []string{"serviceaccounts/token", "nodes/proxy", "clusterrolebindings"} {
+	// So are tokens: they are issued for the pods that are offloaded from there, and can only be issued.
+	if tokens := slices.Contains(rule.Resources, "serviceaccounts/token"); tokens && (scope != ExtendedScope || !slices.Equal(rule.Verbs, []string{"create"})) {
+		problems = append(problems, "serviceaccounts/token")
+	}
+	for _, resource := range []string{"nodes/proxy", "clusterrolebindings"} {
 		if slices.Contains(rule.Resources, resource) {
 			problems = append(problems, resource)
 		}

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/sdk"
 )
 
@@ -58,11 +59,12 @@ func (a *access) tokenSource(volume, path string) (secret, key string, err error
 	switch a.mode {
 	case tokenAPI:
 		pod := a.pod.Name()
-		if len(pod)+len(tokenSuffix) > maxName {
-			return "", "", sdk.Fail("the name of the pod is too long for its tokens: with " + tokenSuffix +
-				" it names a Secret of at most 253 characters")
+		if len(pod)+len(wire.TokenSecretSuffix) > maxName {
+			return "", "", sdk.Fail("the name of the pod is too long for its tokens: with " + wire.TokenSecretSuffix +
+				" it names a Secret of at most 253 characters; shorten it or, if the pod needs no API server, annotate it " +
+				wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled)
 		}
-		return sdk.Concat(pod, tokenSuffix), tokenKey(volume, path), nil
+		return sdk.Concat(pod, wire.TokenSecretSuffix), tokenKey(volume, path), nil
 	case legacy:
 		if !strings.HasPrefix(volume, "kube-api-access-") {
 			return "", "", nil
@@ -75,10 +77,7 @@ func (a *access) tokenSource(volume, path string) (secret, key string, err error
 	return "", "", nil
 }
 
-const (
-	tokenSuffix = "-token"
-	maxName     = 253
-)
+const maxName = 253
 
 // tokenKey is the key of a token in the pod's Secret, the one that the virtual
 // kubelet writes (Liqo: service-account tokens).

@@ -66,7 +66,7 @@ func (m *Manager) runFor(c *copies, f func()) {
 // idleCopies makes the informers of one kind in one extended namespace.
 func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
 	c := &copies{writes: newWriteLog(m.options.Clock), memory: newMemory(m.options.Clock)}
-	for _, prepare := range []func(*reflector, *twin, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods} {
+	for _, prepare := range []func(*reflector, *twin, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods, m.watchShadows} {
 		if err := prepare(r, t, c); err != nil {
 			return nil, err
 		}
@@ -151,11 +151,15 @@ func (m *Manager) watchPods(r *reflector, t *twin, c *copies) (err error) {
 
 // ours selects the copies in a twin namespace.
 func (r *reflector) ours(t *twin) selection {
+	return selection{namespace: t.remote, labels: r.selector()}
+}
+
+func (r *reflector) selector() string {
 	selector := labels.Set(r.owned).String()
 	if r.kind.Except != "" {
 		selector += "," + r.kind.Except
 	}
-	return selection{namespace: t.remote, labels: selector}
+	return selector
 }
 
 // tellsPhase tells the step of a ShadowPod that says no more than how its pod is doing: the pod itself is watched. Its
@@ -210,13 +214,7 @@ func (r *reflector) enqueueAll() {
 
 // managed reports whether an object of the provider bears the labels of what this virtual kubelet made.
 func (r *reflector) managed(object *unstructured.Unstructured) bool {
-	have := labelsOf(object.Object)
-	for key, value := range r.owned {
-		if have[key] != value {
-			return false
-		}
-	}
-	return true
+	return r.selects.Matches(labels.Set(object.GetLabels()))
 }
 
 // ownership returns the labels by which copies of a kind are known.

@@ -20,6 +20,8 @@ const (
 	ConfigMapKind     = "ConfigMap"
 	SecretKind        = "Secret"
 	EndpointSliceKind = "EndpointSlice"
+	// ServiceAccountKind is the tokens of the pods of this node: see token.go.
+	ServiceAccountKind = "ServiceAccount"
 )
 
 var (
@@ -61,6 +63,12 @@ func DefaultKinds() []Kind {
 			Name: SecretKind, Source: secretsResource, Policy: DenyList, Workers: 3,
 			// Those of the pods' tokens are the business of another kind.
 			Except: "!" + wire.ServiceAccountNameLabel,
+		},
+		{
+			Name: ServiceAccountKind, Source: podsResource,
+			Target: secretsResource, TargetKind: corev1.SchemeGroupVersion.WithKind("Secret"),
+			Policy: Always, Workers: 3, Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
+			FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
 		},
 		{
 			Name: EndpointSliceKind, Source: endpointSlicesResource,

@@ -38,13 +38,19 @@ type reporter struct {
 
 	mu        sync.Mutex
 	recorders map[string]record.EventRecorder
-	said      map[types.UID]map[string]bool
+	said      map[about]map[string]bool
+}
+
+// about tells apart what several kinds have to say about one object: pods concern two.
+type about struct {
+	kind string
+	uid  types.UID
 }
 
 func newReporter(m *metrics) *reporter {
 	return &reporter{
 		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), metrics: m,
-		recorders: map[string]record.EventRecorder{}, said: map[types.UID]map[string]bool{},
+		recorders: map[string]record.EventRecorder{}, said: map[about]map[string]bool{},
 	}
 }
 
@@ -63,43 +69,47 @@ func (r *reporter) say(kind string, object *unstructured.Unstructured, eventType
 		message = strings.ToValidUTF8(message[:messageLimit-4], "") + " ..."
 	}
 	text := eventType + reason + message
-	if object == nil || !r.news(object.GetUID(), text) {
+	if object == nil {
+		return
+	}
+	subject := about{kind, object.GetUID()}
+	if !r.news(subject, text) {
 		return
 	}
 	if !r.limiter.TryAccept() {
 		r.metrics.eventsDropped.Inc()
-		r.unsay(object.GetUID(), text)
+		r.unsay(subject, text)
 		return
 	}
 	r.recorder(kind).Event(object, eventType, reason, message)
 }
 
 // news reports whether the object has not been told the same yet.
-func (r *reporter) news(uid types.UID, text string) bool {
+func (r *reporter) news(subject about, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.said) >= eventMemory {
 		clear(r.said)
 	}
-	if r.said[uid] == nil || len(r.said[uid]) >= textsPerObject {
-		r.said[uid] = map[string]bool{}
+	if r.said[subject] == nil || len(r.said[subject]) >= textsPerObject {
+		r.said[subject] = map[string]bool{}
 	}
-	known := r.said[uid][text]
-	r.said[uid][text] = true
+	known := r.said[subject][text]
+	r.said[subject][text] = true
 	return !known
 }
 
-func (r *reporter) unsay(uid types.UID, text string) {
+func (r *reporter) unsay(subject about, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.said[uid], text)
+	delete(r.said[subject], text)
 }
 
 // ok forgets what an object was told: it is fine now, or gone, and the next problem is news again.
-func (r *reporter) ok(uid types.UID) {
+func (r *reporter) ok(kind string, uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.said, uid)
+	delete(r.said, about{kind, uid})
 }
 
 // recorder is one per kind, under the name by which users know the source of these Events.

@@ -4,11 +4,13 @@
 package reflection
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 )
 
@@ -30,8 +32,12 @@ func indexByAddress(object any) ([]string, error) {
 	return []string{u.GetNamespace() + "/" + ip}, nil
 }
 
-// ipChanged looks again at the slices of the namespace, whose addresses it may map.
+// ipChanged looks again at the slices of the namespace, whose addresses it may map, and at how this cluster's API server
+// is reached.
 func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
+	if ip.GetNamespace() == m.options.LiqoNamespace {
+		m.locateAPIServer()
+	}
 	t := m.twin(ip.GetNamespace())
 	if t == nil {
 		return
@@ -43,6 +49,24 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 			}
 		}
 	}
+}
+
+// locateAPIServer reads under which addresses the network serves this cluster's API server to offloaded pods: those of
+// pods that are offloaded from now on. (Liqo: API server support, host aliases.)
+func (m *Manager) locateAPIServer() {
+	if m.options.APIServer.Host != "" {
+		return // that is how it is reached
+	}
+	addresses := slices.Clone(m.options.APIServer.IPs)
+	for _, ip := range indexed(m.ips, cache.NamespaceIndex, m.options.LiqoNamespace) {
+		mapped, _, _ := unstructured.NestedString(ip.Object, "status", "ip")
+		ofAPIServer := ip.GetName() == wire.APIServerIP || labelsOf(ip.Object)[wire.IPTypeLabel] == wire.APIServerIP
+		if ofAPIServer && mapped != "" && !slices.Contains(addresses, mapped) {
+			addresses = append(addresses, mapped)
+		}
+	}
+	slices.Sort(addresses)
+	m.change(func(s *settings) { s.apiServerIPs = texts(addresses) })
 }
 
 // remapper returns what the plugins' remap_ip does. Outgoing, an address of this cluster is translated into one that

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -47,6 +48,8 @@ type Kind struct {
 	// KeepLabels are put on copies by the provider's admission and left alone.
 	KeepLabels []string
 
+	// Suffix ends the names of all copies.
+	Suffix string
 	// Rename lists the objects whose copies have other names, by their own; nil keeps all names.
 	Rename func(localClusterID string) map[string]string
 	// Except narrows the copies that are known by their labels: a further label selector.
@@ -69,6 +72,10 @@ type Kind struct {
 	FollowsNetwork bool
 	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
 	RoutineSkipper string
+	// NoChain: no plugin sees what is written.
+	NoChain bool
+	// FailureReason of Events about what could not be written, "" = FailedReflection.
+	FailureReason string
 	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
 	PerNode bool
 }
@@ -82,6 +89,9 @@ func (k Kind) validate() error {
 	}
 	if k.Mode == Apply && len(k.Into) > 0 {
 		return errors.New("kind " + k.Name + " is wrapped, so it must be written by Replace")
+	}
+	if _, err := labels.Parse(k.Except); err != nil {
+		return fmt.Errorf("kind %s: reading the label selector %q, %w", k.Name, k.Except, err)
 	}
 	return k.Policy.validate(k.Name)
 }

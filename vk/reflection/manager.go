@@ -46,6 +46,7 @@ type Manager struct {
 	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster
 	virtualNode, nodes cache.ResourceEventHandlerRegistration
 	ips                cache.SharedIndexInformer // nil unless Options.FollowIPs
+	ipsHeard           cache.ResourceEventHandlerRegistration
 
 	settings   atomic.Pointer[settings]
 	settingsMu sync.Mutex // serialises changes
@@ -185,7 +186,7 @@ func (m *Manager) followSettings() error {
 	if m.ips, err = m.informer(ipsResource, selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
 		return err
 	}
-	_, err = onEvent(m.ips, m.ipChanged)
+	m.ipsHeard, err = onEvent(m.ips, m.ipChanged)
 	return err
 }
 
@@ -203,9 +204,9 @@ func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode.HasSyncedChecker()}
 	if kind.FollowsNetwork {
 		needs = append(needs, m.nodes.HasSyncedChecker())
-		if m.ips != nil {
-			needs = append(needs, m.ips.HasSyncedChecker())
-		}
+	}
+	if m.ips != nil && (kind.FollowsNetwork || kind.Name == PodKind) {
+		needs = append(needs, m.ipsHeard.HasSyncedChecker())
 	}
 	return needs
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ type Options struct {
 	NodeName        string
 	NodeIP          string // host IP of offloaded pods
 	TenantNamespace string // where the NamespaceMap and the VirtualNode are
+	LiqoNamespace   string // of the installation, where the network tells how the API server is reached; "" = it does not
 	VirtualNode     string // its offloadingPatch and classes are followed; "" = NodeName
 
 	Registry Chains // the plugin chains, by Kind.Name: a *host.Registry
@@ -42,7 +44,9 @@ type Options struct {
 	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
 	DisableIPReflection bool         // no pod IPs, no EndpointSlices
 
-	APIServerSupport string    // Disabled, Legacy, TokenAPI or Remote; "" = Disabled
+	// APIServerSupport is one of the values below; "" = SupportDisabled. Liqo's Legacy is not there: it is for API servers
+	// that do not issue tokens on request, and every one that Kubernetes still maintains does.
+	APIServerSupport string
 	APIServer        APIServer // how offloaded pods reach this cluster's API server
 
 	ResyncPeriod time.Duration // of all informers; 0 = never
@@ -57,6 +61,13 @@ type Options struct {
 	Clock      clock.WithTicker      // nil = the real one
 }
 
+// Values of Options.APIServerSupport: what offloaded pods have of an API server.
+const (
+	SupportDisabled = "Disabled" // none
+	SupportTokenAPI = "TokenAPI" // this cluster's, with tokens that are requested for each pod
+	SupportRemote   = "Remote"   // the provider's, with a service account there
+)
+
 // Chains runs what bends objects. A *host.Registry does; each Run sees one generation of its chain from start to end.
 type Chains interface {
 	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
@@ -65,9 +76,9 @@ type Chains interface {
 
 // APIServer is the address of this cluster's API server as offloaded pods see it.
 type APIServer struct {
-	Host string
-	Port string
-	IPs  []string // for the host alias kubernetes.default
+	Host string   // "" = kubernetes.default, by a host alias
+	Port string   // "" = 443
+	IPs  []string // for the host alias, besides those that IP objects tell
 }
 
 func (o Options) withDefaults() Options {
@@ -78,7 +89,7 @@ func (o Options) withDefaults() Options {
 		o.VirtualNode = o.NodeName
 	}
 	if o.APIServerSupport == "" {
-		o.APIServerSupport = "Disabled"
+		o.APIServerSupport = SupportDisabled
 	}
 	for _, d := range []struct {
 		value *time.Duration
@@ -116,6 +127,9 @@ func (o Options) validate() error {
 	}
 	if o.Registry == nil {
 		faults = append(faults, errors.New("the plugin registry is missing"))
+	}
+	if !slices.Contains([]string{SupportDisabled, SupportTokenAPI, SupportRemote}, o.APIServerSupport) {
+		faults = append(faults, fmt.Errorf("API server support %q is unknown: use %s, %s or %s", o.APIServerSupport, SupportDisabled, SupportTokenAPI, SupportRemote))
 	}
 	names := map[string]bool{}
 	for _, kind := range o.Kinds {

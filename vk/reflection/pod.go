@@ -126,7 +126,7 @@ func (r *reflector) runPod(ctx context.Context, w *worker, v *podView) error {
 	switch {
 	case kept == nil:
 		if shown == nil && !w.warned {
-			r.m.events.ok(v.local.GetUID())
+			r.m.events.ok(r.kind.Name, v.local.GetUID())
 		}
 		return shown
 	case errors.As(shown, &later):
@@ -145,6 +145,7 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 	}
 	r.warnings(w, v.local, outcome)
 	if outcome.Skipped {
+		r.tellTokens(v, nil)
 		return false, r.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
 	x, err := r.want(w, v.twin, v.copies, v.local)
@@ -153,6 +154,7 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 	}
 	x.extra = map[string]string{OriginUIDAnnotation: string(v.local.GetUID())}
 	if v.shadow == nil {
+		r.tellTokens(v, x.view.Field("spec").Field("volumes").Value())
 		return false, r.create(ctx, w, v.twin, x)
 	}
 	return true, r.updateShadow(ctx, w, v, x)

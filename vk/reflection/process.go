@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 )
@@ -136,6 +137,9 @@ func (r *reflector) failed(key Key, err error) {
 	kind, reason := classify(err)
 	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
 	r.m.log.Debug("object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "error", err)
+	if reason == wire.FailedReflectionReason && r.kind.FailureReason != "" {
+		reason = r.kind.FailureReason
+	}
 	if reason != "" {
 		r.m.events.warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
 	}

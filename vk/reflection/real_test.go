@@ -24,6 +24,9 @@ func withDefaultPlugins(t *testing.T) func(*Options) {
 	registry := host.NewRegistry(nil)
 	names, keys := map[string]string{}, []string(nil)
 	for _, kind := range DefaultKinds() {
+		if kind.NoChain {
+			continue
+		}
 		names[kind.Name] = strings.TrimSuffix(kind.Name+"."+kind.Source.Group, ".")
 		keys = append(keys, names[kind.Name])
 	}

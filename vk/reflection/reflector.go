@@ -7,12 +7,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -36,6 +38,8 @@ type reflector struct {
 	kind  Kind
 	owned map[string]string // labels by which copies are known
 	added map[string]string // those and Kind.Labels
+	// selects the copies, by all of that
+	selects labels.Selector
 	// there and here translate the names of copies that are not those of their objects
 	there, here map[string]string
 	queue       workqueue.TypedRateLimitingInterface[Key]
@@ -47,7 +51,8 @@ type reflector struct {
 
 	localWrites *writeLog
 	statuses    *memory
-	states      sync.Map // Key to *podState
+	states      sync.Map // Key to *podState, or *tokenState
+	mounting    sync.Map // Key to mounting; kind ServiceAccount only
 	reconcile   func(context.Context, *worker, Key) error
 
 	mu     sync.Mutex
@@ -67,7 +72,12 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
 		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: newWriteLog(m.options.Clock), statuses: newMemory(m.options.Clock),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost)),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
+			workqueue.TypedRateLimitingQueueConfig[Key]{Clock: m.options.Clock}),
+	}
+	var err error
+	if r.selects, err = labels.Parse(r.selector()); err != nil {
+		return nil, fmt.Errorf("selecting the copies of kind %s, %w", kind.Name, err)
 	}
 	for key, value := range kind.Labels {
 		r.added[key] = value
@@ -85,13 +95,16 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	if !kind.PerNode {
 		return r, nil
 	}
+	changed := r.podChanged
 	r.reconcile = r.reconcilePod
-	var err error
+	if kind.Name == ServiceAccountKind {
+		r.reconcile, changed = r.reconcileTokens, r.tokenPodChanged
+	}
 	s := selection{fields: fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()}
 	if r.pods, err = m.informer(kind.Source, s, nil); err != nil {
 		return nil, err
 	}
-	r.heard, err = onEvent(r.pods, r.podChanged)
+	r.heard, err = onEvent(r.pods, changed)
 	return r, err
 }
 
@@ -100,7 +113,7 @@ func (r *reflector) remoteName(local string) string {
 	if name, ok := r.there[local]; ok {
 		return name
 	}
-	return local
+	return local + r.kind.Suffix
 }
 
 // localName is the name of the object of a copy.
@@ -108,7 +121,7 @@ func (r *reflector) localName(remote string) string {
 	if name, ok := r.here[remote]; ok {
 		return name
 	}
-	return remote
+	return strings.TrimSuffix(remote, r.kind.Suffix)
 }
 
 // podChanged enqueues a pod of this node.
@@ -128,7 +141,7 @@ func (r *reflector) podChanged(before, pod *unstructured.Unstructured, deleted b
 func (r *reflector) localChanged(t *twin, c *copies, before, object *unstructured.Unstructured, deleted bool) {
 	key := keyOf(object)
 	if deleted {
-		r.m.events.ok(object.GetUID())
+		r.m.events.ok(r.kind.Name, object.GetUID())
 	}
 	if !r.localWrites.seen(key, before, object, deleted) {
 		r.enqueue(t, c, key)
@@ -252,7 +265,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 		}
 	}
 	if !w.warned {
-		r.m.events.ok(local.GetUID())
+		r.m.events.ok(r.kind.Name, local.GetUID())
 	}
 	return nil
 }

@@ -36,8 +36,8 @@ var resources = map[string]schema.GroupVersionResource{
 	"Namespace": corev1.SchemeGroupVersion.WithResource("namespaces"), "Node": nodesResource, "Pod": podsResource, "Service": servicesResource,
 	"Event": corev1.SchemeGroupVersion.WithResource("events"), "ConfigMap": corev1.SchemeGroupVersion.WithResource("configmaps"),
 	"Secret": secretsResource, "Ingress": ingressesResource, "EndpointSlice": endpointSlicesResource, "ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
-	"Lease":       {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
-	"VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
+	"Lease":          {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+	"ServiceAccount": corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
 }
 
 func (s *side) of(kind, namespace string) dynamic.ResourceInterface {

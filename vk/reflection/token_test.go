@@ -1,0 +1,256 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// withTokens runs the lab with the plugins that are shipped, and pods that may use the API server.
+func withTokens(t *testing.T) func(*Options) {
+	defaults := withDefaultPlugins(t)
+	return func(o *Options) {
+		defaults(o)
+		o.Kinds, o.APIServerSupport = kinds(PodKind, ServiceAccountKind), SupportTokenAPI
+	}
+}
+
+// sources of the projected volume "keys", besides the one that Kubernetes adds for its own API server.
+const vaultToken = `{serviceAccountToken: {audience: vault, expirationSeconds: 1200, path: deep/vault}}`
+
+// userPod creates a pod with a service account, and with a volume of further sources.
+func (l *lab) userPod(name, sources string, annotations ...string) *unstructured.Unstructured {
+	l.Helper()
+	object := fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, annotations: {%s}}
+spec:
+  nodeName: %s
+  containers: [{name: web, image: "web:1", volumeMounts: [{name: keys, mountPath: /keys}]}]
+  volumes: [{name: keys, projected: {sources: [%s]}}]
+  tolerations: [{operator: Exists}]`, name, strings.Join(annotations, ", "), l.node, sources)
+	l.present(l.local, "ServiceAccount", l.namespace, "default") // admission wants it
+	return l.local.create(l.T, l.namespace, object)
+}
+
+// tokenOf returns the token in the Secret of a pod whose key begins with the name of the volume.
+func tokenOf(t *testing.T, secret *unstructured.Unstructured, volume string) string {
+	t.Helper()
+	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
+	for key, text := range data {
+		if strings.HasPrefix(key, volume) {
+			return string(must(base64.StdEncoding.DecodeString(text))(t))
+		}
+	}
+	t.Fatalf("the Secret has no token of volume %s: %v", volume, slices.Sorted(maps.Keys(data)))
+	return ""
+}
+
+// life of a token in seconds.
+func life(t *testing.T, token string) int64 {
+	t.Helper()
+	var claims struct{ Iat, Exp int64 }
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		t.Fatal("that is no token")
+	}
+	if err := json.Unmarshal(must(base64.RawURLEncoding.DecodeString(parts[1]))(t), &claims); err != nil {
+		t.Fatal(err)
+	}
+	return claims.Exp - claims.Iat
+}
+
+// accepted asks this cluster's API server whose token it is.
+func (l *lab) accepted(token string, audiences ...string) authenticationv1.TokenReviewStatus {
+	l.Helper()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+	return must(l.local.core.AuthenticationV1().TokenReviews().Create(l.Context(), review, metav1.CreateOptions{}))(l.T).Status
+}
+
+// safeBuffer takes the log.
+type safeBuffer struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+func (b *safeBuffer) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
+}
+
+// An offloaded pod finds, where it would find them here, tokens that this cluster's API server accepts as those of the pod;
+// they cost one write, are kept over a restart, told to nobody, and gone with the pod.
+func TestTokensOfAPod(t *testing.T) {
+	t.Parallel()
+	log := &safeBuffer{}
+	l := newLab(t, withTokens(t), func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	l.start()
+	pod := l.userPod("web", vaultToken)
+	l.present(l.remote, "ShadowPod", l.twin, "web", func(shadow *unstructured.Unstructured) error {
+		if !mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), "web-token") {
+			return fmt.Errorf("no volume refers to the Secret")
+		}
+		return nil
+	})
+	secret := l.present(l.remote, "Secret", l.twin, "web-token", field("type", "Opaque"),
+		field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), field("metadata.labels/"+wire.NodeNameLabel, l.node),
+		field("metadata.labels/"+wire.OriginLabel, "rome"), field("metadata.labels/"+wire.DestinationLabel, l.id),
+		field("metadata.annotations/"+wire.ServiceAccountPodNameAnnotation, "web"), field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(pod.GetUID())))
+	l.keysAgree("web")
+
+	own, vault := tokenOf(t, secret, "kube-api-access-"), tokenOf(t, secret, "keys-")
+	answer := l.accepted(own)
+	if !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.namespace+":default" {
+		t.Errorf("the API server says of the token: %+v", answer)
+	}
+	if uid := answer.User.Extra["authentication.kubernetes.io/pod-uid"]; !slices.Equal(uid, []string{string(pod.GetUID())}) {
+		t.Errorf("the token is bound to pod %v, want %s", uid, pod.GetUID())
+	}
+	if answer := l.accepted(vault, "vault"); !answer.Authenticated || life(t, vault) != 1200 {
+		t.Errorf("the API server says of the token for another audience, which lives for %d s: %+v", life(t, vault), answer)
+	}
+	if l.accepted(vault).Authenticated {
+		t.Error("the token for another audience opens the API server")
+	}
+	expires := must(time.Parse(time.RFC3339, annotationsOf(secret.Object)[wire.ServiceAccountExpirationAnnotation].(string)))(t)
+	if left := time.Until(expires); left > 1200*time.Second || left < 1100*time.Second {
+		t.Errorf("the first token expires in %s, want 20 min", left)
+	}
+
+	l.settled()
+	if writes := l.remote.writes(t); len(writes) != 2 {
+		t.Errorf("the pod took the writes %q to the provider, want the ShadowPod and the Secret", writes)
+	}
+	if requests := l.tokenRequests(); requests != 2 {
+		t.Errorf("%d tokens were requested, want 2", requests)
+	}
+	if events := l.events(l.namespace, "Pod", "web"); len(events) > 0 {
+		t.Errorf("a pod without trouble has the Events %q", events)
+	}
+	l.quiet("another look", func() { l.manager.reflector(ServiceAccountKind).enqueueAll() })
+	l.stop()
+	l.quiet("a restart", func() { l.start() })
+
+	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {tier: front}}}`)
+	l.local.delete(t, "Pod", l.namespace, "web")
+	l.absent(l.remote, "Secret", l.twin, "web-token")
+	if told := log.text(); strings.Contains(told, own) || strings.Contains(told, vault) || !strings.Contains(told, "namespace is reflected") {
+		t.Error("the log has a token, or nothing")
+	}
+}
+
+// keysAgree checks that every key to which the ShadowPod refers is in the Secret, and no other.
+func (l *lab) keysAgree(name string) {
+	l.Helper()
+	var refers []string
+	shadow := l.present(l.remote, "ShadowPod", l.twin, name)
+	volumes, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "volumes")
+	for _, volume := range volumes {
+		sources, _ := nested(asMap(volume), []string{"projected", "sources"}).([]any)
+		for _, source := range sources {
+			items, _ := nested(asMap(source), []string{"secret", "items"}).([]any)
+			for _, item := range items {
+				refers = append(refers, asMap(item)["key"].(string))
+			}
+		}
+	}
+	slices.Sort(refers)
+	data, _, _ := unstructured.NestedStringMap(l.present(l.remote, "Secret", l.twin, name+"-token").Object, "data")
+	if has := slices.Sorted(maps.Keys(data)); !slices.Equal(refers, has) || len(has) == 0 {
+		l.Errorf("the ShadowPod refers to the keys %q, the Secret has %q", refers, has)
+	}
+}
+
+func (l *lab) tokenRequests() (n int) {
+	l.Helper()
+	for _, write := range l.local.writes(l.T) {
+		if strings.HasPrefix(write, "create serviceaccounts/token") {
+			n++
+		}
+	}
+	return n
+}
+
+// A token is renewed when four fifths of its life are over, and no other; by one write.
+func TestTokensAreRenewed(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	l := newLab(t, withTokens(t), func(o *Options) { o.Clock = clock })
+	l.start()
+	l.userPod("web", "{serviceAccountToken: {audience: short, expirationSeconds: 600, path: t}}")
+	first := l.present(l.remote, "Secret", l.twin, "web-token")
+	l.settled()
+	l.quiet("most of the life of a token", func() { clock.Step(470 * time.Second) })
+	before := len(l.remote.writes(t))
+	clock.Step(45 * time.Second) // 480 s, and the jitter
+	second := l.present(l.remote, "Secret", l.twin, "web-token", func(o *unstructured.Unstructured) error {
+		if o.GetResourceVersion() == first.GetResourceVersion() {
+			return fmt.Errorf("it was not written")
+		}
+		return nil
+	})
+	l.settled()
+	if writes := l.remote.writes(t)[before:]; len(writes) != 1 || second.GetUID() != first.GetUID() {
+		t.Errorf("renewing took the writes %q", writes)
+	}
+	if tokenOf(t, first, "keys-") == tokenOf(t, second, "keys-") || tokenOf(t, first, "kube-api-access-") != tokenOf(t, second, "kube-api-access-") {
+		t.Error("not the one token that was due was renewed")
+	}
+	if !l.accepted(tokenOf(t, second, "keys-"), "short").Authenticated {
+		t.Error("the new token is not accepted")
+	}
+}
+
+// Another pod of the same name, made while nobody was looking, gets tokens of its own in a Secret of its own.
+func TestAnotherPodGetsOtherTokens(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withTokens(t))
+	l.start()
+	l.userPod("web-0", vaultToken)
+	first := l.present(l.remote, "Secret", l.twin, "web-0-token")
+	l.settled()
+	l.stop()
+	none := int64(0)
+	if err := l.local.of("Pod", l.namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+		t.Fatal(err)
+	}
+	again := l.userPod("web-0", vaultToken)
+	l.start()
+	second := l.present(l.remote, "Secret", l.twin, "web-0-token", field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(again.GetUID())))
+	if first.GetUID() == second.GetUID() {
+		t.Error("the Secret is that of the first pod")
+	}
+	if !l.accepted(tokenOf(t, second, "keys-"), "vault").Authenticated || l.accepted(tokenOf(t, first, "keys-"), "vault").Authenticated {
+		t.Error("the tokens of the second pod should be accepted, those of the first not any more")
+	}
+	l.stop()
+	l.quiet("a restart", func() { l.start() })
+}
