@@ -37,6 +37,29 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}`
 
+// defineIPs installs the CRD and lets the manager read what it defines.
+func (l *lab) defineIPs() {
+	l.Helper()
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	crd := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(ipCRD), &crd.Object); err != nil {
+		l.Fatal(err)
+	}
+	if _, err := l.local.dynamic.Resource(definitions).Create(l.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		l.Fatal(err)
+	}
+	l.eventually(func() error {
+		_, err := l.local.dynamic.Resource(ipsResource).List(l.Context(), metav1.ListOptions{})
+		return err
+	})
+	l.allow("ipam.liqo.io", "ips")
+}
+
+func ip(name, from, to string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ipam.liqo.io/v1alpha1", "kind": "IP", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"ip": from}, "status": map[string]any{"ip": to}}}
+}
+
 // Addresses outside the pod range are translated by the IP objects of the namespace: late ones, changed ones, and ones
 // that have moved to another endpoint count at once.
 func TestSlicesFollowIPs(t *testing.T) {
@@ -45,19 +68,7 @@ func TestSlicesFollowIPs(t *testing.T) {
 		o.FollowIPs = true
 		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
 	})
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	crd := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(ipCRD), &crd.Object); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.local.dynamic.Resource(definitions).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		t.Fatal(err)
-	}
-	l.eventually(func() error {
-		_, err := l.local.dynamic.Resource(ipsResource).List(t.Context(), metav1.ListOptions{})
-		return err
-	})
-	l.allow("ipam.liqo.io", "ips")
+	l.defineIPs()
 	l.chains.swap("EndpointSlice", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		var mapped []string
 		for _, address := range []string{"10.1.2.3", "172.16.0.5"} {
@@ -75,10 +86,6 @@ func TestSlicesFollowIPs(t *testing.T) {
 	}
 	mapped("10.1.2.3")
 	ips := l.local.dynamic.Resource(ipsResource).Namespace(l.namespace)
-	ip := func(name, from, to string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ipam.liqo.io/v1alpha1", "kind": "IP", "metadata": map[string]any{"name": name},
-			"spec": map[string]any{"ip": from}, "status": map[string]any{"ip": to}}}
-	}
 	created := must(ips.Create(t.Context(), ip("a", "172.16.0.5", "10.70.0.5"), metav1.CreateOptions{}))(t)
 	mapped("10.1.2.3 10.70.0.5")
 	created.Object["status"] = map[string]any{"ip": "10.70.0.6"}
