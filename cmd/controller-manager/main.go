@@ -19,9 +19,9 @@ import (
 )
 
 func main() {
-	cmdutil.SpareGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	cmdutil.SpareGC(ctx)
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "controller-manager:", err)
 		stop()

@@ -23,9 +23,9 @@ import (
 const helpWidth = 110
 
 func main() {
-	cmdutil.SpareGC()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	cmdutil.SpareGC(ctx)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := newCommand(os.Getenv).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "virtual-kubelet:", err)

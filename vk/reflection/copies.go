@@ -141,7 +141,9 @@ func (m *Manager) watchPods(r *reflector, t *twin, c *copies) (err error) {
 	if r.kind.Name != PodKind {
 		return nil
 	}
-	if c.pods, err = newInformer(m.remote, podsResource, r.ours(t), m.options.ResyncPeriod, m.gate, nil); err != nil {
+	s := r.ours(t)
+	s.noSpec = true // how they are run there is nobody's business here
+	if c.pods, err = newInformer(m.remote, podsResource, s, m.options.ResyncPeriod, m.gate, nil); err != nil {
 		return err
 	}
 	return c.watch(c.pods, func(_, object *unstructured.Unstructured, _ bool) {

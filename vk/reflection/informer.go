@@ -23,6 +23,8 @@ const listTimeout = time.Minute
 // selection says which objects an informer holds.
 type selection struct {
 	namespace, labels, fields string
+	// noSpec: of each object what is said about it, not what it should be.
+	noSpec bool
 }
 
 // newInformer builds an informer of unstructured objects without their managedFields, which nobody here reads.
@@ -49,10 +51,21 @@ func newInformer(client dynamic.Interface, resource schema.GroupVersionResource,
 	}
 	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(watcher, client), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: all, ObjectDescription: resource.String()})
-	if err := informer.SetTransform(dropManagedFields); err != nil {
+	transform := dropManagedFields
+	if s.noSpec {
+		transform = dropSpec
+	}
+	if err := informer.SetTransform(transform); err != nil {
 		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
 	}
 	return informer, nil
+}
+
+func dropSpec(object any) (any, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		delete(u.Object, "spec")
+	}
+	return dropManagedFields(object)
 }
 
 func dropManagedFields(object any) (any, error) {
