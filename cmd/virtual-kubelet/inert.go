@@ -28,8 +28,6 @@ var inertFlags = []struct{ name, missing string }{
 	{"enable-load-balancer", "the VirtualNode's load balancer classes are followed instead"},
 	{"remote-real-load-balancer-class-name", "the VirtualNode's load balancer classes are followed instead"},
 	{"persistentvolumeclaim-reflection-workers", "storage is not offloaded"},
-	{"event-reflection-workers", "Events are not reflected"},
-	{"event-reflection-type", "Events are not reflected"},
 	{"klog.logtostderr", "logs go to stderr"},
 	{"klog.alsologtostderr", "logs go to stderr"},
 	{"klog.stderrthreshold", "logs go to stderr"},

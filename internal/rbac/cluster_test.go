@@ -109,6 +109,9 @@ may create tokenreviews.authentication.k8s.io
 may create subjectaccessreviews.authorization.k8s.io
 may create events in shop
 may patch events in shop
+not list events in shop
+may list events in extended
+may delete events in extended
 may watch configmaps in kube-system named extension-apiserver-authentication
 not list configmaps in kube-system
 `
@@ -125,7 +128,9 @@ may get pods/log in twin
 may create pods/exec in twin
 may get pods/exec in twin
 may create pods/portforward in twin
-not watch events in twin
+may watch events in twin
+not create events in twin
+not watch events in shop
 may list pods.metrics.k8s.io in twin
 not update services in twin
 may patch secrets in twin named password

@@ -29,6 +29,7 @@ type copies struct {
 	services cache.SharedIndexInformer // of this namespace; for kinds that follow them
 	informer cache.SharedIndexInformer // the copies
 	pods     cache.SharedIndexInformer // the provider's pods; kind Pod only
+	inbox    *inbox                    // the provider's Events, in place of the informers
 	own      []cache.SharedIndexInformer
 	heard    []cache.DoneChecker
 	ready    atomic.Bool
@@ -51,6 +52,10 @@ func (m *Manager) startCopies(r *reflector, t *twin) {
 	for _, informer := range c.own {
 		m.runFor(c, func() { informer.RunWithContext(ctx) })
 	}
+	if c.inbox != nil {
+		m.runFor(c, func() { r.receive(ctx, c) })
+		return
+	}
 	m.runFor(c, func() { m.whenSynced(ctx, r, t, c) })
 }
 
@@ -66,6 +71,10 @@ func (m *Manager) runFor(c *copies, f func()) {
 // idleCopies makes the informers of one kind in one extended namespace.
 func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
 	c := &copies{writes: newWriteLog(m.options.Clock), memory: newMemory(m.options.Clock)}
+	if r.kind.Reverse {
+		c.inbox = newInbox(r, t, c)
+		return c, nil
+	}
 	for _, prepare := range []func(*reflector, *twin, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods, m.watchShadows} {
 		if err := prepare(r, t, c); err != nil {
 			return nil, err
@@ -191,6 +200,9 @@ func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *twin, c *copi
 	}
 	c.ready.Store(true)
 	r.enqueueNamespace(t, c)
+	if events := t.of(EventKind); events != nil {
+		events.inbox.resume(&r.kind)
+	}
 	m.log.Info("namespace is reflected", "namespace", t.local, "remoteNamespace", t.remote, "kind", r.kind.Name)
 }
 
@@ -208,7 +220,7 @@ func (r *reflector) enqueueNamespace(t *twin, c *copies) {
 // enqueueAll looks again at every object of the kind in every namespace that is ready.
 func (r *reflector) enqueueAll() {
 	for _, t := range r.m.allTwins() {
-		if c := t.of(r.kind.Name); c != nil && c.ready.Load() {
+		if c := t.of(r.kind.Name); c != nil && c.inbox == nil && c.ready.Load() {
 			r.enqueueNamespace(t, c)
 		}
 	}

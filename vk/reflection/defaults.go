@@ -22,6 +22,7 @@ const (
 	EndpointSliceKind = "EndpointSlice"
 	// ServiceAccountKind is the tokens of the pods of this node: see token.go.
 	ServiceAccountKind = "ServiceAccount"
+	EventKind          = "Event"
 )
 
 var (
@@ -31,6 +32,7 @@ var (
 	configMapsResource     = corev1.SchemeGroupVersion.WithResource("configmaps")
 	secretsResource        = corev1.SchemeGroupVersion.WithResource("secrets")
 	ingressesResource      = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
+	eventsResource         = corev1.SchemeGroupVersion.WithResource("events")
 	endpointSlicesResource = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	ipsResource            = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
 )
@@ -80,6 +82,9 @@ func DefaultKinds() []Kind {
 			},
 			// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
 			FollowsService: true, FollowsNetwork: true, RoutineSkipper: "endpointslice",
+		},
+		{
+			Name: EventKind, Source: eventsResource, Mode: Replace, Policy: DenyList, Workers: 3, Reverse: true,
 		},
 	}
 }

@@ -11,7 +11,7 @@
 // and reading the files in that order is a good tour: informer.go, reflector.go, policy.go, copy.go, compare.go,
 // write.go. manager.go starts everything, twin.go and copies.go do so per extended namespace, kinds.go for kinds that come
 // while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
-// pod*.go is a kind with a life of its own.
+// pod*.go and eventback*.go are kinds with a life of their own.
 //
 // Both clusters are watched in extended namespaces and their twins alone (but for the pods of the node, and what the
 // context is made of): memory grows with what is reflected, not with what exists.
@@ -51,8 +51,14 @@
 // (a Service's cluster IP) are applied, server-side, with a hash of what was asked for in an annotation: the copy is
 // right when it has everything we want and the hash says that we never asked for more.
 //
+// # Events come back
+//
+// What the provider's Events say of our objects there is shown on the objects here. That takes one write of each Event, and
+// one per 10 s while it repeats itself. Warnings come at once, the others when there is time. Of an Event that is shown 200
+// bytes are kept in memory; those that wait take 3 KiB each.
+//
 // # Several virtual kubelets
 //
 // Each reflects the pods of its own node. Everything else belongs to the provider rather than to a node, and is
-// reflected by the one that leads (Manager.SetLeading).
+// reflected by the one that leads (Manager.SetLeading). Events are shown by whoever reflects the object.
 package reflection

@@ -30,21 +30,7 @@ type selection struct {
 // newInformer builds an informer of unstructured objects without their managedFields, which nobody here reads.
 // With a gate, it waits while the provider is unreachable, and goes on at once when it is back.
 func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, g *gate, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
-	source := client.Resource(resource).Namespace(s.namespace)
-	watcher := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector, o.FieldSelector = s.labels, s.fields
-			return reaching(ctx, g, func() (runtime.Object, error) {
-				ctx, cancel := context.WithTimeout(ctx, listTimeout)
-				defer cancel()
-				return source.List(ctx, o)
-			})
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector, o.FieldSelector = s.labels, s.fields
-			return reaching(ctx, g, func() (watch.Interface, error) { return source.Watch(ctx, o) })
-		},
-	}
+	watcher := listWatch(client, resource, s, g)
 	all := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for name, index := range indexers {
 		all[name] = index
@@ -59,6 +45,25 @@ func newInformer(client dynamic.Interface, resource schema.GroupVersionResource,
 		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
 	}
 	return informer, nil
+}
+
+// listWatch lists and watches a selection, with a gate only while the provider can be reached.
+func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s selection, g *gate) *cache.ListWatch {
+	source := client.Resource(resource).Namespace(s.namespace)
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector, o.FieldSelector = s.labels, s.fields
+			return reaching(ctx, g, func() (runtime.Object, error) {
+				ctx, cancel := context.WithTimeout(ctx, listTimeout)
+				defer cancel()
+				return source.List(ctx, o)
+			})
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector, o.FieldSelector = s.labels, s.fields
+			return reaching(ctx, g, func() (watch.Interface, error) { return source.Watch(ctx, o) })
+		},
+	}
 }
 
 func dropSpec(object any) (any, error) {

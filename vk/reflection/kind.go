@@ -76,6 +76,8 @@ type Kind struct {
 	NoChain bool
 	// FailureReason of Events about what could not be written, "" = FailedReflection.
 	FailureReason string
+	// Reverse: the objects are the provider's and the copies are made here, as eventback.go says: for Events.
+	Reverse bool
 	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
 	PerNode bool
 }

@@ -260,6 +260,9 @@ func (l *lab) settled() {
 		waiting, evaluated := 0, l.manager.evaluated.Load()
 		for _, r := range l.manager.reflectors {
 			waiting += r.queue.Len()
+			if r.agenda != nil {
+				waiting += r.agenda.len()
+			}
 		}
 		if waiting > 0 || evaluated != last || !l.manager.Ready() {
 			quiet, last = time.Now(), evaluated

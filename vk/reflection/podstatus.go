@@ -164,6 +164,9 @@ func statusPatch(local *unstructured.Unstructured, status map[string]any, m mark
 	return addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{RestartsAnnotation: m.restarts, GatesAnnotation: m.gates})
 }
 
+// pointer is a key as a segment of the path of an operation.
+func pointer(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
+
 // addEntries sets entries of a map, which is made when there is still none; empty ones are left out.
 func addEntries(patch []operation, path string, present map[string]any, entries map[string]string) []operation {
 	maps.DeleteFunc(entries, func(key, value string) bool { return value == "" || present[key] == value })
@@ -171,7 +174,7 @@ func addEntries(patch []operation, path string, present map[string]any, entries 
 		return append(patch, operation{"test", path, nil}, operation{"add", path, entries})
 	}
 	for key, value := range entries {
-		patch = append(patch, operation{"add", path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key), value})
+		patch = append(patch, operation{"add", path + "/" + pointer(key), value})
 	}
 	return patch
 }

@@ -34,6 +34,9 @@ func (r *reflector) run(ctx context.Context) {
 		})
 	}
 	r.runFor(func() { <-ctx.Done(); r.queue.ShutDown() })
+	if r.agenda != nil {
+		r.runFor(func() { r.keepAgenda(ctx) })
+	}
 }
 
 // runFor runs f as a part of both the Manager and the reflector.
@@ -51,7 +54,7 @@ func (r *reflector) object(key Key) *unstructured.Unstructured {
 		return cached(r.pods, key.Namespace, key.Name)
 	}
 	if t := r.m.twin(key.Namespace); t != nil {
-		if c := t.of(r.kind.Name); c != nil {
+		if c := t.of(r.kind.Name); c != nil && c.inbox == nil {
 			return cached(c.local, key.Namespace, key.Name)
 		}
 	}
@@ -68,7 +71,7 @@ func (m *Manager) sweep(ctx context.Context) {
 		}
 		for _, t := range m.allTwins() {
 			for _, r := range m.all() {
-				if c := t.of(r.kind.Name); c != nil {
+				if c := t.of(r.kind.Name); c != nil && c.inbox == nil {
 					r.unheard(t, c)
 				}
 			}
@@ -92,6 +95,7 @@ func (r *reflector) process(ctx context.Context, w *worker, key Key) {
 	w.result, w.warned = "unchanged", false
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
+	r.evaluated.Add(1)
 	metrics := r.m.metrics
 	var later *retryLater
 	if err == nil || errors.As(err, &later) {

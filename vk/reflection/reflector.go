@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,8 @@ type reflector struct {
 	states      sync.Map // Key to *podState, or *tokenState
 	mounting    sync.Map // Key to mounting; kind ServiceAccount only
 	reconcile   func(context.Context, *worker, Key) error
+	agenda      *agenda       // of kinds that come from the provider
+	evaluated   atomic.Uint64 // objects so far
 
 	mu     sync.Mutex
 	parked map[Key]struct{} // wait for the provider
@@ -92,6 +95,9 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		}
 	}
 	r.reconcile = r.reconcileObject
+	if kind.Reverse {
+		r.reconcile, r.agenda = r.reconcileEvent, newAgenda()
+	}
 	if !kind.PerNode {
 		return r, nil
 	}

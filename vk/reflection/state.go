@@ -12,6 +12,11 @@ import (
 func (m *Manager) SetLeading(leading bool) {
 	if m.leading.Swap(leading) != leading && leading {
 		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
+		for _, t := range m.allTwins() {
+			if events := t.of(EventKind); events != nil {
+				events.inbox.led()
+			}
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func (t *twin) localSynced() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, c := range t.copies {
-		if !c.local.HasSynced() {
+		if c.inbox == nil && !c.local.HasSynced() {
 			return false
 		}
 	}

@@ -1,0 +1,305 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// eventSettle is how long the first word of an Event that is no warning waits: until then most of what it tells of is
+	// over, or even the object.
+	eventSettle = 2 * time.Second
+	// eventWindow is the time between two writes of one Event: a crash loop counts up much faster than anybody reads.
+	eventWindow = 10 * time.Second
+	// eventTrial is how long an Event waits for the object that it is about to be known: they come by different watches.
+	eventTrial = 10 * time.Second
+	// waitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. What comes on top is dropped and counted.
+	waitingMost = 10000
+	// missedMost bounds the kinds that are remembered for having been dropped: whoever writes Events there names them.
+	missedMost = 100
+)
+
+// inbox is what is known of the provider's Events in one twin namespace. It takes them from the watch, and keeps none that
+// has been dealt with: of one that has a copy here, about 200 bytes remain. Safe for concurrent use.
+type inbox struct {
+	r *reflector
+	t *twin
+	c *copies
+
+	mu      sync.Mutex
+	entries map[string]*entry // by the Event's name
+	waiting int               // entries with an Event
+	// missed are the kinds of objects that Events were dropped about, which might have been shown by somebody else
+	missed map[schema.GroupKind]bool
+	again  context.CancelFunc // reads everything once more
+}
+
+// entry is one Event of the provider.
+type entry struct {
+	event *unstructured.Unstructured // waits to be looked at; nil when nothing does
+	gone  bool                       // it was deleted
+	since time.Time                  // event waits
+	seen  uint64                     // hash of what was last dealt with
+	copy  uint64                     // hash of what the copy says, 0 without one
+	wrote time.Time                  // last
+	other bool                       // the copy has the other name, its own is taken
+}
+
+// shared is the missed kind that stands for all whose objects another virtual kubelet reflects.
+var shared = schema.GroupKind{}
+
+func newInbox(r *reflector, t *twin, c *copies) *inbox {
+	return &inbox{r: r, t: t, c: c, entries: map[string]*entry{}, missed: map[schema.GroupKind]bool{}}
+}
+
+func (b *inbox) key(name string) Key { return Key{Namespace: b.t.local, Name: name} }
+
+// begin notes how to read everything again.
+func (b *inbox) begin(again context.CancelFunc) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.again = again
+}
+
+// learn takes note of copies that are there.
+func (b *inbox) learn(found []unstructured.Unstructured) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range found {
+		name, other := strings.CutSuffix(found[i].GetName(), b.r.otherSuffix())
+		e := b.entries[name]
+		if e == nil {
+			e = &entry{}
+			b.entries[name] = e
+		}
+		e.copy, e.other = rawEventHash(&found[i]), other
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (b *inbox) Add(object any) error {
+	if event, ok := object.(*unstructured.Unstructured); ok {
+		b.see(event)
+	}
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (b *inbox) Update(object any) error { return b.Add(object) }
+
+// Replace implements cache.ReflectorStore. Of Events that are gone nobody knows when they went, so their copies are left to
+// expire.
+func (b *inbox) Replace(list []any, _ string) error {
+	there := make(map[string]bool, len(list))
+	for _, object := range list {
+		if event, ok := object.(*unstructured.Unstructured); ok {
+			there[event.GetName()] = true
+			b.see(event)
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, e := range b.entries {
+		if !there[name] {
+			b.drop(name, e)
+		}
+	}
+	b.c.ready.Store(true)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore: an Event that was dealt with stays so.
+func (b *inbox) Resync() error { return nil }
+
+// Delete implements cache.ReflectorStore. Events expire by themselves on both sides, an hour after the last write: those
+// that go at that age need no write here. Who took one away earlier meant it.
+func (b *inbox) Delete(object any) error {
+	event, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	now := b.r.m.options.Clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[event.GetName()]
+	switch {
+	case e == nil:
+	case e.copy == 0 || now.Sub(eventTime(event)) > eventExpiry:
+		b.drop(event.GetName(), e)
+	default:
+		b.put(e, event, now)
+		e.gone = true
+		b.r.agenda.add(b.key(event.GetName()), now.Add(eventSettle))
+	}
+	return nil
+}
+
+// see takes an Event and plans when to look at it. The first word of a warning cannot wait.
+func (b *inbox) see(event *unstructured.Unstructured) {
+	_, _ = dropManagedFields(event)
+	name, hash, now := event.GetName(), rawEventHash(event), b.r.m.options.Clock.Now()
+	if b.known(name, hash) {
+		return
+	}
+	about := b.r.involved(b.t, event)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[name]
+	if about == nil {
+		if e != nil {
+			b.done(e, hash)
+			b.sweep(name, e)
+		}
+		return
+	}
+	if e == nil {
+		e = &entry{}
+		b.entries[name] = e
+	}
+	warning := event.Object["type"] == corev1.EventTypeWarning
+	if b.waiting >= waitingMost && e.event == nil && !warning {
+		b.r.m.metrics.eventsDropped.Inc()
+		b.done(e, hash)
+		b.sweep(name, e)
+		return
+	}
+	b.put(e, event, now)
+	switch {
+	case e.copy != 0:
+		b.r.agenda.add(b.key(name), later(now, e.wrote.Add(eventWindow)))
+	case warning && about.sure:
+		b.r.queue.Add(b.key(name))
+	default:
+		b.r.agenda.add(b.key(name), now.Add(eventSettle))
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// known reports whether an Event says nothing that was not dealt with. The copy of one that the plugins leave as it is says
+// the same, so that after a restart nothing needs to be bent to know it.
+func (b *inbox) known(name string, hash uint64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[name]
+	return e != nil && e.event == nil && (hash == e.seen || hash == e.copy)
+}
+
+// open returns what is known of an Event that waits to be looked at, else nil.
+func (b *inbox) open(name string) *entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[name]
+	if e == nil || e.event == nil {
+		return nil
+	}
+	known := *e
+	return &known
+}
+
+// close records what became of an Event as it was opened. A newer state of it that has come meanwhile gets its date.
+func (b *inbox) close(name string, opened *entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[name]
+	if e == nil {
+		return
+	}
+	e.copy, e.wrote, e.other = opened.copy, opened.wrote, opened.other
+	switch {
+	case e.event == opened.event && opened.gone:
+		b.drop(name, e)
+	case e.event == opened.event:
+		b.done(e, rawEventHash(opened.event))
+		b.sweep(name, e)
+	case e.event != nil:
+		b.r.agenda.add(b.key(name), e.wrote.Add(eventWindow))
+	}
+}
+
+func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
+	if e.event == nil {
+		b.waiting++
+		e.since = now
+	}
+	e.event, e.gone = event, false
+}
+
+func (b *inbox) done(e *entry, hash uint64) {
+	if e.event != nil {
+		b.waiting--
+	}
+	e.event, e.gone, e.seen = nil, false, hash
+}
+
+func (b *inbox) drop(name string, e *entry) {
+	b.done(e, 0)
+	delete(b.entries, name)
+}
+
+// sweep forgets an Event that was dealt with and has no copy.
+func (b *inbox) sweep(name string, e *entry) {
+	if e.copy == 0 {
+		delete(b.entries, name)
+	}
+}
+
+// resume looks again, when the objects of a kind are known at last, at the Events that wait for that, and reads everything
+// again when some were dropped that were about such objects.
+func (b *inbox) resume(kind *Kind) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, e := range b.entries {
+		if e.event != nil {
+			b.r.agenda.add(b.key(name), b.r.m.options.Clock.Now())
+		}
+	}
+	for missed := range b.missed {
+		if kind.means(missed) {
+			b.readAgain()
+			return
+		}
+	}
+}
+
+// led reads everything again when Events were dropped because another virtual kubelet showed them.
+func (b *inbox) led() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.missed[shared] {
+		b.readAgain()
+	}
+}
+
+func (b *inbox) readAgain() {
+	clear(b.missed)
+	if b.again != nil {
+		b.again()
+	}
+}
+
+// miss remembers that an Event is dropped for what it is about.
+func (b *inbox) miss(kind schema.GroupKind) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.missed) < missedMost {
+		b.missed[kind] = true
+	}
+}
+
+var _ cache.ReflectorStore = (*inbox)(nil)
