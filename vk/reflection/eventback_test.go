@@ -6,6 +6,7 @@ package reflection
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,11 +42,15 @@ func (l *lab) say(name string, about *unstructured.Unstructured, fields string) 
 	l.remote.create(l.T, l.twin, said(name, about, fields))
 }
 
-// eventWrites lists what the manager did to Events here.
+// eventWrites lists what the manager did to Events here, besides the reporter's: those have names with a time in them.
 func (l *lab) eventWrites() []string {
 	l.Helper()
-	return slices.DeleteFunc(l.local.writes(l.T), func(write string) bool { return !strings.Contains(write, " events ") })
+	return slices.DeleteFunc(l.local.writes(l.T), func(write string) bool {
+		return !strings.Contains(write, " events ") || reported.MatchString(write)
+	})
 }
+
+var reported = regexp.MustCompile(`\.[0-9a-f]{16}$`)
 
 // shadowed makes a pod here and waits for its ShadowPod; running also has the provider make the pod.
 func (l *lab) shadowed(name string) (pod, shadow *unstructured.Unstructured) {
