@@ -20,6 +20,30 @@ const (
 	BetaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
 	// StorageResizerAnnotation names who resizes the volume.
 	StorageResizerAnnotation = "volume.kubernetes.io/storage-resizer"
+	// ProvisionedByAnnotation, on a PersistentVolume, names who made it.
+	ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
 	// MigratedToAnnotation names the driver to which an in-tree volume has moved.
 	MigratedToAnnotation = "pv.kubernetes.io/migrated-to"
+)
+
+// The storage that providers lend.
+const (
+	// StorageProvisioner is the provisioner of virtual storage classes.
+	StorageProvisioner = "liqo.io/storage"
+	// DefaultStorageClass is the name of the virtual storage class unless the
+	// installation gives it another.
+	DefaultStorageClass = "liqo"
+)
+
+// Reasons of the Events about claims, as Kubernetes' own provisioners have them.
+const (
+	// ProvisioningFailedReason: there is no volume; the message says why.
+	ProvisioningFailedReason = "ProvisioningFailed"
+	// ReschedulingRequiredReason: there will be none on that node; another is
+	// to be selected.
+	ReschedulingRequiredReason = "ReschedulingRequired"
+	// VolumeResizeFailedReason: the volume does not grow.
+	VolumeResizeFailedReason = "VolumeResizeFailed"
+	// ClaimLostReason: the volume is gone, and its data may be, too.
+	ClaimLostReason = "ClaimLost"
 )

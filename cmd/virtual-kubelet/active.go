@@ -90,6 +90,7 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		Workers:  workers, Policies: policies,
 		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
 		APIServerSupport: a.supports(), APIServer: a.apiServer(ctx, followIPs),
+		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},
 		ResyncPeriod: a.resyncPeriod,
 		Registerer:   metrics.Registry, Log: slog.Default(),
 	})

@@ -20,14 +20,10 @@ func (f *inertFlag) Type() string           { return "any" }
 // inertFlags are those of Liqo's virtual kubelet whose features are not there
 // yet. Templates that give them keep working; a warning tells what is missing.
 var inertFlags = []struct{ name, missing string }{
-	{"enable-storage", "storage is not offloaded"},
-	{"virtual-storage-class-name", "storage is not offloaded"},
-	{"remote-real-storage-class-name", "storage is not offloaded"},
 	{"enable-ingress", "the VirtualNode's ingress classes are followed instead"},
 	{"remote-real-ingress-class-name", "the VirtualNode's ingress classes are followed instead"},
 	{"enable-load-balancer", "the VirtualNode's load balancer classes are followed instead"},
 	{"remote-real-load-balancer-class-name", "the VirtualNode's load balancer classes are followed instead"},
-	{"persistentvolumeclaim-reflection-workers", "storage is not offloaded"},
 	{"klog.logtostderr", "logs go to stderr"},
 	{"klog.alsologtostderr", "logs go to stderr"},
 	{"klog.stderrthreshold", "logs go to stderr"},

@@ -8,6 +8,7 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -40,6 +41,10 @@ type options struct {
 	apiServerSupport                     bool
 	homeAPIServerHost, homeAPIServerPort string
 	servicePort                          string // at which pods of this cluster find the API server
+
+	// Storage.
+	storage                                 bool
+	virtualStorageClass, remoteStorageClass string
 
 	// Plugins.
 	pluginDir, pluginCacheDir string
@@ -145,6 +150,9 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.BoolVar(&o.apiServerSupport, "enable-apiserver-support", false, "let offloaded pods use this cluster's API server: their service-account tokens are kept in Secrets of the provider")
 	f.StringVar(&o.homeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network tells")
 	f.StringVar(&o.homeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
+	f.BoolVar(&o.storage, "enable-storage", false, "make volumes on the provider for claims of the virtual storage class; without it other nodes are selected for them")
+	f.StringVar(&o.virtualStorageClass, "virtual-storage-class-name", wire.DefaultStorageClass, "the virtual storage class of this cluster")
+	f.StringVar(&o.remoteStorageClass, "remote-real-storage-class-name", "", "storage class on the provider as long as the VirtualNode names none; by default the provider's own default")
 
 	p := groups.FlagSet("plugins")
 	p.StringVar(&o.pluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")

@@ -97,13 +97,16 @@ func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 	if o.logs.Verbosity != 4 || o.checkNetwork || o.metricsAddress != ":5872" || !cmp.Equal(o.nodeExtraLabels, map[string]string{"zone": "a", "tier": "gold"}) {
 		t.Errorf("options: %+v", o)
 	}
+	if !o.storage || o.virtualStorageClass != "liqo" || o.remoteStorageClass != "standard" {
+		t.Errorf("storage %t, class %s, on the provider %s", o.storage, o.virtualStorageClass, o.remoteStorageClass)
+	}
 	var log bytes.Buffer
 	o.logs = cmdutil.Logs{Format: "json"}
 	if err := o.logs.Install(&log); err != nil {
 		t.Fatal(err)
 	}
 	o.warnInert(flags)
-	for _, flag := range []string{"--enable-storage", "--enable-ingress"} {
+	for _, flag := range []string{"--enable-ingress"} {
 		if !strings.Contains(log.String(), `"flag":"`+flag+`"`) {
 			t.Errorf("no warning names %s:\n%s", flag, log.String())
 		}

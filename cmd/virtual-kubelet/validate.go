@@ -135,6 +135,10 @@ func (o *options) validateReflection() error {
 	if o.resyncPeriod < 0 {
 		faults = append(faults, fmt.Errorf("--resync-period=%s: use a positive duration, or 0 for none", o.resyncPeriod))
 	}
+	faults = append(faults, named("virtual-storage-class-name", o.virtualStorageClass, validation.IsDNS1123Subdomain))
+	if o.remoteStorageClass != "" {
+		faults = append(faults, named("remote-real-storage-class-name", o.remoteStorageClass, validation.IsDNS1123Subdomain))
+	}
 	_, err := o.remoteIPs()
 	_, err2 := ipmap.ParseRanges("--local-podcidr", o.localPodCIDRs)
 	return errors.Join(append(faults, err, err2)...)

@@ -76,6 +76,17 @@ may watch endpointslices.discovery.k8s.io in extended
 may watch configmaps in extended
 may watch secrets in extended
 not create secrets in extended
+may patch persistentvolumeclaims in extended
+may patch persistentvolumeclaims/status in extended
+not create persistentvolumeclaims in extended
+not delete persistentvolumeclaims in extended
+not watch persistentvolumeclaims
+may create persistentvolumes
+may delete persistentvolumes named pvc-1
+not update persistentvolumes named pvc-1
+not patch persistentvolumes/status named pvc-1
+may watch storageclasses.storage.k8s.io
+not patch storageclasses.storage.k8s.io
 may patch ingresses.networking.k8s.io/status in extended
 not patch ingresses.networking.k8s.io in extended
 may create nodes
@@ -135,6 +146,11 @@ may list pods.metrics.k8s.io in twin
 not update services in twin
 may patch secrets in twin named password
 may patch ingresses.networking.k8s.io in twin
+may patch persistentvolumeclaims in twin
+may delete persistentvolumeclaims in twin
+not patch persistentvolumeclaims/status in twin
+not list persistentvolumes
+not list storageclasses.storage.k8s.io
 not get secrets in liqo named password
 not create endpointslices.discovery.k8s.io in twin
 not create shadowpods.offloading.liqo.io in shop

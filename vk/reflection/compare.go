@@ -105,7 +105,7 @@ func (x *wanted) sameField(key string, have any, exact bool) bool {
 // hash tells states of the copy apart. It depends neither on the order of keys nor on the process: it is kept in an
 // annotation.
 func (x *wanted) hash(w *worker) uint64 {
-	sum := metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.extra, x.r.kind.DropAnnotations))
+	sum := x.metadataHash()
 	if x.r.kind.Payload != "" {
 		return sum + x.view.Field(x.r.kind.Payload).Hash()
 	}
@@ -117,10 +117,15 @@ func (x *wanted) hash(w *worker) uint64 {
 	return sum
 }
 
+func (x *wanted) metadataHash() uint64 {
+	return metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.extra, x.r.kind.DropAnnotations))
+}
+
 // cause is the hash of what the copy should depend on: the object, and those settings that concern its kind.
 func (x *wanted) cause() uint64 {
 	s := x.r.m.settings.Load()
-	sum := contentHash(x.local, nil) + fieldHash("patch", document.Of(s.patch)) + fieldHash(s.loadBalancerClass, document.Of(s.ingressClass))
+	sum := contentHash(x.local, nil) + fieldHash("patch", document.Of(s.patch)) + fieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
+		fieldHash("storageClass", document.Of(s.storageClass))
 	if x.r.kind.FollowsNetwork {
 		sum += fieldHash("nodes", document.Of(s.virtualNodes))
 	}
@@ -154,4 +159,10 @@ func fieldHash(key string, value document.View) uint64 {
 	return mixed ^ mixed>>32
 }
 
-func (x *wanted) hashText(w *worker) string { return strconv.FormatUint(x.hash(w), 36) }
+// hashText is what AppliedHashAnnotation should say.
+func (x *wanted) hashText(w *worker) string {
+	if x.r.kind.FixedSpec {
+		return strconv.FormatUint(x.metadataHash(), 36)
+	}
+	return strconv.FormatUint(x.hash(w), 36)
+}

@@ -4,6 +4,7 @@
 package reflection
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 
@@ -18,6 +19,7 @@ type settings struct {
 	patch             map[string]any // offloadingPatch of the VirtualNode
 	loadBalancerClass string
 	ingressClass      string
+	storageClass      string
 	virtualNodes      map[string]any // node name to cluster id
 	apiServerIPs      []any
 }
@@ -63,6 +65,9 @@ func (m *Manager) newContext(s *settings, t *twin, hook host.Hook) map[string]an
 	if s.ingressClass != "" {
 		root["ingressClass"] = s.ingressClass
 	}
+	if class := cmp.Or(s.storageClass, o.Storage.RemoteClass); class != "" {
+		root["storageClass"] = class
+	}
 	return root
 }
 
@@ -96,6 +101,7 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 		s.patch = patch
 		s.loadBalancerClass = defaultClass(spec["loadBalancerClasses"], "loadBalancerClassName")
 		s.ingressClass = defaultClass(spec["ingressClasses"], "ingressClassName")
+		s.storageClass = defaultClass(spec["storageClasses"], "storageClassName")
 	})
 	if changed {
 		m.log.Info("the VirtualNode's patch or classes changed: every object is looked at again")
@@ -133,7 +139,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 		s.virtualNodes = nodes
 	})
 	if changed {
-		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork })
+		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork || k.FollowsNodes })
 	}
 }
 

@@ -195,7 +195,11 @@ func (r *reflector) enqueue(t *twin, c *copies, key Key) {
 // whenSynced waits for every cache on which the kind depends, and for what they told of while they were filled, then
 // looks at every object of both sides: also the copies of objects that were deleted while nobody was looking.
 func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *twin, c *copies) {
-	if needs := append(m.sharedCaches(r.kind), c.heard...); !cache.WaitFor(ctx, "", needs...) {
+	needs := append(m.sharedCaches(r.kind), c.heard...)
+	if r.volumes != nil {
+		needs = append(needs, r.volumes.heard...)
+	}
+	if !cache.WaitFor(ctx, "", needs...) {
 		return
 	}
 	c.ready.Store(true)
@@ -215,6 +219,7 @@ func (r *reflector) enqueueNamespace(t *twin, c *copies) {
 			r.queue.Add(Key{Namespace: t.local, Name: r.localName(key.Name)})
 		}
 	}
+	r.enqueueVolumes(func(namespace string) bool { return namespace == t.local })
 }
 
 // enqueueAll looks again at every object of the kind in every namespace that is ready.

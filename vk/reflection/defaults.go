@@ -19,6 +19,7 @@ const (
 	IngressKind       = "Ingress"
 	ConfigMapKind     = "ConfigMap"
 	SecretKind        = "Secret"
+	ClaimKind         = "PersistentVolumeClaim"
 	EndpointSliceKind = "EndpointSlice"
 	// ServiceAccountKind is the tokens of the pods of this node: see token.go.
 	ServiceAccountKind = "ServiceAccount"
@@ -31,6 +32,9 @@ var (
 	nodesResource          = corev1.SchemeGroupVersion.WithResource("nodes")
 	configMapsResource     = corev1.SchemeGroupVersion.WithResource("configmaps")
 	secretsResource        = corev1.SchemeGroupVersion.WithResource("secrets")
+	claimsResource         = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	volumesResource        = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	storageClassesResource = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
 	ingressesResource      = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
 	eventsResource         = corev1.SchemeGroupVersion.WithResource("events")
 	endpointSlicesResource = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
@@ -71,6 +75,11 @@ func DefaultKinds() []Kind {
 			Target: secretsResource, TargetKind: corev1.SchemeGroupVersion.WithKind("Secret"),
 			Policy: Always, Workers: 3, Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
 			FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
+		},
+		{
+			Name: ClaimKind, Source: claimsResource, Policy: Always, Workers: 3,
+			// Whose status it is need not be noted: the volume of the claim says it.
+			FollowsNodes: true, FixedSpec: true, StatusBack: true, StatusSubresource: true,
 		},
 		{
 			Name: EndpointSliceKind, Source: endpointSlicesResource,

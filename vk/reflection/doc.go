@@ -11,10 +11,10 @@
 // and reading the files in that order is a good tour: informer.go, reflector.go, policy.go, copy.go, compare.go,
 // write.go. manager.go starts everything, twin.go and copies.go do so per extended namespace, kinds.go for kinds that come
 // while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
-// pod*.go and eventback*.go are kinds with a life of their own.
+// pod*.go, claim*.go and eventback*.go are kinds with a life of their own.
 //
-// Both clusters are watched in extended namespaces and their twins alone (but for the pods of the node, and what the
-// context is made of): memory grows with what is reflected, not with what exists.
+// Both clusters are watched in extended namespaces and their twins alone (but for the pods of the node, the volumes that
+// stand for those of the provider, and what the context is made of): memory grows with what is reflected, not with what exists.
 //
 // # What it never does
 //
@@ -22,7 +22,9 @@
 //     object is found when its name is in the way, is reported on the local object, and is looked at again later.
 //   - Delete on doubt. Nothing is evaluated before every cache that matters is filled. An annotation that makes no
 //     sense, a plugin that fails, a namespace map that is gone: the copy stays. It goes when the local object is gone,
-//     when the policy or an annotation says so, or when a plugin skips the object, which is a decision, not a failure.
+//     when the policy or an annotation says so, or when a plugin skips the object, which is a decision, not a failure. A
+//     claim, which is all there is of somebody's data, goes only when Kubernetes has released its volume under the policy
+//     Delete.
 //   - Write what is there already. Comparison is on the bent document, before anything is built from it. What the API
 //     server makes of a write is remembered, so that its normalisations are not fought (by this process: after a restart
 //     such a copy is written once), and the event that only echoes our own write is not even evaluated.

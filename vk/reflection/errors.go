@@ -83,8 +83,13 @@ func classify(err error) (class, string) {
 		policy  *policyError
 		output  *outputError
 		fight   *quarantineError
+		claim   *claimError
+		kept    *keptError
+		lost    *lostError
 	)
 	switch {
+	case errors.As(err, &claim):
+		return claim.classified()
 	case errors.As(err, &trap):
 		return classPlugin, PluginTrappedReason
 	case errors.As(err, &fuel):
@@ -97,9 +102,9 @@ func classify(err error) (class, string) {
 		return classPlugin, PluginFailedReason
 	case errors.As(err, &guard):
 		return classPlugin, PluginGuardReason
-	case errors.As(err, &foreign):
+	case errors.As(err, &foreign), errors.As(err, &lost):
 		return classForeign, wire.FailedReflectionReason
-	case errors.As(err, &policy), errors.As(err, &output):
+	case errors.As(err, &policy), errors.As(err, &output), errors.As(err, &kept):
 		return classInput, InvalidObjectReason
 	case errors.As(err, &fight):
 		return classQuarantine, QuarantinedReason

@@ -70,6 +70,11 @@ type Kind struct {
 	FollowsService bool
 	// FollowsNetwork: changes of virtual nodes and of IP mappings re-evaluate.
 	FollowsNetwork bool
+	// FollowsNodes: changes of virtual nodes alone re-evaluate.
+	FollowsNodes bool
+	// FixedSpec: what was asked for cannot be taken back but by asking for something else (or the API server refuses it), so
+	// only labels and annotations are looked through for what is not wanted any more.
+	FixedSpec bool
 	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
 	RoutineSkipper string
 	// NoChain: no plugin sees what is written.

@@ -202,7 +202,7 @@ func (m *Manager) followNamespaces() (err error) {
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode.HasSyncedChecker()}
-	if kind.FollowsNetwork {
+	if kind.FollowsNetwork || kind.FollowsNodes {
 		needs = append(needs, m.nodes.HasSyncedChecker())
 	}
 	if m.ips != nil && (kind.FollowsNetwork || kind.Name == PodKind) {
@@ -230,7 +230,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	unsubscribe := m.options.Registry.Subscribe(m.chainSwapped)
 	defer unsubscribe()
 	m.wg.Go(func() { m.mapper.Run(ctx) })
-	m.wg.Go(func() { m.lookAtPodsOnce(ctx) })
+	m.wg.Go(func() { m.lookAroundOnce(ctx) })
 	m.wg.Go(func() { m.sweep(ctx) })
 	<-ctx.Done()
 	m.wg.Wait()
@@ -242,10 +242,13 @@ func (m *Manager) startInformer(ctx context.Context, informer cache.SharedIndexI
 	m.wg.Go(func() { informer.RunWithContext(ctx) })
 }
 
-// lookAtPodsOnce looks at the pods of namespaces that are not extended, when it is known that they are not.
-func (m *Manager) lookAtPodsOnce(ctx context.Context) {
-	pods := m.reflector(PodKind)
-	if pods != nil && cache.WaitFor(ctx, "", pods.pods.HasSyncedChecker(), m.mapper.SyncedChecker()) {
+// lookAroundOnce looks at what is in namespaces that are not extended, when it is known that they are not.
+func (m *Manager) lookAroundOnce(ctx context.Context) {
+	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
+	if pods := m.reflector(PodKind); pods != nil {
+		needs = append(needs, pods.pods.HasSyncedChecker())
+	}
+	if cache.WaitFor(ctx, "", needs...) {
 		m.NamespacesChanged()
 	}
 }

@@ -4,6 +4,7 @@
 package reflection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/ipmap"
@@ -49,6 +51,8 @@ type Options struct {
 	APIServerSupport string
 	APIServer        APIServer // how offloaded pods reach this cluster's API server
 
+	Storage Storage // volumes that the provider lends
+
 	ResyncPeriod time.Duration // of all informers; 0 = never
 	CallTimeout  time.Duration // of every API call; 0 = 10 s
 	ProbeEvery   time.Duration // of a provider that could not be reached; 0 = 1 s
@@ -81,6 +85,13 @@ type APIServer struct {
 	IPs  []string // for the host alias, besides those that IP objects tell
 }
 
+// Storage says whether and how claims get their volumes on the provider.
+type Storage struct {
+	Enabled     bool   // claims of the virtual class get new volumes; those that exist are looked after in any case
+	Class       string // the virtual storage class; "" = wire.DefaultStorageClass
+	RemoteClass string // of the provider, while the VirtualNode names none; "" = the provider's default
+}
+
 func (o Options) withDefaults() Options {
 	if o.Kinds == nil {
 		o.Kinds = DefaultKinds()
@@ -99,6 +110,7 @@ func (o Options) withDefaults() Options {
 			*d.value = d.or
 		}
 	}
+	o.Storage.Class = cmp.Or(o.Storage.Class, wire.DefaultStorageClass)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}

@@ -33,6 +33,10 @@ func (r *reflector) run(ctx context.Context) {
 			}
 		})
 	}
+	if r.volumes != nil {
+		r.runFor(func() { r.volumes.informer.RunWithContext(ctx) })
+		r.runFor(func() { r.volumes.classes.RunWithContext(ctx) })
+	}
 	r.runFor(func() { <-ctx.Done(); r.queue.ShutDown() })
 	if r.agenda != nil {
 		r.runFor(func() { r.keepAgenda(ctx) })

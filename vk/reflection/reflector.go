@@ -49,6 +49,8 @@ type reflector struct {
 	// pods of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
 	pods  cache.SharedIndexInformer
 	heard cache.ResourceEventHandlerRegistration // of pods
+	// volumes behind the claims; kind PersistentVolumeClaim only
+	volumes *volumes
 
 	localWrites *writeLog
 	statuses    *memory
@@ -97,6 +99,10 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r.reconcile = r.reconcileObject
 	if kind.Reverse {
 		r.reconcile, r.agenda = r.reconcileEvent, newAgenda()
+	}
+	if kind.Name == ClaimKind {
+		r.reconcile = r.reconcileClaim
+		return r, r.watchVolumes()
 	}
 	if !kind.PerNode {
 		return r, nil

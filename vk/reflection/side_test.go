@@ -38,6 +38,8 @@ var resources = map[string]schema.GroupVersionResource{
 	"Secret": secretsResource, "Ingress": ingressesResource, "EndpointSlice": endpointSlicesResource, "ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
 	"Lease":          {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	"ServiceAccount": corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
+	ClaimKind: claimsResource, "PersistentVolume": volumesResource, "StorageClass": storageClassesResource,
+	"ResourceQuota": corev1.SchemeGroupVersion.WithResource("resourcequotas"),
 }
 
 func (s *side) of(kind, namespace string) dynamic.ResourceInterface {

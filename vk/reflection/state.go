@@ -17,6 +17,7 @@ func (m *Manager) SetLeading(leading bool) {
 				events.inbox.led()
 			}
 		}
+		m.lookAtStrandedVolumes()
 	}
 }
 

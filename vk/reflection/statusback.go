@@ -140,9 +140,7 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 // writeStatus writes the status and who it is from. Custom resources keep no annotation that comes with a status, so there the
 // word is taken first.
 func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any) error {
-	key := keyOf(local)
-	asked, present := document.Hash(status), document.Hash(local.Object["status"])
-	if r.statuses.accepted(key, asked, present) {
+	if r.statuses.accepted(keyOf(local), document.Hash(status), document.Hash(local.Object["status"])) {
 		return nil
 	}
 	mark := addEntries(nil, "/metadata/annotations", annotationsOf(local.Object), map[string]string{StatusFromAnnotation: r.m.options.RemoteClusterID})
@@ -153,11 +151,21 @@ func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructu
 		}
 		mark = nil
 	}
+	return r.putStatus(ctx, w, local, status, mark)
+}
+
+// putStatus writes the status together with something else, and remembers what the API server made of it.
+func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, with []operation) error {
+	key := keyOf(local)
+	asked := document.Hash(status)
+	if r.statuses.accepted(key, asked, document.Hash(local.Object["status"])) {
+		return nil
+	}
 	var subresources []string
 	if r.kind.StatusSubresource {
 		subresources = []string{"status"}
 	}
-	stored, err := r.patchLocal(ctx, local, append(mark, operation{"add", "/status", status}), subresources...)
+	stored, err := r.patchLocal(ctx, local, append(with, operation{"add", "/status", status}), subresources...)
 	if err != nil || stored == nil {
 		return err
 	}
@@ -173,7 +181,7 @@ func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstruct
 	key := keyOf(local)
 	body, err := json.Marshal(append([]operation{{"test", "/metadata/uid", string(local.GetUID())}}, patch...))
 	if err != nil {
-		return nil, fmt.Errorf("encoding the status of %s %s, %w", r.kind.Name, key, err)
+		return nil, fmt.Errorf("encoding a patch of %s %s, %w", r.kind.Name, key, err)
 	}
 	defer r.writing(r.localWrites, key)()
 	var stored *unstructured.Unstructured
@@ -188,7 +196,7 @@ func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstruct
 	case outdated(err):
 		return nil, apierrors.NewConflict(r.kind.Source.GroupResource(), key.Name, err)
 	case err != nil:
-		return nil, fmt.Errorf("updating the status of %s %s, %w", r.kind.Name, key, err)
+		return nil, fmt.Errorf("patching %s %s, %w", r.kind.Name, key, err)
 	}
 	_, _ = dropManagedFields(stored)
 	r.counted("patch", "local")

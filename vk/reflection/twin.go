@@ -101,8 +101,9 @@ func (m *Manager) StopNamespace(local string) {
 	}
 }
 
-// NamespacesChanged looks at the pods of namespaces that are not extended. (namespaces.Handler)
+// NamespacesChanged looks at the pods and volumes of namespaces that are not extended. (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
+	m.lookAtStrandedVolumes()
 	r := m.reflector(PodKind)
 	if r == nil || !r.pods.HasSynced() {
 		return

@@ -62,8 +62,13 @@ func (r *reflector) converge(ctx context.Context, w *worker, t *twin, c *copies,
 	if r.kind.Mode == Apply {
 		x.extra = map[string]string{OriginUIDAnnotation: string(local.GetUID())}
 	}
+	return r.writeWanted(ctx, w, t, x, remote)
+}
+
+// writeWanted makes the copy what is wanted.
+func (r *reflector) writeWanted(ctx context.Context, w *worker, t *twin, x *wanted, remote *unstructured.Unstructured) error {
 	if remote == nil {
-		if local.GetDeletionTimestamp() != nil {
+		if x.local.GetDeletionTimestamp() != nil {
 			return nil // it is too late to begin
 		}
 		return r.create(ctx, w, t, x)

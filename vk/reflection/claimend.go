@@ -1,0 +1,124 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/namespaces"
+)
+
+// ofClaim returns our volumes for claims of that name.
+func (v *volumes) ofClaim(key Key) []*unstructured.Unstructured {
+	found := indexed(v.informer, claimIndex, key.String())
+	current := found[:0]
+	for _, volume := range found {
+		if volume = v.get(volume.GetName()); volume != nil {
+			current = append(current, volume)
+		}
+	}
+	return current
+}
+
+// volumeBehind names the volume whose data our claim on the provider holds: as is noted there, or, when Liqo made it, the
+// only one that it can be; "" when that is not known.
+func (r *reflector) volumeBehind(v *claimView) string {
+	if noted, _ := annotationsOf(v.remote.Object)[OriginVolumeAnnotation].(string); noted != "" {
+		return noted
+	}
+	if v.volume != nil {
+		return v.volume.GetName()
+	}
+	if known := r.volumes.ofClaim(v.key); len(known) == 1 {
+		return known[0].GetName()
+	}
+	return ""
+}
+
+// ownClaim tells whether our claim on the provider is that of the claim here, and not of an earlier one of its name.
+func (r *reflector) ownClaim(v *claimView) bool {
+	if v.local == nil || v.elsewhere {
+		return false
+	}
+	behind := r.volumeBehind(v)
+	return behind == "" || behind == ownVolume(v.local)
+}
+
+// endClaim deletes our claim on the provider when the one here is gone, or another, and no data is to be kept.
+func (r *reflector) endClaim(ctx context.Context, w *worker, v *claimView) error {
+	behind := r.volumeBehind(v)
+	if volume := r.volumes.get(behind); volume != nil && !isReleased(volume) {
+		return nil // it is in use, be it under another name, or about to be released
+	}
+	if !r.mayEnd(v, behind) {
+		return r.tellRetained(v, behind)
+	}
+	if err := r.remove(ctx, w, v.twin, v.copies, v.remote); err != nil {
+		return err
+	}
+	r.volumes.gone.Delete(v.key)
+	return nil
+}
+
+// mayEnd tells whether what our claim on the provider holds may be deleted.
+func (r *reflector) mayEnd(v *claimView, behind string) bool {
+	if boundVolume(v.remote) == "" {
+		return true // there is nothing yet
+	}
+	if volume := r.volumes.get(behind); volume != nil {
+		return mayGo(volume)
+	}
+	gone, known := r.volumes.gone.Load(v.key)
+	return known && gone == behind
+}
+
+// tellRetained tells a claim that needs the name on the provider who has it.
+func (r *reflector) tellRetained(v *claimView, behind string) error {
+	if v.local == nil || v.elsewhere || boundVolume(v.local) != "" || !r.isVirtual(v.local) {
+		return nil
+	}
+	if _, here := r.selectedHere(v.local); !here {
+		return nil
+	}
+	return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{fmt.Sprintf(
+		"persistentvolumeclaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.twin.remote, v.key.Name, behind)},
+		remedy: "to have the data in this claim, make it anew with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to be rid of it, set that volume's" +
+			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
+}
+
+// dropReleased deletes volumes that were released under the policy Delete, once nothing is left of them on the provider.
+// Nobody else does: their provisioner is us.
+func (r *reflector) dropReleased(ctx context.Context, w *worker, v *claimView) error {
+	for _, volume := range r.volumes.ofClaim(v.key) {
+		if !mayGo(volume) || v.remote != nil && r.volumeBehind(v) == volume.GetName() {
+			continue
+		}
+		if err := r.deleteVolume(ctx, w, volume); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropStranded does so in a namespace that is not extended any more. Its twin has gone with all that was in it, or will:
+// that is the provider's business.
+func (r *reflector) dropStranded(ctx context.Context, w *worker, key Key) error {
+	if !r.m.mapper.Synced() || r.m.mapper.State(key.Namespace) != namespaces.NotOffloaded {
+		return nil
+	}
+	r.volumes.gone.Delete(key)
+	for _, volume := range r.volumes.ofClaim(key) {
+		if !mayGo(volume) {
+			continue
+		}
+		if err := r.deleteVolume(ctx, w, volume); err != nil {
+			return err
+		}
+	}
+	return nil
+}

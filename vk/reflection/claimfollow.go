@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// sizePath is what may change in the spec of a claim that is bound.
+const sizePath = "spec.resources.requests.storage"
+
+// followClaim keeps a claim that has its volume, and the provider's, the same.
+func (r *reflector) followClaim(ctx context.Context, w *worker, v *claimView) error {
+	if isEphemeral(v.local) {
+		return nil
+	}
+	if v.remote == nil {
+		return r.lostClaim(ctx, v)
+	}
+	reason := wire.FailedReflectionReason
+	if _, difference := compareSizes(sizeOf(v.local), sizeOf(v.remote)); difference != 0 {
+		reason = wire.VolumeResizeFailedReason
+	}
+	kept := refused(reason, r.reflectClaim(ctx, w, v))
+	shown := r.showClaim(ctx, w, v)
+	if kept == nil {
+		return shown
+	}
+	if shown != nil {
+		r.failed(v.key, shown)
+	}
+	return kept
+}
+
+// lostClaim tells that the provider's claim is gone. Making it again would show an empty volume where there was data.
+func (r *reflector) lostClaim(ctx context.Context, v *claimView) error {
+	if err := r.mustBeFree(ctx, v.twin, v.copies, v.key); err != nil {
+		return err
+	}
+	return &claimError{reason: wire.ClaimLostReason, cause: &lostError{fmt.Sprintf(
+		"persistentvolumeclaim %s/%s is gone from the provider, and with it, maybe, the data of volume %s", v.twin.remote, v.key.Name, v.volume.GetName())},
+		remedy: "restore it there with its labels, or delete this claim and make a new one"}
+}
+
+// showClaim brings capacity and conditions home: to the volume, too, which is what Kubernetes shows.
+func (r *reflector) showClaim(ctx context.Context, w *worker, v *claimView) error {
+	if !isBound(v.local) {
+		return nil
+	}
+	next, err := r.backStatus(ctx, w, v.twin, v.local, v.remote)
+	if err != nil || next == nil {
+		return err
+	}
+	if err := r.resizeVolume(ctx, w, v, nested(next, []string{"capacity", "storage"})); err != nil {
+		return err
+	}
+	if present, _ := v.local.Object["status"].(map[string]any); sameValue(next, present) {
+		return nil
+	}
+	return r.putStatus(ctx, w, v.local, next, []operation{{"test", "/metadata/resourceVersion", v.local.GetResourceVersion()}})
+}
+
+func (r *reflector) resizeVolume(ctx context.Context, w *worker, v *claimView, capacity any) error {
+	path := []string{"spec", "capacity", "storage"}
+	if _, difference := compareSizes(capacity, nested(v.volume.Object, path)); difference == 0 {
+		return nil
+	}
+	stored, err := r.patchVolume(ctx, w, v.key, v.volume, []operation{{"replace", "/spec/capacity/storage", capacity}})
+	if err == nil {
+		v.volume = stored
+	}
+	return err
+}
+
+// sizeOf is what a claim asks for.
+func sizeOf(claim *unstructured.Unstructured) any {
+	return nested(claim.Object, []string{"spec", "resources", "requests", "storage"})
+}
+
+// compareSizes compares two quantities; known is false when one of them is none.
+func compareSizes(a, b any) (known bool, difference int) {
+	first, err := resource.ParseQuantity(fmt.Sprint(a))
+	second, err2 := resource.ParseQuantity(fmt.Sprint(b))
+	if err != nil || err2 != nil {
+		return false, 0
+	}
+	return true, first.Cmp(second)
+}
+
+// boundSize keeps the bent claim from asking for a size that the provider's claim cannot have: another one while it is not
+// bound, and less than it has got, which happens when it was resized on the provider.
+func boundSize(w *worker, remote *unstructured.Unstructured) error {
+	if remote == nil {
+		return nil
+	}
+	wanted, err := w.doc.Root().At(sizePath)
+	if err != nil {
+		return nil // it is no claim any more, and want will say so
+	}
+	asked, have := wanted.Value(), sizeOf(remote)
+	known, difference := compareSizes(asked, have)
+	if !known || difference == 0 {
+		return nil
+	}
+	if _, fits := compareSizes(asked, nested(remote.Object, []string{"status", "capacity", "storage"})); isBound(remote) && (difference > 0 || fits > 0) {
+		return nil
+	}
+	return w.doc.Root().SetString(sizePath, fmt.Sprint(have))
+}

@@ -1,0 +1,157 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+)
+
+// placeholderPath is the source of volumes that stand for others: Liqo's, so that each takes the other's for what they are.
+// No node has such a folder, and one that were to mount it would refuse.
+const placeholderPath = "/tmp/liqo-placeholder"
+
+// provision makes the claim on the provider and the volume that stands for it, if this provider was selected.
+func (r *reflector) provision(ctx context.Context, w *worker, v *claimView) error {
+	node, here := r.selectedHere(v.local)
+	class := r.volumes.class(r.m.options.Storage.Class)
+	switch {
+	case node == "" && class != nil, here && r.m.options.Storage.Enabled:
+		if err := r.checkClass(class); err != nil || !here {
+			return err
+		}
+	case here:
+		return r.sendAway(ctx, w, v.local, node)
+	default:
+		return nil
+	}
+	if v.remote != nil && v.remote.GetDeletionTimestamp() != nil {
+		return nil // it is going, and the watch will say so
+	}
+	if !isEphemeral(v.local) {
+		if err := r.reflectClaim(ctx, w, v); err != nil {
+			return refused(wire.ProvisioningFailedReason, err)
+		}
+	}
+	return r.createVolume(ctx, w, v, class)
+}
+
+// checkClass: a volume is made where its first pod runs, so the class has to wait for that.
+func (r *reflector) checkClass(class *unstructured.Unstructured) error {
+	name := r.m.options.Storage.Class
+	switch {
+	case class == nil:
+		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " does not exist any more"},
+			remedy: "make it again, with the provisioner " + wire.StorageProvisioner + " and volumeBindingMode WaitForFirstConsumer"}
+	case text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
+		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"volumeBindingMode of storage class " + name + " is " +
+			cmp.Or(text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
+			remedy: "make the class anew with WaitForFirstConsumer"}
+	}
+	return nil
+}
+
+// sendAway has another node selected: this provider lends no storage.
+func (r *reflector) sendAway(ctx context.Context, w *worker, claim *unstructured.Unstructured, node string) error {
+	path := "/metadata/annotations/" + strings.ReplaceAll(wire.SelectedNodeAnnotation, "/", "~1")
+	stored, err := r.patchLocal(ctx, claim, []operation{{"test", path, node}, {"remove", path, nil}})
+	if err != nil || stored == nil {
+		return err
+	}
+	r.m.events.warn(ClaimKind, claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s lends no storage, another node than %s is to be selected: keep the pods of this claim off such nodes"+
+		" by their label %s, or enable storage there", r.m.options.RemoteClusterID, node, wire.StorageAvailableLabel))
+	w.result, w.warned = "written", true
+	return nil
+}
+
+// reflectClaim makes the provider's claim what the chain says.
+func (r *reflector) reflectClaim(ctx context.Context, w *worker, v *claimView) error {
+	root := r.m.context(v.twin, host.Outgoing)
+	if v.remote != nil {
+		root = maps.Clone(root)
+		root["remoteStorageClass"] = classOf(v.remote)
+	}
+	outcome, err := r.bend(ctx, w, host.Outgoing, v.twin.local, v.local.Object, root)
+	if err != nil {
+		return err
+	}
+	r.warnings(w, v.local, outcome)
+	if outcome.Skipped {
+		return &keptError{fmt.Sprintf("plugin %s keeps the claim at home: %s", outcome.Skipper, outcome.SkipReason)}
+	}
+	if err := boundSize(w, v.remote); err != nil {
+		return err
+	}
+	x, err := r.want(w, v.twin, v.copies, v.local)
+	if err != nil {
+		return err
+	}
+	x.extra = map[string]string{OriginVolumeAnnotation: ownVolume(v.local)}
+	return r.writeWanted(ctx, w, v.twin, x, v.remote)
+}
+
+// createVolume makes the volume that stands for the provider's claim. Kubernetes binds it.
+func (r *reflector) createVolume(ctx context.Context, w *worker, v *claimView, class *unstructured.Unstructured) error {
+	volume := r.newVolume(v.local, class)
+	name := volume.GetName()
+	defer r.volumeWriting(name, v.key)()
+	var stored *unstructured.Unstructured
+	err := r.m.callLocal(ctx, func(ctx context.Context) (err error) {
+		stored, err = r.persistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
+		return err
+	})
+	if apierrors.IsAlreadyExists(err) {
+		found, err := r.adoptVolume(ctx, w, v, name)
+		if err == nil && found == nil {
+			err = &keptError{fmt.Sprintf("persistentvolume %s exists and does not stand for this claim on this provider: delete it", name)}
+		}
+		return refused(wire.ProvisioningFailedReason, err)
+	}
+	if err != nil {
+		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating persistentvolume %s, %w", name, err))
+	}
+	_, _ = dropManagedFields(stored)
+	r.counted("create", "local")
+	r.volumes.writes.wrote(Key{Name: name}, nil, stored)
+	w.result = "written"
+	return nil
+}
+
+// newVolume stands for the claim on the provider: what it can hold is what was asked for, until the provider tells.
+func (r *reflector) newVolume(claim, class *unstructured.Unstructured) *unstructured.Unstructured {
+	spec := map[string]any{
+		"storageClassName": r.m.options.Storage.Class,
+		"capacity":         map[string]any{"storage": sizeOf(claim)},
+		"accessModes":      nested(claim.Object, []string{"spec", "accessModes"}),
+		"volumeMode":       cmp.Or(text(claim, "spec", "volumeMode"), string(corev1.PersistentVolumeFilesystem)),
+		"claimRef": map[string]any{"apiVersion": "v1", "kind": ClaimKind, "namespace": claim.GetNamespace(), "name": claim.GetName(),
+			"uid": string(claim.GetUID())},
+		"persistentVolumeReclaimPolicy": cmp.Or(text(class, "reclaimPolicy"), string(corev1.PersistentVolumeReclaimDelete)),
+		"nodeAffinity":                  r.affinity(),
+		"hostPath":                      map[string]any{"path": placeholderPath, "type": string(corev1.HostPathDirectory)},
+	}
+	volume := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "PersistentVolume", "spec": spec}}
+	volume.SetName(ownVolume(claim))
+	volume.SetLabels(r.m.options.ownership(r.kind))
+	volume.SetAnnotations(map[string]string{wire.ProvisionedByAnnotation: wire.StorageProvisioner})
+	return volume
+}
+
+// affinity ties the pods that use a volume to the provider.
+func (r *reflector) affinity() map[string]any {
+	here := map[string]any{"key": wire.RemoteClusterIDLabel, "operator": string(corev1.NodeSelectorOpIn), "values": []any{r.m.options.RemoteClusterID}}
+	return map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{here}}}}}
+}
