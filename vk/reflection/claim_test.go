@@ -156,7 +156,7 @@ func TestAClassThatDoesNotExpandIsTold(t *testing.T) {
 	l.bound("data")
 	l.disks("data", "1Gi")
 	l.local.patchYAML(t, ClaimKind, l.namespace, "data", `{metadata: {labels: {app: other}}, spec: {resources: {requests: {storage: 2Gi}}}}`)
-	l.event(l.namespace, ClaimKind, "data", "Warning", "VolumeResizeFailed", "must support resize", l.id)
+	l.event(l.namespace, ClaimKind, "data", "Warning", "VolumeResizeFailed", "must support resize", "allowVolumeExpansion", l.id)
 }
 
 // The class on the provider: that of the annotation, else that which the claim has, else the negotiated one, followed at

@@ -67,14 +67,11 @@ func (r *reflector) endClaim(ctx context.Context, w *worker, v *claimView) error
 
 // mayEnd tells whether what our claim on the provider holds may be deleted.
 func (r *reflector) mayEnd(v *claimView, behind string) bool {
-	if boundVolume(v.remote) == "" {
-		return true // there is nothing yet
-	}
 	if volume := r.volumes.get(behind); volume != nil {
 		return mayGo(volume)
 	}
 	gone, known := r.volumes.gone.Load(v.key)
-	return known && gone == behind
+	return known && gone == behind || boundVolume(v.remote) == "" // there is no data yet
 }
 
 // tellRetained tells a claim that needs the name on the provider who has it.

@@ -35,8 +35,11 @@ func TestDeletedClaimsGoWithTheirVolumes(t *testing.T) {
 		t.Error("a new claim got the data of the former one")
 	}
 	l.absent(l.local, "PersistentVolume", "", again.GetName())
-
 	l.settled()
+	if events := l.events(l.namespace, ClaimKind, "again"); len(events) > 0 {
+		t.Errorf("a claim that had to wait for a moment has the Events %q", events)
+	}
+
 	l.stop()
 	l.local.delete(t, ClaimKind, l.namespace, "down")
 	l.present(l.local, "PersistentVolume", "", down.GetName(), field("status.phase", "Released"))
@@ -64,6 +67,38 @@ func TestVolumeDeletedWithItsClaim(t *testing.T) {
 	l.absent(l.remote, ClaimKind, l.twin, "data")
 }
 
+// While the provider is away volumes wait for it, and those that somebody deletes meanwhile are not forgotten. Not parallel: the
+// provider belongs to all.
+func TestVolumesDeletedDuringAnOutage(t *testing.T) {
+	l := newClaimLab(t, "Delete")
+	l.start()
+	for _, name := range []string{"claim", "both"} {
+		l.claim(name, l.node)
+		l.bound(name)
+		l.disks(name, "1Gi")
+	}
+	_, first := l.bound("claim")
+	_, second := l.bound("both")
+	l.settled()
+	if err := l.remote.cluster.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	l.local.delete(t, ClaimKind, l.namespace, "claim")
+	l.local.delete(t, ClaimKind, l.namespace, "both")
+	l.present(l.local, "PersistentVolume", "", second.GetName(), field("status.phase", "Released"))
+	l.local.delete(t, "PersistentVolume", "", second.GetName())
+	l.absent(l.local, "PersistentVolume", "", second.GetName())
+	l.settled()
+	l.present(l.local, "PersistentVolume", "", first.GetName(), field("status.phase", "Released"))
+	if err := l.remote.cluster.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"claim", "both"} {
+		l.absent(l.remote, ClaimKind, l.twin, name)
+	}
+	l.absent(l.local, "PersistentVolume", "", first.GetName())
+}
+
 // The policy Retain: nothing is lost. A claim of the same name is told, and gets the data when it asks for the volume; what
 // is kept goes when the policy says so.
 func TestRetainedVolumesStay(t *testing.T) {
@@ -86,6 +121,12 @@ func TestRetainedVolumesStay(t *testing.T) {
 		}
 		l.present(l.local, "PersistentVolume", "", kept.GetName(), field("status.phase", "Released"))
 	})
+	l.claim("unused", l.node) // the provider has no volume for it yet, but a pod may be about to need one
+	_, unused := l.bound("unused")
+	l.local.delete(t, ClaimKind, l.namespace, "unused")
+	l.present(l.local, "PersistentVolume", "", unused.GetName(), field("status.phase", "Released"))
+	l.settled()
+	l.present(l.remote, ClaimKind, l.twin, "unused")
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
 

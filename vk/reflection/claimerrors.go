@@ -58,6 +58,8 @@ func refused(reason string, err error) error {
 		remedy = "ask for less in spec.resources.requests, or have the provider raise its quota"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
 		remedy = "have the provider grant it: its role for virtual kubelets lacks persistentvolumeclaims"
+	case apierrors.IsForbidden(err) && reason == wire.VolumeResizeFailedReason:
+		remedy = "have the provider set allowVolumeExpansion in its storage class"
 	case apierrors.IsForbidden(err):
 		remedy = "the provider's admission decides so"
 	case apierrors.IsInvalid(err):
