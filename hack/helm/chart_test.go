@@ -166,6 +166,37 @@ func TestVirtualKubeletFollowsNetworkingValues(t *testing.T) {
 	}
 }
 
+// Offloaded pods may use the API server unless somebody says no, for all virtual kubelets or for one.
+func TestAPIServerSupport(t *testing.T) {
+	const flag = "--enable-apiserver-support"
+	given := func(all, one []any) (found []string) {
+		t.Helper()
+		entry := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s", "extraArgs": one}
+		rendered := objects(t, map[string]any{"discovery": map[string]any{"config": map[string]any{"clusterID": "rome"}},
+			"virtualKubelets": []any{entry}, "virtualKubelet": map[string]any{"extra": map[string]any{"args": all}}})
+		for _, argument := range get[*appsv1.Deployment](t, rendered, "vk-milan").Spec.Template.Spec.Containers[0].Args {
+			if strings.HasPrefix(argument, flag) {
+				found = append(found, argument)
+			}
+		}
+		return found
+	}
+	for _, test := range []struct {
+		all, one []any
+		want     string
+	}{
+		{nil, nil, flag + "=true"},
+		{[]any{"--v=4"}, nil, flag + "=true"},
+		{[]any{"--v=4", flag + "=false"}, nil, flag + "=false"},
+		{nil, []any{flag + "=false"}, flag + "=false"},
+		{nil, []any{flag}, flag},
+	} {
+		if got := given(test.all, test.one); !slices.Equal(got, []string{test.want}) {
+			t.Errorf("%v and %v give %q, want %q", test.all, test.one, got, test.want)
+		}
+	}
+}
+
 func TestWrongValuesAreRefused(t *testing.T) {
 	with := func(key string, value any) map[string]any {
 		changed := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s", key: value}
