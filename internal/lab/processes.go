@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -53,6 +54,10 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	server, err := url.Parse(l.Consumer.Config().Host)
+	if err != nil {
+		return fmt.Errorf("reading the address of the consumer's API server, %w", err)
+	}
 	return l.start(l.Consumer, kubeletName, "virtual-kubelet",
 		"--home-kubeconfig="+kubeconfig,
 		"--foreign-kubeconfig-secret-name="+kubeconfigSecret,
@@ -61,6 +66,7 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 		"--tenant-namespace="+TenantNamespace, "--liqo-namespace="+SystemNamespace,
 		"--home-cluster-id="+ConsumerID, "--foreign-cluster-id="+ProviderID,
 		"--local-podcidr="+l.Consumer.PodCIDR(),
+		"--enable-apiserver-support", "--home-api-server-host="+server.Hostname(), "--home-api-server-port="+server.Port(),
 		"--node-check-network=false",
 		"--plugin-dir="+l.PluginDir, "--plugin-cache-dir="+filepath.Join(l.dir, "plugin-cache"),
 		"--metrics-enabled", "--metrics-address="+address(l.ports.kubeletMetrics), "--health-probe-address="+address(l.ports.kubeletHealth),
