@@ -66,7 +66,7 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 		"--tenant-namespace="+TenantNamespace, "--liqo-namespace="+SystemNamespace,
 		"--home-cluster-id="+ConsumerID, "--foreign-cluster-id="+ProviderID,
 		"--local-podcidr="+l.Consumer.PodCIDR(),
-		"--enable-apiserver-support", "--home-api-server-host="+server.Hostname(), "--home-api-server-port="+server.Port(),
+		fmt.Sprintf("--enable-apiserver-support=%t", l.opts.APIServerSupport), "--home-api-server-host="+server.Hostname(), "--home-api-server-port="+server.Port(),
 		"--node-check-network=false",
 		"--plugin-dir="+l.PluginDir, "--plugin-cache-dir="+filepath.Join(l.dir, "plugin-cache"),
 		"--metrics-enabled", "--metrics-address="+address(l.ports.kubeletMetrics), "--health-probe-address="+address(l.ports.kubeletHealth),

@@ -26,6 +26,7 @@ func main() {
 	pods := flag.Int("pods", 1000, "replicas of the Deployment that is timed")
 	services := flag.Int("services", 1000, "Services, ConfigMaps and Secrets that are reflected, each; of other kinds it is a hundred")
 	countsOnly := flag.Bool("counts-only", false, "let no time miss its goal: for machines that do other things meanwhile")
+	tokens := flag.Bool("tokens", false, "let pods have service-account tokens on the provider, which simulated nodes do not ask for")
 	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
@@ -33,7 +34,7 @@ func main() {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
 	defer cancel()
-	if err := run(ctx, *pods, *services, *countsOnly); err != nil {
+	if err := run(ctx, lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: *tokens, Log: progress}, *pods, *services, *countsOnly); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		cancel()
 		stop()
@@ -41,8 +42,8 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, pods, services int, countsOnly bool) (err error) {
-	l, err := lab.Up(ctx, lab.Options{ConsumerNodes: 2, ProviderNodes: 2, Log: progress})
+func run(ctx context.Context, options lab.Options, pods, services int, countsOnly bool) (err error) {
+	l, err := lab.Up(ctx, options)
 	if err != nil {
 		return err
 	}

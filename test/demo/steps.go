@@ -21,7 +21,7 @@ const namespace, twin = "shop", "shop-" + lab.ConsumerID
 
 func (s *story) bringUp(ctx context.Context) error {
 	err := s.during("build the commands, start both clusters, install CRDs and roles", func() (err error) {
-		s.lab, err = lab.Up(ctx, lab.Options{ConsumerNodes: 1, ProviderNodes: 2})
+		s.lab, err = lab.Up(ctx, lab.Options{ConsumerNodes: 1, ProviderNodes: 2, APIServerSupport: true})
 		return err
 	})
 	if err != nil {
