@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -271,6 +272,21 @@ func TestRuntimeClassLeadsToVirtualNodes(t *testing.T) {
 		if _, ok := object.(*nodev1.RuntimeClass); ok {
 			t.Errorf("RuntimeClass %s is installed without a name", object.GetName())
 		}
+	}
+}
+
+func TestStorageClassWaitsForItsFirstPod(t *testing.T) {
+	vals := values(t, "pair")
+	for _, object := range objects(t, vals) {
+		if _, ok := object.(*storagev1.StorageClass); ok {
+			t.Errorf("StorageClass %s is installed unasked", object.GetName())
+		}
+	}
+	vals["storage"] = map[string]any{"enabled": true, "virtualStorageClassName": "lent", "reclaimPolicy": "Retain"}
+	class := get[*storagev1.StorageClass](t, objects(t, vals), "lent")
+	if class.Provisioner != wire.StorageProvisioner || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer ||
+		!*class.AllowVolumeExpansion || *class.ReclaimPolicy != corev1.PersistentVolumeReclaimRetain {
+		t.Errorf("class = %+v", class)
 	}
 }
 

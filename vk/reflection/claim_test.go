@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/internal/testenv"
 )
 
 // claimLab is a lab with a virtual storage class of its own here, and a real one on the provider.
@@ -19,8 +21,14 @@ type claimLab struct {
 
 func newClaimLab(t *testing.T, reclaimPolicy string, change ...func(*Options)) *claimLab {
 	t.Helper()
+	needClusters(t)
+	return newClaimLabOn(t, clusters.consumer, reclaimPolicy, change...)
+}
+
+func newClaimLabOn(t *testing.T, consumer *testenv.Cluster, reclaimPolicy string, change ...func(*Options)) *claimLab {
+	t.Helper()
 	l := &claimLab{}
-	l.lab = newLab(t, append([]func(*Options){withDefaultPlugins(t), func(o *Options) {
+	l.lab = newLabOn(t, consumer, append([]func(*Options){withDefaultPlugins(t), func(o *Options) {
 		l.class, l.disk = "virtual-"+o.NodeName, "disk-"+o.NodeName
 		o.Kinds = kinds(ClaimKind)
 		o.Storage = Storage{Enabled: true, Class: l.class, RemoteClass: l.disk}

@@ -71,14 +71,26 @@ type lab struct {
 // newLab prepares everything but the manager, which start starts.
 func newLab(t *testing.T, change ...func(*Options)) *lab {
 	t.Helper()
+	needClusters(t) // the consumer is one of them
+	return newLabOn(t, clusters.consumer, change...)
+}
+
+func needClusters(t *testing.T) {
+	t.Helper()
 	clusters.once.Do(startClusters)
 	if clusters.err != nil {
 		t.Fatal(clusters.err)
 	}
+}
+
+// newLabOn is a lab with a consumer of its own.
+func newLabOn(t *testing.T, consumer *testenv.Cluster, change ...func(*Options)) *lab {
+	t.Helper()
+	needClusters(t)
 	n := clusters.labs.Add(1)
 	l := &lab{T: t, id: fmt.Sprintf("milan-%d", n), node: fmt.Sprintf("node-%d", n), tenant: fmt.Sprintf("liqo-tenant-milan-%d", n),
 		namespace: fmt.Sprintf("shop-%d", n), twin: fmt.Sprintf("shop-%d-rome", n), chains: newTestChains()}
-	l.local, l.remote = l.side(clusters.consumer, "kubelet-"+l.node), l.side(clusters.remote, "rome-"+l.node)
+	l.local, l.remote = l.side(consumer, "kubelet-"+l.node), l.side(clusters.remote, "rome-"+l.node)
 	for _, name := range []string{l.tenant, l.namespace} {
 		l.local.createNamespace(t, name)
 	}

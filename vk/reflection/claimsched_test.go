@@ -1,0 +1,84 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// readyNode has the scheduler take a node for one that runs pods.
+func (l *claimLab) readyNode(name string) {
+	l.Helper()
+	now := time.Now().UTC().Format(time.RFC3339)
+	l.local.patchYAML(l.T, "Node", "", name, fmt.Sprintf(`{status: {allocatable: {cpu: "9", memory: 9Gi, pods: "99"}, capacity: {cpu: "9", memory: 9Gi, pods: "99"},
+  conditions: [{type: Ready, status: "True", lastHeartbeatTime: %q, lastTransitionTime: %q}]}}`, now, now), "status")
+}
+
+// stateful creates a pod as a StatefulSet does, that would rather run on the worker.
+func (l *claimLab) stateful(name, claim string) {
+	l.Helper()
+	l.local.create(l.T, l.namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  automountServiceAccountToken: false
+  affinity: {nodeAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, preference: {matchExpressions: [{key: worker, operator: Exists}]}}]}}
+  containers: [{name: db, image: "db:1", volumeMounts: [{name: data, mountPath: /data}]}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: %s}}]`, name, claim))
+}
+
+func (l *claimLab) deletePod(name string) {
+	l.Helper()
+	none := int64(0)
+	if err := l.local.of("Pod", l.namespace).Delete(l.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+		l.Fatal(err)
+	}
+	l.absent(l.local, "Pod", l.namespace, name)
+}
+
+// With a real scheduler: the first pod of a claim chooses the provider, and every later one goes there, or nowhere.
+func TestPodsFollowTheirVolumes(t *testing.T) {
+	t.Parallel()
+	consumer := testenv.ForTest(t, testenv.Options{Name: "oslo", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]
+	l := newClaimLabOn(t, consumer, "Delete")
+	l.start()
+	l.claim("data-db-0", "")
+	l.readyNode(l.node)
+	l.stateful("db-0", "data-db-0")
+	l.bound("data-db-0")
+	l.present(l.local, "Pod", l.namespace, "db-0", field("spec.nodeName", l.node))
+	l.deletePod("db-0")
+
+	l.local.create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: worker-1, labels: {worker: ""}}}`)
+	l.readyNode("worker-1")
+	l.stateful("db-0", "data-db-0")
+	l.present(l.local, "Pod", l.namespace, "db-0", field("spec.nodeName", l.node))
+	l.deletePod("db-0")
+	l.local.patchYAML(t, "Node", "", l.node, `{spec: {unschedulable: true}}`)
+	l.stateful("db-0", "data-db-0")
+	l.present(l.local, "Pod", l.namespace, "db-0", says("PodScheduled", "False"), field("spec.nodeName", ""))
+}
+
+// Without storage there, the scheduler is told to look elsewhere, and heeds it.
+func TestTheSchedulerIsSentAway(t *testing.T) {
+	t.Parallel()
+	consumer := testenv.ForTest(t, testenv.Options{Name: "turku", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]
+	l := newClaimLabOn(t, consumer, "Delete", func(o *Options) { o.Storage.Enabled = false })
+	l.start()
+	l.claim("data-db-0", "")
+	l.readyNode(l.node)
+	l.stateful("db-0", "data-db-0")
+	l.event(l.namespace, ClaimKind, "data-db-0", "Warning", "ReschedulingRequired")
+	l.local.create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: worker-1, labels: {worker: ""}}}`)
+	l.local.patchYAML(t, "Node", "", l.node, `{spec: {unschedulable: true}}`)
+	l.readyNode("worker-1")
+	l.present(l.local, ClaimKind, l.namespace, "data-db-0", field("metadata.annotations/volume.kubernetes.io/selected-node", "worker-1"))
+}
