@@ -129,6 +129,16 @@ func TestEventsOfPods(t *testing.T) {
 	}
 }
 
+// Why a claim gets no volume there is said of the claim here.
+func TestEventsOfClaims(t *testing.T) {
+	t.Parallel()
+	l := newClaimLab(t, "Delete", func(o *Options) { o.Kinds = kinds(ClaimKind, EventKind) })
+	l.start()
+	claim := l.claim("data", l.node)
+	l.say("full", l.present(l.remote, ClaimKind, l.twin, "data"), `type: Warning, reason: ProvisioningFailed, message: no space left`)
+	l.present(l.local, "Event", l.namespace, "full", field("involvedObject.kind", "PersistentVolumeClaim"), field("involvedObject.uid", string(claim.GetUID())), field("reason", "ProvisioningFailed"))
+}
+
 // A pod that bears the name of an earlier one does not inherit its Events.
 func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,7 @@ func TestMeaningOfKinds(t *testing.T) {
 		return names
 	}
 	for kind, want := range map[string]string{
-		"/Pod": "Pod", "offloading.liqo.io/ShadowPod": "Pod", "/Service": "Service", "networking.k8s.io/Ingress": "Ingress", "/ConfigMap": "ConfigMap", "/Secret": "Secret",
+		"/Pod": "Pod", "offloading.liqo.io/ShadowPod": "Pod", "/Service": "Service", "networking.k8s.io/Ingress": "Ingress", "/ConfigMap": "ConfigMap", "/Secret": "Secret", "/PersistentVolumeClaim": "PersistentVolumeClaim", "/ServiceAccount": "",
 		"discovery.k8s.io/EndpointSlice": "EndpointSlice", "offloading.liqo.io/ShadowEndpointSlice": "EndpointSlice",
 		"/Event": "", "/Node": "", "apps/Deployment": "", "apps/Service": "", "/": "",
 	} {
