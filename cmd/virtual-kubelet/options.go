@@ -137,7 +137,7 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 		if kind.Name == reflection.ServiceAccountKind {
 			f.Lookup(flag + "-reflection-workers").Usage = "pods at once whose service-account tokens are worked on; 0 requests none"
 		}
-		if kind.Policy != reflection.Always {
+		if kind.Policy != reflection.Always && !kind.FollowsService { // slices cross as their Services do
 			o.policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+kind.Name+"s cross: DenyList (all but the annotated) or AllowList (the annotated)")
 		}
 	}

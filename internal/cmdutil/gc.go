@@ -16,8 +16,8 @@ const (
 	gcPercent = 300
 	// leastBudget of all memory that Go manages. Below it, fewer collections are worth more than memory.
 	leastBudget = 64 << 20
-	// overhead is what Go needs besides the heap.
-	overhead = 16 << 20
+	// reserve for what grows before the budget does.
+	reserve = 8 << 20
 	// budgetEvery is how often the budget follows what is live.
 	budgetEvery = time.Second
 )
@@ -34,10 +34,8 @@ func SpareGC(ctx context.Context) {
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(leastBudget)
 	go func() {
-		sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		for ctx.Err() == nil {
-			metrics.Read(sample)
-			debug.SetMemoryLimit(budget(sample[0].Value.Uint64()))
+			debug.SetMemoryLimit(budget(memory()))
 			select {
 			case <-ctx.Done():
 			case <-time.After(budgetEvery):
@@ -46,5 +44,21 @@ func SpareGC(ctx context.Context) {
 	}()
 }
 
+// memory returns what is live on the heap, and what Go needs besides the heap: stacks above all.
+func memory() (live, besides uint64) {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}
+	metrics.Read(samples)
+	besides = samples[1].Value.Uint64()
+	for _, heap := range samples[2:] {
+		besides -= min(besides, heap.Value.Uint64())
+	}
+	return samples[0].Value.Uint64(), besides
+}
+
 // budget leaves room for half as much again as is live, so that a collection is never due at once.
-func budget(live uint64) int64 { return max(leastBudget, int64(live)*3/2+overhead) }
+func budget(live, besides uint64) int64 {
+	return max(leastBudget, int64(live)*3/2+int64(besides)+reserve)
+}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 )
 
 func configuration(t *testing.T) func(*Options) {
@@ -121,4 +123,29 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	l.start()
 	l.present(l.remote, "ConfigMap", l.twin, "fixed", field("data.value", "two"))
 	l.present(l.remote, "Secret", l.twin, "typed", field("type", "example.com/other"))
+}
+
+// An object that is made anew with content that the provider refuses for another reason keeps its copy, and says why.
+func TestRefusedObjectKeepsItsCopy(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, func(o *Options) { o.Kinds = kinds(ServiceKind) })
+	l.local.create(t, l.namespace, service("web", ""))
+	l.start()
+	copied := l.present(l.remote, "Service", l.twin, "web")
+	l.settled()
+	l.stop()
+	l.local.delete(t, "Service", l.namespace, "web")
+	l.local.create(t, l.namespace, service("web", ""))
+	// A plugin makes it something that no API server takes.
+	l.chains.swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+		if err := doc.SetString("spec.sessionAffinity", "Sometimes"); err != nil {
+			return nil, err
+		}
+		return bendService(doc, env)
+	})
+	l.start()
+	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "sessionAffinity")
+	if there := l.remote.get(t, "Service", l.twin, "web"); there == nil || there.GetUID() != copied.GetUID() {
+		t.Error("the copy that worked is gone")
+	}
 }

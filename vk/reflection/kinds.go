@@ -53,9 +53,14 @@ func (m *Manager) StartKind(kind Kind) error {
 	if err != nil {
 		return err
 	}
+	m.kinds.Lock()
+	defer m.kinds.Unlock()
+	m.stopKind(kind.Name)
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	m.stopKind(kind.Name)
+	if err := m.ctx.Err(); err != nil {
+		return fmt.Errorf("starting kind %s: the Manager has ended, %w", kind.Name, err)
+	}
 	m.replace(func(all []*reflector) []*reflector { return append(all, r) })
 	r.run(m.ctx)
 	for _, t := range m.allTwins() {
@@ -67,28 +72,40 @@ func (m *Manager) StartKind(kind Kind) error {
 // StopKind ends the reflection of a kind that StartKind began, and returns when nothing of it runs any more. What is on
 // the provider stays.
 func (m *Manager) StopKind(name string) {
-	m.changing.Lock()
-	defer m.changing.Unlock()
+	m.kinds.Lock()
+	defer m.kinds.Unlock()
 	m.stopKind(name)
 }
 
+// stopKind waits without keeping namespaces from starting and stopping meanwhile: a watch of an API server that does not
+// answer takes its time to end. The caller holds m.kinds.
 func (m *Manager) stopKind(name string) {
 	r := m.reflector(name)
 	if r == nil {
 		return
 	}
+	for _, c := range m.detach(r) {
+		c.wg.Wait()
+	}
+	r.wg.Wait()
+	m.metrics.forgetKind(name)
+}
+
+// detach takes a kind out of everything and has it end.
+func (m *Manager) detach(r *reflector) (ending []*copies) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
 	m.replace(func(all []*reflector) []*reflector {
 		return slices.DeleteFunc(all, func(other *reflector) bool { return other == r })
 	})
 	r.cancel()
 	for _, t := range m.allTwins() {
-		if c := t.set(name, nil); c != nil {
+		if c := t.set(r.kind.Name, nil); c != nil {
 			c.cancel()
-			c.wg.Wait()
+			ending = append(ending, c)
 		}
 	}
-	r.wg.Wait()
-	m.metrics.forgetKind(name)
+	return ending
 }
 
 func (m *Manager) replace(edit func([]*reflector) []*reflector) {

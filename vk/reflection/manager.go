@@ -55,7 +55,8 @@ type Manager struct {
 	started time.Time
 	wg      sync.WaitGroup
 
-	changing   sync.Mutex // one kind or namespace starts or stops at a time
+	kinds      sync.Mutex // one kind starts or stops at a time
+	changing   sync.Mutex // likewise what is started of kinds in namespaces
 	mu         sync.RWMutex
 	twins      map[string]*twin // by local namespace
 	reflectors []*reflector     // replaced, never modified
@@ -136,6 +137,9 @@ func (m *Manager) addReflectors() error {
 	for _, kind := range m.options.Kinds {
 		if workers, ok := m.options.Workers[kind.Name]; ok {
 			kind.Workers = workers
+		}
+		if policy, ok := m.options.Policies[ServiceKind]; ok && kind.FollowsService {
+			kind.Policy = policy // a slice crosses as its Service does
 		}
 		if policy, ok := m.options.Policies[kind.Name]; ok {
 			kind.Policy = policy
@@ -233,6 +237,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.lookAroundOnce(ctx) })
 	m.wg.Go(func() { m.sweep(ctx) })
 	<-ctx.Done()
+	m.changing.Lock()   // what is being started has been, and nothing is any more
+	m.changing.Unlock() //nolint:staticcheck // an empty section is what is meant
 	m.wg.Wait()
 	return nil
 }

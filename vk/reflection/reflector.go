@@ -245,6 +245,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	}
 	if local == nil {
 		c.memory.forget(key)
+		r.statuses.forget(key)
 		return r.remove(ctx, w, t, c, remote)
 	}
 	if r.kind.Never != nil && r.kind.Never(local) {
@@ -287,6 +288,11 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 func (r *reflector) disable(ctx context.Context, w *worker, t *twin, c *copies, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
 	if remote != nil {
 		if err := r.remove(ctx, w, t, c, remote); err != nil {
+			return err
+		}
+	}
+	if r.kind.StatusBack {
+		if err := r.retractStatus(ctx, w, local); err != nil {
 			return err
 		}
 	}

@@ -101,7 +101,7 @@ spec: {ports: [{name: old, port: 9999}]}`, name, l.owned())
 
 func TestAllowList(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, func(o *Options) { o.Policies = map[string]Policy{ServiceKind: AllowList, EndpointSliceKind: AllowList} })
+	l := newLab(t, func(o *Options) { o.Policies = map[string]Policy{ServiceKind: AllowList} })
 	l.local.create(t, l.namespace, service("silent", ""))
 	l.local.create(t, l.namespace, service("allowed", `liqo.io/allow-reflection: "true"`))
 	l.local.create(t, l.namespace, service("refused", `liqo.io/allow-reflection: "false"`))

@@ -49,6 +49,10 @@ func TestLoadBalancersComeBack(t *testing.T) {
 	l.quiet("a restart", func() { l.start() })
 	l.remote.patchYAML(t, "Service", l.twin, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
 	l.present(l.local, "Service", l.namespace, "web", addresses())
+	// An address of a copy that goes is an address of nothing.
+	l.local.patchYAML(t, "Ingress", l.namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
+	l.absent(l.remote, "Ingress", l.twin, "web")
+	l.present(l.local, "Ingress", l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, ""))
 }
 
 // A status that a controller here, or another provider, has written is not touched; that of a provider which nobody here

@@ -176,10 +176,32 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	return nil
 }
 
+// retractStatus takes back what came from a copy that goes. What a whole status was before nobody knows, so that stays, and
+// only the word is given back.
+func (r *reflector) retractStatus(ctx context.Context, w *worker, local *unstructured.Unstructured) error {
+	if from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
+		return nil
+	}
+	patch := []operation{{"remove", "/metadata/annotations/" + pointer(StatusFromAnnotation), nil}}
+	present, _ := local.Object["status"].(map[string]any)
+	var subresources []string
+	if r.kind.StatusSubresource && r.kind.StatusFields != nil {
+		subresources = []string{"status"}
+		patch = append(patch, operation{"add", "/status", r.mergeStatus(present, nil)})
+	}
+	if _, err := r.patchLocal(ctx, local, patch, subresources...); err != nil {
+		return err
+	}
+	w.result = "written"
+	return nil
+}
+
 // patchLocal patches an object of this cluster if it is still the same one; nil without an error when it is not.
 func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstructured, patch []operation, subresources ...string) (*unstructured.Unstructured, error) {
 	key := keyOf(local)
-	body, err := json.Marshal(append([]operation{{"test", "/metadata/uid", string(local.GetUID())}}, patch...))
+	// What was decided on must not have changed: the status is written whole, and others may write it, too.
+	tests := []operation{{"test", "/metadata/uid", string(local.GetUID())}, {"test", "/metadata/resourceVersion", local.GetResourceVersion()}}
+	body, err := json.Marshal(append(tests, patch...))
 	if err != nil {
 		return nil, fmt.Errorf("encoding a patch of %s %s, %w", r.kind.Name, key, err)
 	}

@@ -45,6 +45,8 @@ type mounting struct {
 func (r *reflector) reconcileTokens(ctx context.Context, w *worker, key Key) error {
 	t := r.m.twin(key.Namespace)
 	if t == nil {
+		r.states.Delete(key)
+		r.mounting.Delete(key)
 		return nil
 	}
 	c := t.of(r.kind.Name)

@@ -5,7 +5,10 @@ package reflection
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,7 +104,7 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	if apierrors.IsNotFound(err) {
 		return &retryLater{soon} // it is going, and the watch will say so
 	}
-	if apierrors.IsInvalid(err) && standsForAnother(remote, x.local) {
+	if isImmutability(err) && standsForAnother(remote, x.local) {
 		// Made anew here with another value where none may change: so is the copy, when it is gone.
 		return r.remove(ctx, w, t, x.copies, remote)
 	}
@@ -114,6 +117,18 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	}
 	r.wrote(w, t, hash, x, remote, stored, verb)
 	return nil
+}
+
+// isImmutability tells the refusal of a change for no other reason than that fields of the object never change.
+func isImmutability(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	causes := status.Status().Details.Causes
+	return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool {
+		return !strings.Contains(cause.Message, "immutable") && !strings.Contains(cause.Message, "may not change")
+	})
 }
 
 // writing announces a write; what it returns is called when all about it is recorded, and has the object looked at again
