@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -108,11 +109,13 @@ func (b *safeBuffer) text() string {
 // they cost one write, are kept over a restart, told to nobody, and gone with the pod.
 func TestTokensOfAPod(t *testing.T) {
 	t.Parallel()
-	log := &safeBuffer{}
+	log, registry := &safeBuffer{}, prometheus.NewRegistry()
 	l := newLab(t, withTokens(t), func(o *Options) {
+		o.Registerer = registry
 		o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	l.start()
+	l.pod("without")
 	pod := l.userPod("web", vaultToken)
 	l.present(l.remote, "ShadowPod", l.twin, "web", func(shadow *unstructured.Unstructured) error {
 		if !mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), "web-token") {
@@ -146,8 +149,13 @@ func TestTokensOfAPod(t *testing.T) {
 	}
 
 	l.settled()
-	if writes := l.remote.writes(t); len(writes) != 2 {
-		t.Errorf("the pod took the writes %q to the provider, want the ShadowPod and the Secret", writes)
+	if writes := l.remote.writes(t); len(writes) != 3 || l.remote.get(t, "Secret", l.twin, "without-token") != nil {
+		t.Errorf("the writes to the provider are %q, want two ShadowPods and the Secret of the one with tokens", writes)
+	}
+	counted := gathered(t, registry)
+	where := " " + l.id + " " + l.namespace + " " + l.node + " ServiceAccount"
+	if counted["liqo_virtual_kubelet_reflection_item_counter"+where] < 1 || counted["liqo_virtual_kubelet_reflection_error_counter"+where] > 0 {
+		t.Errorf("success is counted as something else: %v", counted)
 	}
 	if requests := l.tokenRequests(); requests != 2 {
 		t.Errorf("%d tokens were requested, want 2", requests)
@@ -157,6 +165,7 @@ func TestTokensOfAPod(t *testing.T) {
 	}
 	l.quiet("another look", func() { l.manager.reflector(ServiceAccountKind).enqueueAll() })
 	l.stop()
+	l.options.Registerer = nil // it has its metrics
 	l.quiet("a restart", func() { l.start() })
 
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {tier: front}}}`)
