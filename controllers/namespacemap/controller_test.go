@@ -131,6 +131,21 @@ func TestALostTwinIsMadeAgain(t *testing.T) {
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
 }
 
+// Nobody watches a namespace that is not ours: a retry finds that it is gone.
+func TestATwinIsMadeOnceTheWayIsFree(t *testing.T) {
+	t.Parallel() // Kubernetes takes five seconds to delete a namespace
+	provider.StartManager(t)
+	taken := provider.Namespace(t)
+	nm := replicated(tenant(t, "noto"), "noto", map[string]string{"shop": taken})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": "CreationLoopBackOff"})
+	provider.Delete(t, twin(t, taken))
+	awaitPhases(t, nm, phases{"shop": "Accepted"})
+	if namespace := twin(t, taken); namespace.Annotations[wire.OriginalNameAnnotation] != "shop" {
+		t.Errorf("twin = %v", namespace.ObjectMeta)
+	}
+}
+
 func TestATwinIsDeletedWithItsMapping(t *testing.T) {
 	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
