@@ -80,7 +80,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, o Options) []Controller {
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole, Failed: m.Failed("namespacemap"),
 		}),
-		namespaceoffloading.NewController(c("namespaceoffloading"), recorder("namespaceoffloading"), namespaceoffloading.Options{
+		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{

@@ -14,44 +14,104 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// Bindings are found by the label that everything of ours bears.
+// Bindings of ours bear this label; the cache holds no others.
 const managedByLabel, managedBy = "app.kubernetes.io/managed-by", "liqo"
 
 // admit lets the virtual kubelets of the selected providers, and nobody else,
 // read what they reflect of the namespace: Secrets above all, which they may
 // read nowhere else. A virtual kubelet authenticates as the ServiceAccount of
-// the name of its VirtualNode, in its namespace.
+// the name of its VirtualNode, in its namespace. When there is nobody to let
+// in, there is no RoleBinding; one that is not ours is never touched.
 func (c *Controller) admit(ctx context.Context, namespace string, selected []*provider) error {
 	if c.options.ExtendedClusterRole == "" {
 		return nil
 	}
 	desired := c.binding(namespace, selected)
-	key := client.ObjectKeyFromObject(desired)
-	actual := &rbacv1.RoleBinding{}
-	err := c.client.Get(ctx, key, actual)
+	actual, err := c.existingBinding(ctx, desired)
 	switch {
-	case apierrors.IsNotFound(err) && len(desired.Subjects) == 0:
-		return nil
-	case apierrors.IsNotFound(err):
-		if err := c.client.Create(ctx, desired, client.FieldOwner(fieldManager)); err != nil {
-			return fmt.Errorf("letting virtual kubelets into the namespace: creating RoleBinding %s, %w", key, err)
-		}
-		return nil
 	case err != nil:
-		return fmt.Errorf("getting RoleBinding %s, %w", key, err)
-	case actual.RoleRef != desired.RoleRef:
-		return fmt.Errorf("RoleBinding %s refers to %s, not %s, which cannot be changed: delete it, and it is made anew", key, actual.RoleRef.Name, desired.RoleRef.Name)
+		return err
+	case len(desired.Subjects) == 0:
+		return c.deleteBinding(ctx, actual, desired)
+	case actual == nil:
+		return nil // made just now
+	case !isOurs(actual, desired):
+		return report.Errorf(report.Foreign, "RoleBinding %s, which lets virtual kubelets into the namespace, is somebody else's "+
+			"(ours has the label %s=%s and refers to ClusterRole %s): delete it, or give it another name, and it is made anew",
+			client.ObjectKeyFromObject(actual), managedByLabel, managedBy, desired.RoleRef.Name)
 	case equality.Semantic.DeepEqual(actual.Subjects, desired.Subjects):
 		return nil
 	}
 	changed := actual.DeepCopy()
 	changed.Subjects = desired.Subjects
-	if err := c.client.Patch(ctx, changed, client.MergeFrom(actual), client.FieldOwner(fieldManager)); err != nil {
-		return fmt.Errorf("updating RoleBinding %s, %w", key, err)
+	// Locked: it may have become somebody else's meanwhile.
+	locked := client.MergeFromWithOptions(actual, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, changed, locked, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
 	}
 	return nil
+}
+
+// existingBinding returns what stands under the name of desired, which is
+// created when nothing does and somebody is to be let in; nil means that
+// nothing stood there.
+func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBinding) (*rbacv1.RoleBinding, error) {
+	key, actual := client.ObjectKeyFromObject(desired), &rbacv1.RoleBinding{}
+	err := c.client.Get(ctx, key, actual)
+	if apierrors.IsNotFound(err) {
+		if len(desired.Subjects) == 0 {
+			return nil, nil
+		}
+		err = c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager))
+		if err == nil {
+			return nil, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("letting virtual kubelets into the namespace: creating RoleBinding %s, %w", key, err)
+		}
+		// Somebody else's, or ours and not in the cache yet.
+		err = c.uncached.Get(ctx, key, actual)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting RoleBinding %s, %w", key, err)
+	}
+	return actual, nil
+}
+
+// deleteBinding deletes the binding as it was seen, if it is ours.
+func (c *Controller) deleteBinding(ctx context.Context, actual, desired *rbacv1.RoleBinding) error {
+	if actual == nil || !isOurs(actual, desired) {
+		return nil
+	}
+	err := c.client.Delete(ctx, actual, client.Preconditions{UID: &actual.UID, ResourceVersion: &actual.ResourceVersion})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
+	}
+	return nil
+}
+
+func isOurs(actual, desired *rbacv1.RoleBinding) bool {
+	return actual.Labels[managedByLabel] == managedBy && actual.RoleRef == desired.RoleRef
+}
+
+// warnOfAccess tells the user of an error of admit, unless another attempt is
+// all it needs.
+func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error) {
+	note := err.Error()
+	switch report.ClassOf(err) {
+	case report.Conflict, report.Unavailable:
+		return
+	case report.Foreign: // says what to do
+	default:
+		note += "; see that the controller manager may create, patch and delete the RoleBinding " + c.options.ExtendedClusterRole +
+			" and bind the ClusterRole of that name"
+	}
+	c.report.Warn(nso, accessReason, offloadAction, note)
 }
 
 func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.RoleBinding {

@@ -9,7 +9,9 @@
 // it there comes back in the status of the map and is summed up in the status
 // of the NamespaceOffloading. A label on the namespace lets its pods onto
 // virtual nodes, and a RoleBinding in it lets the virtual kubelets of the
-// selected providers read what they reflect.
+// selected providers read what they reflect. The RoleBinding comes first, a
+// provider gets no new entry without it, and it goes when nobody is selected
+// any more; one of its name that somebody else made is not touched but told.
 //
 // Taking an entry out of a NamespaceMap deletes the twin namespace with all its
 // workloads. It is done when the NamespaceOffloading is deleted, or when none
@@ -59,14 +61,16 @@ type Options struct {
 
 // Controller extends namespaces.
 type Controller struct {
-	client  client.Client
-	report  *report.Reporter
-	options Options
+	client   client.Client
+	uncached client.Reader
+	report   *report.Reporter
+	options  Options
 }
 
-// NewController returns a controller that works through c.
-func NewController(c client.Client, recorder events.EventRecorder, options Options) *Controller {
-	return &Controller{client: c, report: report.New(recorder), options: options}
+// NewController returns a controller that works through c; live must not be
+// cached: it is asked about RoleBindings that are not ours.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, uncached: live, report: report.New(recorder), options: options}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -75,6 +79,7 @@ func (c *Controller) Name() string { return "namespaceoffloading" }
 // Reasons and action of the Events of this controller.
 const (
 	invalidReason = "Invalid"
+	accessReason  = "FailedAccess"
 	offloadAction = "OffloadNamespace"
 
 	fieldManager = "namespaceoffloading-controller"
@@ -125,35 +130,44 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing is changed: %s", err))
 		return nil
 	}
-	var problems []error
-	var renamed []string
 	admitted := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool {
 		return p.selected(selects) == no || p.selected(selects) == unsure && !p.knows(nso.Namespace)
 	})
 	// Before the provider can answer, so that the virtual kubelet finds the door open.
-	if err := c.admit(ctx, nso.Namespace, admitted); err != nil {
-		return err
-	}
+	closed := c.admit(ctx, nso.Namespace, admitted)
+	problems, renamed := []error{closed}, []string(nil)
 	for _, p := range providers {
 		switch p.selected(selects) {
 		case yes:
-			if now := p.wished(nso.Namespace); now != "" && now != twin {
+			p.picked = true
+			switch now := p.wished(nso.Namespace); {
+			case now != "" && now != twin:
+				// Another name would orphan, or delete, the twin under the old one.
 				renamed = append(renamed, fmt.Sprintf("on %s this namespace is %s already", p.id, now))
-				continue // another name would orphan, or delete, the twin under the old one
+			case now != "" || closed == nil:
+				problems = append(problems, c.mapNamespace(ctx, nso, p, twin))
 			}
-			problems = append(problems, c.mapNamespace(ctx, nso, p, twin))
 		case no:
 			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
 		}
 	}
-	if len(renamed) > 0 {
-		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
-			"%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), twin))
-	} else {
-		c.report.Clear(client.ObjectKeyFromObject(nso))
-	}
+	c.tell(nso, twin, closed, renamed)
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
+}
+
+// tell writes on the object what its user has to know of: that virtual kubelets
+// cannot be let in, or else that twins keep the names they have.
+func (c *Controller) tell(nso *offloading.NamespaceOffloading, twin string, closed error, renamed []string) {
+	switch {
+	case closed != nil:
+		c.warnOfAccess(nso, closed)
+	case len(renamed) > 0:
+		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
+			"%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), twin))
+	default:
+		c.report.Clear(client.ObjectKeyFromObject(nso))
+	}
 }
 
 // withdraw closes the namespace to the scheduler and takes it out of every
@@ -176,6 +190,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 		return err // the status of the NamespaceMap brings us back here
 	}
 	if err := c.admit(ctx, nso.Namespace, nil); err != nil {
+		c.warnOfAccess(nso, err)
 		return err
 	}
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)

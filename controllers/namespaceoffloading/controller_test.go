@@ -64,6 +64,22 @@ func TestExtendsANamespaceAndWithdrawsIt(t *testing.T) {
 	}
 }
 
+func TestOneOfTwoProvidersFails(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	virtualNode(t, tenant, "node-monza", "monza", map[string]string{})
+	virtualNode(t, tenant, "node-nola", "nola", map[string]string{})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	monza := awaitMapped(t, tenant, "monza", namespace, namespace+"-consumer")
+	nola := awaitMapped(t, tenant, "nola", namespace, namespace+"-consumer")
+	answer(t, monza, namespace, offloading.MappingAccepted)
+	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
+	answer(t, nola, namespace, offloading.MappingCreationLoopBackOff)
+	awaitOffloadingPhase(t, nso, offloading.SomeFailedOffloadingPhaseType)
+	answer(t, nola, namespace, offloading.MappingAccepted)
+	awaitOffloadingPhase(t, nso, offloading.ReadyOffloadingPhaseType)
+}
+
 // Several nodes of one provider: any of them is enough, in every order.
 func TestOneOfSeveralNodesIsEnough(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)

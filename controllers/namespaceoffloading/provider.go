@@ -33,6 +33,8 @@ type provider struct {
 	nodes []virtualNode
 	// dead: an administrator says that it never comes back.
 	dead bool
+	// picked by the clusterSelector, whether the namespace is mapped yet or not.
+	picked bool
 	// mapping is nil until somebody needs it.
 	mapping *offloading.NamespaceMap
 }

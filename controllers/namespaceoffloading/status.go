@@ -46,7 +46,7 @@ func (c *Controller) summarise(nso *offloading.NamespaceOffloading, providers []
 			continue
 		}
 		status.RemoteNamespacesConditions[p.id] = conditions
-		if !p.wishes(nso.Namespace) {
+		if !p.requires(nso.Namespace) {
 			continue
 		}
 		required++
@@ -78,6 +78,9 @@ func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) o
 	return offloading.InProgressOffloadingPhaseType
 }
 
+// requires tells whether there is to be a twin, wished for already or not.
+func (p *provider) requires(namespace string) bool { return p.picked || p.wishes(namespace) }
+
 func (p *provider) wishes(namespace string) bool {
 	if p.mapping == nil {
 		return false
@@ -103,7 +106,7 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 			current = &s
 		}
 	}
-	required := p.wishes(nso.Namespace)
+	required := p.requires(nso.Namespace)
 	if nso.DeletionTimestamp != nil && !required && current == nil {
 		return nil, ""
 	}
@@ -114,7 +117,11 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		phase = current.Phase
 	}
 	if required || current != nil {
-		conditions = append(conditions, c.since(before, readyCondition(phase)))
+		ready := readyCondition(phase)
+		if required && !p.wishes(nso.Namespace) {
+			ready.Message = "The namespace is not mapped to this cluster yet; if that lasts, the Events of the NamespaceOffloading say why"
+		}
+		conditions = append(conditions, c.since(before, ready))
 	}
 	return conditions, phase
 }

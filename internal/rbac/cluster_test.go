@@ -184,6 +184,8 @@ may create namespaces
 may delete namespaces named shop-rome
 may create rolebindings.rbac.authorization.k8s.io in shop-rome
 not delete rolebindings.rbac.authorization.k8s.io in shop-rome
+not delete rolebindings.rbac.authorization.k8s.io in shop named liqo-virtual-kubelet-remote
+may delete rolebindings.rbac.authorization.k8s.io in shop named liqo-virtual-kubelet-extended
 may bind clusterroles.rbac.authorization.k8s.io named liqo-virtual-kubelet-remote
 not bind clusterroles.rbac.authorization.k8s.io named cluster-admin
 may patch namespaceoffloadings.offloading.liqo.io/status in shop

@@ -49,6 +49,8 @@ func consumerRules() []Rule {
 			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch")),
 		grant("to let virtual kubelets into extended namespaces with this role and no other",
 			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), ExtendedRolePlaceholder),
+		grant("to take that back: the RoleBindings that do so bear the name of the role, and no other can be deleted",
+			"rbac.authorization.k8s.io", on("rolebindings"), do("delete"), ExtendedRolePlaceholder),
 		grant("to know which nodes a namespace may extend to",
 			"offloading.liqo.io", on("virtualnodes"), do("get", "list", "watch")),
 		grant("to know their labels",

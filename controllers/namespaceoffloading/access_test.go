@@ -1,0 +1,212 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+)
+
+const extendedRole = "liqo-virtual-kubelet-extended"
+
+// letsIn makes the manager bind the role of virtual kubelets.
+func letsIn(o *controllers.Options) { o.ExtendedClusterRole = extendedRole }
+
+// awaitLetIn waits until the virtual kubelets of these names, and no others,
+// are let into the namespace.
+func awaitLetIn(t *testing.T, namespace string, names ...string) *rbacv1.RoleBinding {
+	t.Helper()
+	binding := &rbacv1.RoleBinding{}
+	controllertest.Eventually(t, fmt.Sprintf("%v to be let into %s", names, namespace), func() error {
+		if err := consumer.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: extendedRole}, binding); err != nil {
+			return err
+		}
+		var actual []string
+		for _, subject := range binding.Subjects {
+			actual = append(actual, subject.Name)
+		}
+		if !slices.Equal(actual, names) {
+			return fmt.Errorf("they are %v", actual)
+		}
+		return nil
+	})
+	return binding
+}
+
+func foreignBinding(t *testing.T, namespace string) *rbacv1.RoleBinding {
+	t.Helper()
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: extendedRole},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: extendedRole},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "jane"}},
+	}
+	consumer.Create(t, binding)
+	return binding
+}
+
+func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	m := consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-asti", "asti", map[string]string{"zone": "north"})
+	virtualNode(t, tenant, "node-bra", "bra", map[string]string{"zone": "south"})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "north")})
+	nm := awaitMapped(t, tenant, "asti", namespace, namespace+"-consumer")
+	binding := awaitLetIn(t, namespace, "node-asti")
+	if subject := binding.Subjects[0]; subject.Kind != "ServiceAccount" || subject.Namespace != tenant || binding.RoleRef.Name != extendedRole {
+		t.Errorf("binding = %v %v", binding.Subjects, binding.RoleRef)
+	}
+	writes := m.Writes.About()
+	opened := slices.IndexFunc(writes, func(w string) bool { return strings.HasSuffix(w, namespace+"/rolebindings") })
+	mapped := slices.IndexFunc(writes, func(w string) bool { return strings.HasSuffix(w, "/namespacemaps/asti") })
+	if opened < 0 || mapped < opened {
+		t.Errorf("writes = %q, want the RoleBinding before the mapping", writes)
+	}
+
+	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["south"]}]}]}}}`)
+	awaitLetIn(t, namespace, "node-bra")
+	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["east"]}]}]}}}`)
+	consumer.AwaitGone(t, binding)
+
+	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
+	awaitMapped(t, tenant, "asti", namespace, namespace+"-consumer")
+	answer(t, nm, namespace, offloading.MappingAccepted)
+	consumer.Delete(t, nso)
+	awaitOffloadingPhase(t, nso, offloading.TerminatingOffloadingPhaseType)
+	binding = awaitLetIn(t, namespace, "node-asti") // as long as the twin is there
+	answer(t, nm, namespace, "")
+	consumer.AwaitGone(t, nso)
+	consumer.AwaitGone(t, binding)
+}
+
+// What somebody else has bound stays as it is; the user is told, and when it is
+// out of the way, the namespace is extended: nothing but a retry can see that.
+func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	m := consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-cuneo", "cuneo", map[string]string{})
+	foreign := foreignBinding(t, namespace)
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
+	if !strings.Contains(event.Note, namespace+"/"+extendedRole) || !strings.Contains(event.Note, "delete it") {
+		t.Errorf("note = %q, want the RoleBinding and the remedy", event.Note)
+	}
+	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
+	if conditions := nso.Status.RemoteNamespacesConditions["cuneo"]; len(conditions) != 2 || !strings.Contains(conditions[1].Message, "not mapped") {
+		t.Errorf("conditions = %+v", conditions)
+	}
+	if got := scheduling(t, namespace); got != "true" {
+		t.Errorf("scheduling label = %q, want true", got)
+	}
+	awaitMapped(t, tenant, "cuneo", namespace, "")
+	if writes := m.Writes.About(namespace, "rolebindings/"); len(writes) > 0 {
+		t.Errorf("writes = %q, want none to the RoleBinding", writes)
+	}
+
+	consumer.Delete(t, foreign)
+	awaitMapped(t, tenant, "cuneo", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-cuneo")
+}
+
+// A RoleBinding whose label was taken away is somebody else's from then on. All
+// that does not need it goes on, and it is still there when all is over.
+func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-alba", "alba", map[string]string{"zone": "north"})
+	virtualNode(t, tenant, "node-biella", "biella", map[string]string{"zone": "south"})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "north", "south")})
+	awaitMapped(t, tenant, "alba", namespace, namespace+"-consumer")
+	awaitMapped(t, tenant, "biella", namespace, namespace+"-consumer")
+
+	binding := awaitLetIn(t, namespace, "node-alba", "node-biella")
+	consumer.Patch(t, binding, `{"metadata":{"labels":null}}`)
+	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
+	consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
+	awaitMapped(t, tenant, "biella", namespace, "")
+	awaitMapped(t, tenant, "alba", namespace, namespace+"-consumer")
+
+	consumer.Delete(t, nso)
+	consumer.AwaitGone(t, nso)
+	if left := awaitLetIn(t, namespace, "node-alba", "node-biella"); left.ResourceVersion != binding.ResourceVersion {
+		t.Error("the RoleBinding of somebody else was changed")
+	}
+}
+
+// The status can be written, and what went wrong before is tried again all the
+// same: nothing that is watched says that the role has been mended.
+func TestAFailedStepIsRetried(t *testing.T) {
+	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
+	role := &rbacv1.ClusterRole{}
+	consumer.Get(t, role, "", "liqo-controller-manager")
+	whole := role.DeepCopy()
+	for i := range role.Rules {
+		if slices.Contains(role.Rules[i].Resources, "namespaces") {
+			role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "patch" })
+		}
+	}
+	mend := func() {
+		role.Rules = slices.Clone(whole.Rules)
+		if err := consumer.Client.Update(context.WithoutCancel(t.Context()), role); err != nil {
+			t.Errorf("mending the role: %v", err)
+		}
+	}
+	if err := consumer.Client.Update(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(mend)
+	awaitPatchOfNamespaces(t, false)
+
+	m := consumer.StartManager(t)
+	virtualNode(t, tenant, "node-ivrea", "ivrea", map[string]string{})
+	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	awaitMapped(t, tenant, "ivrea", namespace, namespace+"-consumer")
+	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
+	controllertest.Eventually(t, "attempts that fail", func() error {
+		if writes := m.Writes.About("PATCH", "/namespaces/"+namespace); len(writes) == 0 {
+			return fmt.Errorf("there was none")
+		}
+		return nil
+	})
+	if got := scheduling(t, namespace); got != "" {
+		t.Errorf("scheduling label = %q, want none", got)
+	}
+	mend()
+	awaitPatchOfNamespaces(t, true)
+	controllertest.Eventually(t, "the namespace to be opened", func() error {
+		if got := scheduling(t, namespace); got != "true" {
+			return fmt.Errorf("label %s is %q", wire.SchedulingEnabledLabel, got)
+		}
+		return nil
+	})
+}
+
+func awaitPatchOfNamespaces(t *testing.T, allowed bool) {
+	t.Helper()
+	controllertest.Eventually(t, "the API server to know the role", func() error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               controllertest.ManagerUser,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "namespaces"},
+		}}
+		if err := consumer.Client.Create(t.Context(), review); err != nil {
+			return err
+		}
+		if review.Status.Allowed != allowed {
+			return fmt.Errorf("allowed is %t", review.Status.Allowed)
+		}
+		return nil
+	})
+}
