@@ -123,6 +123,30 @@ func grantOf(object rbac.Object) any {
 	return nil
 }
 
+// Somebody must let virtual kubelets into extended namespaces.
+func TestConsumerWithoutManager(t *testing.T) {
+	vals := values(t, "consumer")
+	all := objects(t, vals)
+	for name, namespace := range map[string]string{"milan": "liqo-tenant-milan", "turin": "turin"} {
+		binding := get[*rbacv1.ClusterRoleBinding](t, all, "refract-virtual-kubelet-extended-"+name)
+		subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+		if binding.RoleRef.Name != "refract-virtual-kubelet-extended" || !slices.Equal(binding.Subjects, []rbacv1.Subject{subject}) {
+			t.Errorf("%s binds %+v to %+v", binding.Name, binding.RoleRef, binding.Subjects)
+		}
+	}
+	vals["controllerManager"] = map[string]any{"enabled": true}
+	manager := get[*appsv1.Deployment](t, objects(t, vals), releaseName+"-controller-manager").Spec.Template.Spec.Containers[0]
+	if !slices.Contains(manager.Args, "--extended-cluster-role=") {
+		t.Errorf("the controller manager binds a role that is bound everywhere: %q", manager.Args)
+	}
+	vals["controllerManager"], vals["offloading"] = map[string]any{"enabled": false}, map[string]any{}
+	mustFail(t, vals, "Set controllerManager.enabled=true")
+	vals["virtualKubelets"] = []any{}
+	if _, err := render(t, vals); err != nil {
+		t.Errorf("without virtual kubelets: %v", err)
+	}
+}
+
 func TestRolePrefixIsAValue(t *testing.T) {
 	vals := values(t, "pair")
 	vals["rolePrefix"] = "acme"
@@ -154,10 +178,13 @@ func TestVirtualNodeMergesValues(t *testing.T) {
 	}
 }
 
-func TestVirtualKubeletFollowsNetworkingValues(t *testing.T) {
+func TestVirtualKubeletFollowsItsValues(t *testing.T) {
 	all := objects(t, values(t, "consumer"))
 	arguments := get[*appsv1.Deployment](t, all, "vk-milan").Spec.Template.Spec.Containers[0].Args
-	for _, want := range []string{"--disable-ip-reflection", "--node-check-network=false", "--home-cluster-id=home", "--tenant-namespace=liqo-tenant-milan"} {
+	for _, want := range []string{"--disable-ip-reflection", "--secret-reflection-workers=5", "--secret-reflection-type=AllowList", "--event-reflection-workers=0",
+		"--event-reflection-type=DenyList", "--persistentvolumeclaim-reflection-workers=3", "--home-api-server-host=api.home.example.com",
+		"--home-api-server-port=6443", "--enable-storage", "--virtual-storage-class-name=refract", "--remote-real-storage-class-name=fast",
+		"--node-check-network=false", "--home-cluster-id=home", "--tenant-namespace=liqo-tenant-milan"} {
 		if !slices.Contains(arguments, want) {
 			t.Errorf("%s is missing in %q", want, arguments)
 		}
@@ -208,6 +235,11 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	mustFail(t, with("kubeconfig", "s"), "kubeconfig")
 	mustFail(t, with("extraArgs", []any{"verbose"}), "extraArgs")
 	mustFail(t, map[string]any{"offloading": map[string]any{"reflection": map[string]any{"service": map[string]any{"type": "Deny"}}}}, "service")
+	for kind, value := range map[string]any{"job": map[string]any{"workers": 1}, "endpointslice": map[string]any{"type": "AllowList"}, "secret": map[string]any{"worker": 1}} {
+		mustFail(t, map[string]any{"offloading": map[string]any{"reflection": map[string]any{kind: value}}}, "additional properties")
+	}
+	mustFail(t, map[string]any{"storage": map[string]any{"enable": true}}, "additional properties")
+	mustFail(t, map[string]any{"offloading": map[string]any{"homeAPIServer": map[string]any{"address": "a"}}}, "additional properties")
 	mustFail(t, map[string]any{"virtualKubelet": map[string]any{"replicas": "two"}}, "replicas")
 	mustFail(t, map[string]any{"webhook": map[string]any{"failurePolicy": "ignore"}}, "failurePolicy")
 }

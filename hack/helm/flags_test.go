@@ -28,6 +28,9 @@ func TestCommandsKnowTheirArguments(t *testing.T) {
 				continue
 			}
 			container := deployment.Spec.Template.Spec.Containers[0]
+			if len(container.Command) != 1 || container.Command[0] != "/usr/bin/"+container.Name {
+				t.Errorf("%s/%s runs %q", name, deployment.Name, container.Command)
+			}
 			arguments := strings.Split(strings.ReplaceAll(strings.Join(container.Args, "\n"), "$(POD_IP)", "10.0.0.1"), "\n")
 			command := exec.CommandContext(t.Context(), filepath.Join(bin, container.Name), append(arguments, "--help")...)
 			if output, err := command.CombinedOutput(); err != nil {

@@ -15,7 +15,7 @@ import (
 // each below its reason. The placeholders are left for the templates.
 func RulesYAML(r Role) ([]byte, error) {
 	var out bytes.Buffer
-	fmt.Fprintf(&out, "# Generated from internal/rbac by make generate.\n# Held by %s.\n", r.Purpose)
+	fmt.Fprintf(&out, "# Copyright The Refract Authors\n# SPDX-License-Identifier: Apache-2.0\n#\n# Generated from internal/rbac by make generate.\n# Held by %s.\n", r.Purpose)
 	for i := range r.Rules {
 		rule, err := yaml.Marshal([]rbacv1.PolicyRule{r.Rules[i].PolicyRule})
 		if err != nil {

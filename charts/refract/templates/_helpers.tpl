@@ -1,3 +1,7 @@
+{{- /*
+Copyright The Refract Authors
+SPDX-License-Identifier: Apache-2.0
+*/ -}}
 {{/* refract.labels: of every object of the chart. */}}
 {{- define "refract.labels" -}}
 app.kubernetes.io/name: refract
