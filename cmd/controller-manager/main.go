@@ -22,6 +22,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cmdutil.SpareGC(ctx)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := newCommand().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "controller-manager:", err)
 		stop()
@@ -49,5 +50,8 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(command.Flags())
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see controller-manager --help", err)
+	})
 	return command
 }

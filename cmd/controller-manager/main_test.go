@@ -33,17 +33,27 @@ import (
 func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
+	none := filepath.Join(t.TempDir(), "none")
+	if err := os.WriteFile(none, []byte("just words"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":""}}],
 		"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}]}`
 	if err := os.WriteFile(unreachable, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"":                 "--cluster-id is missing",
-		"--cluster-id=A":   "--cluster-id: cluster id \"A\" is invalid",
-		"--cluster-id=a":   "give --kubeconfig",
-		"--nonsense":       "unknown flag: --nonsense",
-		"--cluster-id=a x": "unknown command \"x\"",
+		"":                                                "--cluster-id is missing",
+		"--cluster-id=A":                                  "--cluster-id: cluster id \"A\" is invalid",
+		"--cluster-id=a":                                  "give --kubeconfig",
+		"--nonsense":                                      "unknown flag: --nonsense: see controller-manager --help",
+		"--resync-period=0s --webhook-port=0":             "--cluster-id is missing",
+		"--cluster-id=A --webhook-port=0":                 "--webhook-port is 0",
+		"--cluster-id=a --client-qps=0":                   "--client-qps=0: use a positive number",
+		"--cluster-id=a --client-max-burst=-1":            "--client-max-burst is -1: use 1 or more",
+		"--cluster-id=a --remote-cluster-role=":           "--remote-cluster-role is empty: name",
+		"--cluster-id=a --kubeconfig=" + none:             "this is no kubeconfig, but a list or a plain text: give",
+		"--cluster-id=a x":                                "unknown command \"x\"",
 		"--cluster-id=a --kubeconfig=/nonexistent":        "--kubeconfig=/nonexistent cannot be used",
 		"--cluster-id=a --shadow-pod-ctrl-workers=0":      "--shadow-pod-ctrl-workers is 0: use 1 or more",
 		"--cluster-id=a --webhook-port=0":                 "--webhook-port is 0: use a port between 1 and 65535",
@@ -62,6 +72,14 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 				t.Errorf("error = %v, want one with %q", err, want)
 			}
 		})
+	}
+}
+
+func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
+	t.Setenv("KUBECONFIG", "/nonexistent")
+	_, err := (&options{}).restConfig()
+	if err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=/nonexistent cannot be used") || strings.Contains(err.Error(), "--kubeconfig") {
+		t.Errorf("error = %v", err)
 	}
 }
 

@@ -11,13 +11,16 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/connection"
 )
+
+// defaultRemoteRole is Liqo's name of the role.
+const defaultRemoteRole = "liqo-virtual-kubelet-remote"
 
 // options are the flags. Their names are Liqo's where it has them.
 type options struct {
@@ -42,9 +45,9 @@ type options struct {
 func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of this cluster; by default $KUBECONFIG, or the cluster that this process runs in")
 	flags.StringVar(&o.clusterID, "cluster-id", os.Getenv("CLUSTER_ID"), "id of this cluster, by which its peers know it; by default $CLUSTER_ID")
-	flags.StringVar(&o.liqoNamespace, "liqo-namespace", envOr("POD_NAMESPACE", "liqo"), "namespace of this installation, where the leader-election lease is")
+	flags.StringVar(&o.liqoNamespace, "liqo-namespace", envOr("POD_NAMESPACE", "liqo"), "namespace of this installation, with the leader-election lease and the Service and the Secret of the webhook; by default $POD_NAMESPACE, or liqo")
 	flags.Float32Var(&o.clientQPS, "client-qps", -1, "requests a second to the API server; negative leaves the flow to the API server")
-	flags.IntVar(&o.clientBurst, "client-max-burst", 0, "requests at once beyond --client-qps")
+	flags.IntVar(&o.clientBurst, "client-max-burst", 0, "requests at once when --client-qps is positive; 0 is the default of Kubernetes clients")
 	flags.BoolVar(&o.leaderElection, "enable-leader-election", false, "let one of several replicas work; needed with more than one")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often everything is looked at again though nothing has changed")
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "ShadowPods worked on at once")
@@ -53,7 +56,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod from which on its ShadowPod tells that it runs; how it ends is told at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "leave out endpoints of third clusters to which traffic would go past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
-	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", "liqo-virtual-kubelet-remote", "ClusterRole that consumers get in their namespaces of this cluster")
+	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole that consumers get in their namespaces of this cluster")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
 	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 	flags.BoolVar(&o.webhook, "enable-scheduling-webhook", true, "serve the admission webhook that lets the pods of extended namespaces onto virtual nodes")
@@ -70,31 +73,58 @@ func envOr(name, otherwise string) string {
 	return otherwise
 }
 
-// validate names the flag that is wrong, and the remedy.
+// validate returns everything that is wrong at once; each error names its flag
+// and the remedy.
 func (o *options) validate() error {
+	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.logs.Validate())
+}
+
+func (o *options) validateID() error {
 	if o.clusterID == "" {
 		return errors.New("--cluster-id is missing: give the id by which the peers of this cluster know it")
 	}
 	if err := core.ClusterID(o.clusterID).Validate(); err != nil {
 		return fmt.Errorf("--cluster-id: %w", err)
 	}
-	for flag, workers := range map[string]int{
-		"shadow-pod-ctrl-workers": o.podWorkers, "shadow-endpointslice-ctrl-workers": o.sliceWorkers, "namespace-ctrl-workers": o.spaceWorkers,
+	return nil
+}
+
+func (o *options) validateClient() error {
+	var faults []error
+	if o.clientQPS == 0 {
+		faults = append(faults, errors.New("--client-qps=0: use a positive number, or a negative one for no limit"))
+	}
+	if o.clientBurst < 0 {
+		faults = append(faults, fmt.Errorf("--client-max-burst is %d: use 1 or more, or 0 for the default", o.clientBurst))
+	}
+	return errors.Join(faults...)
+}
+
+func (o *options) validateWork() error {
+	var faults []error
+	for _, known := range []struct {
+		flag    string
+		workers int
+	}{
+		{"shadow-pod-ctrl-workers", o.podWorkers}, {"shadow-endpointslice-ctrl-workers", o.sliceWorkers}, {"namespace-ctrl-workers", o.spaceWorkers},
 	} {
-		if workers < 1 {
-			return fmt.Errorf("--%s is %d: use 1 or more", flag, workers)
+		if known.workers < 1 {
+			faults = append(faults, fmt.Errorf("--%s is %d: use 1 or more", known.flag, known.workers))
 		}
 	}
 	if o.recordAfter < 0 {
-		return fmt.Errorf("--shadow-pod-record-after is %s: use 0 or a positive duration such as 10s", o.recordAfter)
+		faults = append(faults, fmt.Errorf("--shadow-pod-record-after is %s: use 0 or a positive duration such as 10s", o.recordAfter))
+	}
+	if o.remoteClusterRole == "" {
+		faults = append(faults, fmt.Errorf("--remote-cluster-role is empty: name the ClusterRole that consumers get, such as %s", defaultRemoteRole))
 	}
 	if o.webhook && (o.webhookPort < 1 || o.webhookPort > 65535) {
-		return fmt.Errorf("--webhook-port is %d: use a port between 1 and 65535, or --enable-scheduling-webhook=false", o.webhookPort)
+		faults = append(faults, fmt.Errorf("--webhook-port is %d: use a port between 1 and 65535, or --enable-scheduling-webhook=false", o.webhookPort))
 	}
 	if o.resyncPeriod <= 0 {
-		return fmt.Errorf("--resync-period is %s: use a positive duration such as 10h", o.resyncPeriod)
+		faults = append(faults, fmt.Errorf("--resync-period is %s: use a positive duration such as 10h", o.resyncPeriod))
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 // webhooks returns the settings of the webhooks, nil when none is served.
@@ -107,11 +137,7 @@ func (o *options) webhooks() *controllers.WebhookOptions {
 
 // restConfig returns the access to this cluster.
 func (o *options) restConfig() (*rest.Config, error) {
-	path := o.kubeconfig
-	if path == "" {
-		path = os.Getenv("KUBECONFIG")
-	}
-	config, err := loadConfig(path)
+	config, err := o.loadConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +146,16 @@ func (o *options) restConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-func loadConfig(path string) (*rest.Config, error) {
+// loadConfig names in its errors where the kubeconfig comes from.
+func (o *options) loadConfig() (*rest.Config, error) {
+	source, path := "--kubeconfig", o.kubeconfig
+	if path == "" {
+		source, path = "$KUBECONFIG", os.Getenv("KUBECONFIG")
+	}
 	if path != "" {
-		config, err := clientcmd.BuildConfigFromFlags("", path)
+		config, err := connection.ParseFile(path)
 		if err != nil {
-			return nil, fmt.Errorf("--kubeconfig=%s cannot be used: %w", path, err)
+			return nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
 		}
 		return config, nil
 	}

@@ -30,9 +30,9 @@ const (
 func (o *options) localClient() (*rest.Config, kubernetes.Interface, error) {
 	var config *rest.Config
 	var err error
-	if o.homeKubeconfig != "" {
-		if config, err = connection.ParseFile(o.homeKubeconfig); err != nil {
-			return nil, nil, fmt.Errorf("--home-kubeconfig=%s: %w", o.homeKubeconfig, err)
+	if source, path := o.homeKubeconfigFile(); path != "" {
+		if config, err = connection.ParseFile(path); err != nil {
+			return nil, nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
 		}
 	} else if config, err = rest.InClusterConfig(); err != nil {
 		return nil, nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)

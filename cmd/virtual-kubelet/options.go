@@ -4,6 +4,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	cliflag "k8s.io/component-base/cli/flag"
@@ -17,6 +18,7 @@ import (
 type options struct {
 	// Clusters.
 	homeKubeconfig, foreignKubeconfig, foreignSecret string
+	envKubeconfig                                    string // in place of homeKubeconfig
 	tenantNamespace, liqoNamespace                   string
 	homeClusterID, foreignClusterID                  string
 	virtualNode, podName                             string
@@ -70,7 +72,7 @@ type options struct {
 // newOptions reads the environment of the pod.
 func newOptions(env func(string) string) *options {
 	return &options{
-		homeKubeconfig:       env("KUBECONFIG"),
+		envKubeconfig:        env("KUBECONFIG"),
 		virtualNode:          env("VIRTUALNODE_NAME"),
 		podName:              env("POD_NAME"),
 		tenantNamespace:      or(env("POD_NAMESPACE"), "default"),
@@ -102,7 +104,7 @@ func (o *options) flagGroups() cliflag.NamedFlagSets {
 
 func (o *options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f := groups.FlagSet("clusters")
-	f.StringVar(&o.homeKubeconfig, "home-kubeconfig", o.homeKubeconfig, "kubeconfig of this cluster; by default $KUBECONFIG, or the cluster that this process runs in")
+	f.StringVar(&o.homeKubeconfig, "home-kubeconfig", "", "kubeconfig of this cluster; by default $KUBECONFIG, or the cluster that this process runs in")
 	f.StringVar(&o.foreignSecret, "foreign-kubeconfig-secret-name", "", "Secret in the tenant namespace whose key \"kubeconfig\" opens the provider; it is followed")
 	f.StringVar(&o.foreignKubeconfig, "foreign-kubeconfig", "", "kubeconfig file that opens the provider, in place of the Secret")
 	f.StringVar(&o.homeClusterID, "home-cluster-id", "", "id of this cluster")
@@ -110,8 +112,8 @@ func (o *options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.tenantNamespace, "tenant-namespace", o.tenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
 	f.StringVar(&o.liqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
 	f.DurationVar(&o.clientTimeout, "client-timeout", 0, "how long a request to either API server may take; 0 leaves it to each caller")
-	f.Float32Var(&o.clientQPS, "client-qps", -1, "requests a second to each API server; negative leaves the flow to the API servers' priority and fairness")
-	f.IntVar(&o.clientBurst, "client-max-burst", 100, "requests at once beyond --client-qps")
+	f.Float32Var(&o.clientQPS, "client-qps", -1, "requests a second to each API server for the node, leases and the kubelet API; negative sets no limit. Reflection never has one: it leaves the flow to the API servers' priority and fairness")
+	f.IntVar(&o.clientBurst, "client-max-burst", 100, "requests at once when --client-qps is positive; without effect on reflection")
 }
 
 func (o *options) nodeFlags(groups *cliflag.NamedFlagSets) {
@@ -133,12 +135,12 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often everything is compared again though nothing has changed")
 	for _, kind := range reflection.DefaultKinds() {
 		flag := flagName(kind.Name)
-		o.workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, kind.Name+"s worked on at once; 0 does not reflect them")
+		o.workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, plural(kind.Name)+" worked on at once; 0 does not reflect them")
 		if kind.Name == reflection.ServiceAccountKind {
 			f.Lookup(flag + "-reflection-workers").Usage = "pods at once whose service-account tokens are worked on; 0 requests none"
 		}
 		if kind.Policy != reflection.Always && !kind.FollowsService { // slices cross as their Services do
-			o.policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+kind.Name+"s cross: DenyList (all but the annotated) or AllowList (the annotated)")
+			o.policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Name)+" cross: DenyList (all but the annotated) or AllowList (the annotated)")
 		}
 	}
 	f.BoolVar(&o.disableIPReflection, "disable-ip-reflection", false, "reflect no EndpointSlices and show no pod addresses")
@@ -157,6 +159,14 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	p := groups.FlagSet("plugins")
 	p.StringVar(&o.pluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")
 	p.StringVar(&o.pluginCacheDir, "plugin-cache-dir", "", "folder that keeps, between runs, compiled plugins and the last good version of each, which stands in for a file that is broken at start; by default none are kept")
+}
+
+// plural of a kind's name.
+func plural(kind string) string {
+	if strings.HasSuffix(kind, "s") {
+		return kind + "es"
+	}
+	return kind + "s"
 }
 
 func (o *options) kubeletFlags(groups *cliflag.NamedFlagSets) {

@@ -156,7 +156,7 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 			`--node-ip="here" is no IP address`, "--foreign-cluster-id: ", "give --foreign-kubeconfig-secret-name or --foreign-kubeconfig"}},
 		{"a missing id", []string{"--home-cluster-id="}, []string{"--home-cluster-id is missing"}},
 		{"a file that is not there", []string{"--tls-cert-file=/none", "--home-kubeconfig=/nowhere"}, []string{
-			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file belong together", "--home-kubeconfig: open /nowhere"}},
+			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file belong together", "--home-kubeconfig=/nowhere cannot be used: reading the kubeconfig, open /nowhere"}},
 		{"two ways to the provider", []string{"--foreign-kubeconfig=/none"}, []string{"exclude each other"}},
 		{"a file of the provider that is not there", []string{"--foreign-kubeconfig-secret-name=", "--foreign-kubeconfig=/none"}, []string{"--foreign-kubeconfig=/none: reading the kubeconfig"}},
 		{"a Secret that cannot be", []string{"--foreign-kubeconfig-secret-name=a b"}, []string{`--foreign-kubeconfig-secret-name="a b" cannot be a name`}},
@@ -197,6 +197,16 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 	}
 }
 
+func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
+	o, _, err := parse(t, map[string]string{"KUBECONFIG": "options.go"}, required...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.validate(); err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=options.go cannot be used: this is no kubeconfig") || strings.Contains(err.Error(), "struct") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestFaultsComeInTheSameOrderEveryTime(t *testing.T) {
 	fault := func() string {
 		o, _, err := parse(t, nil, "--node-extra-labels=a b=c,d e=f,g h=i", "--pod-reflection-workers=-1", "--service-reflection-workers=-1", "--endpointslice-reflection-workers=-1")
@@ -221,7 +231,7 @@ func TestHelpIsGrouped(t *testing.T) {
 	if err := command.Execute(); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Clusters flags:", "Node flags:", "Reflection flags:", "Plugins flags:", "Kubelet API flags:", "--plugin-dir", "--foreign-kubeconfig "} {
+	for _, want := range []string{"Clusters flags:", "Node flags:", "Reflection flags:", "Plugins flags:", "Kubelet API flags:", "--plugin-dir", "--foreign-kubeconfig ", "which Ingresses cross"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help lacks %q:\n%s", want, out.String())
 		}

@@ -27,7 +27,7 @@ import (
 func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
 	must(t, l.StartKubelet(ctx))
-	expectEvent(ctx, t, l, unusableKubeconfigReason, "reading the kubeconfig")
+	expectEvent(ctx, t, l, unusableKubeconfigReason, "this is no kubeconfig")
 	replaceKubeconfig(ctx, t, l, good)
 	must(t, l.AwaitNodeReady(ctx))
 	forget(ctx, t, l)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/vk/ipmap"
 	"github.com/refract-project/refract/vk/kubeletapi"
 	"github.com/refract-project/refract/vk/reflection"
@@ -46,7 +47,7 @@ func (o *options) validateClusters() error {
 		faults = append(faults, fmt.Errorf("--home-cluster-id and --foreign-cluster-id are both %s: each cluster needs an id of its own", o.homeClusterID))
 	}
 	return errors.Join(append(faults, o.validateProviderAccess(), o.validateClients(),
-		readable("home-kubeconfig", o.homeKubeconfig), named("tenant-namespace", o.tenantNamespace, validation.IsDNS1123Label))...)
+		o.validateHomeAccess(), named("tenant-namespace", o.tenantNamespace, validation.IsDNS1123Label))...)
 }
 
 func (o *options) validateProviderAccess() error {
@@ -60,6 +61,26 @@ func (o *options) validateProviderAccess() error {
 	}
 	_, err := o.connectByFile()
 	return err
+}
+
+// homeKubeconfigFile returns the way to this cluster and where it was given; no
+// path: the process runs in the cluster.
+func (o *options) homeKubeconfigFile() (source, path string) {
+	if o.homeKubeconfig != "" {
+		return "--home-kubeconfig", o.homeKubeconfig
+	}
+	return "$KUBECONFIG", o.envKubeconfig
+}
+
+func (o *options) validateHomeAccess() error {
+	source, path := o.homeKubeconfigFile()
+	if path == "" {
+		return nil
+	}
+	if _, err := connection.ParseFile(path); err != nil {
+		return fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
+	}
+	return nil
 }
 
 func (o *options) validateClients() error {

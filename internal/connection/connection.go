@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -57,6 +59,9 @@ func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
 		return nil, errors.New("the kubeconfig is empty")
 	}
+	if err := looksLikeKubeconfig(kubeconfig); err != nil {
+		return nil, err
+	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return nil, readable(err)
@@ -82,6 +87,13 @@ func Parse(kubeconfig []byte) (*rest.Config, error) {
 // ParseFile reads a kubeconfig of this machine, which may name files and
 // commands; its current context counts.
 func ParseFile(path string) (*rest.Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig, %w", err)
+	}
+	if err := looksLikeKubeconfig(text); err != nil {
+		return nil, err
+	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, readable(err)
@@ -90,6 +102,25 @@ func ParseFile(path string) (*rest.Config, error) {
 		return nil, err
 	}
 	return config, nil
+}
+
+// looksLikeKubeconfig spares users what the library says about any other text:
+// the Go types that it cannot be decoded into.
+func looksLikeKubeconfig(text []byte) error {
+	const remedy = "give what `kubectl config view --raw --flatten` prints"
+	var root any
+	if err := yaml.Unmarshal(text, &root); err != nil {
+		return fmt.Errorf("this is no kubeconfig (%w): %s", err, remedy)
+	}
+	object, isMap := root.(map[string]any)
+	kind, hasKind := object["kind"]
+	switch {
+	case root != nil && !isMap:
+		return fmt.Errorf("this is no kubeconfig, but a list or a plain text: %s", remedy)
+	case hasKind && kind != "Config":
+		return fmt.Errorf("this is no kubeconfig, its kind is %v: %s", kind, remedy)
+	}
+	return nil
 }
 
 // readable error of a library that takes an empty kubeconfig for none.

@@ -94,7 +94,7 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	}
 	expectProblem(`default/provider has no kubeconfig`)
 	write([]byte("}"))
-	expectProblem(`in Secret default/provider, reading the kubeconfig`)
+	expectProblem(`in Secret default/provider, this is no kubeconfig`)
 	write(kubeconfigOf("alice"))
 	known := <-read
 
@@ -121,7 +121,7 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	write(nil)
 	expectProblem("is empty")
 	write([]byte("}"))
-	expectProblem("reading the kubeconfig")
+	expectProblem("this is no kubeconfig")
 	write(kubeconfigOf("bob"))
 	renewed, err := connection.Parse(<-changes)
 	must(t, err)
@@ -185,7 +185,9 @@ func TestUnusableKubeconfigsSayWhy(t *testing.T) {
 	must(t, os.WriteFile(file, []byte("x"), 0o600))
 	for text, want := range map[string]string{
 		"":                               "is empty",
-		"}":                              "reading the kubeconfig",
+		"}":                              "this is no kubeconfig",
+		"just words":                     "a plain text: give what",
+		"apiVersion: v1\nkind: Pod\n":    "its kind is Pod: give what",
 		"apiVersion: v1\nkind: Config\n": "has no cluster for its current context",
 		head + cluster + "users: [{name: u, user: {tokenFile: " + file + "}}]":                                                                  "tokenFile " + file,
 		head + cluster + "users: [{name: u, user: {client-certificate: " + file + ", client-key: " + file + "}}]":                               "put its content into client-certificate-data",

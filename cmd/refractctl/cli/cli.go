@@ -58,6 +58,9 @@ func NewCommand(name string) *cobra.Command {
 		"  refractctl plugin run strip.wasm -f service.yaml --diff"
 	root.Version = cmdutil.Version()
 	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
+	})
 	callBy(name, root)
 	return root
 }

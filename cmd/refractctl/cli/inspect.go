@@ -42,7 +42,7 @@ func newInspectCommand() *cobra.Command {
 		Short: "Load a plugin on the real host and show what it is",
 		Long: "Load a plugin as a virtual kubelet does: measured, instrumented with fuel, compiled, checked and started\n" +
 			"within its fuel. What is wrong with it is the error; what it is, and what it may do, is the output.",
-		Args:              cobra.ExactArgs(1),
+		Args:              oneModule,
 		ValidArgsFunction: completeWasm,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := format(output).validate(); err != nil {

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 )
@@ -43,6 +45,18 @@ func load(ctx context.Context, file string, change func(*source.Options)) (*load
 		return nil, fmt.Errorf("%s is no usable plugin, %w", file, err)
 	}
 	return &loaded{Plugin: plugin, host: h, module: module}, nil
+}
+
+// oneModule is what these commands take.
+func oneModule(cmd *cobra.Command, args []string) error {
+	usage := cmd.Parent().CommandPath() + " " + cmd.Use
+	switch {
+	case len(args) == 0:
+		return fmt.Errorf("name a module: %s", usage)
+	case len(args) > 1:
+		return fmt.Errorf("name one module, not %d: %s", len(args), usage)
+	}
+	return nil
 }
 
 func (l *loaded) close(ctx context.Context) error { return l.host.Close(context.WithoutCancel(ctx)) }

@@ -42,7 +42,7 @@ func newRunCommand() *cobra.Command {
 			"module are used.",
 		Example: "  refractctl plugin run strip.wasm -f service.yaml --config=config.yaml --diff\n" +
 			"  kubectl get pod web -o yaml | refractctl plugin run pod.wasm -f -",
-		Args:              cobra.ExactArgs(1),
+		Args:              oneModule,
 		ValidArgsFunction: completeWasm,
 		RunE:              t.run,
 	}
