@@ -3,15 +3,15 @@
 
 // Package vk is the virtual kubelet: one process per provider that makes another cluster look like a node of this one.
 //
-// It has four parts, which cmd/virtual-kubelet wires together:
+// It has five parts, which cmd/virtual-kubelet wires together:
 //
 //   - vk/node keeps the Node object: what the provider offers (from the VirtualNode), whether it answers, the lease.
-//   - vk/reflection carries objects across: pods, Services, EndpointSlices and whatever else is configured, each bent by
-//     its chain of WebAssembly plugins, and brings the status of the provider's pods back.
+//   - vk/reflection carries objects across: pods, the tokens of their service accounts, their claims, Services,
+//     EndpointSlices, Ingresses, ConfigMaps and Secrets, each but the tokens bent by its chain of WebAssembly plugins.
+//     It brings statuses and the provider's Events back.
+//   - vk/resources has it carry further kinds, those that ReflectedResources name, while it runs.
 //   - vk/namespaces tells it which namespaces are extended, and under which name the provider knows them.
 //   - vk/kubeletapi answers what the API server asks a kubelet (logs, exec, attach, port-forward) from the provider.
-//
-// A fifth, vk/resources, has the second carry further kinds, those that ReflectedResources name, while it runs.
 //
 // Two small ones hold pure functions: vk/pods (the life of an offloaded pod) and vk/ipmap (addresses that look
 // different from the other side).

@@ -6,6 +6,7 @@
 //
 // A namespace starts when the provider has accepted its twin and stops when the map says so; stopping deletes
 // nothing on the provider, whose own controller removes the twin. Doubt changes nothing: an entry that makes no sense
-// (no name, a name that cannot be one, the twin of two namespaces) leaves its namespace as it is, and two maps for one
-// provider leave all of them. Both are reported by an Event on the map, once.
+// (no name, a name that cannot be one, the twin of two namespaces) leaves its namespace as it is. Of several maps for one
+// provider the one that is named after it is followed; where none is, all namespaces stay as they are. Entries without
+// sense and maps that are not followed are reported by an Event on the map, once.
 package namespaces
