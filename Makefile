@@ -13,7 +13,7 @@ export REFRACT_CACHE
 endif
 
 # The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
-CONCURRENT := host vk controllers sdk/plugintest internal/testenv internal/connection internal/dynamicclient cmd/virtual-kubelet
+CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager cmd/virtual-kubelet
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
 TEST_TIMEOUT ?= 15m
 
@@ -60,6 +60,7 @@ lint: ## Check formatting, go vet and staticcheck
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
 	[ -z "$$unformatted" ] || { printf 'not formatted (gofmt -w them):\n%s\n' "$$unformatted" >&2; exit 1; }
 	go vet ./...
+	@hack/test-chart.sh --vet
 	go tool -modfile=hack/lint/go.mod staticcheck ./...
 
 .PHONY: verify
