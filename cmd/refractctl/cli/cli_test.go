@@ -251,12 +251,12 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"plugin run ../../../plugins/pod/pod.wasm -f testdata/service.yaml":                   "not for the kind Service",
 		"plugin run ../../../plugins/service/service.wasm -f testdata/context.yaml":           "has no kind",
 		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --fuel=-1": "--fuel is -1",
-		"plugin inspect cli.go":                                                                     "cli.go is no usable plugin",
-		"plugin run ../../../plugins/service/service.wasm":                                          "--filename is missing",
-		"plugin run ../../../plugins/service/service.wasm -f x --hook=sideways":                     "use outgoing or incoming",
-		"plugin run ../../../plugins/service/service.wasm -f cli.go":                                "--filename: cli.go",
-		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --hook=incoming": "has no hook incoming",
-		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --fuel=10":       "fuel",
+		"plugin inspect cli.go":                                                                                 "cli.go is no usable plugin",
+		"plugin run ../../../plugins/service/service.wasm":                                                      "--filename is missing",
+		"plugin run ../../../plugins/service/service.wasm -f x --hook=sideways":                                 "use outgoing or incoming",
+		"plugin run ../../../plugins/service/service.wasm -f cli.go":                                            "--filename: cli.go",
+		"plugin run ../../../plugins/endpointslice/endpointslice.wasm -f testdata/service.yaml --hook=incoming": "has no hook incoming",
+		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --fuel=10":                   "fuel",
 	} {
 		t.Run(args, func(t *testing.T) {
 			fields := strings.Fields(args)
