@@ -197,7 +197,7 @@ func TestVirtualKubeletFollowsItsValues(t *testing.T) {
 // Offloaded pods may use the API server unless somebody says no, for all virtual kubelets or for one.
 func TestAPIServerSupport(t *testing.T) {
 	const flag = "--enable-apiserver-support"
-	given := func(all, one []any) (found []string) {
+	given := func(all, one []any) (found []string, mayRequest bool) {
 		t.Helper()
 		entry := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s", "extraArgs": one}
 		rendered := objects(t, map[string]any{"discovery": map[string]any{"config": map[string]any{"clusterID": "rome"}},
@@ -207,7 +207,10 @@ func TestAPIServerSupport(t *testing.T) {
 				found = append(found, argument)
 			}
 		}
-		return found
+		for _, rule := range get[*rbacv1.ClusterRole](t, rendered, "liqo-virtual-kubelet-extended").Rules {
+			mayRequest = mayRequest || slices.Contains(rule.Resources, "serviceaccounts/token")
+		}
+		return found, mayRequest
 	}
 	for _, test := range []struct {
 		all, one []any
@@ -219,7 +222,11 @@ func TestAPIServerSupport(t *testing.T) {
 		{nil, []any{flag + "=false"}, flag + "=false"},
 		{nil, []any{flag}, flag},
 	} {
-		if got := given(test.all, test.one); !slices.Equal(got, []string{test.want}) {
+		got, mayRequest := given(test.all, test.one)
+		if want := test.want != flag+"=false"; mayRequest != want {
+			t.Errorf("with %v and %v the right to request tokens is granted: %t, want %t", test.all, test.one, mayRequest, want)
+		}
+		if !slices.Equal(got, []string{test.want}) {
 			t.Errorf("%v and %v give %q, want %q", test.all, test.one, got, test.want)
 		}
 	}

@@ -74,14 +74,27 @@ func VirtualKubeletExtended() Role {
 				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch")),
 			grant("to reflect Ingresses",
 				"networking.k8s.io", on("ingresses"), do("get", "list", "watch")),
-			grant("to give offloaded pods tokens of their own service accounts",
-				"", on("serviceaccounts/token"), do("create")),
 			grant("to show what the provider's Events say of what runs there: to know which are shown, and to take back those that the provider took back",
 				"", on("events"), do("get", "list", "delete")),
 			grant("to show under which addresses the provider serves a Service",
 				"", on("services/status"), do("patch")),
 			grant("to show under which addresses the provider serves an Ingress",
 				"networking.k8s.io", on("ingresses/status"), do("patch")),
+		},
+	}
+}
+
+// VirtualKubeletTokens is what the virtual kubelet needs besides, in the same
+// role, to let offloaded pods use the API server. The chart leaves it out when
+// no virtual kubelet does.
+func VirtualKubeletTokens() Role {
+	return Role{
+		Name:    "virtual-kubelet-tokens",
+		Purpose: "virtual kubelets that let offloaded pods use this cluster's API server, as part of virtual-kubelet-extended",
+		Scope:   ExtendedScope,
+		Rules: []Rule{
+			grant("to give offloaded pods tokens of their own service accounts",
+				"", on("serviceaccounts/token"), do("create")),
 		},
 	}
 }

@@ -36,6 +36,7 @@ type Kubelet struct {
 func (k Kubelet) Objects() []Object {
 	replace := strings.NewReplacer(NodeNamePlaceholder, k.NodeName, KubeconfigSecretPlaceholder, k.KubeconfigSecret)
 	extended := VirtualKubeletExtended()
+	extended.Rules = append(extended.Rules, VirtualKubeletTokens().Rules...)
 	objects := []Object{extended.clusterRole(prefixed(k.Prefix, extended.Name), replace)}
 	for _, r := range []Role{VirtualKubeletLocal(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication()} {
 		shared, own := prefixed(k.Prefix, r.Name), prefixed(k.Prefix, r.Name)+"-"+k.NodeName

@@ -67,7 +67,7 @@ type Role struct {
 // Roles returns every role of every identity, in a fixed order.
 func Roles() []Role {
 	return []Role{
-		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
+		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(),
 		ControllerManager(), ControllerManagerTenant(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}

@@ -40,6 +40,15 @@ annotations:
 {{ $rules }}
 {{- end -}}
 
+{{/* refract.requestsTokens: empty when all virtual kubelets say --enable-apiserver-support=false, and nothing else of it. */}}
+{{- define "refract.requestsTokens" -}}
+{{- range .Values.virtualKubelets -}}
+{{- $arguments := concat $.Values.virtualKubelet.extra.args (.extraArgs | default list) | join "\n" -}}
+{{- $said := regexFindAll "(?m)^--enable-apiserver-support(=.*)?$" $arguments -1 | uniq | join " " -}}
+{{- if ne $said "--enable-apiserver-support=false" }}true{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* refract.tenantNamespace: of an entry of virtualKubelets. */}}
 {{- define "refract.tenantNamespace" -}}
 {{ .namespace | default (printf "liqo-tenant-%s" .clusterID) }}
