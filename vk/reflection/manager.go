@@ -237,10 +237,15 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.lookAroundOnce(ctx) })
 	m.wg.Go(func() { m.sweep(ctx) })
 	<-ctx.Done()
-	m.changing.Lock()   // what is being started has been, and nothing is any more
-	m.changing.Unlock() //nolint:staticcheck // an empty section is what is meant
+	m.changesEnded()
 	m.wg.Wait()
 	return nil
+}
+
+// changesEnded waits until what is being started has been; nothing is started any more after the end of Run's context.
+func (m *Manager) changesEnded() {
+	m.changing.Lock()
+	defer m.changing.Unlock()
 }
 
 // startInformer runs an informer until ctx ends.
