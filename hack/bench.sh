@@ -18,8 +18,8 @@ go test -run '^$' -bench '^BenchmarkHost$' -benchmem -benchtime 300ms -count "${
   END {
     print ""
     row("LEAST OF ALL ROUNDS, processor time", "", "GOAL")
-    row("exported no-op, the call with fuel", least["noop-call"] " ns", "30 ns")
-    row("the same with document, pool and guard", least["noop"] " ns", "")
+    row("exported no-op, the call with fuel", least["noop"] " ns", "30 ns")
+    row("the same with document, pool and guard", least["noop-chain"] " ns", "")
     row("Service", least["service"] " ns", "1000 ns")
     row("Pod", least["pod"] " ns", "20000 ns")
     row("Service, fuel against none", percent(least["service"], least["service-bare"]), "5 %")

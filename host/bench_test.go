@@ -19,16 +19,16 @@ import (
 
 // BenchmarkHost runs whole chains, guard included, as a reconcile does: the document is reset on the object in the cache,
 // then the chain runs. Building the result is in host/document. …-native does the same to a deep copy in Go, …-bare is
-// without fuel. noop-call is the call of the exported function alone, fuel filled up and the document opened for it: what
-// noop has besides is the instance pool (two atomic operations), the reset document and the guard.
+// without fuel. noop is the call of the exported function alone, fuel filled up and the document opened for it: what
+// noop-chain has besides is the instance pool (two atomic operations), the reset document and the guard.
 func BenchmarkHost(b *testing.B) {
 	h := newHost(b)
 	service := mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{})
 	bare := mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{unmetered: true})
-	b.Run("noop", func(b *testing.B) {
+	b.Run("noop", func(b *testing.B) { benchCall(b, mustLoad(b, h, "noop", noop, PluginConfig{})) })
+	b.Run("noop-chain", func(b *testing.B) {
 		benchChain(b, serviceObject(), "Service", mustLoad(b, h, "noop", noop, PluginConfig{}))
 	})
-	b.Run("noop-call", func(b *testing.B) { benchCall(b, mustLoad(b, h, "noop", noop, PluginConfig{})) })
 	b.Run("service", func(b *testing.B) { benchChain(b, plainService(), "Service", service) })
 	b.Run("service-bare", func(b *testing.B) { benchChain(b, plainService(), "Service", bare) })
 	b.Run("service-native", func(b *testing.B) { benchNative(b, plainService(), nativeService) })
