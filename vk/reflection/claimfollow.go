@@ -64,7 +64,7 @@ func (r *reflector) showClaim(ctx context.Context, w *worker, v *claimView) erro
 	if present, _ := v.local.Object["status"].(map[string]any); sameValue(next, present) {
 		return nil
 	}
-	return r.putStatus(ctx, w, v.local, next, []operation{{"test", "/metadata/resourceVersion", v.local.GetResourceVersion()}})
+	return r.putStatus(ctx, w, v.local, next, nil)
 }
 
 func (r *reflector) resizeVolume(ctx context.Context, w *worker, v *claimView, capacity any) error {

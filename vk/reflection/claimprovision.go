@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -66,7 +65,7 @@ func (r *reflector) checkClass(class *unstructured.Unstructured) error {
 
 // sendAway has another node selected: this provider lends no storage.
 func (r *reflector) sendAway(ctx context.Context, w *worker, claim *unstructured.Unstructured, node string) error {
-	path := "/metadata/annotations/" + strings.ReplaceAll(wire.SelectedNodeAnnotation, "/", "~1")
+	path := "/metadata/annotations/" + pointer(wire.SelectedNodeAnnotation)
 	stored, err := r.patchLocal(ctx, claim, []operation{{"test", path, node}, {"remove", path, nil}})
 	if err != nil || stored == nil {
 		return err

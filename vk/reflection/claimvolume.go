@@ -5,7 +5,6 @@ package reflection
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
@@ -208,26 +206,14 @@ func (r *reflector) volumeWriting(name string, claim Key) (done func()) {
 
 // patchVolume patches a volume, provided that it is as it is known.
 func (r *reflector) patchVolume(ctx context.Context, w *worker, claim Key, volume *unstructured.Unstructured, patch []operation) (*unstructured.Unstructured, error) {
-	name := volume.GetName()
-	body, err := json.Marshal(append([]operation{{"test", "/metadata/uid", string(volume.GetUID())}}, patch...))
+	key := Key{Name: volume.GetName()}
+	defer r.volumeWriting(key.Name, claim)()
+	stored, err := r.m.patch(ctx, volumesResource, key, append(patch, sameObject(volume)))
 	if err != nil {
-		return nil, fmt.Errorf("encoding a patch of persistentvolume %s, %w", name, err)
+		return nil, err
 	}
-	defer r.volumeWriting(name, claim)()
-	var stored *unstructured.Unstructured
-	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
-		stored, err = r.persistentVolumes().Patch(ctx, name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
-		return err
-	})
-	switch {
-	case outdated(err):
-		return nil, apierrors.NewConflict(volumesResource.GroupResource(), name, err)
-	case err != nil:
-		return nil, fmt.Errorf("patching persistentvolume %s, %w", name, err)
-	}
-	_, _ = dropManagedFields(stored)
 	r.counted("patch", "local")
-	r.volumes.writes.wrote(Key{Name: name}, volume, stored)
+	r.volumes.writes.wrote(key, volume, stored)
 	w.result = "written"
 	return stored, nil
 }

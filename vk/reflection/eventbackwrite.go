@@ -5,7 +5,6 @@ package reflection
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/api/wire"
@@ -176,16 +174,8 @@ func (r *reflector) patchEvent(ctx context.Context, x *wanted) error {
 	for _, key := range eventFields {
 		patch = append(patch, operation{"add", "/" + key, x.view.Field(key).Value()})
 	}
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("encoding Event %s, %w", x.key, err)
-	}
-	err = r.m.callLocal(ctx, func(ctx context.Context) error {
-		_, err := r.eventsHere(x.namespace).Patch(ctx, x.name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
+	if _, err := r.m.patch(ctx, r.kind.Source, Key{Namespace: x.namespace, Name: x.name}, patch); err != nil {
 		return err
-	})
-	if err != nil {
-		return fmt.Errorf("updating Event %s/%s, %w", x.namespace, x.name, err)
 	}
 	r.counted("patch", "local")
 	return nil

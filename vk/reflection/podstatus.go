@@ -5,18 +5,14 @@ package reflection
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
@@ -138,13 +134,6 @@ func unschedulable(status map[string]any) bool {
 	return false
 }
 
-// operation of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 // marks are what is noted in the metadata of a pod: the status of a pod is the one place where both can be written at once.
 type marks struct {
 	offloaded bool   // by the label of offloaded pods
@@ -152,34 +141,8 @@ type marks struct {
 	gates     string // by GatesAnnotation, "" leaves it
 }
 
-// statusPatch tests that the pod is still the same one, and replaces its status whole, nil leaves it.
-func statusPatch(local *unstructured.Unstructured, status map[string]any, m marks) []operation {
-	patch := []operation{{"test", "/metadata/uid", string(local.GetUID())}}
-	if status != nil {
-		patch = append(patch, operation{"add", "/status", status})
-	}
-	if m.offloaded {
-		patch = addEntries(patch, "/metadata/labels", labelsOf(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
-	}
-	return addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{RestartsAnnotation: m.restarts, GatesAnnotation: m.gates})
-}
-
-// pointer is a key as a segment of the path of an operation.
-func pointer(key string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(key) }
-
-// addEntries sets entries of a map, which is made when there is still none; empty ones are left out.
-func addEntries(patch []operation, path string, present map[string]any, entries map[string]string) []operation {
-	maps.DeleteFunc(entries, func(key, value string) bool { return value == "" || present[key] == value })
-	if len(entries) > 0 && present == nil {
-		return append(patch, operation{"test", path, nil}, operation{"add", path, entries})
-	}
-	for key, value := range entries {
-		patch = append(patch, operation{"add", path + "/" + pointer(key), value})
-	}
-	return patch
-}
-
-// patchStatus writes a status, nil for the present one, and the marks that go with it.
+// patchStatus writes a status, nil for the present one, and the marks that go with it. What others note on the pod
+// meanwhile is no reason to decide again: its status is the virtual kubelet's alone.
 func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, m marks) error {
 	key := keyOf(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
@@ -189,29 +152,10 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 		}
 		status = nil
 	}
-	body, err := json.Marshal(statusPatch(local, status, m))
-	if err != nil {
-		return fmt.Errorf("encoding the status of pod %s, %w", key, err)
-	}
-	defer r.writing(r.localWrites, key)()
-	var stored *unstructured.Unstructured
-	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
-		stored, err = r.m.local.Resource(podsResource).Namespace(key.Namespace).
-			Patch(ctx, key.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation}, "status")
+	stored, err := r.patchLocal(ctx, local, statusPatch(local, status, m), "status")
+	if err != nil || stored == nil {
 		return err
-	})
-	if apierrors.IsNotFound(err) {
-		return nil // it is gone, and the watch will say so
 	}
-	if outdated(err) {
-		err = apierrors.NewConflict(podsResource.GroupResource(), key.Name, err)
-	}
-	if err != nil {
-		return fmt.Errorf("updating the status of pod %s, %w", key, err)
-	}
-	_, _ = dropManagedFields(stored)
-	r.counted("patch", "local")
-	r.localWrites.wrote(key, local, stored)
 	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
 		r.statuses.accept(key, asked, got)
 	}
@@ -219,15 +163,15 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 	return nil
 }
 
-// outdated tells the refusal of a patch that does not fit the pod any more (another one bears its name, its labels are
-// gone) from that of a status which is not valid: the latter names the fields.
-func outdated(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
-		return false
+// statusPatch replaces the status whole, nil leaves it.
+func statusPatch(local *unstructured.Unstructured, status map[string]any, m marks) (patch []operation) {
+	if status != nil {
+		patch = append(patch, operation{"add", "/status", status})
 	}
-	details := status.Status().Details
-	return details == nil || len(details.Causes) == 0
+	if m.offloaded {
+		patch = addEntries(patch, "/metadata/labels", labelsOf(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
+	}
+	return addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{RestartsAnnotation: m.restarts, GatesAnnotation: m.gates})
 }
 
 // deleteLocalPod lets a pod go at once: nothing of it is left.

@@ -5,16 +5,10 @@ package reflection
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 )
@@ -30,13 +24,13 @@ func (r *reflector) bringStatus(ctx context.Context, w *worker, t *twin, c *copi
 	if remote == nil || going || local.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	next, err := r.backStatus(ctx, w, t, local, remote)
-	if err != nil || next == nil {
-		return err
-	}
 	present, _ := local.Object["status"].(map[string]any)
 	if !r.maySpeak(local, present) {
 		return nil
+	}
+	next, err := r.backStatus(ctx, w, t, local, remote)
+	if err != nil || next == nil {
+		return err
 	}
 	merged := next
 	if r.kind.StatusFields != nil {
@@ -140,13 +134,10 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 // writeStatus writes the status and who it is from. Custom resources keep no annotation that comes with a status, so there the
 // word is taken first.
 func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any) error {
-	if r.statuses.accepted(keyOf(local), document.Hash(status), document.Hash(local.Object["status"])) {
-		return nil
-	}
 	mark := addEntries(nil, "/metadata/annotations", annotationsOf(local.Object), map[string]string{StatusFromAnnotation: r.m.options.RemoteClusterID})
 	if r.kind.StatusSubresource && r.kind.StatusFields == nil && len(mark) > 0 {
 		var err error
-		if local, err = r.patchLocal(ctx, local, mark); err != nil || local == nil {
+		if local, err = r.patchLocal(ctx, local, append(mark, unchanged(local))); err != nil || local == nil {
 			return err
 		}
 		mark = nil
@@ -165,7 +156,7 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	if r.kind.StatusSubresource {
 		subresources = []string{"status"}
 	}
-	stored, err := r.patchLocal(ctx, local, append(with, operation{"add", "/status", status}), subresources...)
+	stored, err := r.patchLocal(ctx, local, append(with, unchanged(local), operation{"add", "/status", status}), subresources...)
 	if err != nil || stored == nil {
 		return err
 	}
@@ -182,7 +173,7 @@ func (r *reflector) retractStatus(ctx context.Context, w *worker, local *unstruc
 	if from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
 		return nil
 	}
-	patch := []operation{{"remove", "/metadata/annotations/" + pointer(StatusFromAnnotation), nil}}
+	patch := []operation{unchanged(local), {"remove", "/metadata/annotations/" + pointer(StatusFromAnnotation), nil}}
 	present, _ := local.Object["status"].(map[string]any)
 	var subresources []string
 	if r.kind.StatusSubresource && r.kind.StatusFields != nil {
@@ -194,34 +185,4 @@ func (r *reflector) retractStatus(ctx context.Context, w *worker, local *unstruc
 	}
 	w.result = "written"
 	return nil
-}
-
-// patchLocal patches an object of this cluster if it is still the same one; nil without an error when it is not.
-func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstructured, patch []operation, subresources ...string) (*unstructured.Unstructured, error) {
-	key := keyOf(local)
-	// What was decided on must not have changed: the status is written whole, and others may write it, too.
-	tests := []operation{{"test", "/metadata/uid", string(local.GetUID())}, {"test", "/metadata/resourceVersion", local.GetResourceVersion()}}
-	body, err := json.Marshal(append(tests, patch...))
-	if err != nil {
-		return nil, fmt.Errorf("encoding a patch of %s %s, %w", r.kind.Name, key, err)
-	}
-	defer r.writing(r.localWrites, key)()
-	var stored *unstructured.Unstructured
-	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
-		stored, err = r.m.local.Resource(r.kind.Source).Namespace(key.Namespace).
-			Patch(ctx, key.Name, types.JSONPatchType, body, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation}, subresources...)
-		return err
-	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, nil // it is gone, and the watch will say so
-	case outdated(err):
-		return nil, apierrors.NewConflict(r.kind.Source.GroupResource(), key.Name, err)
-	case err != nil:
-		return nil, fmt.Errorf("patching %s %s, %w", r.kind.Name, key, err)
-	}
-	_, _ = dropManagedFields(stored)
-	r.counted("patch", "local")
-	r.localWrites.wrote(key, local, stored)
-	return stored, nil
 }
