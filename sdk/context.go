@@ -73,6 +73,9 @@ func (c Context) VirtualNode(name string) string {
 	return id
 }
 
+// ServiceAnnotations are those of the Service of an EndpointSlice.
+func (c Context) ServiceAnnotations() StringMap { return StringMap{c.root, "serviceAnnotations"} }
+
 // Local is the consumer's object; it exists for the incoming hook alone.
 func (c Context) Local() Object { return Object{Node{c.root.get("local")}} }
 

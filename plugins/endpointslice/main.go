@@ -11,6 +11,11 @@
 //     that has no such address (yet) is left out alone, with a warning; the
 //     others do not wait for it. Host names (addressType FQDN) mean the same
 //     everywhere and stay.
+//   - With the annotation liqo.io/use-direct-connections: "true" on the Service,
+//     the addresses of pods of third clusters stay as they are, and the
+//     annotation liqo.io/direct-connections-data says whose they are: the
+//     provider knows by itself how it reaches that cluster. Other addresses are
+//     remapped as ever.
 //   - nodeName becomes the consumer's cluster id: seen from the provider, that
 //     is where the endpoint is. The kind of targetRef is prefixed Remote, as
 //     the object cannot be found there.
@@ -49,20 +54,31 @@ func main() {}
 
 // What goes.
 const (
-	always   = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]"
+	always   = "metadata.annotations[endpoints.kubernetes.io/last-change-trigger-time]\n" + directData
 	topology = "\nendpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
 )
+
+// directData is where it is told which addresses belong to third clusters.
+const directData = "metadata.annotations[" + wire.DirectConnectionsDataAnnotation + "]"
+
+// maxAnnotations is how many bytes the API server allows the annotations of an
+// object to have, keys included.
+const maxAnnotations = 256 << 10
 
 func outgoing(ctx sdk.Context, slice sdk.Object) error {
 	if ctx.DisableIPReflection() {
 		return sdk.Skip("the clusters do not share a network")
 	}
+	earlier := slice.String(directData)
 	sdk.FilterMetadata(ctx, slice)
 	r := remapper{
 		ctx:     ctx,
 		local:   ctx.LocalClusterID(),
 		remote:  ctx.RemoteClusterID(),
 		isNames: slice.Is("addressType", "FQDN"),
+	}
+	if value, set := ctx.ServiceAnnotations().Lookup(wire.UseDirectConnectionsAnnotation); set && !r.isNames {
+		r.goesDirect, _ = wire.UsesDirectConnections(value) // what else it may be is told about the Service
 	}
 	endpoints := slice.Get("endpoints")
 	// From the end, so that removing an element does not move those to come.
@@ -80,6 +96,26 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 	} else {
 		slice.Remove(always + topology)
 	}
+	if r.wasHere && len(r.direct) == 0 {
+		return annotate(slice, earlier)
+	}
+	return annotate(slice, r.directConnections())
+}
+
+// annotate says which addresses belong to third clusters, if any do.
+func annotate(slice sdk.Object, data string) error {
+	if data == "" {
+		return nil
+	}
+	slice.SetString(directData, data)
+	annotations, bytes := slice.Get("metadata.annotations"), 0
+	for _, key := range annotations.Keys("") {
+		bytes += len(key) + annotations.Field(key).Len("")
+	}
+	if bytes > maxAnnotations {
+		return sdk.Fail(sdk.Concat("the annotations of the slice have ", strconv.Itoa(bytes), " bytes with ", wire.DirectConnectionsDataAnnotation,
+			", more than the API server takes: shorten the others, or take ", wire.UseDirectConnectionsAnnotation, " off the Service"))
+	}
 	return nil
 }
 
@@ -88,44 +124,75 @@ type remapper struct {
 	ctx           sdk.Context
 	local, remote string // cluster ids
 	isNames       bool   // addresses are host names
+	goesDirect    bool   // between the provider and third clusters
 
 	lastNode    string // the node asked for last, and the answer
 	lastCluster string
 
 	unmapped int // addresses without a counterpart, and the first of them
 	example  string
+
+	direct  []thirdEndpoint // in reverse order
+	wasHere bool            // some endpoint has been remapped before
+}
+
+// thirdEndpoint is an endpoint of a third cluster to which the provider talks directly.
+type thirdEndpoint struct {
+	cluster   string
+	addresses sdk.Node
 }
 
 // endpoint changes one endpoint and reports whether it is to be kept.
 func (r *remapper) endpoint(endpoint sdk.Node) bool {
 	node := endpoint.String("nodeName")
-	if r.isRemote(node) {
+	cluster := r.clusterOf(node)
+	if cluster != "" && cluster == r.remote {
 		return false
 	}
 	kind := endpoint.String("targetRef.kind")
 	reflected := strings.HasPrefix(kind, wire.RemoteTargetKindPrefix)
-	if !(reflected && node == r.local) { // else it has been here already
-		if !r.isNames && !r.remap(endpoint.Get("addresses")) {
-			return false
-		}
-		endpoint.SetString("nodeName", r.local)
+	switch {
+	case reflected && node == r.local:
+		r.wasHere = true
+		return true
+	case r.goesDirect && kind != "" && cluster != "" && cluster != r.local:
+		r.direct = append(r.direct, thirdEndpoint{cluster, endpoint.Get("addresses")})
+	case !r.isNames && !r.remap(endpoint.Get("addresses")):
+		return false
 	}
+	endpoint.SetString("nodeName", r.local)
 	if kind != "" && !reflected {
 		endpoint.SetString("targetRef.kind", wire.RemoteTargetKindPrefix+kind)
 	}
 	return true
 }
 
-// isRemote reports whether a node stands for the provider. Endpoints of a slice
-// are often on the same node as the one before.
-func (r *remapper) isRemote(node string) bool {
+// clusterOf returns the cluster for which a node stands, "" when it is one of
+// the consumer's own. Endpoints of a slice are often on the same node as the
+// one before.
+func (r *remapper) clusterOf(node string) string {
 	if node == "" || node == r.local {
-		return false
+		return ""
 	}
 	if node != r.lastNode {
 		r.lastNode, r.lastCluster = node, r.ctx.VirtualNode(node)
 	}
-	return r.lastCluster != "" && r.lastCluster == r.remote
+	return r.lastCluster
+}
+
+// directConnections returns what is to be told of third clusters, "" for nothing.
+func (r *remapper) directConnections() string {
+	if len(r.direct) == 0 {
+		return ""
+	}
+	addresses := make([]wire.ThirdAddress, 0, len(r.direct))
+	for i := len(r.direct) - 1; i >= 0; i-- {
+		third := r.direct[i]
+		for j := range third.addresses.Len("") {
+			addresses = append(addresses, wire.ThirdAddress{Cluster: third.cluster, Address: third.addresses.At(j).String("")})
+		}
+	}
+	return wire.EncodeDirectConnections(addresses)
 }
 
 // remap translates the addresses of an endpoint, all or none.

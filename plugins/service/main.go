@@ -13,6 +13,8 @@
 //   - node ports, the health-check node port included, go unless the
 //     annotation liqo.io/force-remote-node-port is "true".
 //   - loadBalancerClass becomes the one negotiated with the provider, or goes.
+//   - the annotation liqo.io/use-direct-connections is for the EndpointSlices;
+//     a value that means nothing is a warning here, where it was written.
 //   - everything else crosses as it is: externalIPs, sessionAffinityConfig,
 //     trafficDistribution, and what later versions of Kubernetes add.
 //
@@ -43,6 +45,7 @@ const (
 )
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
+	checkDirectConnections(ctx, service)
 	sdk.FilterMetadata(ctx, service)
 	kind := "" // of most Services, for which no text has to be copied
 	if !service.Is("spec.type", "ClusterIP") {
@@ -83,6 +86,17 @@ func assignedHeadless(service sdk.Object) string {
 func setLoadBalancerClass(ctx sdk.Context, service sdk.Object) {
 	if class := ctx.LoadBalancerClass(); class != "" {
 		service.SetString("spec.loadBalancerClass", class)
+	}
+}
+
+// checkDirectConnections warns of a value that means nothing.
+func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
+	value, set := service.Lookup("metadata.annotations[" + wire.UseDirectConnectionsAnnotation + "]")
+	if !set {
+		return
+	}
+	if _, valid := wire.UsesDirectConnections(value); !valid {
+		ctx.Warn("annotation ", wire.UseDirectConnectionsAnnotation, " must be \"true\" or \"false\"; until then traffic between providers goes through this cluster, for it is \"", value, "\"")
 	}
 }
 

@@ -121,13 +121,16 @@ func (x *wanted) metadataHash() uint64 {
 	return metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.extra, x.r.kind.DropAnnotations))
 }
 
-// cause is the hash of what the copy should depend on: the object, and those settings that concern its kind.
+// cause is the hash of what the copy should depend on: the object, its Service, and those settings that concern its kind.
 func (x *wanted) cause() uint64 {
 	s := x.r.m.settings.Load()
 	sum := contentHash(x.local, nil) + fieldHash("patch", document.Of(s.patch)) + fieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
 		fieldHash("storageClass", document.Of(s.storageClass))
 	if x.r.kind.FollowsNetwork {
 		sum += fieldHash("nodes", document.Of(s.virtualNodes))
+	}
+	if annotations := x.r.serviceAnnotations(x.copies, x.local); len(annotations) > 0 {
+		sum += fieldHash("serviceAnnotations", document.Of(annotations))
 	}
 	return sum
 }

@@ -71,6 +71,28 @@ func (m *Manager) newContext(s *settings, t *twin, hook host.Hook) map[string]an
 	return root
 }
 
+// outgoing returns the context root for an object: that of the namespace, and of an EndpointSlice the annotations of its
+// Service besides.
+func (r *reflector) outgoing(t *twin, c *copies, local *unstructured.Unstructured) map[string]any {
+	root := r.m.context(t, host.Outgoing)
+	if annotations := r.serviceAnnotations(c, local); len(annotations) > 0 {
+		root = maps.Clone(root)
+		root["serviceAnnotations"] = annotations
+	}
+	return root
+}
+
+// serviceAnnotations are none for kinds that do not follow Services.
+func (r *reflector) serviceAnnotations(c *copies, local *unstructured.Unstructured) map[string]any {
+	if !r.kind.FollowsService {
+		return nil
+	}
+	if service := cached(c.services, local.GetNamespace(), serviceOf(local)); service != nil {
+		return annotationsOf(service.Object)
+	}
+	return nil
+}
+
 // change replaces the settings by an edited copy and reports whether that changed anything.
 func (m *Manager) change(edit func(*settings)) bool {
 	m.settingsMu.Lock()

@@ -66,7 +66,7 @@ type Kind struct {
 	Unless func(name string) bool
 	// Never tells which objects do not cross whatever the policy says.
 	Never func(object *unstructured.Unstructured) bool
-	// FollowsService: the annotations of the Service decide, and changes of it re-evaluate.
+	// FollowsService: the annotations of the Service decide, plugins see them, and changes of them re-evaluate.
 	FollowsService bool
 	// FollowsNetwork: changes of virtual nodes and of IP mappings re-evaluate.
 	FollowsNetwork bool

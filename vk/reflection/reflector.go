@@ -258,7 +258,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if !decided.cross {
 		return r.disable(ctx, w, t, c, local, remote, decided.explicit, decided.reason)
 	}
-	outcome, err := r.bend(ctx, w, host.Outgoing, key.Namespace, local.Object, r.m.context(t, host.Outgoing))
+	outcome, err := r.bend(ctx, w, host.Outgoing, key.Namespace, local.Object, r.outgoing(t, c, local))
 	if err != nil {
 		return err
 	}
