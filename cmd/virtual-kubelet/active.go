@@ -234,10 +234,6 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	access, err := kubeletapi.NewAccess(a.nodeName, a.client, clientCA)
-	if err != nil {
-		return nil, err
-	}
 	certificate, err := a.certificate(ctx)
 	if err != nil {
 		return nil, err
@@ -245,7 +241,7 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 	return kubeletapi.New(kubeletapi.Config{
 		NodeName: a.nodeName, ClusterID: a.homeClusterID, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
 		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams(), Unreachable: a.unreachable},
-		Access: access, Certificate: certificate,
+		Access: kubeletapi.NewAccess(a.nodeName, a.client, clientCA), Certificate: certificate,
 	}), nil
 }
 

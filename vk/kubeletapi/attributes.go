@@ -7,8 +7,8 @@ import (
 	"net/http"
 	"strings"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
 // attributes tells what a caller must be allowed to do on the Node for the
@@ -20,18 +20,16 @@ import (
 // It differs from a kubelet in one point, to the stricter: whatever enters a
 // container needs the verb create. WebSocket upgrades are GET requests, and a
 // permission that reads like "look at nodes" should not be one to run commands.
-func attributes(nodeName string, caller user.Info, r *http.Request) []authorizer.Attributes {
-	var found []authorizer.Attributes
+func attributes(nodeName string, caller user.Info, r *http.Request) []authorizationv1.SubjectAccessReviewSpec {
+	extra := map[string]authorizationv1.ExtraValue{}
+	for key, values := range caller.GetExtra() {
+		extra[key] = values
+	}
+	var found []authorizationv1.SubjectAccessReviewSpec
 	for _, subresource := range subresources(r.URL.Path) {
-		found = append(found, authorizer.AttributesRecord{
-			User:            caller,
-			Verb:            verb(r),
-			APIVersion:      "v1",
-			Resource:        "nodes",
-			Subresource:     subresource,
-			Name:            nodeName,
-			ResourceRequest: true,
-			Path:            r.URL.Path,
+		found = append(found, authorizationv1.SubjectAccessReviewSpec{
+			User: caller.GetName(), UID: caller.GetUID(), Groups: caller.GetGroups(), Extra: extra,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb(r), Version: "v1", Resource: "nodes", Subresource: subresource, Name: nodeName},
 		})
 	}
 	return found

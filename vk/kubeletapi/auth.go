@@ -7,58 +7,39 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
+	"slices"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-)
-
-// How long answers of the API server are remembered: the defaults of a kubelet.
-// Shorter means more reviews, longer that a withdrawn right lives on.
-const (
-	tokenCacheTTL   = 2 * time.Minute
-	allowedCacheTTL = 5 * time.Minute
-	deniedCacheTTL  = 30 * time.Second
-	reviewTimeout   = 10 * time.Second
 )
 
 // Access decides who may call, and what. Its methods are safe for concurrent use.
 type Access struct {
 	nodeName      string
 	authenticator authenticator.Request
-	authorizer    authorizer.Authorizer
+	reviews       *reviewer
 }
 
 // NewAccess delegates to the API server behind client: tokens by TokenReview,
 // permissions by SubjectAccessReview. Client certificates are verified here
 // against clientCA; nil means that only tokens are accepted.
-func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccertificates.CAContentProvider) (*Access, error) {
-	authn, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
-		TokenAccessReviewClient:            client.AuthenticationV1(),
-		TokenAccessReviewTimeout:           reviewTimeout,
-		WebhookRetryBackoff:                options.DefaultAuthWebhookRetryBackoff(),
-		CacheTTL:                           tokenCacheTTL,
-		ClientCertificateCAContentProvider: clientCA,
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("setting up authentication of kubelet API callers, %w", err)
+func NewAccess(nodeName string, client kubernetes.Interface, clientCA dynamiccertificates.CAContentProvider) *Access {
+	reviews := newReviewer(client)
+	tokens := cache.New(reviews, false, tokenCacheTTL, tokenCacheTTL)
+	known := []authenticator.Request{bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens)}
+	if clientCA != nil {
+		known = slices.Insert(known, 0, authenticator.Request(x509.NewDynamic(clientCA.VerifyOptions, x509.CommonNameUserConversion)))
 	}
-	authz, err := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(),
-		AllowCacheTTL:             allowedCacheTTL,
-		DenyCacheTTL:              deniedCacheTTL,
-		WebhookRetryBackoff:       options.DefaultAuthWebhookRetryBackoff(),
-	}.New()
-	if err != nil {
-		return nil, fmt.Errorf("setting up authorization of kubelet API callers, %w", err)
-	}
-	return &Access{nodeName: nodeName, authenticator: authn, authorizer: authz}, nil
+	return &Access{nodeName: nodeName, authenticator: group.NewAuthenticatedGroupAdder(union.New(known...)), reviews: reviews}
 }
 
 // guard lets only allowed requests through to next.
@@ -85,26 +66,22 @@ func (a *Access) guard(next http.Handler) http.Handler {
 	})
 }
 
-// anyAllowed reports whether one of the attributes is allowed.
-func (a *Access) anyAllowed(ctx context.Context, asked []authorizer.Attributes) (bool, error) {
-	for _, attributes := range asked {
-		decision, _, err := a.authorizer.Authorize(ctx, attributes)
-		if decision == authorizer.DecisionAllow {
-			return true, nil
-		}
-		if err != nil {
-			return false, err
+// anyAllowed reports whether one of the reviews is answered with yes.
+func (a *Access) anyAllowed(ctx context.Context, asked []authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	for _, review := range asked {
+		if allowed, err := a.reviews.allows(ctx, review); allowed || err != nil {
+			return allowed, err
 		}
 	}
 	return false, nil
 }
 
 // describe names what was asked for, in the terms that an RBAC rule needs.
-func describe(asked []authorizer.Attributes) string {
+func describe(asked []authorizationv1.SubjectAccessReviewSpec) string {
 	var subresources []string
-	for _, attributes := range asked {
-		subresources = append(subresources, "nodes/"+attributes.GetSubresource())
+	for _, review := range asked {
+		subresources = append(subresources, "nodes/"+review.ResourceAttributes.Subresource)
 	}
-	return fmt.Sprintf("user %q, verb %q, resource %v, name %q",
-		asked[0].GetUser().GetName(), asked[0].GetVerb(), subresources, asked[0].GetName())
+	first := asked[0]
+	return fmt.Sprintf("user %q, verb %q, resource %v, name %q", first.User, first.ResourceAttributes.Verb, subresources, first.ResourceAttributes.Name)
 }

@@ -153,8 +153,6 @@ func (s *suite) serveKubelet() int {
 		}
 		return nil
 	})
-	access, err := kubeletapi.NewAccess("milan", client, clientCA)
-	must(s, err)
 	cert, key, err := s.consumer.IssueServing("system:node:milan", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	must(s, err)
 	pair, err := tls.X509KeyPair(cert, key)
@@ -164,7 +162,7 @@ func (s *suite) serveKubelet() int {
 	server := kubeletapi.New(kubeletapi.Config{
 		NodeName: "milan", ClusterID: "rome", Pods: cachedPods{s}, Namespaces: twins{"shop": "shop-twin"},
 		Remote:      kubeletapi.Remote{URL: provider.URL(), Transport: provider.Streams()},
-		Access:      access,
+		Access:      kubeletapi.NewAccess("milan", client, clientCA),
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
 	})
 	ended := make(chan error, 1)

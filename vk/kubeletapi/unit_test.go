@@ -48,8 +48,9 @@ func TestWhatCallersNeed(t *testing.T) {
 		request := httptest.NewRequest(test.method, test.path, nil)
 		var got []string
 		for _, a := range attributes("milan", &user.DefaultInfo{Name: "me"}, request) {
-			got = append(got, a.GetVerb()+" "+a.GetResource()+"/"+a.GetSubresource())
-			if a.GetName() != "milan" || a.GetUser().GetName() != "me" || !a.IsResourceRequest() {
+			r := a.ResourceAttributes
+			got = append(got, r.Verb+" "+r.Resource+"/"+r.Subresource)
+			if r.Name != "milan" || a.User != "me" || a.NonResourceAttributes != nil {
 				t.Errorf("%s %s asks about %+v", test.method, test.path, a)
 			}
 		}

@@ -1,0 +1,123 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The reviews are requested here and not by k8s.io/apiserver's webhook packages, which link gRPC, OpenTelemetry and CEL: 40 MB of
+// program, half of it resident, for two calls.
+
+// How long answers of the API server are remembered: the defaults of a kubelet. Shorter means more reviews, longer that a
+// withdrawn right lives on.
+const (
+	tokenCacheTTL   = 2 * time.Minute
+	allowedCacheTTL = 5 * time.Minute
+	deniedCacheTTL  = 30 * time.Second
+	// remembered answers about permissions, the least used of which are forgotten.
+	answersKept = 4096
+	// reviewTimeout of one attempt.
+	reviewTimeout = 10 * time.Second
+)
+
+// reviewBackoff is how a review is asked for again when the API server cannot answer: a kubelet's.
+var reviewBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
+
+// reviewer asks the API server who a token belongs to, and who may do what. Safe for concurrent use.
+type reviewer struct {
+	client  kubernetes.Interface
+	answers *cache.LRUExpireCache
+}
+
+func newReviewer(client kubernetes.Interface) *reviewer {
+	return &reviewer{client: client, answers: cache.NewLRUExpireCache(answersKept)}
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (r *reviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	asked := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	var answer *authenticationv1.TokenReview
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		answer, err = r.client.AuthenticationV1().TokenReviews().Create(ctx, asked, metav1.CreateOptions{})
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, false, fmt.Errorf("reviewing a token, %w", err)
+	case answer.Status.Error != "":
+		return nil, false, errors.New(answer.Status.Error)
+	case !answer.Status.Authenticated:
+		return nil, false, nil
+	}
+	extra := map[string][]string{}
+	for key, values := range answer.Status.User.Extra {
+		extra[key] = values
+	}
+	who := answer.Status.User
+	return &authenticator.Response{User: &user.DefaultInfo{Name: who.Username, UID: who.UID, Groups: who.Groups, Extra: extra}}, true, nil
+}
+
+// allows reports whether the API server's authorizers allow what is asked for.
+func (r *reviewer) allows(ctx context.Context, asked authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	key, err := json.Marshal(asked)
+	if err != nil {
+		return false, fmt.Errorf("encoding a SubjectAccessReview, %w", err)
+	}
+	if known, ok := r.answers.Get(string(key)); ok {
+		return known.(bool), nil
+	}
+	var answer *authorizationv1.SubjectAccessReview
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		answer, err = r.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: asked}, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	allowed, ttl := answer.Status.Allowed && !answer.Status.Denied, deniedCacheTTL
+	if allowed {
+		ttl = allowedCacheTTL
+	}
+	r.answers.Add(string(key), allowed, ttl)
+	return allowed, nil
+}
+
+// persist calls the API server until it answers, for some seconds.
+func persist(ctx context.Context, call func(context.Context) error) error {
+	var last error
+	err := wait.ExponentialBackoffWithContext(ctx, reviewBackoff, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+		defer cancel()
+		if last = call(ctx); last != nil && !mayHeal(last) {
+			return false, last
+		}
+		return last == nil, nil
+	})
+	if wait.Interrupted(err) && last != nil {
+		return last
+	}
+	return err
+}
+
+// mayHeal tells errors of an API server that is starting, busy or out of reach from its answers.
+func mayHeal(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)
+}
