@@ -13,8 +13,8 @@
 //   - vk/namespaces tells it which namespaces are extended, and under which name the provider knows them.
 //   - vk/kubeletapi answers what the API server asks a kubelet (logs, exec, attach, port-forward) from the provider.
 //
-// Two small ones hold pure functions: vk/pods (the life of an offloaded pod) and vk/ipmap (addresses that look
-// different from the other side).
+// Two small ones hold pure functions: vk/pods (the life of an offloaded pod) and internal/ipmap (addresses that look
+// different from the other side), which the controllers use too.
 //
 // A pod's way: the scheduler binds it to the virtual node; reflection sees it, runs the chain and creates a ShadowPod on
 // the provider; the provider's controller makes the pod and keeps it, also while this side is down; its status comes

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/vk/ipmap"
+	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/vk/kubeletapi"
 	"github.com/refract-project/refract/vk/node"
 	"github.com/refract-project/refract/vk/reflection"

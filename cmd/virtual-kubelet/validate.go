@@ -19,7 +19,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/vk/ipmap"
+	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/vk/kubeletapi"
 	"github.com/refract-project/refract/vk/reflection"
 )

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/vk/ipmap"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // sliceOn is a slice with a pod of this cluster, and one on a node if one is given.

@@ -19,7 +19,7 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/vk/ipmap"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // ipCRD is as much of Liqo's IP as reflection reads.

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/vk/ipmap"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // Options of a Manager. Local, Remote, the two cluster ids, NodeName, TenantNamespace and Registry are required.

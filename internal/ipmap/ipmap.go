@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipmap translates addresses of a provider's networks into the ranges by which the consumer sees them.
+// Package ipmap translates addresses of another cluster's networks into the ranges by which this one sees them.
 //
-// When the networks of two clusters overlap, the consumer sees the provider's pod range 10.0.0.0/16 as, say,
+// When the networks of two clusters overlap, this one sees the other's pod range 10.0.0.0/16 as, say,
 // 10.71.0.0/16: the network bits are replaced, the host bits stay. A Table holds the pairs of ranges, pod ranges
 // before external ones, and the first pair that contains an address decides.
 package ipmap
@@ -27,25 +27,34 @@ type Table struct{ pairs []pair }
 
 type pair struct{ from, to netip.Prefix }
 
-// New checks the lists and builds the table. It refuses lists of different lengths, ranges that do not parse, and
-// pairs of another family or size: the host bits of an address must have room on the other side.
+// List is a list of ranges and, at the same index, what they are seen as. The names are for errors.
+type List struct {
+	From, To         []string
+	FromName, ToName string
+}
+
+// New builds the table of the flags: see NewTable.
 func New(config Config) (*Table, error) {
+	return NewTable(
+		List{From: config.PodCIDRs, To: config.PodCIDRRemaps, FromName: "--remote-pod-cidr", ToName: "--remote-pod-cidr-remap"},
+		List{From: config.ExternalCIDRs, To: config.ExternalCIDRRemaps, FromName: "--remote-external-cidr", ToName: "--remote-external-cidr-remap"},
+	)
+}
+
+// NewTable checks the lists and builds the table, of which the first lists come first. It refuses lists of different
+// lengths, ranges that do not parse, and pairs of another family or size: the host bits of an address must have room on
+// the other side.
+func NewTable(lists ...List) (*Table, error) {
 	table := &Table{}
-	for _, list := range []struct {
-		flag     string
-		from, to []string
-	}{
-		{"--remote-pod-cidr", config.PodCIDRs, config.PodCIDRRemaps},
-		{"--remote-external-cidr", config.ExternalCIDRs, config.ExternalCIDRRemaps},
-	} {
-		if len(list.from) != len(list.to) {
-			return nil, fmt.Errorf("%s lists %d ranges but %s-remap lists %d: give one remapped range for each",
-				list.flag, len(list.from), list.flag, len(list.to))
+	for _, list := range lists {
+		if len(list.From) != len(list.To) {
+			return nil, fmt.Errorf("%s lists %d ranges but %s lists %d: give one remapped range for each",
+				list.FromName, len(list.From), list.ToName, len(list.To))
 		}
-		for i := range list.from {
-			p, err := parsePair(list.from[i], list.to[i])
+		for i := range list.From {
+			p, err := parsePair(list.From[i], list.To[i])
 			if err != nil {
-				return nil, fmt.Errorf("parsing %s number %d, %w", list.flag, i+1, err)
+				return nil, fmt.Errorf("parsing %s number %d, %w", list.FromName, i+1, err)
 			}
 			table.pairs = append(table.pairs, p)
 		}
@@ -71,15 +80,21 @@ func parsePair(from, to string) (pair, error) {
 	return pair{from: f.Masked(), to: t.Masked()}, nil
 }
 
-// Map returns the address as the consumer sees it: translated when a range contains it, else unchanged. It reports
+// Map returns the address as this cluster sees it: translated when a range contains it, else unchanged. It reports
 // false for text that is no IP address.
 func (t *Table) Map(ip string) (string, bool) {
+	mapped, _, ok := t.Find(ip)
+	return mapped, ok
+}
+
+// Find is Map, and tells besides whether a range contains the address.
+func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
-		return "", false
+		return "", false, false
 	}
 	if t == nil {
-		return ip, true
+		return ip, false, true
 	}
 	plain := addr.Unmap().WithZone("")
 	for _, p := range t.pairs {
@@ -87,11 +102,11 @@ func (t *Table) Map(ip string) (string, bool) {
 			continue
 		}
 		if p.from == p.to {
-			return ip, true
+			return ip, true, true
 		}
-		return Remap(plain, p.to).String(), true
+		return Remap(plain, p.to).String(), true, true
 	}
-	return ip, true
+	return ip, false, true
 }
 
 // Remap replaces the network bits of addr by those of the range and keeps the host bits. An address of another
