@@ -57,6 +57,8 @@ type Options struct {
 	Capacity map[string]string
 	// PluginDir is watched by the virtual kubelet; a folder of the Lab's when empty.
 	PluginDir string
+	// KubeletArgs are further flags of the virtual kubelet, SetKubeletArgs changes them.
+	KubeletArgs []string
 	// APIServerSupport lets offloaded pods use the consumer's API server, with tokens that cost two writes a pod.
 	APIServerSupport bool
 	// Log receives the progress.

@@ -58,20 +58,23 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the address of the consumer's API server, %w", err)
 	}
-	return l.start(l.Consumer, kubeletName, "virtual-kubelet",
-		"--home-kubeconfig="+kubeconfig,
-		"--foreign-kubeconfig-secret-name="+kubeconfigSecret,
-		"--nodename="+NodeName, "--node-ip=127.0.0.1", "--listen-address=127.0.0.1", fmt.Sprintf("--listen-port=%d", l.ports.kubelet),
-		"--tls-cert-file="+certificate, "--tls-private-key-file="+key,
-		"--tenant-namespace="+TenantNamespace, "--liqo-namespace="+SystemNamespace,
-		"--home-cluster-id="+ConsumerID, "--foreign-cluster-id="+ProviderID,
-		"--local-podcidr="+l.Consumer.PodCIDR(),
-		fmt.Sprintf("--enable-apiserver-support=%t", l.opts.APIServerSupport), "--home-api-server-host="+server.Hostname(), "--home-api-server-port="+server.Port(),
+	return l.start(l.Consumer, kubeletName, "virtual-kubelet", append([]string{
+		"--home-kubeconfig=" + kubeconfig,
+		"--foreign-kubeconfig-secret-name=" + kubeconfigSecret,
+		"--nodename=" + NodeName, "--node-ip=127.0.0.1", "--listen-address=127.0.0.1", fmt.Sprintf("--listen-port=%d", l.ports.kubelet),
+		"--tls-cert-file=" + certificate, "--tls-private-key-file=" + key,
+		"--tenant-namespace=" + TenantNamespace, "--liqo-namespace=" + SystemNamespace,
+		"--home-cluster-id=" + ConsumerID, "--foreign-cluster-id=" + ProviderID,
+		"--local-podcidr=" + l.Consumer.PodCIDR(),
+		fmt.Sprintf("--enable-apiserver-support=%t", l.opts.APIServerSupport), "--home-api-server-host=" + server.Hostname(), "--home-api-server-port=" + server.Port(),
 		"--node-check-network=false",
-		"--plugin-dir="+l.PluginDir, "--plugin-cache-dir="+filepath.Join(l.dir, "plugin-cache"),
-		"--metrics-enabled", "--metrics-address="+address(l.ports.kubeletMetrics), "--health-probe-address="+address(l.ports.kubeletHealth),
-	)
+		"--plugin-dir=" + l.PluginDir, "--plugin-cache-dir=" + filepath.Join(l.dir, "plugin-cache"),
+		"--metrics-enabled", "--metrics-address=" + address(l.ports.kubeletMetrics), "--health-probe-address=" + address(l.ports.kubeletHealth),
+	}, l.opts.KubeletArgs...)...)
 }
+
+// SetKubeletArgs sets the further flags of the virtual kubelet from its next start on.
+func (l *Lab) SetKubeletArgs(args ...string) { l.opts.KubeletArgs = args }
 
 // StartProviderManager starts the controllers that enforce in the provider what the consumer asked for.
 func (l *Lab) StartProviderManager(ctx context.Context) error {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/internal/testenv"
 )
 
 // namespace is extended to the provider; twin is its name there.
@@ -46,7 +47,7 @@ func (b *bench) found(what, format string, args ...any) {
 // atMost records a figure that should not exceed the goal.
 func (b *bench) atMost(what string, value, goal float64, unit string) {
 	b.figures = append(b.figures, figure{
-		what: what, value: fmt.Sprintf("%.2f%s", value, unit), goal: fmt.Sprintf("≤ %g%s", goal, unit), missed: value > goal,
+		what: what, value: fmt.Sprintf("%.2f%s", value, unit), goal: fmt.Sprintf("≤ %g%s", goal, unit), missed: !(value <= goal), // not a number is no success
 	})
 }
 
@@ -90,8 +91,21 @@ func (b *bench) join(ctx context.Context) error {
 	if _, err := b.Consumer.Client.CoreV1().Namespaces().Create(ctx, home, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	_, err := b.Refractctl(ctx, "offload", "namespace", namespace, "--context", lab.ConsumerID)
-	return err
+	for _, cluster := range []string{lab.ProviderID, lab.ConsumerID} {
+		if err := b.apply(ctx, cluster, "both.yaml"); err != nil {
+			return err
+		}
+	}
+	if err := b.apply(ctx, lab.ConsumerID, "home.yaml"); err != nil {
+		return err
+	}
+	if err := b.volumes(ctx); err != nil {
+		return err
+	}
+	if _, err := b.Refractctl(ctx, "offload", "namespace", namespace, "--context", lab.ConsumerID); err != nil {
+		return err
+	}
+	return b.kubelet()
 }
 
 // writes returns what our processes have written to both clusters since the last call, heartbeats and elections aside.
@@ -118,9 +132,32 @@ func (b *bench) resources(context.Context) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(usage)) {
-		used := usage[name]
-		b.found(name, "%d MiB now, %d at most, %.1f s of CPU", used.RSS>>20, used.PeakRSS>>20, used.CPU.Seconds())
+		b.used(name+" in the end", usage[name])
 	}
+	return nil
+}
+
+func (b *bench) used(what string, u testenv.Usage) {
+	b.found(what, "%d MiB now, %d at most, %.1f s of CPU", u.RSS>>20, u.PeakRSS>>20, u.CPU.Seconds())
+}
+
+// kubelet records what the virtual kubelet has come to use.
+func (b *bench) kubelet() error {
+	used, err := testenv.ProcessUsage(b.Kubelet().Pid())
+	if err != nil {
+		return err
+	}
+	b.used("   the virtual kubelet by then", used)
+	return nil
+}
+
+// memory holds the virtual kubelet to its goal: it keeps the pods and the Services of the benchmark by now.
+func (b *bench) memory(context.Context) error {
+	used, err := testenv.ProcessUsage(b.Kubelet().Pid())
+	if err != nil {
+		return err
+	}
+	b.atMost(fmt.Sprintf("the virtual kubelet's memory with %d pods and %d Services", b.pods, b.services), float64(used.RSS)/(1<<20), 120, " MiB")
 	return nil
 }
 

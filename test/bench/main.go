@@ -26,21 +26,30 @@ func main() {
 	pods := flag.Int("pods", 1000, "replicas of the Deployment that is timed")
 	services := flag.Int("services", 1000, "Services, ConfigMaps and Secrets that are reflected, each; of other kinds it is a hundred")
 	countsOnly := flag.Bool("counts-only", false, "let no time miss its goal: for machines that do other things meanwhile")
-	tokens := flag.Bool("tokens", false, "let pods have service-account tokens on the provider, which simulated nodes do not ask for")
 	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
 	flag.Parse()
+	if *pods < least || *services < least {
+		fmt.Fprintf(os.Stderr, "bench: --pods and --services have to be %d at least, to have some to change and some to delete\n", least)
+		os.Exit(2)
+	}
 	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
 	defer cancel()
-	if err := run(ctx, lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: *tokens, Log: progress}, *pods, *services, *countsOnly); err != nil {
+	if err := run(ctx, lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: true, KubeletArgs: kubeletArgs, Log: progress}, *pods, *services, *countsOnly); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		cancel()
 		stop()
 		os.Exit(1)
 	}
 }
+
+// least is how many of each are needed.
+const least = 4 * missed
+
+// kubeletArgs are what the lab does not set by itself.
+var kubeletArgs = []string{"--enable-storage", "--remote-real-storage-class-name=" + remoteClass}
 
 func run(ctx context.Context, options lab.Options, pods, services int, countsOnly bool) (err error) {
 	l, err := lab.Up(ctx, options)
@@ -50,7 +59,7 @@ func run(ctx context.Context, options lab.Options, pods, services int, countsOnl
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b := &bench{Lab: l, pods: pods, services: services, countsOnly: countsOnly}
 	for _, measure := range []func(context.Context) error{
-		b.join, b.plainPods, b.offloadedPods, b.reflected, b.latency, b.resources, b.restart, b.awayAndKilled, b.resources,
+		b.join, b.plainPods, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.resources,
 	} {
 		if err := measure(ctx); err != nil {
 			return err

@@ -19,13 +19,16 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
+// withoutTokens compares like with like: simulated nodes give plain pods no tokens of the consumer's API server.
+var withoutTokens = map[string]string{wire.APIServerSupportAnnotation: wire.APIServerSupportDisabled}
+
 func (b *bench) plainPods(ctx context.Context) (err error) {
 	progress("%d pods on simulated nodes of the consumer", b.pods)
 	before, err := b.cpu()
 	if err != nil {
 		return err
 	}
-	b.plain, err = b.deploy(ctx, "plain", map[string]string{testenv.KwokNodeLabel: "kwok"})
+	b.plain, err = b.deploy(ctx, "plain", b.pods, map[string]string{testenv.KwokNodeLabel: "kwok"}, withoutTokens)
 	if err != nil {
 		return err
 	}
@@ -46,7 +49,7 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	took, err := b.deploy(ctx, "offloaded", map[string]string{wire.TypeLabel: wire.VirtualNodeType})
+	took, err := b.deploy(ctx, "offloaded", b.pods, map[string]string{wire.TypeLabel: wire.VirtualNodeType}, withoutTokens)
 	if err != nil {
 		return err
 	}
@@ -63,12 +66,36 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	}
 	b.atMostTime("ratio of the two", took.Seconds()/b.plain.Seconds(), 2.5, "")
 	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
+	b.tally(writes, b.pods)
+	return b.kubelet()
+}
+
+// tally records of what kind writes were, in parts of a number of objects.
+func (b *bench) tally(writes []lab.Write, objects int) {
 	for kind, n := range lab.Tally(writes) {
-		if n >= b.pods/10 {
-			b.found("   of these: "+kind, "%.2f", float64(n)/float64(b.pods))
+		if n >= objects/10 {
+			b.found("   of these: "+kind, "%.2f", float64(n)/float64(objects))
 		}
 	}
-	return nil
+}
+
+// podsWithTokens counts what the tokens with which pods use the consumer's API server cost on top.
+func (b *bench) podsWithTokens(ctx context.Context) error {
+	progress("%d pods with tokens", few)
+	if _, err := b.deploy(ctx, "tokens", few, map[string]string{wire.TypeLabel: wire.VirtualNodeType}, nil); err != nil {
+		return err
+	}
+	writes, err := b.settled(ctx)
+	if err != nil {
+		return err
+	}
+	b.atMost("our writes per pod with a token, both clusters", float64(len(writes))/few, 8, "")
+	b.tally(writes, few)
+	if err := b.remove(ctx, "tokens"); err != nil {
+		return err
+	}
+	_, err = b.settled(ctx)
+	return err
 }
 
 // awaitRecorded waits until every ShadowPod tells that its pod runs, which the provider's controller writes down last.
@@ -104,8 +131,8 @@ func (b *bench) foundCPU(before cpu) error {
 }
 
 // deploy creates a Deployment on the nodes with the given labels and returns how long it took until all its pods were Ready.
-func (b *bench) deploy(ctx context.Context, name string, nodes map[string]string) (time.Duration, error) {
-	replicas := int32(b.pods)
+func (b *bench) deploy(ctx context.Context, name string, pods int, nodes, annotations map[string]string) (time.Duration, error) {
+	replicas := int32(pods)
 	labels := map[string]string{"app": name}
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -113,7 +140,7 @@ func (b *bench) deploy(ctx context.Context, name string, nodes map[string]string
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
 				Spec: corev1.PodSpec{
 					NodeSelector: nodes,
 					Tolerations:  []corev1.Toleration{{Key: wire.VirtualNodeTaint, Operator: corev1.TolerationOpExists}},

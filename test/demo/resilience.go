@@ -30,9 +30,6 @@ func (s *story) killKubelet(ctx context.Context) error {
 		return fmt.Errorf("no pod runs in %s", twin)
 	}
 	victim := running[0]
-	if err := s.outlive(ctx, victim.Status.StartTime); err != nil {
-		return err
-	}
 	if err := s.kubectl(ctx, "--context=cloud", "delete", "pod", "-n", twin, victim.Name, "--wait=false"); err != nil {
 		return err
 	}
@@ -58,17 +55,6 @@ func (s *story) killKubelet(ctx context.Context) error {
 	}
 	s.holds("pod %s was %s with uid %.8s…, is %s with uid %.8s…", victim.Name, victim.Status.Phase, victim.UID, again.Status.Phase, again.UID)
 	return nil
-}
-
-// outlive waits until the second in which a pod started is over: by its start time, which has no fractions, a virtual kubelet
-// that was down tells that the pod was made again.
-func (s *story) outlive(ctx context.Context, started *metav1.Time) error {
-	return s.lab.Wait(ctx, "the pod to be older than a second", func(context.Context) (string, error) {
-		if started != nil && time.Since(started.Time) < 2*time.Second {
-			return "it has only just started", nil
-		}
-		return "", nil
-	})
 }
 
 func (s *story) returnKubelet(ctx context.Context) error {

@@ -1,0 +1,140 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// kind is what of a kind the benchmark makes, how many, and what may be written for it.
+type kind struct {
+	name           string
+	source, target schema.GroupVersionResource
+	count          int
+	content        map[string]any // of each object, besides its name and labels
+	// back: objects of the provider, the copies are here.
+	back bool
+	// onCreation and onChange are the writes of all our processes that one object takes: what the provider's controllers make of the
+	// copy is one of them.
+	onCreation, onChange float64
+	// change is what a change patches, a label when nil; changed tells whether a copy has it.
+	change func(value string) string
+}
+
+// few objects are enough of kinds whose cost is that of another one.
+const few = 100
+
+var services = corev1.SchemeGroupVersion.WithResource("services")
+
+// kinds returns those that are reflected; the first is the Service, the second the ConfigMap.
+func (b *bench) kinds() []*kind {
+	core := corev1.SchemeGroupVersion.WithResource
+	few := min(few, b.services)
+	ports := []any{map[string]any{"name": "http", "port": int64(80)}}
+	backend := map[string]any{"service": map[string]any{"name": "service-0000", "port": map[string]any{"name": "http"}}}
+	endpoint := map[string]any{"addresses": []any{"10.244.250.1"}, "conditions": map[string]any{"ready": true}, "nodeName": "home-kwok-0"}
+	return []*kind{
+		{name: "Service", source: services, count: b.services, onCreation: 1, onChange: 1,
+			content: map[string]any{"spec": map[string]any{"ports": ports}}},
+		{name: "ConfigMap", source: core("configmaps"), count: b.services, onCreation: 1, onChange: 1,
+			content: map[string]any{"data": map[string]any{"mode": "fast"}}},
+		{name: "Secret", source: core("secrets"), count: b.services, onCreation: 1, onChange: 1,
+			content: map[string]any{"stringData": map[string]any{"key": "value"}}},
+		{name: "Ingress", source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), count: few, onCreation: 1, onChange: 1,
+			content: map[string]any{"spec": map[string]any{"defaultBackend": backend}}},
+		{name: "EndpointSlice", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), target: offloadingv1beta1.ShadowEndpointSliceGVR,
+			count: few, onCreation: 2, onChange: 2, // the shadow, and the provider's EndpointSlice
+			content: map[string]any{"addressType": "IPv4", "endpoints": []any{endpoint}, "ports": ports}},
+		{name: "PersistentVolumeClaim", source: core("persistentvolumeclaims"), count: few, onCreation: 2, onChange: 1, // the claim, and the volume that stands for it
+			content: claim()},
+		{name: "Widget", source: schema.GroupVersionResource{Group: "bench.example.org", Version: "v1", Resource: "widgets"}, count: few, onCreation: 1, onChange: 1,
+			content: map[string]any{"spec": map[string]any{"size": int64(3)}}},
+		b.eventKind(few),
+	}
+}
+
+// claim asks for a volume of the virtual class, for a pod that was scheduled onto the virtual node.
+func claim() map[string]any {
+	return map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{wire.SelectedNodeAnnotation: lab.NodeName}},
+		"spec": map[string]any{"storageClassName": wire.DefaultStorageClass, "accessModes": []any{"ReadWriteOnce"},
+			"resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}}},
+	}
+}
+
+// remoteClass is the storage class of the provider.
+const remoteClass = "local"
+
+// volumes gives the provider what its claims bind to: those that wait for a volume are told so in an Event over and over.
+func (b *bench) volumes(ctx context.Context) error {
+	for i := range min(few, b.services) {
+		volume := &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%04d", remoteClass, i)},
+			Spec: corev1.PersistentVolumeSpec{
+				StorageClassName: remoteClass, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
+			},
+		}
+		if _, err := b.Provider.Client.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eventKind is one that the provider writes about copies, and that is shown here.
+func (b *bench) eventKind(count int) *kind {
+	about := map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": twin, "name": "service-0000"}
+	return &kind{name: "Event", source: corev1.SchemeGroupVersion.WithResource("events"), count: count, onCreation: 1, onChange: 1, back: true,
+		content: map[string]any{"involvedObject": about, "reason": "Measured", "message": "about a copy", "type": "Warning", "count": int64(1)},
+		change:  func(value string) string { return fmt.Sprintf(`{"message":%q}`, value) }}
+}
+
+func (k *kind) copies() schema.GroupVersionResource {
+	if k.target.Resource != "" {
+		return k.target
+	}
+	return k.source
+}
+
+func (k *kind) object(i int) string { return fmt.Sprintf("%s-%04d", strings.ToLower(k.name), i) }
+
+//go:embed cluster
+var manifests embed.FS
+
+// apply gives a cluster what is in a file of the folder cluster.
+func (b *bench) apply(ctx context.Context, cluster, name string) error {
+	content, err := manifests.ReadFile("cluster/" + name)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "refract-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return err
+	}
+	_, err = b.Kubectl(ctx, "--context="+cluster, "apply", "-f", path)
+	return err
+}
