@@ -22,6 +22,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/metrics"
+	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
@@ -66,16 +67,17 @@ type Options struct {
 }
 
 // all returns the controllers with their dependencies.
-func all(mgr manager.Manager, m *metrics.Metrics, o Options) []Controller {
+func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, o Options) []Controller {
 	live := mgr.GetAPIReader()
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	return []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
+			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()},
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
-			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, Failed: m.Failed("shadowendpointslice"),
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole, Failed: m.Failed("namespacemap"),
@@ -97,8 +99,15 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return fmt.Errorf("registering metrics, %w", err)
 	}
+	reached, err := networks.New(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(reached); err != nil {
+		return fmt.Errorf("registering the networks, %w", err)
+	}
 	var enforced []metrics.Enforced
-	all := all(mgr, m, o)
+	all := all(mgr, m, reached, o)
 	if o.Webhooks != nil {
 		certificate, err := registerWebhooks(ctx, mgr, m, o.Webhooks)
 		if err != nil {

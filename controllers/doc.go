@@ -13,6 +13,9 @@
 // whose certificates webhookcert looks after, lets their pods onto virtual nodes. A controller whose objects do not
 // occur in a cluster costs a watch that stays silent.
 //
+// Under which addresses other clusters are reached is Liqo's network module's to
+// say, where there is one; package internal/networks follows it.
+//
 // They all keep to the same rules. Objects of users stay unstructured from the
 // cache to the write, so that no field is lost on the way; they are decoded in
 // one pass, which is why this costs little. Nothing is written that is so

@@ -5,8 +5,10 @@
 // consumers want known there.
 //
 // The EndpointSlice made of a ShadowEndpointSlice has its name, its content
-// verbatim, and one thing of its own: an endpoint is ready only while the
-// cluster it lives in can be reached. When the consumer goes down, Services of
+// verbatim, and two things of its own. The addresses are those by which this
+// cluster reaches the others, through the consumer or, where it says so, straight
+// into a third cluster; an EndpointSlice stays as it is while they are not known.
+// And an endpoint is ready only while the cluster it lives in can be reached. When the consumer goes down, Services of
 // this cluster stop sending traffic there, and start again when it is back. A
 // cluster that nothing is known about counts as unreachable. What the consumer
 // itself calls not ready stays so. An EndpointSlice that belongs to somebody
@@ -29,17 +31,22 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/memo"
+	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 
-// AddressMapper says under which address the pods of this cluster reach a pod
-// of another one.
+// AddressMapper says under which address the pods of this cluster reach what is
+// in another one: see package networks, whose errors it gives.
 type AddressMapper interface {
 	// MapAddress returns the address here of address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
+	// MapPod is the same for what must be a pod there.
+	MapPod(ctx context.Context, cluster, address string) (string, error)
+	// Follow has f called when addresses of a cluster may be mapped otherwise.
+	Follow(f func(cluster string))
 }
 
 // Options are the settings of the controller.
@@ -79,6 +86,9 @@ func (c *Controller) Name() string { return "shadowendpointslice" }
 const (
 	missingForeignClusterReason = "ForeignClusterNotFound"
 	directConnectionsReason     = "InvalidDirectConnections"
+	notConnectedReason          = "NoDirectConnection"
+	unknownNetworkReason        = "NetworkNotConnected"
+	incompleteNetworkReason     = "NetworkNotConfigured"
 	failedCreateReason          = "FailedCreateEndpointSlice"
 	failedUpdateReason          = "FailedUpdateEndpointSlice"
 
@@ -122,11 +132,12 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 		return err
 	}
 	desired, problems, err := c.forge(ctx, shadow, origin, state)
-	if err != nil {
+	switch {
+	case errors.Is(err, errMalformed):
 		c.report.Warn(shadow, failedUpdateReason, forgeAction, err.Error())
-		if errors.Is(err, errMalformed) {
-			return nil // told where the user looks; a change of the ShadowEndpointSlice brings us back
-		}
+		return nil // told where the user looks; a change of the ShadowEndpointSlice brings us back
+	case err != nil:
+		c.wait(shadow, err)
 		return fmt.Errorf("forging EndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
 	}
 	if err := c.apply(ctx, shadow, desired); err != nil {
@@ -136,8 +147,20 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	return nil
 }
 
+// wait tells that an address cannot be mapped: the EndpointSlice stays as it is.
+func (c *Controller) wait(shadow *unstructured.Unstructured, err error) {
+	reason := incompleteNetworkReason
+	switch {
+	case errors.Is(err, networks.ErrNotYet):
+		return // in a moment
+	case errors.Is(err, networks.ErrUnknown):
+		reason = unknownNetworkReason
+	}
+	c.report.Warn(shadow, reason, forgeAction, err.Error()+"; until then the EndpointSlice stays as it is")
+}
+
 // problem is something wrong with a slice that does not keep it from being
-// written, with its endpoints held not ready.
+// written, with endpoints held not ready or left out.
 type problem struct{ reason, note string }
 
 func (c *Controller) tell(shadow *unstructured.Unstructured, problems []problem) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/networks"
 )
 
 // errMalformed is of a ShadowEndpointSlice that is unusable until it is changed.
@@ -54,7 +55,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	slice.Object["endpoints"] = endpoints
 	slice.Object["ports"] = withDefaults(content["ports"])
 	setMetadata(slice, shadow)
-	return slice, problems, nil
+	return slice, append(problems, conversion.problems...), nil
 }
 
 func newSlice() *unstructured.Unstructured {
@@ -85,20 +86,12 @@ func directConnections(shadow *unstructured.Unstructured) (map[string]string, er
 	if !ok {
 		return nil, nil
 	}
-	var data struct {
-		ClusterAddresses map[string][]string `json:"clusterAddresses"`
-	}
+	var data wire.DirectConnections
 	if err := json.Unmarshal([]byte(text), &data); err != nil {
 		return nil, fmt.Errorf("annotation %s cannot be read (%w), so the endpoints are held not ready: it must be JSON like {\"clusterAddresses\":{\"cluster-id\":[\"10.0.0.1\"]}}",
 			wire.DirectConnectionsDataAnnotation, err)
 	}
-	clusters := map[string]string{}
-	for cluster, addresses := range data.ClusterAddresses {
-		for _, address := range addresses {
-			clusters[address] = cluster
-		}
-	}
-	return clusters, nil
+	return data.ByAddress(), nil
 }
 
 // conversion turns the endpoints of one slice into those of this cluster.
@@ -109,6 +102,7 @@ type conversion struct {
 	options  *Options
 	ready    bool
 	mappable bool
+	problems []problem // found on the way
 }
 
 // endpoints does not change list. What is not an endpoint is passed on, for the
@@ -129,10 +123,14 @@ func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
 			continue
 		}
 		endpoint, err := v.endpoint(ctx, endpoint)
-		if err != nil {
+		switch {
+		case errors.Is(err, errNotConnected):
+			v.problems = append(v.problems, problem{notConnectedReason, fmt.Sprintf("endpoint %d is left out: %v", i, err)})
+		case err != nil:
 			return nil, fmt.Errorf("mapping endpoint %d, %w", i, err)
+		default:
+			converted = append(converted, endpoint)
 		}
-		converted = append(converted, endpoint)
 	}
 	return converted, nil
 }
@@ -176,16 +174,26 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 	return endpoint, nil
 }
 
+// errNotConnected is of an endpoint in a third cluster that cannot be reached
+// from here past the consumer. It concerns no other endpoint.
+var errNotConnected = errors.New("there is no direct connection to it")
+
 func (v *conversion) address(ctx context.Context, item any) (any, error) {
 	address, ok := item.(string)
-	cluster := v.directs[address]
-	if cluster == "" && v.from.networking {
-		cluster = v.origin
-	}
-	if !ok || cluster == "" {
+	if !ok {
 		return item, nil
 	}
-	return v.options.AddressMapper.MapAddress(ctx, cluster, address)
+	if third := v.directs[address]; third != "" {
+		mapped, err := v.options.AddressMapper.MapPod(ctx, third, address)
+		if errors.Is(err, networks.ErrUnknown) || errors.Is(err, networks.ErrOutside) {
+			err = fmt.Errorf("%w: %w", errNotConnected, err)
+		}
+		return mapped, err
+	}
+	if !v.from.networking {
+		return item, nil
+	}
+	return v.options.AddressMapper.MapAddress(ctx, v.origin, address)
 }
 
 // withDefaults fills in what the API server would, so that a slice that was

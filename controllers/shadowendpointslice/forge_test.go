@@ -23,6 +23,12 @@ func (mapper) MapAddress(_ context.Context, cluster, address string) (string, er
 	return address + "@" + cluster, nil
 }
 
+func (m mapper) MapPod(ctx context.Context, cluster, address string) (string, error) {
+	return m.MapAddress(ctx, cluster, address)
+}
+
+func (mapper) Follow(func(string)) {}
+
 func TestForgeMapsAddressesAndKeepsEverythingElse(t *testing.T) {
 	endpoint := func(address string) map[string]any {
 		return map[string]any{"addresses": []any{address}, "fieldOfTomorrow": int64(1)}

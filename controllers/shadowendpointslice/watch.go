@@ -5,8 +5,12 @@ package shadowendpointslice
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,9 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
@@ -40,14 +46,37 @@ func trim(obj any) (any, error) {
 
 func (c *Controller) watch(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
-	return kind.Controller(mgr, c.Name(), c.options.Workers).
+	slices := kind.Controller(mgr, c.Name(), c.options.Workers).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
 			// Creations are our own, and at the start every ShadowEndpointSlice is looked at anyway.
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			UpdateFunc: workers.Changed,
 		})).
-		Watches(&core.ForeignCluster{}, toShadows, builder.WithPredicates(predicate.Funcs{UpdateFunc: reachabilityChanged})).
-		Complete(report.Failures(c, c.options.Failed))
+		Watches(&core.ForeignCluster{}, toShadows, builder.WithPredicates(predicate.Funcs{UpdateFunc: reachabilityChanged}))
+	if c.options.AddressMapper != nil {
+		slices = slices.WatchesRawSource(source.Func(c.followNetworks))
+	}
+	return slices.Complete(report.Failures(c, c.options.Failed))
+}
+
+// followNetworks looks again at the slices with addresses in a cluster whose
+// network has changed.
+func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	c.options.AddressMapper.Follow(func(cluster string) {
+		for _, request := range c.requests(ctx, concerns(cluster)) {
+			queue.Add(request)
+		}
+	})
+	return nil
+}
+
+// concerns tells the slices with addresses in a cluster: its own ones, and those
+// of others that connect to it directly.
+func concerns(cluster string) func(shadow *unstructured.Unstructured) bool {
+	return func(shadow *unstructured.Unstructured) bool {
+		return cluster == networks.Everybody || shadow.GetLabels()[wire.OriginLabel] == cluster ||
+			strings.Contains(shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation], strconv.Quote(cluster))
+	}
 }
 
 func reachabilityChanged(e event.UpdateEvent) bool {
@@ -57,14 +86,21 @@ func reachabilityChanged(e event.UpdateEvent) bool {
 // shadowsFrom returns the slices whose endpoints live in the given cluster.
 func (c *Controller) shadowsFrom(ctx context.Context, obj client.Object) []reconcile.Request {
 	id := string(obj.(*core.ForeignCluster).Spec.ClusterID)
+	return c.requests(ctx, func(*unstructured.Unstructured) bool { return true }, client.MatchingLabels{wire.OriginLabel: id})
+}
+
+// requests returns those for the slices that are meant.
+func (c *Controller) requests(ctx context.Context, meant func(*unstructured.Unstructured) bool, options ...client.ListOption) []reconcile.Request {
 	shadows := kind.NewList()
-	if err := c.client.List(ctx, shadows, client.MatchingLabels{wire.OriginLabel: id}); err != nil {
-		log.FromContext(ctx).Error(err, "listing the ShadowEndpointSlices of a cluster", "cluster", id)
+	if err := c.client.List(ctx, shadows, options...); err != nil {
+		log.FromContext(ctx).Error(err, "listing the ShadowEndpointSlices of a cluster")
 		return nil
 	}
-	requests := make([]reconcile.Request, 0, len(shadows.Items))
+	var requests []reconcile.Request
 	for i := range shadows.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&shadows.Items[i])})
+		if meant(&shadows.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&shadows.Items[i])})
+		}
 	}
 	return requests
 }

@@ -20,6 +20,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
 )
@@ -44,7 +45,9 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 	key := client.ObjectKeyFromObject(shadow)
 	pod, err := c.forge(ctx, shadow)
 	if err != nil {
-		c.report.Warn(shadow, reasonOf(err), createAction, err.Error())
+		if !errors.Is(err, networks.ErrNotYet) {
+			c.report.Warn(shadow, reasonOf(err), createAction, err.Error())
+		}
 		if errors.Is(err, errNoOrigin) || errors.Is(err, errNoSpec) {
 			return nil // told where the user looks; a change of the ShadowPod brings us back
 		}

@@ -30,6 +30,8 @@ func providerRules() []Rule {
 			"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch", "create", "patch")),
 		grant("to know whether an origin can be reached: otherwise its endpoints are not ready",
 			"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
+		grant("to know under which addresses others are reached, where Liqo's network module remaps them",
+			"networking.liqo.io", on("configurations"), do("list", "watch")),
 		grant("to make twin namespaces, to remove them when nobody wants them any more, and to open extended ones to the scheduler",
 			"", on("namespaces"), do("get", "list", "watch", "create", "patch", "delete")),
 		grant("to let a consumer into its twins",

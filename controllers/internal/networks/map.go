@@ -1,0 +1,94 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/internal/ipmap"
+)
+
+// MapAddress returns the address here of an address in the given cluster. One
+// that is in no range of that cluster is the same here.
+func (n *Networks) MapAddress(ctx context.Context, cluster, address string) (string, error) {
+	mapped, _, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
+	return mapped, err
+}
+
+// MapPod returns the address here of a pod in the given cluster, and ErrOutside
+// when its pods have no such address.
+func (n *Networks) MapPod(ctx context.Context, cluster, address string) (string, error) {
+	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.pods })
+	if err == nil && !within {
+		err = fmt.Errorf("mapping address %s of cluster %s: %w", address, cluster, ErrOutside)
+	}
+	return mapped, err
+}
+
+func (n *Networks) find(ctx context.Context, cluster, address string, choose func(network) *ipmap.Table) (mapped string, within bool, err error) {
+	known, remapped, err := n.network(ctx, cluster)
+	if err != nil {
+		return "", false, err
+	}
+	if !remapped {
+		return address, true, nil
+	}
+	mapped, within, ok := choose(known).Find(address)
+	if !ok {
+		return "", false, fmt.Errorf("mapping address %q of cluster %s: it is no IP address", address, cluster)
+	}
+	return mapped, within, nil
+}
+
+// network returns that of a cluster; without a network module nothing is remapped.
+func (n *Networks) network(ctx context.Context, cluster string) (known network, remapped bool, err error) {
+	select {
+	case <-n.answered:
+	case <-ctx.Done():
+		return network{}, false, fmt.Errorf("waiting for Configurations: %w", ErrNotYet)
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	switch {
+	case n.resource == absent:
+		return network{}, false, nil
+	case n.resource == unread && n.refusal != nil:
+		return network{}, false, fmt.Errorf("reading the Configurations of %s, %w", configurations.Group, n.refusal)
+	case n.resource == unread || !n.heard.HasSynced():
+		return network{}, false, fmt.Errorf("waiting for Configurations: %w", ErrNotYet)
+	}
+	known, ok := n.networks[cluster]
+	if !ok {
+		return network{}, false, fmt.Errorf("looking for the Configuration of cluster %s: %w: connect the networks of the two clusters", cluster, ErrUnknown)
+	}
+	return known, true, known.fault
+}
+
+// APIServers maps the addresses of API servers.
+type APIServers struct {
+	Networks *Networks
+	Client   client.Reader
+}
+
+// MapAPIServer returns the address here of ip in the cluster origin. Two clusters
+// whose networks are not connected by Liqo may share one.
+func (a APIServers) MapAPIServer(ctx context.Context, origin, ip string) (string, error) {
+	mapped, err := a.Networks.MapAddress(ctx, origin, ip)
+	if !errors.Is(err, ErrUnknown) {
+		return mapped, err
+	}
+	cluster, failure := peers.Find(ctx, a.Client, origin)
+	switch {
+	case failure != nil:
+		return "", failure
+	case cluster != nil && cluster.Status.Modules.Networking.Enabled:
+		return "", err
+	}
+	return ip, nil
+}

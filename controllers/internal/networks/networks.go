@@ -1,0 +1,231 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package networks knows under which addresses this cluster reaches others.
+//
+// Where the networks of two clusters overlap, Liqo's network module remaps the
+// ranges of the other one, and says in a Configuration to what. These are
+// followed here. A cluster without the network module has no such resource:
+// there addresses are the same everywhere, until it is installed, which is
+// noticed within half a minute. What is not known is never guessed: who asks for
+// an address gets an error that says what is missing.
+package networks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/dynamicclient"
+)
+
+// Everybody stands for all clusters in what is told to those who Follow.
+const Everybody = ""
+
+// What keeps an address from being mapped, besides a Configuration that is
+// incomplete or malformed.
+var (
+	// ErrUnknown: there is no Configuration for the cluster.
+	ErrUnknown = errors.New("its network is not known here")
+	// ErrOutside: the address is in no range of the cluster's pods.
+	ErrOutside = errors.New("it is in no pod range of that cluster")
+	// ErrNotYet: Configurations are just being read.
+	ErrNotYet = errors.New("they are being read")
+)
+
+// Networks follows the Configurations of this cluster. It is safe for
+// concurrent use.
+type Networks struct {
+	informer cache.SharedIndexInformer
+	heard    cache.ResourceEventHandlerRegistration
+	// answered is closed when it is known for the first time what there is, or why not.
+	answered chan struct{}
+	close    func()
+
+	mu        sync.RWMutex
+	resource  state
+	refusal   error              // of the last attempt to read, nil when it worked
+	networks  map[string]network // by cluster
+	followers []func(cluster string)
+}
+
+// state of the resource.
+type state int
+
+const (
+	unread state = iota
+	served
+	absent
+)
+
+// byCluster is the index of Configurations by the cluster that they are about.
+const byCluster = "cluster"
+
+// New returns what follows the Configurations of the cluster at config, once a
+// manager starts it.
+func New(config *rest.Config) (*Networks, error) {
+	client, err := dynamicclient.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the client of Configurations, %w", err)
+	}
+	n := &Networks{answered: make(chan struct{}), networks: map[string]network{}}
+	n.close = sync.OnceFunc(func() { close(n.answered) })
+	n.informer = cache.NewSharedIndexInformerWithOptions(n.source(client), &unstructured.Unstructured{},
+		cache.SharedIndexInformerOptions{Indexers: cache.Indexers{byCluster: indexByCluster}, ObjectDescription: configurations.String()})
+	if err := n.informer.SetWatchErrorHandlerWithContext(quietly); err != nil {
+		return nil, fmt.Errorf("preparing the watch of Configurations, %w", err)
+	}
+	n.heard, err = n.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { n.changed(object) },
+		UpdateFunc: func(before, now any) { n.changed(before); n.changed(now) }, // they may be about different clusters
+		DeleteFunc: func(object any) { n.changed(object) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("preparing the watch of Configurations, %w", err)
+	}
+	return n, nil
+}
+
+// source lists and watches, and notes how that goes.
+func (n *Networks) source(client dynamic.Interface) cache.ListerWatcher {
+	resource := client.Resource(configurations)
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := resource.List(ctx, o)
+			n.note(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := resource.Watch(ctx, o)
+			n.note(err)
+			return w, err
+		},
+	}, client)
+}
+
+// quietly keeps it out of the log that there is no network module.
+func quietly(ctx context.Context, r *cache.Reflector, err error) {
+	if !apierrors.IsNotFound(err) {
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	}
+}
+
+func indexByCluster(object any) ([]string, error) {
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		return []string{u.GetLabels()[wire.RemoteClusterIDLabel]}, nil
+	}
+	return nil, nil
+}
+
+// Start follows until ctx ends. Replicas that do not lead follow as well.
+func (n *Networks) Start(ctx context.Context) error {
+	go func() {
+		if cache.WaitFor(ctx, "", n.heard.HasSyncedChecker()) {
+			n.close()
+		}
+	}()
+	n.informer.RunWithContext(ctx)
+	return nil
+}
+
+// NeedLeaderElection is for the manager.
+func (n *Networks) NeedLeaderElection() bool { return false }
+
+// Follow has f called with the id of each cluster whose network has changed, or
+// with Everybody. f must not block.
+func (n *Networks) Follow(f func(cluster string)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.followers = append(n.followers, f)
+}
+
+// note takes down the answer to an attempt to read.
+func (n *Networks) note(err error) {
+	n.mu.Lock()
+	before := n.resource
+	n.refusal = err
+	switch {
+	case err == nil:
+		n.resource = served
+	case apierrors.IsNotFound(err):
+		n.resource, n.refusal = absent, nil
+	}
+	changed := before != n.resource && before != unread
+	n.mu.Unlock()
+	if err != nil {
+		n.close()
+	}
+	if changed {
+		n.tell(Everybody)
+	}
+}
+
+// changed looks again at the Configurations of the cluster that one is about.
+func (n *Networks) changed(object any) {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	cluster := u.GetLabels()[wire.RemoteClusterIDLabel]
+	found, err := n.informer.GetIndexer().ByIndex(byCluster, cluster)
+	if err != nil || cluster == "" {
+		return
+	}
+	if n.set(cluster, found) {
+		n.tell(cluster)
+	}
+}
+
+// set reports whether that changed anything.
+func (n *Networks) set(cluster string, found []any) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before, known := n.networks[cluster]
+	if len(found) == 0 {
+		delete(n.networks, cluster)
+		return known
+	}
+	now := readAll(found)
+	n.networks[cluster] = now
+	return !known || !reflect.DeepEqual(before, now)
+}
+
+// readAll reads the Configuration of a cluster. Two of them would be two opinions.
+func readAll(found []any) network {
+	var names []string
+	var last network
+	for _, object := range found {
+		u := object.(*unstructured.Unstructured)
+		names = append(names, u.GetNamespace()+"/"+u.GetName())
+		last = read(u)
+	}
+	if len(names) > 1 {
+		slices.Sort(names)
+		return network{fault: fmt.Errorf("choosing among the Configurations %q of one cluster: delete all but one", names)}
+	}
+	return last
+}
+
+func (n *Networks) tell(cluster string) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	for _, f := range n.followers {
+		f(cluster)
+	}
+}
