@@ -104,6 +104,7 @@ func refuse(t *testing.T, c client.Client) {
 		{reflected("wrong", `{group: example.org, version: v1, resource: widgets}`), "must be named <spec.resource>.<spec.group>"},
 		{reflected("widgets", `{group: example.org, version: v1, resource: widgets}`), "must be named <spec.resource>.<spec.group>"},
 		{reflected("pods", `{version: v1, resource: pods}`), "reflected anyway"},
+		{reflected("events.events.k8s.io", `{group: events.k8s.io, version: v1, resource: events}`), "reflected anyway"},
 		{reflected("ingresses.networking.k8s.io", `{group: networking.k8s.io, version: v1, resource: ingresses}`), "reflected anyway"},
 		{reflected("shadowpods.offloading.liqo.io", `{group: offloading.liqo.io, version: v1beta1, resource: shadowpods}`), "cannot be reflected"},
 		{reflected("widgets.example.org", `{group: example.org, version: one, resource: widgets}`), "spec.version in body should match"},

@@ -21,7 +21,8 @@ import (
 // reserved are the resources with rules of their own, and the groups that reflection is made of.
 var (
 	reserved = []string{
-		"pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "events", "serviceaccounts",
+		"pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "serviceaccounts",
+		"events", "events.events.k8s.io", // the same objects under two names
 		"endpointslices.discovery.k8s.io", "ingresses.networking.k8s.io",
 	}
 	reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
