@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -121,17 +120,8 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
 		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
-		NodeName: a.nodeName, Engine: a.reflection, Chains: a.plugins.chains, Namespaces: a.reflection.Namespaces, Log: slog.Default(),
+		NodeName: a.nodeName, Engine: a.reflection, Chains: a.plugins.chains, Log: slog.Default(),
 	})
-}
-
-// followResources begins when the reflection runs, which takes kinds only then.
-func (a *active) followResources(ctx context.Context) error {
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) { return a.reflection.Synced(), nil })
-	if err != nil {
-		return nil // the end came first
-	}
-	return a.resources.Run(ctx)
 }
 
 func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
@@ -167,7 +157,7 @@ func (a *active) run(ctx context.Context) error {
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
 	group.Go(func() error { return a.plugins.follow(ctx) })
 	group.Go(func() error { return a.reflection.Run(ctx) })
-	group.Go(func() error { return a.followResources(ctx) })
+	group.Go(func() error { return a.resources.Run(ctx) })
 	if a.node != nil {
 		group.Go(func() error { return a.node.Run(ctx) })
 	}

@@ -38,7 +38,9 @@ func (m *Manager) depths() map[string]int {
 // StartKind begins to reflect a kind in every extended namespace, in the place of one of the same name. It must not be
 // called before Run; what New was given cannot be replaced.
 func (m *Manager) StartKind(kind Kind) error {
-	if m.ctx == nil {
+	select {
+	case <-m.begun:
+	default:
 		return errors.New("starting a kind: the Manager does not run yet")
 	}
 	for _, builtin := range m.options.Kinds {

@@ -52,6 +52,7 @@ type Manager struct {
 	settingsMu sync.Mutex // serialises changes
 
 	ctx     context.Context // that of Run
+	begun   chan struct{}   // closed by Run when kinds can be started
 	started time.Time
 	wg      sync.WaitGroup
 
@@ -60,6 +61,7 @@ type Manager struct {
 	mu         sync.RWMutex
 	twins      map[string]*twin // by local namespace
 	reflectors []*reflector     // replaced, never modified
+	listeners  map[*func()]bool // of changes of the extended namespaces
 }
 
 // New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
@@ -71,6 +73,7 @@ func New(options Options) (*Manager, error) {
 	m := &Manager{
 		options: options, log: options.Log.With("provider", options.RemoteClusterID), metrics: newMetrics(),
 		informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, twins: map[string]*twin{},
+		begun: make(chan struct{}), listeners: map[*func()]bool{},
 	}
 	m.leading.Store(true)
 	m.events = newReporter(m.metrics)
@@ -231,6 +234,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	for _, r := range m.all() {
 		r.run(ctx)
 	}
+	close(m.begun)
 	unsubscribe := m.options.Registry.Subscribe(m.chainSwapped)
 	defer unsubscribe()
 	m.wg.Go(func() { m.mapper.Run(ctx) })

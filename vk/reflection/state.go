@@ -27,6 +27,33 @@ func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper
 // Namespaces returns the extended namespaces, each with its twin.
 func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
 
+// NamespacesKnown is closed when Run has begun and knows which namespaces are extended. From then on kinds can be started,
+// whether or not those that run have read all of theirs.
+func (m *Manager) NamespacesKnown() <-chan struct{} { return m.mapper.SyncedChecker().Done() }
+
+// SubscribeNamespaces has changed called after changes of the extended namespaces, and sometimes without one, with no lock
+// held, until cancel is called. It must not block; calls may overlap.
+func (m *Manager) SubscribeNamespaces(changed func()) (cancel func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := &changed
+	m.listeners[key] = true
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.listeners, key)
+	}
+}
+
+func (m *Manager) allListeners() (all []func()) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for listener := range m.listeners {
+		all = append(all, *listener)
+	}
+	return all
+}
+
 // Pods returns the pods of this node as they are cached: they must not be modified.
 func (m *Manager) Pods() []*unstructured.Unstructured {
 	r := m.reflector(PodKind)

@@ -101,8 +101,12 @@ func (m *Manager) StopNamespace(local string) {
 	}
 }
 
-// NamespacesChanged looks at the pods and volumes of namespaces that are not extended. (namespaces.Handler)
+// NamespacesChanged looks at the pods and volumes of namespaces that are not extended, and tells who asked to be told.
+// (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
+	for _, changed := range m.allListeners() {
+		changed()
+	}
 	m.lookAtStrandedVolumes()
 	r := m.reflector(PodKind)
 	if r == nil || !r.pods.HasSynced() {

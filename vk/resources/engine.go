@@ -18,6 +18,14 @@ type Engine interface {
 	StartKind(kind reflection.Kind) error
 	// StopKind ends it and returns when nothing of it runs any more. What is on the provider stays.
 	StopKind(name string)
+	// Namespaces returns the extended namespaces, each with its twin.
+	Namespaces() map[string]string
+	// NamespacesKnown is closed when those have been read. Kinds are taken from then on.
+	NamespacesKnown() <-chan struct{}
+	// SubscribeNamespaces has changed called after they have, until cancel is called. It does not block.
+	SubscribeNamespaces(changed func()) (cancel func())
+	// Reachable reports whether the provider answered last time.
+	Reachable() bool
 }
 
 // Chains keeps plugin chains for kinds that come and go. A *source.Chains does.
@@ -105,8 +113,8 @@ func (f *Follower) keep(name string, p plan) {
 	f.running[name] = p
 }
 
-// adjust gives a reflection that runs the settings for which neither cluster has to be asked: that one of them cannot be
-// is no reason to reflect what is not to be reflected any more.
+// adjust gives a reflection that runs the settings for which neither cluster has to be asked, before they are: what is not
+// to be reflected any more does not wait for an answer.
 func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) {
 	f.mu.Lock()
 	p, runs := f.running[name]

@@ -12,34 +12,30 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	runtimecache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-const (
-	// workers is how many ReflectedResources are looked at at once: more than one, so that a provider that answers late
-	// does not hold up what needs no answer of it.
-	workers = 4
-	// twinsEvery is how often the extended namespaces are compared: a look at a map in memory.
-	twinsEvery = time.Second
-)
+// workers is how many ReflectedResources are looked at at once: more than one, so that a provider that answers late does
+// not hold up what needs no answer of it.
+const workers = 4
 
-// Options of a Follower. Local, Remote, the cluster ids, NodeName, Engine and Namespaces are required.
+// Options of a Follower. Local, Remote, the cluster ids, NodeName and Engine are required.
 type Options struct {
 	Local, Remote   *rest.Config // used as they are; client-side throttles are switched off in copies
 	LocalClusterID  string
 	RemoteClusterID string
 	NodeName        string // of the virtual node: its entry in the status is ours
 
-	Engine     Engine
-	Chains     Chains                   // plugin chains of the kinds; nil = objects cross as they are
-	Namespaces func() map[string]string // the extended namespaces and their twins
+	Engine Engine
+	Chains Chains // plugin chains of the kinds; nil = objects cross as they are
 
 	RolePrefix   string        // of the roles of the installation, for advice; "" = that of package rbac
 	CallTimeout  time.Duration // of every API call; 0 = 10 s
@@ -76,7 +72,6 @@ func (o Options) validate() error {
 		"the ids of both clusters":               o.LocalClusterID == "" || o.RemoteClusterID == "",
 		"the name of the virtual node":           o.NodeName == "",
 		"the reflection engine":                  o.Engine == nil,
-		"the extended namespaces":                o.Namespaces == nil,
 	} {
 		if missing {
 			faults = append(faults, fmt.Errorf("%s are missing", what))
@@ -94,8 +89,10 @@ type Follower struct {
 	queue         workqueue.TypedRateLimitingInterface[string]
 
 	mu       sync.Mutex
-	running  map[string]plan     // by name of the ReflectedResource
-	reported map[string]reported // likewise
+	running  map[string]plan               // by name of the ReflectedResource
+	reported map[string]reported           // likewise
+	looks    map[string]context.CancelFunc // that are under way, likewise
+	twins    map[string]string             // the extended namespaces, as of the last look at them
 }
 
 // New prepares a follower; it contacts neither cluster.
@@ -104,7 +101,8 @@ func New(options Options) (*Follower, error) {
 	if err := options.validate(); err != nil {
 		return nil, fmt.Errorf("configuring the reflection of further resources, %w", err)
 	}
-	f := &Follower{options: options, log: options.Log, running: map[string]plan{}, reported: map[string]reported{}}
+	f := &Follower{options: options, log: options.Log, running: map[string]plan{}, reported: map[string]reported{},
+		looks: map[string]context.CancelFunc{}}
 	var err error
 	if f.local, err = newSide(options.Local, options.LocalClusterID, false, options); err != nil {
 		return nil, err
@@ -116,7 +114,7 @@ func New(options Options) (*Follower, error) {
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](options.RetryFirst, options.RetryMost),
 		workqueue.TypedRateLimitingQueueConfig[string]{Clock: options.Clock})
 	f.informer = dynamicinformer.NewFilteredDynamicInformer(f.local.dynamic, pluginsv1alpha1.ReflectedResourceGVR, "", 0, cache.Indexers{}, nil).Informer()
-	if err := f.informer.SetTransform(dropManagedFields); err != nil {
+	if err := f.informer.SetTransform(runtimecache.TransformStripManagedFields()); err != nil {
 		return nil, fmt.Errorf("preparing the informer of ReflectedResources, %w", err)
 	}
 	_, err = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -130,18 +128,11 @@ func New(options Options) (*Follower, error) {
 	return f, nil
 }
 
-func dropManagedFields(object any) (any, error) {
-	if u, ok := object.(*unstructured.Unstructured); ok {
-		unstructured.RemoveNestedField(u.Object, "metadata", "managedFields")
-	}
-	return object, nil
-}
-
 // changed looks at a ReflectedResource at once, and from then on as often as at a new one. The step of a status is
 // nobody's business here: each virtual kubelet writes its own.
 func (f *Follower) changed(before, object any) {
-	old, _ := before.(*unstructured.Unstructured)
-	now, _ := object.(*unstructured.Unstructured)
+	old, _ := before.(metav1.Object)
+	now, _ := object.(metav1.Object)
 	if old != nil && now != nil && old.GetUID() == now.GetUID() && old.GetGeneration() == now.GetGeneration() {
 		return
 	}
@@ -150,24 +141,37 @@ func (f *Follower) changed(before, object any) {
 	}
 }
 
-// soon looks at a ReflectedResource at once, and begins anew to count attempts.
+// soon looks at a ReflectedResource at once, and begins anew to count attempts. A look that is under way ends: it may be
+// waiting for a provider that does not answer. It ends before the next is asked for, so that this cannot be the one.
 func (f *Follower) soon(name string) {
+	f.mu.Lock()
+	if end := f.looks[name]; end != nil {
+		end()
+	}
+	f.mu.Unlock()
 	f.queue.Forget(name)
 	f.queue.Add(name)
 }
 
 // Run follows until ctx ends and everything under way here has ended. What is reflected then goes on: it ends with the
-// engine. Where ReflectedResources are not defined, or not ours to read, it waits until they are. It is called once.
+// engine. Where ReflectedResources are not defined, or not ours to read, it waits until they are; and until the engine knows
+// which namespaces are extended. It is called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if !f.awaitOwn(ctx) {
 		return nil
 	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-f.options.Engine.NamespacesKnown():
+	}
+	defer f.options.Engine.SubscribeNamespaces(f.namespacesChanged)()
+	f.namespacesChanged()
 	var wg sync.WaitGroup
 	wg.Go(func() { f.informer.RunWithContext(ctx) })
 	for _, s := range []*side{f.local, f.remote} {
 		wg.Go(func() { f.watchDefinitions(ctx, s) })
 	}
-	wg.Go(func() { f.watchTwins(ctx) })
 	if cache.WaitForCacheSync(ctx.Done(), f.informer.HasSynced) {
 		for range workers {
 			wg.Go(func() { f.work(ctx) })
@@ -185,27 +189,38 @@ func (f *Follower) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		f.next(name, f.reconcile(ctx, name))
+		f.next(name, f.look(ctx, name))
 		f.queue.Done(name)
 	}
 }
 
-// watchTwins looks at everything again when another set of namespaces is extended: each twin has permissions of its own.
-func (f *Follower) watchTwins(ctx context.Context) {
-	known := f.options.Namespaces()
-	ticker := f.options.Clock.NewTicker(twinsEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-		if now := f.options.Namespaces(); !maps.Equal(now, known) {
-			known = now
-			for _, name := range f.informer.GetStore().ListKeys() {
-				f.soon(name)
-			}
-		}
+// look reconciles, unless it turns out meanwhile that this has to be done anew.
+func (f *Follower) look(ctx context.Context, name string) again {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	f.mu.Lock()
+	f.looks[name] = end
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.looks, name)
+	}()
+	return f.reconcile(ctx, name)
+}
+
+// namespacesChanged looks at everything again when another set of namespaces is extended: each has permissions of its own,
+// and so has its twin.
+func (f *Follower) namespacesChanged() {
+	f.mu.Lock()
+	now := f.options.Engine.Namespaces()
+	changed := !maps.Equal(now, f.twins)
+	f.twins = now
+	f.mu.Unlock()
+	if !changed {
+		return
+	}
+	for _, name := range f.informer.GetStore().ListKeys() {
+		f.soon(name)
 	}
 }

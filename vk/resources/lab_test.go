@@ -80,13 +80,10 @@ type lab struct {
 	local, remote *cluster
 	node, tenant  string
 	engine        *recorder
+	shop, twin    string // the namespace that is extended, and its twin
 	options       Options
 	follower      *Follower
 	cancel        func()
-
-	mu    sync.Mutex
-	twins map[string]string
-	asked atomic.Int32 // how often the namespaces were
 }
 
 // cluster is one of the two as its administrator sees it.
@@ -103,20 +100,19 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(clusters.err)
 	}
 	n := clusters.labs.Add(1)
-	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), engine: &recorder{kinds: map[string]reflection.Kind{}}}
+	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), shop: "shop", twin: fmt.Sprintf("shop-%d", n)}
+	l.engine = &recorder{kinds: map[string]reflection.Kind{}, twins: map[string]string{l.shop: l.twin}}
 	l.local, l.remote = l.side(clusters.consumer), l.side(clusters.remote)
 	l.tenant = fmt.Sprintf("tenant-%d", n)
-	twin := fmt.Sprintf("shop-%d", n)
-	l.twins = map[string]string{"shop": twin}
 	l.namespace(l.local, l.tenant)
-	l.namespace(l.remote, twin)
+	l.namespace(l.remote, l.twin)
 	prefix := l.node + "-refract"
 	l.install(l.local, rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: l.tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}.Objects()...)
 	consumer := rbac.Consumer{Prefix: prefix, Subject: rbac.User("rome-" + l.node)}
-	l.install(l.remote, append(consumer.Objects(), consumer.TwinNamespace(twin))...)
+	l.install(l.remote, append(consumer.Objects(), consumer.TwinNamespace(l.twin))...)
 	l.options = Options{
 		Local: must(l.local.ConfigFor("kubelet-" + l.node))(t), Remote: must(l.remote.ConfigFor("rome-" + l.node))(t),
-		LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node, Engine: l.engine, Namespaces: l.namespaces, RolePrefix: prefix,
+		LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node, Engine: l.engine, RolePrefix: prefix,
 		RetryFirst: 50 * time.Millisecond, RetryMost: 200 * time.Millisecond, CallTimeout: 5 * time.Second,
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
@@ -147,20 +143,6 @@ func (l *lab) install(c *cluster, objects ...rbac.Object) {
 	if err := rbac.Install(l.Context(), c.core, objects...); err != nil {
 		l.Fatal(err)
 	}
-}
-
-// namespaces are those that are extended at present.
-func (l *lab) namespaces() map[string]string {
-	l.asked.Add(1)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.twins)
-}
-
-func (l *lab) extend(twins map[string]string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.twins = twins
 }
 
 // start starts a follower, which ends with the test or by stop.
@@ -325,6 +307,58 @@ type recorder struct {
 	refusal error
 	kinds   map[string]reflection.Kind
 	said    []string
+	twins   map[string]string
+	asked   int // how often the namespaces were
+	changed func()
+	away    bool
+}
+
+// Namespaces are those that are extended at present.
+func (r *recorder) Namespaces() map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked++
+	return maps.Clone(r.twins)
+}
+
+// NamespacesKnown is the case from the beginning.
+func (r *recorder) NamespacesKnown() <-chan struct{} {
+	known := make(chan struct{})
+	close(known)
+	return known
+}
+
+func (r *recorder) SubscribeNamespaces(changed func()) func() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed = changed
+	return func() { r.changed = nil }
+}
+
+func (r *recorder) extend(twins map[string]string) {
+	r.mu.Lock()
+	r.twins = twins
+	r.mu.Unlock()
+	r.changed()
+}
+
+func (r *recorder) Reachable() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.away
+}
+
+// lose and find the provider.
+func (r *recorder) lose(away bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away = away
+}
+
+func (r *recorder) timesAsked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
 }
 
 // refuse lets it take nothing; nil ends that.

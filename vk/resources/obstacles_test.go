@@ -93,7 +93,7 @@ func TestClosedTwin(t *testing.T) {
 
 	closed := l.node + "-closed"
 	l.namespace(l.remote, closed)
-	l.extend(map[string]string{"shop": l.twins["shop"], "mail": closed})
+	l.engine.extend(map[string]string{l.shop: l.twin, "mail": closed})
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
 	if said := l.engine.heard(); !slices.Equal(said, []string{"start " + kind}) {
 		t.Errorf("the engine heard %q", said)
@@ -102,7 +102,7 @@ func TestClosedTwin(t *testing.T) {
 	l.install(l.remote, consumer.TwinNamespace(closed))
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
-	l.extend(nil)
+	l.engine.extend(nil)
 	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is extended")
 }
 
@@ -116,9 +116,9 @@ func TestQuietUntilTheDefinitionGoes(t *testing.T) {
 	l.reflect(name, "{group: quiet.example.org, version: v1, resource: widgets}")
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 	before, _ := l.get(name)
-	asked := l.asked.Load()
+	asked := l.engine.timesAsked()
 	l.eventually(func() error {
-		if now := l.asked.Load(); now < asked+20 {
+		if now := l.engine.timesAsked(); now < asked+20 {
 			return fmt.Errorf("the namespaces were asked for %d times", now-asked)
 		}
 		return nil
@@ -242,7 +242,7 @@ func (l *lines) text() string {
 
 func TestOptions(t *testing.T) {
 	_, err := New(Options{})
-	for _, words := range []string{"client configurations", "ids", "virtual node", "engine", "namespaces"} {
+	for _, words := range []string{"client configurations", "ids", "virtual node", "engine"} {
 		if err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%v does not name %s", err, words)
 		}

@@ -48,7 +48,7 @@ func (f *Follower) permitted(ctx context.Context, p plan) *lack {
 		sentences = append(sentences, f.local.sentence(here, denied))
 	}
 	there := rbac.ReflectedRemote(p.target.Group, p.target.Resource)
-	twins := slices.Sorted(maps.Values(f.options.Namespaces()))
+	twins := slices.Sorted(maps.Values(f.options.Engine.Namespaces()))
 	closed, err := f.remote.denied(ctx, there, twins)
 	if err != nil {
 		return failed(err)

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,18 +30,18 @@ import (
 
 var certificates = schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}
 
-// withEngine puts the reflection itself in the place of the recorder, with the plugins that are shipped.
-func (l *lab) withEngine() *lab {
+// withEngine puts the reflection itself in the place of the recorder, with the plugins that are shipped and these kinds.
+func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 	l.Helper()
 	wasm := must(host.New(l.Context(), host.NewConfig()))(l.T)
 	registry := host.NewRegistry(nil)
 	chains := must(source.NewChains(l.Context(), source.ChainsConfig{Host: wasm, Registry: registry, Defaults: must(source.ReadFS(plugins.FS))(l.T)}))(l.T)
-	local, twin := l.node+"-shop", l.twins["shop"]
-	l.namespace(l.local, local)
-	l.extendTo(local, twin)
+	l.shop = l.node + "-shop"
+	l.namespace(l.local, l.shop)
+	l.extendTo(map[string]string{l.shop: l.twin})
 	manager := must(reflection.New(reflection.Options{
 		Local: l.options.Local, Remote: l.options.Remote, LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node,
-		TenantNamespace: l.tenant, Registry: registry, Kinds: []reflection.Kind{}, ProbeEvery: 100 * time.Millisecond, Log: l.options.Log,
+		TenantNamespace: l.tenant, Registry: registry, Kinds: append([]reflection.Kind{}, kinds...), ProbeEvery: 100 * time.Millisecond, Log: l.options.Log,
 	}))(l.T)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -51,18 +53,12 @@ func (l *lab) withEngine() *lab {
 			l.Error(err)
 		}
 	})
-	l.eventually(func() error {
-		if len(manager.Namespaces()) == 0 || !manager.Synced() {
-			return errors.New("the namespace is not extended yet")
-		}
-		return nil
-	})
-	l.options.Engine, l.options.Chains, l.options.Namespaces = manager, chains, manager.Namespaces
+	l.options.Engine, l.options.Chains = manager, chains
 	return l
 }
 
 // extendTo writes what the consumer's controllers and the provider have agreed on.
-func (l *lab) extendTo(local, twin string) {
+func (l *lab) extendTo(twins map[string]string) {
 	l.Helper()
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, fmt.Sprintf(`
 apiVersion: offloading.liqo.io/v1beta1
@@ -71,8 +67,17 @@ metadata: {name: %s}
 spec: {clusterID: milan, offloadingPatch: {labelsNotReflected: [internal.example.org/cost]}}`, l.node))
 	l.create(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, `
 {apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: milan, labels: {liqo.io/remote-cluster-id: milan}}}`)
-	l.patch(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, "milan",
-		fmt.Sprintf("status: {currentMapping: {%s: {remoteNamespace: %s, phase: Accepted}}}", local, twin), "status")
+	l.extend(twins)
+}
+
+// extend extends further namespaces, or others.
+func (l *lab) extend(twins map[string]string) {
+	l.Helper()
+	var mapping strings.Builder
+	for local, twin := range twins {
+		fmt.Fprintf(&mapping, "%s: {remoteNamespace: %s, phase: Accepted}, ", local, twin)
+	}
+	l.patch(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, "milan", "status: {currentMapping: {"+mapping.String()+"}}", "status")
 }
 
 func (l *lab) patch(c *cluster, gvr schema.GroupVersionResource, namespace, name, change string, subresources ...string) {
@@ -100,7 +105,7 @@ func (l *lab) sees(c *cluster, namespace, name string, check func(*unstructured.
 func TestCertificatesCross(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const name = "certificates.cert-manager.io"
-	shop, twin := l.node+"-shop", l.twins["shop"]
+	shop, twin := l.shop, l.twin
 	l.define(l.local, string(must(os.ReadFile("testdata/certificates.yaml"))(t)))
 	t.Cleanup(func() { l.undefine(l.remote, name) })
 	l.eventually(func() error {
@@ -178,4 +183,27 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	if _, err := l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "tls", metav1.GetOptions{}); err != nil {
 		t.Errorf("the copy did not stay: %v", err)
 	}
+}
+
+// What is reflected anyway and may not be read does not keep the rest waiting, and another namespace is noticed at once.
+func TestNamespaceInTrouble(t *testing.T) {
+	kinds := reflection.DefaultKinds()
+	unreadable := kinds[slices.IndexFunc(kinds, func(k reflection.Kind) bool { return k.Name == reflection.ConfigMapKind })]
+	unreadable.Source.Resource = "limitranges" // which no role of ours has
+	l := newLab(t).withEngine(unreadable)
+	l.options.RecheckEvery = time.Hour
+	l.start()
+	l.both("trouble.example.org", "Namespaced")
+	const name = "widgets.trouble.example.org"
+	l.reflect(name, "{group: trouble.example.org, version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	if manager, ok := l.options.Engine.(*reflection.Manager); !ok || manager.Synced() {
+		t.Error("there was no trouble")
+	}
+
+	local, twin := l.node+"-mail", l.node+"-closed"
+	l.namespace(l.local, local)
+	l.namespace(l.remote, twin)
+	l.extend(map[string]string{l.shop: l.twin, local: twin})
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "in namespace "+twin)
 }

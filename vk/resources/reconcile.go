@@ -126,7 +126,7 @@ func (f *Follower) well(p plan) condition {
 	if p.target != p.source {
 		message += " as " + p.target.GroupResource().String() + " " + p.target.Version
 	}
-	if len(f.options.Namespaces()) == 0 {
+	if len(f.options.Engine.Namespaces()) == 0 {
 		message += ", as soon as a namespace is extended to it"
 	}
 	return condition{ready: true, reason: pluginsv1alpha1.ReflectingReason, message: message}
