@@ -37,6 +37,11 @@ func missingDefinition(format string, arguments ...any) *fault {
 	return &fault{reason: pluginsv1alpha1.MissingDefinitionReason, message: fmt.Sprintf(format, arguments...)}
 }
 
+// away is a cluster that is known not to answer: nobody waits for it once more.
+func (s *side) away() error {
+	return &fault{reason: pluginsv1alpha1.UnreachableReason, message: fmt.Sprintf("the API server of %s does not answer", s)}
+}
+
 // unanswered is what it means that a call gave no answer to go on with. That credentials are refused is among it: they
 // concern every resource, and are renewed by others.
 func (s *side) unanswered(err error) error {

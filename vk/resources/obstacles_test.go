@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,6 +174,60 @@ func TestProviderAway(t *testing.T) {
 	if said := l.engine.heard(); slices.Contains(said, "stop "+kind) {
 		t.Errorf("the engine heard %q", said)
 	}
+}
+
+// What needs no answer of the provider does not wait for one, and one that is known to be away is not asked.
+func TestProviderSwallowsRequests(t *testing.T) {
+	l := newLab(t)
+	hole := &blackHole{}
+	l.options.Remote.Wrap(hole.wrap)
+	l.options.CallTimeout = time.Minute // the test would be over before
+	l.start()
+	l.both("hole.example.org", "Namespaced")
+	const name, kind = "widgets.hole.example.org", "Widget.hole.example.org"
+	l.reflect(name, "{group: hole.example.org, version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+
+	hole.open.Store(true)
+	l.change(name, "{policy: AllowList}")
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList })
+	l.eventually(func() error {
+		if hole.swallowed.Load() == 0 {
+			return errors.New("the provider was not asked")
+		}
+		return nil
+	})
+	l.change(name, "{workers: 0}") // while the former change is being looked at
+	l.condition(name, pluginsv1alpha1.PausedReason)
+	l.stopped(kind)
+
+	l.engine.lose(true)
+	l.change(name, "{workers: 1}")
+	l.condition(name, pluginsv1alpha1.UnreachableReason, "the API server of cluster milan does not answer")
+	hole.open.Store(false)
+	l.engine.lose(false)
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+}
+
+// blackHole swallows requests while it is open.
+type blackHole struct {
+	open      atomic.Bool
+	swallowed atomic.Int32
+	next      http.RoundTripper
+}
+
+func (h *blackHole) wrap(next http.RoundTripper) http.RoundTripper {
+	h.next = next
+	return h
+}
+
+func (h *blackHole) RoundTrip(request *http.Request) (*http.Response, error) {
+	if h.open.Load() {
+		h.swallowed.Add(1)
+		<-request.Context().Done()
+		return nil, request.Context().Err()
+	}
+	return h.next.RoundTrip(request)
 }
 
 // What the engine does not take is told, and tried again.

@@ -115,6 +115,9 @@ func (f *Follower) plan(ctx context.Context, spec *pluginsv1alpha1.ReflectedReso
 	if err := here.usable(f.local, readVerbs); err != nil {
 		return plan{}, err
 	}
+	if !f.options.Engine.Reachable() {
+		return plan{}, f.remote.away()
+	}
 	there, err := f.remote.discover(ctx, to)
 	if lacking := (*unserved)(nil); errors.As(err, &lacking) {
 		return plan{}, f.undefinedThere(ctx, spec, lacking)

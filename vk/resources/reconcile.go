@@ -50,10 +50,13 @@ func (f *Follower) reconcile(ctx context.Context, name string) again {
 		return never
 	}
 	verdict, when := f.settle(ctx, object)
+	if ctx.Err() == nil {
+		err = f.report(ctx, object, verdict)
+	}
 	if ctx.Err() != nil {
 		return never
 	}
-	if err := f.report(ctx, object, verdict); err != nil {
+	if err != nil {
 		f.log.Warn("the status of a ReflectedResource cannot be written", "resource", name, "error", err)
 		return later
 	}
@@ -71,13 +74,14 @@ func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured
 		f.stop(name)
 		return condition{reason: pluginsv1alpha1.PausedReason, message: "spec.workers is 0; what is on the provider stays as it is"}, never
 	}
+	f.adjust(name, spec)
 	p, err := f.plan(ctx, spec)
 	if err != nil {
-		return f.trouble(name, spec, err)
+		return f.trouble(name, err)
 	}
 	missing := f.permitted(ctx, p)
 	if missing != nil && !missing.some {
-		return f.trouble(name, spec, missing.fault)
+		return f.trouble(name, missing.fault)
 	}
 	if err := f.start(name, p); err != nil {
 		return f.end(name, err)
@@ -89,14 +93,13 @@ func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured
 }
 
 // trouble decides what an obstacle means for a reflection that runs already.
-func (f *Follower) trouble(name string, spec *pluginsv1alpha1.ReflectedResourceSpec, err error) (condition, again) {
+func (f *Follower) trouble(name string, err error) (condition, again) {
 	var obstacle *fault
 	if !errors.As(err, &obstacle) {
 		return f.end(name, err)
 	}
 	switch obstacle.reason {
 	case pluginsv1alpha1.UnreachableReason, pluginsv1alpha1.MissingPermissionReason:
-		f.adjust(name, spec)
 		return obstacle.condition(), later
 	default:
 		return f.end(name, err)
