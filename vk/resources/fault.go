@@ -17,6 +17,7 @@ type fault struct {
 	reason, message string
 	final           bool // nothing but another spec can help
 	shortly         bool // it goes by itself in a moment
+	unserved        bool // one of the clusters has no such resource, whatever the reason is that something else was not done
 }
 
 func (e *fault) Error() string { return e.message }

@@ -17,6 +17,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/rbac"
@@ -228,6 +229,26 @@ func (h *blackHole) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, request.Context().Err()
 	}
 	return h.next.RoundTrip(request)
+}
+
+// What is not served any more is not reflected any more, also when something else is wrong, too.
+func TestDefinitionGoesAndMayNotBeCopied(t *testing.T) {
+	l := newLab(t).start()
+	l.both("gone.example.org", "Namespaced")
+	const name, kind = "widgets.gone.example.org", "Widget.gone.example.org"
+	l.reflect(name, "{group: gone.example.org, version: v1, resource: widgets, copyDefinition: true}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.undefine(l.remote, name)
+	l.eventually(func() error {
+		found, err := l.follower.remote.discover(t.Context(), schema.GroupVersionResource{Group: "gone.example.org", Version: "v1", Resource: "widgets"})
+		if lacking := (*unserved)(nil); !errors.As(err, &lacking) {
+			return fmt.Errorf("it is still served: %v, %v", found, err)
+		}
+		return nil
+	})
+	l.change(name, "{workers: 2}")
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "copy CustomResourceDefinition "+name)
+	l.stopped(kind)
 }
 
 // What the engine does not take is told, and tried again.

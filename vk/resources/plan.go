@@ -153,7 +153,11 @@ func (f *Follower) undefinedThere(ctx context.Context, spec *pluginsv1alpha1.Ref
 		return missingDefinition("%s has no %s: install its CustomResourceDefinition there, or set spec.copyDefinition to true to have that of %s copied",
 			f.remote, to.GroupResource(), f.local)
 	}
-	return f.copyDefinition(ctx, spec.GroupVersionResource(), to)
+	err := f.copyDefinition(ctx, spec.GroupVersionResource(), to)
+	if obstacle := (*fault)(nil); errors.As(err, &obstacle) {
+		obstacle.unserved = true
+	}
+	return err
 }
 
 // name is that of the kind for chains, metrics and Events.

@@ -95,7 +95,7 @@ func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured
 // trouble decides what an obstacle means for a reflection that runs already.
 func (f *Follower) trouble(name string, err error) (condition, again) {
 	var obstacle *fault
-	if !errors.As(err, &obstacle) {
+	if !errors.As(err, &obstacle) || obstacle.unserved {
 		return f.end(name, err)
 	}
 	switch obstacle.reason {
