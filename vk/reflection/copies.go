@@ -5,6 +5,7 @@ package reflection
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -75,7 +76,7 @@ func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
 		c.inbox = newInbox(r, t, c)
 		return c, nil
 	}
-	for _, prepare := range []func(*reflector, *twin, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods, m.watchShadows} {
+	for _, prepare := range []func(*reflector, *twin, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods, m.watchShadows, m.watchTokenSecrets} {
 		if err := prepare(r, t, c); err != nil {
 			return nil, err
 		}
@@ -107,6 +108,7 @@ func (m *Manager) watchLocal(r *reflector, t *twin, c *copies) (err error) {
 	if r.kind.FollowsService {
 		indexers[serviceIndex] = indexByService
 	}
+	maps.Copy(indexers, r.tokenIndex())
 	if c.local, err = newInformer(m.local, r.kind.Source, selection{namespace: t.local}, m.options.ResyncPeriod, nil, indexers); err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (m *Manager) watchServices(r *reflector, t *twin, c *copies) (err error) {
 
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
 func (m *Manager) watchCopies(r *reflector, t *twin, c *copies) (err error) {
-	if c.informer, err = newInformer(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.gate, nil); err != nil {
+	if c.informer, err = newInformer(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.gate, r.tokenIndex()); err != nil {
 		return err
 	}
 	return c.watch(c.informer, func(before, object *unstructured.Unstructured, deleted bool) {
@@ -204,6 +206,9 @@ func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *twin, c *copi
 	}
 	c.ready.Store(true)
 	r.enqueueNamespace(t, c)
+	if r.kind.Name == SecretKind && m.options.APIServerSupport == SupportLegacy {
+		m.lookAtWaiting(t, "")
+	}
 	if events := t.of(EventKind); events != nil {
 		events.inbox.resume(&r.kind)
 	}

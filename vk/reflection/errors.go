@@ -86,6 +86,7 @@ func classify(err error) (class, string) {
 		claim   *claimError
 		kept    *keptError
 		lost    *lostError
+		token   *tokenSecretError
 	)
 	switch {
 	case errors.As(err, &claim):
@@ -106,6 +107,8 @@ func classify(err error) (class, string) {
 		return classForeign, wire.FailedReflectionReason
 	case errors.As(err, &policy), errors.As(err, &output), errors.As(err, &kept):
 		return classInput, InvalidObjectReason
+	case errors.As(err, &token):
+		return classInput, wire.FailedReflectionReason
 	case errors.As(err, &fight):
 		return classQuarantine, QuarantinedReason
 	case unreachable(err):

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,8 +47,8 @@ type Options struct {
 	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
 	DisableIPReflection bool         // no pod IPs, no EndpointSlices
 
-	// APIServerSupport is one of the values below; "" = SupportDisabled. Liqo's Legacy is not there: it is for API servers
-	// that do not issue tokens on request, and every one that Kubernetes still maintains does.
+	// APIServerSupport is one of the values below; "" = SupportDisabled. It should be the same for all virtual nodes of a
+	// provider: that of the one that leads decides whether Secrets with tokens cross.
 	APIServerSupport string
 	APIServer        APIServer // how offloaded pods reach this cluster's API server
 
@@ -69,6 +70,7 @@ type Options struct {
 const (
 	SupportDisabled = "Disabled" // none
 	SupportTokenAPI = "TokenAPI" // this cluster's, with tokens that are requested for each pod
+	SupportLegacy   = "Legacy"   // this cluster's, with the Secret that somebody made for their service account: see legacy.go
 	SupportRemote   = "Remote"   // the provider's, with a service account there
 )
 
@@ -140,8 +142,8 @@ func (o Options) validate() error {
 	if o.Registry == nil {
 		faults = append(faults, errors.New("the plugin registry is missing"))
 	}
-	if !slices.Contains([]string{SupportDisabled, SupportTokenAPI, SupportRemote}, o.APIServerSupport) {
-		faults = append(faults, fmt.Errorf("API server support %q is unknown: use %s, %s or %s", o.APIServerSupport, SupportDisabled, SupportTokenAPI, SupportRemote))
+	if modes := []string{SupportDisabled, SupportTokenAPI, SupportLegacy, SupportRemote}; !slices.Contains(modes, o.APIServerSupport) {
+		faults = append(faults, fmt.Errorf("API server support %q is unknown: use one of %s", o.APIServerSupport, strings.Join(modes, ", ")))
 	}
 	names := map[string]bool{}
 	for _, kind := range o.Kinds {

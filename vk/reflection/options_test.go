@@ -28,7 +28,7 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 		"plugin registry":             func(o *Options) { o.Registry = nil },
 		`unknown policy "Sometimes"`:  func(o *Options) { o.Policies = map[string]Policy{ServiceKind: "Sometimes"} },
 		`kind "Gadget", which is not`: func(o *Options) { o.Policies = map[string]Policy{"Gadget": DenyList} },
-		`API server support "Legacy"`: func(o *Options) { o.APIServerSupport = "Legacy" },
+		`API server support "legacy"`: func(o *Options) { o.APIServerSupport = "legacy" },
 		"listed twice":                func(o *Options) { o.Kinds = append(DefaultKinds(), DefaultKinds()[1]) },
 		"needs a name and a source":   func(o *Options) { o.Kinds = []Kind{{Policy: DenyList}} },
 		"must be written by Replace": func(o *Options) {

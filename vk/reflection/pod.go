@@ -39,6 +39,7 @@ type podState struct {
 	restarts pods.Restarts
 	held     types.UID // the provider's pod whose status is not shown yet
 	since    time.Time
+	lacking  time.Time // since when a Secret is awaited, see tokenArrival
 }
 
 // podView is everything a decision about a pod is made of.
@@ -139,9 +140,10 @@ func (r *reflector) runPod(ctx context.Context, w *worker, v *podView) error {
 
 // keepShadow makes the ShadowPod what it should be, and reports whether there is one whose status goes on being shown.
 func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goesOn bool, err error) {
-	outcome, err := r.bend(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, r.m.context(v.twin, host.Outgoing))
+	root, lacking := r.podContext(v)
+	outcome, err := r.bend(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, root)
 	if err != nil {
-		return v.shadow != nil, err
+		return v.shadow != nil, r.blame(v, err, lacking)
 	}
 	r.warnings(w, v.local, outcome)
 	if outcome.Skipped {

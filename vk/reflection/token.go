@@ -96,12 +96,23 @@ func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
 // withoutTokens tells why a pod gets none, "" when it does. What makes no sense in the annotation is told by the pod's
 // plugin, and counts as absent here as there.
 func (o *Options) withoutTokens(pod *unstructured.Unstructured) string {
+	if why := apiServerDeclined(pod); why != "" {
+		return why
+	}
+	switch o.APIServerSupport {
+	case SupportTokenAPI:
+		return ""
+	case SupportLegacy:
+		return "the virtual kubelet runs in the API server mode " + SupportLegacy
+	}
+	return "the virtual kubelet runs without --enable-apiserver-support"
+}
+
+// apiServerDeclined tells by which annotation a pod wants none of this cluster's API server.
+func apiServerDeclined(pod *unstructured.Unstructured) string {
 	switch mode := annotationsOf(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:
 		return fmt.Sprintf("annotation %s is %s", wire.APIServerSupportAnnotation, mode)
-	}
-	if o.APIServerSupport != SupportTokenAPI {
-		return "the virtual kubelet runs without --enable-apiserver-support"
 	}
 	return ""
 }

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -41,18 +42,28 @@ const defaultTokenSeconds = 3600
 
 // tokenSources lists the projected service-account tokens of a pod. Volumes never change.
 func tokenSources(pod *unstructured.Unstructured) (found []tokenSource) {
-	volumes, _ := nested(pod.Object, []string{"spec", "volumes"}).([]any)
-	for _, item := range volumes {
-		volume := asMap(item)
-		name, _ := volume["name"].(string)
-		sources, _ := nested(volume, []string{"projected", "sources"}).([]any)
-		for _, source := range sources {
-			if projected := asMap(asMap(source)["serviceAccountToken"]); projected != nil {
-				found = append(found, newTokenSource(name, projected))
-			}
+	for volume, source := range projections(nested(pod.Object, []string{"spec", "volumes"})) {
+		if projected := asMap(source["serviceAccountToken"]); projected != nil {
+			found = append(found, newTokenSource(volume, projected))
 		}
 	}
 	return found
+}
+
+// projections lists the sources of projected volumes, each after the name of its volume.
+func projections(volumes any) iter.Seq2[string, map[string]any] {
+	return func(yield func(string, map[string]any) bool) {
+		list, _ := volumes.([]any)
+		for _, item := range list {
+			name, _ := asMap(item)["name"].(string)
+			sources, _ := nested(asMap(item), []string{"projected", "sources"}).([]any)
+			for _, source := range sources {
+				if !yield(name, asMap(source)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func newTokenSource(volume string, projected map[string]any) tokenSource {

@@ -76,13 +76,9 @@ func (r *reflector) tellTokens(v *podView, volumes any) {
 
 // mountsSecret reports whether one of the volumes projects the Secret.
 func mountsSecret(volumes any, name string) bool {
-	list, _ := volumes.([]any)
-	for _, volume := range list {
-		sources, _ := nested(asMap(volume), []string{"projected", "sources"}).([]any)
-		for _, source := range sources {
-			if nested(asMap(source), []string{"secret", "name"}) == name {
-				return true
-			}
+	for _, source := range projections(volumes) {
+		if nested(source, []string{"secret", "name"}) == name {
+			return true
 		}
 	}
 	return false
