@@ -6,6 +6,7 @@ package reflection
 import (
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/api/wire"
@@ -106,7 +108,9 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l := newLab(t, withLegacy(t))
 	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: foreign, labels: {%[1]s: default}, annotations: {%[1]s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: alike, labels: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
+	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: noted, annotations: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
 	l.start()
+	l.present(l.remote, "Secret", l.twin, "noted", field("type", "Opaque"))
 	l.present(l.remote, "Secret", l.twin, "alike", field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
 	l.userPod("web", vaultToken)
 	l.event(l.namespace, "Pod", "web", "Warning FailedReflection", "none was made")
@@ -231,4 +235,51 @@ func TestLegacySecretsOnTheirWay(t *testing.T) {
 	}
 	l.remote.delete(t, "Secret", l.twin, "opener")
 	l.present(l.remote, "ShadowPod", l.twin, "web", mounts("opener"))
+}
+
+// heldSecrets holds back what concerns Secrets until it is released.
+type heldSecrets struct {
+	http.RoundTripper
+	released chan struct{}
+}
+
+func (l heldSecrets) RoundTrip(request *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(request.URL.Path, "/secrets") {
+		select {
+		case <-l.released:
+		case <-request.Context().Done():
+			return nil, request.Context().Err()
+		}
+	}
+	return l.RoundTripper.RoundTrip(request)
+}
+
+// Nothing is said of Secrets that have not been read.
+func TestLegacyWaitsUntilSecretsAreRead(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withLegacy(t))
+	l.tokenSecretOf("default", "opener")
+	l.start()
+	l.present(l.remote, "Secret", l.twin, "opener")
+	l.settled()
+	l.stop()
+	released := make(chan struct{})
+	l.options.Remote = rest.CopyConfig(l.options.Remote)
+	l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return heldSecrets{next, released} })
+	l.startUnready()
+	l.userPod("web", vaultToken)
+	l.eventually(func() error {
+		if l.manager.reflector(PodKind).evaluated.Load() == 0 {
+			return fmt.Errorf("no pod was looked at")
+		}
+		return nil
+	})
+	if l.remote.get(t, "ShadowPod", l.twin, "web") != nil {
+		t.Error("the pod was offloaded without its Secret")
+	}
+	close(released)
+	l.present(l.remote, "ShadowPod", l.twin, "web", mounts("opener"))
+	if events := l.events(l.namespace, "Pod", "web"); len(events) > 0 {
+		t.Errorf("the pod has the Events %q", events)
+	}
 }
