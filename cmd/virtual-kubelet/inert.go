@@ -4,50 +4,85 @@
 package main
 
 import (
+	"flag"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // inertFlag takes any value and does nothing with it.
-type inertFlag struct{ name, value string }
+type inertFlag struct {
+	name, missing string
+	byDefault     string // the value that asks for nothing
+	value         string
+}
 
 func (f *inertFlag) String() string         { return f.value }
 func (f *inertFlag) Set(value string) error { f.value = value; return nil }
 func (f *inertFlag) Type() string           { return "any" }
 
-// inertFlags are those of Liqo's virtual kubelet whose features are not there
-// yet. Templates that give them keep working; a warning tells what is missing.
+// inertFlags are those of Liqo's virtual kubelet for which there is something
+// else, and klog's. Templates that give them keep working; a warning tells what
+// to use.
 var inertFlags = []struct{ name, missing string }{
 	{"enable-ingress", "the VirtualNode's ingress classes are followed instead"},
 	{"remote-real-ingress-class-name", "the VirtualNode's ingress classes are followed instead"},
 	{"enable-load-balancer", "the VirtualNode's load balancer classes are followed instead"},
 	{"remote-real-load-balancer-class-name", "the VirtualNode's load balancer classes are followed instead"},
-	{"klog.logtostderr", "logs go to stderr"},
-	{"klog.alsologtostderr", "logs go to stderr"},
-	{"klog.stderrthreshold", "logs go to stderr"},
-	{"klog.log_file", "logs go to stderr"},
-	{"klog.log_dir", "logs go to stderr"},
-	{"klog.vmodule", "use --v"},
 }
 
 func (o *options) inertFlags(flags *pflag.FlagSet) {
 	for _, known := range inertFlags {
-		inert := &inertFlag{name: known.name}
-		o.inert = append(o.inert, inert)
-		flags.Var(inert, known.name, known.missing)
-		if strings.HasPrefix(known.name, "enable-") || strings.HasSuffix(known.name, "logtostderr") {
-			flags.Lookup(known.name).NoOptDefVal = "true" // a boolean may stand alone
-		}
+		o.addInert(flags, known.name, known.missing, "", strings.HasPrefix(known.name, "enable-"))
 	}
+	o.klogFlags(flags)
+}
+
+// klogFlags takes every flag of klog's with the prefix klog, as Liqo does: --klog.v
+// means --v, the others say where klog's own lines go and how they look.
+func (o *options) klogFlags(flags *pflag.FlagSet) {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(all)
+	all.VisitAll(func(f *flag.Flag) {
+		switch boolean, _ := f.Value.(interface{ IsBoolFlag() bool }); f.Name {
+		case "v": // see operationFlags
+		case "vmodule":
+			o.addInert(flags, "klog."+f.Name, "verbosity is for all files; use --v", f.DefValue, false)
+		default:
+			o.addInert(flags, "klog."+f.Name, "logs go to stderr, in the format of --log-format", f.DefValue, boolean != nil && boolean.IsBoolFlag())
+		}
+	})
+}
+
+// addInert registers a flag; a boolean may stand alone.
+func (o *options) addInert(flags *pflag.FlagSet, name, missing, byDefault string, boolean bool) {
+	inert := &inertFlag{name: name, missing: missing, byDefault: byDefault}
+	o.inert = append(o.inert, inert)
+	flags.Var(inert, name, missing)
+	if boolean {
+		flags.Lookup(name).NoOptDefVal = "true"
+	}
+}
+
+// asksFor tells a value that is meant to change something.
+func (f *inertFlag) asksFor() bool {
+	if f.byDefault == "" {
+		return f.value != "" && f.value != "false" && f.value != "0"
+	}
+	return f.value != f.byDefault
+}
+
+// inVain lists the flags that were given and have no effect.
+func (o *options) inVain(flags *pflag.FlagSet) []*inertFlag {
+	return slices.DeleteFunc(slices.Clone(o.inert), func(f *inertFlag) bool { return !flags.Changed(f.name) || !f.asksFor() })
 }
 
 // warnInert names every flag that was given in vain.
 func (o *options) warnInert(flags *pflag.FlagSet) {
-	for _, known := range inertFlags {
-		if flag := flags.Lookup(known.name); flag != nil && flag.Changed && flag.Value.String() != "false" && flag.Value.String() != "0" {
-			log.Log.Info("Warning: a flag has no effect", "flag", "--"+known.name, "value", flag.Value.String(), "meaning", known.missing)
-		}
+	for _, inert := range o.inVain(flags) {
+		log.Log.Info("Warning: a flag has no effect", "flag", "--"+inert.name, "value", inert.value, "meaning", inert.missing)
 	}
 }
