@@ -74,6 +74,10 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 	if err != nil {
 		return nil, err
 	}
+	support, err := a.supports(ctx)
+	if err != nil {
+		return nil, err
+	}
 	workers, policies := map[string]int{}, map[string]reflection.Policy{}
 	for kind, count := range a.workers {
 		workers[kind] = *count
@@ -88,32 +92,11 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		Registry: namedChains{a.plugins.registry, a.plugins.kinds},
 		Workers:  workers, Policies: policies,
 		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
-		APIServerSupport: a.supports(), APIServer: a.apiServer(ctx, followIPs),
+		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),
 		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},
 		ResyncPeriod: a.resyncPeriod,
 		Registerer:   metrics.Registry, Log: slog.Default(),
 	})
-}
-
-// supports tells what offloaded pods have of this cluster's API server.
-func (o *options) supports() string {
-	if o.apiServerSupport {
-		return reflection.SupportTokenAPI
-	}
-	return reflection.SupportDisabled
-}
-
-// apiServer is where offloaded pods find this cluster's API server. Without a word of the user or the network they do not:
-// its name is that of the provider's own over there.
-func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
-	server := reflection.APIServer{Host: a.homeAPIServerHost, Port: a.homeAPIServerPort}
-	if server.Host == "" && server.Port == "" {
-		server.Port = a.servicePort
-	}
-	if a.apiServerSupport && server.Host == "" && !network {
-		log.FromContext(ctx).Info("Warning: offloaded pods get tokens, but no address of this cluster's API server: no network tells one; give --home-api-server-host and --home-api-server-port")
-	}
-	return server
 }
 
 // newResources follows what is to be reflected besides, while everything runs.

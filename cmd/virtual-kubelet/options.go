@@ -41,6 +41,7 @@ type options struct {
 	podCIDRs, podCIDRRemaps              []string
 	externalCIDRs, externalCIDRRemaps    []string
 	apiServerSupport                     bool
+	supportMode                          string
 	homeAPIServerHost, homeAPIServerPort string
 	servicePort                          string // at which pods of this cluster find the API server
 
@@ -150,6 +151,7 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.StringSliceVar(&o.externalCIDRs, "remote-external-cidr", nil, "external ranges of the provider")
 	f.StringSliceVar(&o.externalCIDRRemaps, "remote-external-cidr-remap", nil, "what those ranges look like here, in the same order")
 	f.BoolVar(&o.apiServerSupport, "enable-apiserver-support", false, "let offloaded pods use this cluster's API server: their service-account tokens are kept in Secrets of the provider")
+	f.StringVar(&o.supportMode, "apiserver-support-mode", autoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (those in Secrets that users made for their service accounts, which cross), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
 	f.StringVar(&o.homeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network tells")
 	f.StringVar(&o.homeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
 	f.BoolVar(&o.storage, "enable-storage", false, "make volumes on the provider for claims of the virtual storage class; without it other nodes are selected for them")

@@ -5,14 +5,19 @@ package main
 
 import (
 	"bytes"
+	"flag"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/vk/reflection"
 )
 
 // parse returns the options of a command line, and its flags.
@@ -116,18 +121,82 @@ func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 	}
 }
 
+// klogFlags of Liqo's virtual kubelet, each with a value that klog does not have by default.
+var klogFlags = []string{"--klog.add_dir_header", "--klog.alsologtostderr=true", "--klog.log_backtrace_at=main.go:1", "--klog.log_dir=/tmp", "--klog.log_file=/tmp/x",
+	"--klog.log_file_max_size=5", "--klog.logtostderr=false", "--klog.one_output", "--klog.skip_headers", "--klog.skip_log_headers=true", "--klog.stderrthreshold=INFO", "--klog.vmodule=main=4"}
+
+func TestEveryFlagOfKlogIsAccepted(t *testing.T) {
+	inVain := func(args ...string) (names []string) {
+		t.Helper()
+		o, flags, err := parse(t, nil, append(args, required...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.validate(); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range o.inVain(flags) {
+			names = append(names, "--"+f.name)
+		}
+		return names
+	}
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(all)
+	var byDefault []string
+	all.VisitAll(func(f *flag.Flag) { byDefault = append(byDefault, "--klog."+f.Name+"="+f.DefValue) })
+	if names := inVain(byDefault...); len(names) > 0 {
+		t.Errorf("%q ask for nothing that is not so anyway, and are warned of", names)
+	}
+	var want []string
+	for _, given := range klogFlags {
+		name, _, _ := strings.Cut(given, "=")
+		want = append(want, name)
+	}
+	if got := inVain(append(slices.Clone(klogFlags), "--klog.v=4")...); !slices.Equal(got, want) {
+		t.Errorf("warned of %q, want %q: all but --klog.v, which means --v", got, want)
+	}
+}
+
+// What this cluster's API server serves decides how offloaded pods get tokens, unless a flag does.
+func TestSupportMode(t *testing.T) {
+	for want, names := range map[string][]string{
+		reflection.SupportTokenAPI: {"pods", "serviceaccounts", "serviceaccounts/token"},
+		reflection.SupportLegacy:   {"pods", "pods/token", "serviceaccounts"},
+	} {
+		served := &metav1.APIResourceList{}
+		for _, name := range names {
+			served.APIResources = append(served.APIResources, metav1.APIResource{Name: name})
+		}
+		if got := supportBy(served); got != want {
+			t.Errorf("an API server with %q gives the mode %s, want %s", names, got, want)
+		}
+	}
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{reflection.SupportDisabled, nil},
+		{reflection.SupportDisabled, []string{"--apiserver-support-mode=Legacy", "--enable-apiserver-support=false"}},
+		{reflection.SupportLegacy, []string{"--apiserver-support-mode=Legacy", "--enable-apiserver-support"}},
+		{reflection.SupportTokenAPI, []string{"--apiserver-support-mode=TokenAPI", "--enable-apiserver-support"}},
+	} {
+		o, _, err := parse(t, nil, append(test.args, required...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := (&active{kubelet: &kubelet{options: o}}).supports(t.Context()); err != nil || got != test.want {
+			t.Errorf("%q gives the mode %s, %v, want %s", test.args, got, err, test.want)
+		}
+	}
+}
+
 func TestNothingIsWarnedAboutWithoutCause(t *testing.T) {
-	o, flags, err := parse(t, nil, append([]string{"--enable-storage=false", "--secret-reflection-workers=0"}, required...)...)
+	o, flags, err := parse(t, nil, append([]string{"--enable-storage=false", "--enable-ingress=false", "--secret-reflection-workers=0"}, required...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
-	if err := o.logs.Install(&log); err != nil {
-		t.Fatal(err)
-	}
-	o.warnInert(flags)
-	if log.Len() > 0 {
-		t.Errorf("warned: %s", log.String())
+	if given := o.inVain(flags); len(given) > 0 {
+		t.Errorf("warned of --%s", given[0].name)
 	}
 }
 
@@ -165,6 +234,7 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 		{"clients", []string{"--client-timeout=-1s", "--client-qps=0"}, []string{"--client-timeout=-1s: use", "--client-qps=0: use"}},
 		{"burst", []string{"--client-qps=5", "--client-max-burst=0"}, []string{"--client-max-burst=0: use 1 or more"}},
 		{"API server", []string{"--home-api-server-host=bad host", "--home-api-server-port=99999"}, []string{"--home-api-server-host=", "--home-api-server-port=\"99999\": use a number"}},
+		{"mode of the API server", []string{"--apiserver-support-mode=legacy"}, []string{"--apiserver-support-mode=legacy: use auto, TokenAPI, Legacy"}},
 		{"logs", []string{"--log-format=xml"}, []string{`--log-format is "xml"`}},
 		{"verbosity", []string{"-v=-1"}, []string{"--v=-1: use 0 or more"}},
 		{"ping", []string{"--node-ping-timeout=0s", "--node-ping-interval=-1s"}, []string{"--node-ping-timeout=0s: use a positive", "--node-ping-interval=-1s: use"}},

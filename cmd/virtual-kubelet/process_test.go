@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -15,7 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/vk/reflection"
 )
 
 func must(t *testing.T, err error) {
@@ -92,6 +95,41 @@ func TestProcess(t *testing.T) {
 			t.Logf("working again after %s", took)
 		}
 	})
+	t.Run("without the election what is shared is reflected at once", func(t *testing.T) { testWithoutElection(ctx, t, l) })
+}
+
+// testWithoutElection has the only virtual node of a provider reflect what several would share. In the mode Legacy, that is the
+// tokens of service accounts, too. The namespace shop is extended.
+func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
+	must(t, l.StopKubelet(ctx))
+	l.SetKubeletArgs("--vk-lease-enabled=false", "--enable-apiserver-support", "--apiserver-support-mode=Legacy")
+	must(t, l.StartKubelet(ctx))
+	here, there := l.Consumer.Client.CoreV1(), l.Provider.Client.CoreV1()
+	_, err := here.Services("shop").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shared"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = here.Secrets("shop").Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
+		Name: "opener", Annotations: map[string]string{wire.TokenServiceAccountLabel: "default"}}}, metav1.CreateOptions{})
+	must(t, err)
+	must(t, l.Wait(ctx, "what is shared", func(ctx context.Context) (string, error) {
+		if _, err := there.Services("shop-home").Get(ctx, "shared", metav1.GetOptions{}); err != nil {
+			return err.Error(), nil
+		}
+		secret, err := there.Secrets("shop-home").Get(ctx, "opener", metav1.GetOptions{})
+		if err != nil || secret.Type != corev1.SecretTypeOpaque || len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 {
+			return fmt.Sprintf("the Secret is of type %q, %v", secret.Type, err), nil
+		}
+		return "", nil
+	}))
+	lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, sharedLeaseName, metav1.GetOptions{})
+	must(t, err)
+	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
+		t.Errorf("%s holds the shared lease", *holder)
+	}
+	a := &active{kubelet: &kubelet{options: &options{apiServerSupport: true, supportMode: autoSupport}, client: l.Consumer.Client}}
+	if mode, err := a.supports(ctx); err != nil || mode != reflection.SupportTokenAPI {
+		t.Errorf("this API server gives the mode %s, %v", mode, err)
+	}
 }
 
 // expectEvent waits for an Event about the VirtualNode.

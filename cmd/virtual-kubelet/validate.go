@@ -145,6 +145,9 @@ func (o *options) validateReflection() error {
 			faults = append(faults, fmt.Errorf("--%s-reflection-type=%s: use DenyList or AllowList", flagName(kind), policy))
 		}
 	}
+	if !slices.Contains(supportModes, o.supportMode) {
+		faults = append(faults, fmt.Errorf("--apiserver-support-mode=%s: use %s", o.supportMode, strings.Join(supportModes, ", ")))
+	}
 	if host := o.homeAPIServerHost; host != "" && net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
 		faults = append(faults, fmt.Errorf("--home-api-server-host=%q is neither an IP address nor a host name", host))
 	}
