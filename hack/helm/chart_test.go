@@ -196,7 +196,7 @@ func TestVirtualKubeletFollowsItsValues(t *testing.T) {
 
 // Offloaded pods may use the API server unless somebody says no, for all virtual kubelets or for one.
 func TestAPIServerSupport(t *testing.T) {
-	const flag = "--enable-apiserver-support"
+	const flag, mode = "--enable-apiserver-support", "--apiserver-support-mode"
 	given := func(all, one []any) (found []string, mayRequest bool) {
 		t.Helper()
 		entry := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s", "extraArgs": one}
@@ -221,9 +221,13 @@ func TestAPIServerSupport(t *testing.T) {
 		{[]any{"--v=4", flag + "=false"}, nil, flag + "=false"},
 		{nil, []any{flag + "=false"}, flag + "=false"},
 		{nil, []any{flag}, flag},
+		{nil, []any{mode + "=Legacy"}, flag + "=true"},
+		{[]any{mode + "=Legacy"}, []any{mode + "=auto"}, flag + "=true"},
+		{[]any{mode + "=TokenAPI"}, nil, flag + "=true"},
 	} {
 		got, mayRequest := given(test.all, test.one)
-		if want := test.want != flag+"=false"; mayRequest != want {
+		legacy := slices.Equal(append(slices.Clone(test.all), test.one...), []any{mode + "=Legacy"})
+		if want := test.want != flag+"=false" && !legacy; mayRequest != want {
 			t.Errorf("with %v and %v the right to request tokens is granted: %t, want %t", test.all, test.one, mayRequest, want)
 		}
 		if !slices.Equal(got, []string{test.want}) {

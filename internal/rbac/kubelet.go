@@ -86,7 +86,7 @@ func VirtualKubeletExtended() Role {
 
 // VirtualKubeletTokens is what the virtual kubelet needs besides, in the same
 // role, to let offloaded pods use the API server. The chart leaves it out when
-// no virtual kubelet does.
+// no virtual kubelet does, or all of them by Secrets that users made.
 func VirtualKubeletTokens() Role {
 	return Role{
 		Name:    "virtual-kubelet-tokens",

@@ -40,12 +40,13 @@ annotations:
 {{ $rules }}
 {{- end -}}
 
-{{/* refract.requestsTokens: empty when all virtual kubelets say --enable-apiserver-support=false, and nothing else of it. */}}
+{{/* refract.requestsTokens: empty when all virtual kubelets say --enable-apiserver-support=false or --apiserver-support-mode=Legacy, and nothing else of it. */}}
 {{- define "refract.requestsTokens" -}}
 {{- range .Values.virtualKubelets -}}
 {{- $arguments := concat $.Values.virtualKubelet.extra.args (.extraArgs | default list) | join "\n" -}}
 {{- $said := regexFindAll "(?m)^--enable-apiserver-support(=.*)?$" $arguments -1 | uniq | join " " -}}
-{{- if ne $said "--enable-apiserver-support=false" }}true{{ end -}}
+{{- $mode := regexFindAll "(?m)^--apiserver-support-mode(=.*)?$" $arguments -1 | uniq | join " " -}}
+{{- if not (or (eq $said "--enable-apiserver-support=false") (eq $mode "--apiserver-support-mode=Legacy")) }}true{{ end -}}
 {{- end -}}
 {{- end -}}
 
