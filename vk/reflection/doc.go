@@ -12,7 +12,8 @@
 // write.go. manager.go starts everything, twin.go and copies.go do so per extended namespace, kinds.go for kinds that come
 // while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
 // pod*.go, claim*.go, eventback*.go and token*.go are kinds with a life of their own. The last are the service-account tokens of pods:
-// no objects of this cluster, but requested from it for pods that are offloaded with them.
+// no objects of this cluster, but requested from it for pods that are offloaded with them. Where no token can be requested,
+// pods use Secrets instead, which cross for the purpose: legacy.go.
 //
 // Both clusters are watched in extended namespaces and their twins alone (but for the pods of the node, the volumes that
 // stand for those of the provider, and what the context is made of): memory grows with what is reflected, not with what exists.

@@ -153,13 +153,15 @@ func (e *tokenSecretError) describe(made, crossed []*unstructured.Unstructured) 
 		e.problem = fmt.Sprintf("none was made; create a Secret of type %s with annotation %s: %s in the namespace of the pod",
 			corev1.SecretTypeServiceAccountToken, wire.TokenServiceAccountLabel, e.account)
 	case len(crossed) == 0:
-		e.problem = fmt.Sprintf("Secret %s is not on the provider; its Events say why, and its annotations %s and %s decide", named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
+		e.problem = fmt.Sprintf("the Secret made for it has not crossed (%s); its Events say why, its annotations %s and %s decide",
+			named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
 		e.soon = true
 	case len(crossed) == 1:
 		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it when the service account is there", named(crossed))
 		e.soon = true
 	default:
-		e.problem = fmt.Sprintf("the provider has %d Secrets of it, %s; keep all but one from that cluster by annotation %s: \"true\"", len(crossed), named(crossed), wire.SkipReflectionAnnotation)
+		e.problem = fmt.Sprintf("the provider has %d Secrets of it (%s); keep all but one from that cluster by annotation %s: \"true\"",
+			len(crossed), named(crossed), wire.SkipReflectionAnnotation)
 	}
 }
 

@@ -128,7 +128,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 		l.present(l.remote, "Secret", l.twin, name)
 	}
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: robot}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.node))
-	l.event(l.namespace, "Pod", "robot", "Warning FailedReflection", "2 Secrets of it, one, other", wire.SkipReflectionAnnotation)
+	l.event(l.namespace, "Pod", "robot", "Warning FailedReflection", "2 Secrets of it (one, other)", wire.SkipReflectionAnnotation)
 	l.settled()
 	for _, name := range []string{"robot", "web"} {
 		if l.remote.get(t, "ShadowPod", l.twin, name) != nil {
@@ -143,7 +143,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.local.patchYAML(t, "Secret", l.namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
 	l.absent(l.remote, "Secret", l.twin, "one")
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.node))
-	l.event(l.namespace, "Pod", "second", "Warning FailedReflection", "one, other is not on the provider", wire.SkipReflectionAnnotation)
+	l.event(l.namespace, "Pod", "second", "Warning FailedReflection", "has not crossed (one, other)", wire.SkipReflectionAnnotation)
 	l.stop()
 	l.options.Workers = map[string]int{SecretKind: 0}
 	l.start()
@@ -229,7 +229,7 @@ func TestLegacySecretsOnTheirWay(t *testing.T) {
 	l.tokenSecretOf("default", "opener")
 	begin := time.Now()
 	l.userPod("web", vaultToken)
-	l.event(l.namespace, "Pod", "web", "Warning FailedReflection", "Secret opener is not on the provider", "Events say why")
+	l.event(l.namespace, "Pod", "web", "Warning FailedReflection", "has not crossed (opener)", "Events say why")
 	if took := time.Since(begin); took < tokenArrival/2 {
 		t.Errorf("the pod was told after %s, before the Secret could have crossed", took)
 	}
