@@ -114,10 +114,31 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	c.report.Warn(nso, accessReason, offloadAction, note)
 }
 
+// isStranger tells a VirtualNode outside the tenant namespace of its provider.
+// Whoever may make VirtualNodes somewhere else is not therefore to read
+// Secrets by a ServiceAccount of that name.
+func (p *provider) isStranger(n virtualNode) bool { return n.resource.Namespace != p.namespace }
+
+// strangers says which virtual nodes are not let in, and why.
+func strangers(admitted []*provider) (notes []string) {
+	for _, p := range admitted {
+		for _, n := range p.nodes {
+			if p.isStranger(n) {
+				notes = append(notes, fmt.Sprintf("the virtual kubelet of VirtualNode %s is not let into this namespace: what is about cluster %s lies in %s, so make the VirtualNode there",
+					client.ObjectKeyFromObject(n.resource), p.id, p.namespace))
+			}
+		}
+	}
+	return notes
+}
+
 func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.RoleBinding {
 	var subjects []rbacv1.Subject
 	for _, p := range selected {
 		for _, n := range p.nodes {
+			if p.isStranger(n) {
+				continue
+			}
 			subjects = append(subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: n.resource.Namespace, Name: n.resource.Name})
 		}
 	}

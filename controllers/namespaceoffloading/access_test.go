@@ -121,6 +121,34 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	awaitLetIn(t, namespace, "node-cuneo")
 }
 
+// Whoever may make VirtualNodes in some namespace reads nothing by that.
+func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
+	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-domo", "domo", map[string]string{})
+	offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	awaitMapped(t, tenant, "domo", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-domo")
+	virtualNode(t, elsewhere, "intruder", "domo", map[string]string{})
+	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
+	if !strings.Contains(event.Note, elsewhere+"/intruder") || !strings.Contains(event.Note, "lies in "+tenant) {
+		t.Errorf("note = %q, want the VirtualNode and where it belongs", event.Note)
+	}
+	awaitLetIn(t, namespace, "node-domo")
+}
+
+// A namespace that was withdrawn while nobody looked after RoleBindings is closed
+// as soon as somebody does.
+func TestALeftoverRoleBindingIsDeleted(t *testing.T) {
+	namespace := consumer.Namespace(t)
+	leftover := foreignBinding(t, namespace)
+	consumer.Patch(t, leftover, `{"metadata":{"labels":{"app.kubernetes.io/managed-by":"liqo"}}}`)
+	foreign := foreignBinding(t, consumer.Namespace(t))
+	consumer.StartManager(t, letsIn)
+	consumer.AwaitGone(t, leftover)
+	consumer.Get(t, foreign, foreign.Namespace, foreign.Name)
+}
+
 // A RoleBinding whose label was taken away is somebody else's from then on. All
 // that does not need it goes on, and it is still there when all is over.
 func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {

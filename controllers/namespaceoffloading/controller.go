@@ -92,7 +92,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, nso)
 	if apierrors.IsNotFound(err) {
 		c.report.Clear(request.NamespacedName)
-		return reconcile.Result{}, nil
+		if request.Name != offloading.NamespaceOffloadingName {
+			return reconcile.Result{}, nil
+		}
+		// One that was withdrawn while ExtendedClusterRole was off left its RoleBinding.
+		return reconcile.Result{}, c.admit(ctx, request.Namespace, nil)
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting NamespaceOffloading %s, %w", request.NamespacedName, err)
@@ -151,20 +155,23 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
 		}
 	}
-	c.tell(nso, twin, closed, renamed)
+	c.tell(nso, twin, closed, renamed, strangers(admitted))
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
 }
 
 // tell writes on the object what its user has to know of: that virtual kubelets
-// cannot be let in, or else that twins keep the names they have.
-func (c *Controller) tell(nso *offloading.NamespaceOffloading, twin string, closed error, renamed []string) {
+// cannot be let in, or else that twins keep the names they have, or else that
+// somebody is not let in.
+func (c *Controller) tell(nso *offloading.NamespaceOffloading, twin string, closed error, renamed, strangers []string) {
 	switch {
 	case closed != nil:
 		c.warnOfAccess(nso, closed)
 	case len(renamed) > 0:
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
 			"%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), twin))
+	case len(strangers) > 0:
+		c.report.Warn(nso, accessReason, offloadAction, strings.Join(strangers, "; "))
 	default:
 		c.report.Clear(client.ObjectKeyFromObject(nso))
 	}

@@ -27,7 +27,8 @@ import (
 // knows it.
 type provider struct {
 	id string
-	// namespace is the tenant namespace, where its NamespaceMap lives.
+	// namespace is the tenant namespace: where its NamespaceMap lives, or is to
+	// be made, which is that of the usual name if a virtual node is there.
 	namespace string
 	// nodes are those that stand for it; none when only the map is left.
 	nodes []virtualNode
@@ -69,6 +70,9 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
 		p := get(resource.Spec.ClusterID.String(), resource.Namespace)
+		if p.mapping == nil && resource.Namespace == wire.TenantNamespace(p.id) {
+			p.namespace = resource.Namespace
+		}
 		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
 	}
 	for i := range clusters.Items {
