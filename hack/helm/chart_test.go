@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -34,7 +35,7 @@ var cases = []string{"provider", "pair", "consumer"}
 func TestLintIsClean(t *testing.T) {
 	for _, name := range cases {
 		t.Run(name, func(t *testing.T) {
-			for _, message := range lint.RunAll(chartDir, values(t, name), releaseNamespace).Messages {
+			for _, message := range lint.RunAll(chartDir, util.CoalesceTables(values(t, name), images()), releaseNamespace).Messages {
 				if message.Severity > support.InfoSev {
 					t.Error(message)
 				}
@@ -242,6 +243,8 @@ func TestWrongValuesAreRefused(t *testing.T) {
 		return map[string]any{"virtualKubelets": []any{changed}}
 	}
 	mustFail(t, map[string]any{}, "discovery.config.clusterID is required")
+	cluster := map[string]any{"config": map[string]any{"clusterID": "rome"}}
+	mustFail(t, map[string]any{"discovery": cluster, "controllerManager": map[string]any{"image": map[string]any{"name": ""}}}, "controllerManager.image.name is required")
 	mustFail(t, with("clusterID", "Milan"), "clusterID")
 	mustFail(t, with("kubeconfig", "s"), "kubeconfig")
 	mustFail(t, with("extraArgs", []any{"verbose"}), "extraArgs")

@@ -57,12 +57,19 @@ func render(t *testing.T, vals map[string]any) (map[string]string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	vals = util.CoalesceTables(maps.Clone(vals), images())
 	release := common.ReleaseOptions{Name: releaseName, Namespace: releaseNamespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(chart, vals, release, common.DefaultCapabilities)
 	if err != nil {
 		return nil, err
 	}
 	return engine.Render(chart, all)
+}
+
+// images are the values that have no default.
+func images() map[string]any {
+	of := func(name string) map[string]any { return map[string]any{"image": map[string]any{"name": name}} }
+	return map[string]any{"virtualKubelet": of("registry.example/virtual-kubelet"), "controllerManager": of("registry.example/controller-manager")}
 }
 
 // objects renders the chart and decodes every object strictly: a field that

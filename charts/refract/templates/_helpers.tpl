@@ -24,9 +24,9 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* refract.image: (dict "root" $ "image" .Values.x.image) */}}
+{{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x") */}}
 {{- define "refract.image" -}}
-{{ .image.name }}:{{ .image.version | default .root.Chart.AppVersion }}
+{{ .image.name | required (printf "%s.image.name is required: no images are published, build/Dockerfile makes yours" .of) }}:{{ .image.version | default .root.Chart.AppVersion }}
 {{- end -}}
 
 {{/* refract.rules: the generated rules of a role; (dict "root" $ "role" NAME), with "kubelet" for the names that only an entry of virtualKubelets knows. */}}
