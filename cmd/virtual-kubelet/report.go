@@ -4,8 +4,6 @@
 package main
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -13,10 +11,8 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/eventtext"
 )
-
-// maxMessage is what the API server takes as the message of an Event, in bytes.
-const maxMessage = 1024
 
 // reporter tells operators, by Events on the VirtualNode, what is wrong with the
 // way to the provider, with the node and with plugins. It never blocks.
@@ -46,11 +42,7 @@ func (r *reporter) warn(reason, message string) { r.say(corev1.EventTypeWarning,
 func (r *reporter) note(reason, message string) { r.say(corev1.EventTypeNormal, reason, message) }
 
 func (r *reporter) say(eventType, reason, message string) {
-	const more = " ..."
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage-len(more)], "") + more
-	}
-	r.recorder.Event(r.about, eventType, reason, message)
+	r.recorder.Event(r.about, eventType, reason, eventtext.Shorten(message))
 }
 
 func (r *reporter) close() { r.broadcaster.Shutdown() }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/refract-project/refract/internal/eventtext"
 )
 
 const (
@@ -25,8 +27,6 @@ const (
 	eventMemory = 50000
 	// textsPerObject is how many different Events of one object are remembered.
 	textsPerObject = 32
-	// messageLimit is what the API server accepts, in bytes.
-	messageLimit = 1024
 )
 
 // reporter writes Events on the objects of this cluster: the same Event for the same object once, and not more than
@@ -65,9 +65,7 @@ func (r *reporter) note(kind string, object *unstructured.Unstructured, reason, 
 }
 
 func (r *reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
-	if len(message) > messageLimit {
-		message = strings.ToValidUTF8(message[:messageLimit-4], "") + " ..."
-	}
+	message = eventtext.Shorten(message)
 	text := eventType + reason + message
 	if object == nil {
 		return

@@ -8,18 +8,14 @@
 package report
 
 import (
-	"unicode/utf8"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/controllers/internal/memo"
+	"github.com/refract-project/refract/internal/eventtext"
 )
-
-// maxNote is how many bytes the API server accepts in the note of an Event.
-const maxNote = 1024
 
 // Reporter writes Events. It is safe for concurrent use.
 type Reporter struct {
@@ -45,25 +41,14 @@ func (r *Reporter) Warn(object client.Object, reason, action, note string) {
 		return
 	}
 	r.told.Set(key, now)
-	r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", shorten(note))
+	r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", eventtext.Shorten(note))
 }
 
 // Tell writes a Normal Event on object, about related when it is not nil.
 func (r *Reporter) Tell(object, related client.Object, reason, action, note string) {
-	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", shorten(note))
+	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", eventtext.Shorten(note))
 }
 
 // Clear forgets what was said of key: its trouble is over, and the next one is
 // news, even if it is the same.
 func (r *Reporter) Clear(key types.NamespacedName) { r.told.Drop(key) }
-
-func shorten(note string) string {
-	if len(note) <= maxNote {
-		return note
-	}
-	cut := maxNote - len("…")
-	for cut > 0 && !utf8.RuneStart(note[cut]) {
-		cut--
-	}
-	return note[:cut] + "…"
-}
