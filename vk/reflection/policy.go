@@ -39,6 +39,9 @@ type policyError struct{ problem string }
 
 func (e *policyError) Error() string { return e.problem }
 
+var errBothSet = &policyError{fmt.Sprintf("annotations %s and %s are both set: keep one; the copy on the provider is left as it is",
+	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)}
+
 // verdict of a policy.
 type verdict struct {
 	cross    bool
@@ -46,20 +49,36 @@ type verdict struct {
 	reason   string
 }
 
-// decide asks the annotations of one object.
+// decide asks the annotations of one object: that of the policy, and the other one for whether it says the opposite.
 func (p Policy) decide(annotations map[string]any) (verdict, error) {
+	var asked string
 	switch p {
 	case Always:
 		return verdict{cross: true}, nil
 	case AllowList:
-		allowed, present, err := flag(annotations, wire.AllowReflectionAnnotation)
-		return verdict{cross: allowed, explicit: present, reason: "the policy is AllowList and annotation " + wire.AllowReflectionAnnotation + " is not set"}, err
+		asked = wire.AllowReflectionAnnotation
 	case DenyList:
-		skipped, present, err := flag(annotations, wire.SkipReflectionAnnotation)
-		return verdict{cross: !skipped, explicit: present, reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, err
+		asked = wire.SkipReflectionAnnotation
 	default:
 		return verdict{}, &policyError{fmt.Sprintf("policy %q is unknown", p)}
 	}
+	value, present, err := flag(annotations, asked)
+	switch {
+	case err != nil:
+		return verdict{}, err
+	case value && contradictory(annotations):
+		return verdict{}, errBothSet
+	case p == AllowList:
+		return verdict{cross: value, explicit: present, reason: "the policy is AllowList and annotation " + asked + " is not set"}, nil
+	}
+	return verdict{cross: !value, explicit: present, reason: "annotation " + asked + " is set"}, nil
+}
+
+// contradictory tells an object that is to cross and to stay.
+func contradictory(annotations map[string]any) bool {
+	skip, _, skipErr := flag(annotations, wire.SkipReflectionAnnotation)
+	allow, _, allowErr := flag(annotations, wire.AllowReflectionAnnotation)
+	return skip && allow && skipErr == nil && allowErr == nil
 }
 
 // decideExplicit asks the annotations alone: without any the object crosses.
@@ -96,8 +115,7 @@ func (p Policy) decideSlice(slice map[string]any, service func() *unstructured.U
 	case err != nil:
 		return verdict{}, err
 	case skipSet && allowSet:
-		return verdict{}, &policyError{fmt.Sprintf("annotations %s and %s are both set: keep one; the copy on the provider is left as it is",
-			wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)}
+		return verdict{}, errBothSet
 	case skipSet:
 		return verdict{cross: !skip, explicit: true, reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
 	case allowSet:

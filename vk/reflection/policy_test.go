@@ -35,6 +35,10 @@ func TestPolicy(t *testing.T) {
 		{AllowList, map[string]any{allow: "False"}, false, false},
 		{AllowList, map[string]any{allow: "1"}, false, true},
 		{AllowList, map[string]any{skip: "true"}, false, false},
+		{AllowList, map[string]any{skip: "true", allow: "true"}, false, true},
+		{DenyList, map[string]any{skip: "", allow: "True"}, false, true},
+		{DenyList, map[string]any{skip: "false", allow: "true"}, true, false},
+		{AllowList, map[string]any{skip: "true", allow: "false"}, false, false},
 		{Always, map[string]any{skip: "true"}, true, false},
 		{"Sometimes", nil, false, true},
 	} {
