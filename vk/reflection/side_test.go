@@ -5,9 +5,11 @@ package reflection
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -100,24 +102,35 @@ func (s *side) delete(t *testing.T, kind, namespace, name string) {
 	}
 }
 
-// writes lists what the manager wrote to a cluster, from its audit log.
-func (s *side) writes(t *testing.T) (found []string) {
+// request is what an API server noted of one that it has answered; of a watch, when it ended.
+type request struct {
+	Verb       string
+	RequestURI string
+	User       struct{ Username string }
+	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
+}
+
+// requests lists those of the manager under test, from the audit log.
+func (s *side) requests(t *testing.T) (found []request) {
 	t.Helper()
 	file := must(os.Open(s.cluster.AuditLogPath()))(t)
 	defer func() { _ = file.Close() }()
-	lines := bufio.NewScanner(file)
+	lines, user := bufio.NewScanner(file), []byte(strconv.Quote(s.user))
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {
-		var entry struct {
-			Verb           string
-			User           struct{ Username string }
-			ResponseStatus struct{ Code int }
-			ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
+		var entry request
+		if bytes.Contains(lines.Bytes(), user) && json.Unmarshal(lines.Bytes(), &entry) == nil && entry.User.Username == s.user {
+			found = append(found, entry)
 		}
-		if json.Unmarshal(lines.Bytes(), &entry) != nil || entry.User.Username != s.user || entry.ObjectRef.Resource == "selfsubjectaccessreviews" {
-			continue
-		}
-		if slices.Contains([]string{"create", "update", "patch", "delete"}, entry.Verb) {
+	}
+	return found
+}
+
+// writes lists what the manager wrote to a cluster.
+func (s *side) writes(t *testing.T) (found []string) {
+	t.Helper()
+	for _, entry := range s.requests(t) {
+		if slices.Contains([]string{"create", "update", "patch", "delete"}, entry.Verb) && entry.ObjectRef.Resource != "selfsubjectaccessreviews" {
 			found = append(found, strings.TrimSuffix(entry.Verb+" "+entry.ObjectRef.Resource+"/"+entry.ObjectRef.Subresource, "/")+" "+entry.ObjectRef.Name)
 		}
 	}

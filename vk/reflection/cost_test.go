@@ -1,0 +1,147 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// configMaps creates many, several at a time.
+func (s *side) configMaps(t *testing.T, namespace string, number int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	numbers := make(chan int)
+	for range 16 {
+		wg.Go(func() {
+			for n := range numbers {
+				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("good-%d", n)}, Data: map[string]string{"mode": "fast"}}
+				if _, err := s.core.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for n := range number {
+		numbers <- n
+	}
+	close(numbers)
+	wg.Wait()
+}
+
+// cachedObjects counts everything that the manager keeps in memory of either cluster.
+func (m *Manager) cachedObjects() (n int) {
+	all := map[cache.SharedIndexInformer]bool{}
+	for _, informer := range m.informers {
+		all[informer] = true
+	}
+	for _, r := range m.all() {
+		if r.volumes != nil {
+			all[r.volumes.informer], all[r.volumes.classes] = true, true
+		}
+		for _, t := range m.allTwins() {
+			if c := t.of(r.kind.Name); c != nil {
+				for _, informer := range c.own {
+					all[informer] = true
+				}
+			}
+		}
+	}
+	for informer := range all {
+		n += len(informer.GetStore().ListKeys())
+	}
+	return n
+}
+
+// 10,000 ConfigMaps in namespaces that are not extended, and those of others in the twin, are not asked for, not kept and
+// not looked at. What is asked of the API servers is one watch per kind and extended namespace, one per kind of what
+// belongs to no namespace, and of the provider what bears our labels.
+func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.Kinds, o.FollowIPs, o.Storage.Enabled = nil, true, true })
+	l.defineIPs()
+	elsewhere, second, twins := l.namespace+"-full", l.namespace+"-second", map[string]string{l.namespace: l.twin}
+	for _, name := range []string{elsewhere, second} {
+		l.local.createNamespace(t, name)
+	}
+	l.admit(second)
+	twins[second] = l.anotherTwin()
+	l.mapNamespaces(twins)
+	l.start()
+	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: ours}, data: {a: b}}`)
+	l.present(l.remote, "ConfigMap", l.twin, "ours")
+	l.settled()
+	cachedBefore, evaluated := l.manager.cachedObjects(), l.manager.evaluated.Load()
+	if cachedBefore < 6 { // two root CAs, the one above, and the copies of all three
+		t.Fatalf("%d objects are kept, want at least those that are reflected", cachedBefore)
+	}
+
+	l.quiet("what is not reflected", func() {
+		l.local.configMaps(t, elsewhere, 10000)
+		l.remote.configMaps(t, l.twin, 200)
+	})
+	// What came after all of that has been seen: so would have been what came before.
+	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: last}, data: {a: b}}`)
+	l.present(l.remote, "ConfigMap", l.twin, "last")
+	l.settled()
+	if now := l.manager.cachedObjects(); now != cachedBefore+2 {
+		t.Errorf("%d objects are kept, %d before: want one more, and its copy", now, cachedBefore)
+	}
+	if looks := l.manager.evaluated.Load() - evaluated; looks > 2 {
+		t.Errorf("%d objects were evaluated, want the one that is reflected", looks)
+	}
+	l.stop()
+	l.watchedOnce(l.local, l.namespace, second)
+	l.watchedOnce(l.remote, twins[l.namespace], twins[second])
+}
+
+// watchedOnce checks what the manager has listed and watched, after its end.
+func (l *lab) watchedOnce(s *side, namespaces ...string) {
+	l.Helper()
+	watches := map[string]int{}
+	l.eventually(func() error { // they are logged when the API server has noticed that they ended
+		clear(watches)
+		for _, r := range s.requests(l.T) {
+			at := must(url.Parse(r.RequestURI))(l.T)
+			selects := at.Query().Get("labelSelector") + at.Query().Get("fieldSelector")
+			where := r.ObjectRef.Namespace
+			switch {
+			case r.Verb != "list" && r.Verb != "watch", where == l.tenant:
+				continue
+			case where != "" && !slices.Contains(namespaces, where):
+				l.Fatalf("%s was asked for %s %s", s.cluster.Name(), r.Verb, r.RequestURI)
+			case where == "" && slices.Contains([]string{"configmaps", "secrets", "services", "endpointslices", "ingresses", "events"}, r.ObjectRef.Resource):
+				l.Fatalf("%s was asked for those of all namespaces: %s", s.cluster.Name(), r.RequestURI)
+			case s == l.remote && r.ObjectRef.Resource != "events" && !strings.Contains(selects, "offloading.liqo.io/origin=rome"):
+				l.Fatalf("the provider was asked for what is not ours: %s", r.RequestURI)
+			}
+			if r.Verb == "watch" {
+				watches[where+"/"+r.ObjectRef.Resource+"?"+selects]++
+			}
+		}
+		for _, namespace := range namespaces {
+			if !slices.ContainsFunc(slices.Collect(maps.Keys(watches)), func(w string) bool { return strings.HasPrefix(w, namespace+"/configmaps") }) {
+				return fmt.Errorf("no watch of the ConfigMaps of %s is logged, but %v", namespace, watches)
+			}
+		}
+		if s == l.local && len(watches) > 0 && watches["/nodes?liqo.io/remote-cluster-id"] == 0 {
+			return fmt.Errorf("no watch of nodes is logged, but %v", watches)
+		}
+		return nil
+	})
+	for watch, n := range watches {
+		if n > 1 {
+			l.Errorf("%s was asked %d times to watch %s", s.cluster.Name(), n, watch)
+		}
+	}
+}
