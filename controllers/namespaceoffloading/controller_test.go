@@ -5,6 +5,7 @@ package namespaceoffloading_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -132,6 +133,39 @@ func TestSelection(t *testing.T) {
 	// It is back and no longer selected: that is certain.
 	consumer.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-genoa", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, "zone": "south"}}})
 	awaitMapped(t, tenant, "genoa", namespace, "")
+}
+
+// Before a Node is registered selectors see the labels that it will have, those that depend on what the provider offers and
+// those of every virtual node among them.
+func TestSelectorsSeeNodesThatAreYetToCome(t *testing.T) {
+	tenant := consumer.Namespace(t)
+	consumer.StartManager(t)
+	lender := virtualNode(t, tenant, "node-trento", "trento", nil)
+	consumer.Patch(t, lender, `{"spec":{"storageClasses":[{"storageClassName":"fast"}]}}`)
+	virtualNode(t, tenant, "node-udine", "udine", nil)
+	claims := virtualNode(t, tenant, "node-varese", "varese", nil) // what the VirtualNode says is what the Node will say
+	consumer.Patch(t, claims, fmt.Sprintf(`{"spec":{"labels":{%q:"true",%q:"arm64"}}}`, wire.StorageAvailableLabel, corev1.LabelArchStable))
+	extended := func(key string, values ...string) string {
+		namespace := consumer.Namespace(t)
+		offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in(key, values...)})
+		return namespace
+	}
+	with, without := extended(wire.StorageAvailableLabel, "true"), extended(wire.StorageAvailableLabel, "false")
+	common, named := extended(corev1.LabelArchStable, "amd64"), extended(corev1.LabelHostname, "node-udine")
+	all := extended(wire.TypeLabel, wire.VirtualNodeType)
+	selected := map[string][]string{"trento": {with, common, all}, "udine": {without, common, named, all}, "varese": {with, all}}
+	for provider, namespaces := range selected {
+		for _, namespace := range namespaces {
+			awaitMapped(t, tenant, provider, namespace, namespace+"-consumer")
+		}
+	}
+	for provider, namespaces := range selected {
+		for _, namespace := range []string{with, without, common, named, all} {
+			if !slices.Contains(namespaces, namespace) {
+				awaitMapped(t, tenant, provider, namespace, "")
+			}
+		}
+	}
 }
 
 func TestAnInvalidSelectorChangesNothing(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +20,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/internal/nodelabels"
 )
 
 // provider is a cluster that namespaces can be extended to, as this consumer
@@ -130,14 +130,7 @@ func (n virtualNode) labels() map[string]string {
 	if n.node != nil {
 		return n.node.Labels
 	}
-	labels := maps.Clone(n.resource.Spec.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[wire.TypeLabel] = wire.VirtualNodeType
-	labels[wire.RemoteClusterIDLabel] = n.resource.Spec.ClusterID.String()
-	labels[wire.StorageAvailableLabel] = strconv.FormatBool(len(n.resource.Spec.StorageClasses) > 0)
-	return labels
+	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }
 
 // knows tells whether the namespace is mapped there, or still was at the

@@ -12,13 +12,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-)
-
-const (
-	// defaultOS and defaultArchitecture hold unless the VirtualNode's labels
-	// name others: the provider's nodes cannot be asked.
-	defaultOS           = "linux"
-	defaultArchitecture = "amd64"
+	"github.com/refract-project/refract/internal/nodelabels"
 )
 
 // Identity is what never changes about a virtual node while the process runs.
@@ -39,7 +33,7 @@ type Identity struct {
 
 // desired is the Node as the VirtualNode wants it, without conditions.
 func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
-	labels := id.labels(vn)
+	labels := nodelabels.Of(id.Name, id.RemoteClusterID, vn, id.Labels)
 	capacity := vn.Spec.ResourceQuota.Hard.DeepCopy()
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -62,25 +56,6 @@ func (id *Identity) desired(vn *offloadingv1beta1.VirtualNode) *corev1.Node {
 			},
 		},
 	}
-}
-
-// labels: the VirtualNode may change all but those that make it a virtual node.
-func (id *Identity) labels(vn *offloadingv1beta1.VirtualNode) map[string]string {
-	defaults := map[string]string{
-		corev1.LabelHostname:                       id.Name,
-		corev1.LabelOSStable:                       defaultOS,
-		corev1.LabelArchStable:                     defaultArchitecture,
-		"kubernetes.io/role":                       "agent",
-		wire.AutoscalerTypeLabel:                   wire.AutoscalerType,
-		wire.ExcludeFromExternalLoadBalancersLabel: "true",
-		wire.LegacyExcludeBalancerLabel:            "true",
-		wire.StorageAvailableLabel:                 boolean(len(vn.Spec.StorageClasses) > 0),
-	}
-	fixed := map[string]string{
-		wire.TypeLabel:            wire.VirtualNodeType,
-		wire.RemoteClusterIDLabel: id.RemoteClusterID,
-	}
-	return union(defaults, id.Labels, vn.Spec.Labels, fixed)
 }
 
 // taints of the node: the one of all virtual nodes first.
@@ -107,11 +82,4 @@ func union(all ...map[string]string) map[string]string {
 		maps.Copy(joined, m)
 	}
 	return joined
-}
-
-func boolean(b bool) string {
-	if b {
-		return "true"
-	}
-	return "false"
 }

@@ -1,0 +1,42 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodelabels says which labels a virtual node has. The virtual kubelet puts them on the Node; the controllers ask
+// what selectors will find there before it is registered.
+package nodelabels
+
+import (
+	"maps"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+const (
+	// defaultOS and defaultArchitecture hold unless the VirtualNode's labels name others: the provider's nodes cannot be
+	// asked.
+	defaultOS           = "linux"
+	defaultArchitecture = "amd64"
+)
+
+// Of returns the labels of the Node of that name. The VirtualNode may change all but those that make it a virtual node;
+// extra ones, of the command line, come before its own.
+func Of(name, remoteClusterID string, vn *offloadingv1beta1.VirtualNode, extra map[string]string) map[string]string {
+	labels := map[string]string{
+		corev1.LabelHostname:                       name,
+		corev1.LabelOSStable:                       defaultOS,
+		corev1.LabelArchStable:                     defaultArchitecture,
+		"kubernetes.io/role":                       "agent",
+		wire.AutoscalerTypeLabel:                   wire.AutoscalerType,
+		wire.ExcludeFromExternalLoadBalancersLabel: "true",
+		wire.LegacyExcludeBalancerLabel:            "true",
+		wire.StorageAvailableLabel:                 strconv.FormatBool(len(vn.Spec.StorageClasses) > 0),
+	}
+	maps.Copy(labels, extra)
+	maps.Copy(labels, vn.Spec.Labels)
+	labels[wire.TypeLabel], labels[wire.RemoteClusterIDLabel] = wire.VirtualNodeType, remoteClusterID
+	return labels
+}
