@@ -67,6 +67,7 @@ const (
 	missingOriginReason = "MissingOrigin"
 	foreignOriginReason = "ForeignOrigin"
 	failedTwinReason    = "FailedCreateNamespace"
+	failedDeleteReason  = "FailedDeleteNamespace"
 	mapAction           = "MapNamespaces"
 )
 
@@ -181,10 +182,8 @@ func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) 
 			withoutWishes.Status.CurrentMapping = withEntry(withoutWishes.Status.CurrentMapping, local, twin)
 		}
 	}
-	if err := c.removeTwins(ctx, withoutWishes, current); err != nil {
-		return err
-	}
-	if err := c.writeStatus(ctx, nm, current); err != nil || len(current) > 0 {
+	err := c.removeTwins(ctx, withoutWishes, current)
+	if err := errors.Join(err, c.writeStatus(ctx, nm, current)); err != nil || len(current) > 0 {
 		return err // the deletion of each namespace brings us back here
 	}
 	return finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, false)

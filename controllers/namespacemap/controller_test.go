@@ -146,6 +146,30 @@ func TestATwinIsMadeOnceTheWayIsFree(t *testing.T) {
 	}
 }
 
+// A deletion that fails is told, and tried again: nothing that is watched says
+// that it may be done now.
+func TestADeletionThatFailsIsRetried(t *testing.T) {
+	provider.StartManager(t)
+	nm := replicated(tenant(t, "enna"), "enna", map[string]string{"shop": "shop-enna"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": "Accepted"})
+	mend := provider.Forbid(t, "delete", "namespaces")
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
+	provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedDeleteNamespace")
+	if namespace := twin(t, "shop-enna"); namespace.DeletionTimestamp != nil {
+		t.Fatal("the twin was deleted without the right to")
+	}
+	mend()
+	controllertest.Eventually(t, "the twin to go", func() error {
+		namespace := &corev1.Namespace{}
+		err := provider.Client.Get(t.Context(), client.ObjectKey{Name: "shop-enna"}, namespace)
+		if err == nil && namespace.DeletionTimestamp == nil {
+			return fmt.Errorf("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
+
 func TestATwinIsDeletedWithItsMapping(t *testing.T) {
 	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)

@@ -105,10 +105,14 @@ func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap
 		return false, nil
 	}
 	err = c.client.Delete(ctx, namespace, client.Preconditions{UID: &namespace.UID})
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("deleting namespace %s, %w", twin, err)
+	if client.IgnoreNotFound(err) == nil {
+		return false, nil
 	}
-	return false, nil
+	err = fmt.Errorf("deleting namespace %s, %w", twin, err)
+	if !apierrors.IsConflict(err) {
+		c.report.Warn(nm, failedDeleteReason, mapAction, fmt.Sprintf("%s; it is tried again: let the controllers delete it, or delete it yourself", err))
+	}
+	return false, err
 }
 
 // ensureRoleBinding lets the consumer, which authenticates as a member of the
