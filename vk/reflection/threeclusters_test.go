@@ -1,0 +1,83 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/ipmap"
+)
+
+// endpointsOf lists the addresses of the endpoints in the slices of a Service, wherever those are in the objects.
+func (l *lab) endpointsOf(s *side, kind, namespace, service string, path ...string) (addresses []string) {
+	l.Helper()
+	list := must(s.of(kind, namespace).List(l.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service}))(l.T)
+	for _, object := range list.Items {
+		endpoints, _, _ := unstructured.NestedSlice(object.Object, append(path, "endpoints")...)
+		for _, endpoint := range endpoints {
+			of, _, _ := unstructured.NestedStringSlice(asMap(endpoint), "addresses")
+			addresses = append(addresses, of...)
+		}
+	}
+	return addresses
+}
+
+// A pod of one provider is an endpoint for another. When it is made again there it has another address: the pod here has it,
+// so does the slice that Kubernetes makes of it, and so does the other provider, by the mapping of the new address and never
+// by that of the old one.
+func TestAnAddressChangesWithThreeClusters(t *testing.T) {
+	t.Parallel()
+	asker := newLab(t, withDefaultPlugins(t), func(o *Options) {
+		o.Kinds, o.FollowIPs = kinds(ServiceKind, EndpointSliceKind), true
+		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.244.0.0/16"})
+	})
+	asker.defineIPs()
+	runner := newLab(t, withDefaultPlugins(t), func(o *Options) {
+		o.Kinds = kinds(PodKind)
+		o.RemoteIPs, _ = ipmap.New(ipmap.Config{PodCIDRs: []string{"10.245.0.0/16"}, PodCIDRRemaps: []string{"10.71.0.0/16"}})
+	})
+	runner.admit(asker.namespace)
+	runner.mapNamespaces(map[string]string{asker.namespace: runner.twin})
+	runner.namespace = asker.namespace
+	mapped := func(name, from, to string) {
+		t.Helper()
+		must(asker.local.dynamic.Resource(ipsResource).Namespace(asker.namespace).Create(t.Context(), ip(name, from, to), metav1.CreateOptions{}))(t)
+	}
+	sees := func(here, there string) {
+		t.Helper()
+		asker.eventually(func() error {
+			own := asker.endpointsOf(asker.local, "EndpointSlice", asker.namespace, "web")
+			other := asker.endpointsOf(asker.remote, "ShadowEndpointSlice", asker.twin, "web", "spec", "template")
+			if !slices.Equal(own, strings.Fields(here)) || !slices.Equal(other, strings.Fields(there)) {
+				return fmt.Errorf("endpoints are %v here and %v on the other provider, want %q and %q", own, other, here, there)
+			}
+			return nil
+		})
+	}
+	asker.start()
+	runner.start()
+	at := func(address string) string { return strings.ReplaceAll(running(0), "10.245.0.9", address) }
+	mapped("first", "10.71.0.9", "10.80.0.9")
+	asker.local.create(t, asker.namespace, service("web", ""))
+	runner.pod("web")
+	runner.runRemote("web", at("10.245.0.9"))
+	sees("10.71.0.9", "10.80.0.9")
+
+	runner.remote.deleteNow(t, "Pod", runner.twin, "web")
+	runner.absent(runner.remote, "Pod", runner.twin, "web")
+	runner.runRemote("web", at("10.245.0.77"))
+	sees("10.71.0.77", "") // nothing maps it yet, and the old address is nobody's any more
+	mapped("second", "10.71.0.77", "10.80.0.77")
+	sees("10.71.0.77", "10.80.0.77")
+
+	runner.local.delete(t, "Pod", runner.namespace, "web")
+	runner.remote.deleteNow(t, "Pod", runner.twin, "web")
+	sees("", "")
+}
