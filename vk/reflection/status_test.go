@@ -75,3 +75,50 @@ func TestStatusOfAnotherStays(t *testing.T) {
 		t.Error("the annotation of the status crossed")
 	}
 }
+
+// The classes that the VirtualNode names hold for what is there already, as far as Kubernetes lets them change, and for what
+// comes; the default one counts, or else the first.
+func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.local.create(t, l.namespace, ingress)
+	l.local.create(t, l.namespace, balanced)
+	l.start()
+	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", ""))
+	l.present(l.remote, "Service", l.twin, "web", field("spec.loadBalancerClass", ""))
+	classes := func(text string) { l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, "{spec: {"+text+"}}") }
+	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik}], loadBalancerClasses: [{loadBalancerClassName: example.com/a}, {loadBalancerClassName: example.com/b, default: true}]`)
+	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "nginx"))
+	// The class of a Service is for ever: it is told how to change it, and everything else goes on crossing.
+	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "spec.loadBalancerClass", "delete", l.twin+"/web")
+	l.local.patchYAML(t, "Service", l.namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
+	l.present(l.remote, "Service", l.twin, "web", field("spec.sessionAffinity", "ClientIP"), field("spec.loadBalancerClass", ""))
+	l.settled()
+	l.quiet("another look", func() { l.manager.reflector(ServiceKind).enqueueAll() })
+	l.remote.delete(t, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.twin, "web", field("spec.loadBalancerClass", "example.com/b"))
+
+	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik, default: true}]`)
+	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "traefik"))
+	classes(`ingressClasses: null`)
+	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", ""))
+}
+
+// Without IP reflection nobody learns the other side's addresses: slices stay here, pods show none; all else is as usual.
+func TestWithoutIPReflection(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.DisableIPReflection = true })
+	l.start()
+	l.local.create(t, l.namespace, service("web", ""))
+	l.local.create(t, l.namespace, slice("web-x", "web", "10.1.2.3"))
+	l.pod("web")
+	l.runRemote("web", running(2))
+	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), restarts(2), field("status.podIP", ""), field("status.podIPs", ""), field("status.hostIP", "10.9.8.7"))
+	l.settled()
+	if l.remote.get(t, "ShadowEndpointSlice", l.twin, "web-x") != nil {
+		t.Error("an EndpointSlice crossed")
+	}
+	l.stop()
+	l.quiet("a restart", func() { l.start() })
+}

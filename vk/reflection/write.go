@@ -5,10 +5,7 @@ package reflection
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,7 +79,7 @@ func (r *reflector) writeWanted(ctx context.Context, w *worker, t *twin, x *want
 	return r.update(ctx, w, t, x, remote, x.build(w, remote))
 }
 
-// update replaces or applies, unless the API server has shown that it is vain, or that there is a fight.
+// update sends what is wanted, unless the API server has shown that it is vain, or that there is a fight.
 func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.key, x.hash(w), x.copies.memory
 	if known.accepted(key, hash, r.stored(remote)) {
@@ -92,21 +89,21 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 		return err
 	}
 	defer r.writing(x.copies.writes, key)()
-	var stored *unstructured.Unstructured
-	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
-		if r.kind.Mode == Replace {
-			stored, err = r.target(t).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
-		} else {
-			stored, err = r.target(t).Apply(ctx, x.name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager, Force: true})
-		}
-		return err
-	})
+	stored, err := r.send(ctx, t, x, object)
 	if apierrors.IsNotFound(err) {
 		return &retryLater{soon} // it is going, and the watch will say so
 	}
 	if isImmutability(err) && standsForAnother(remote, x.local) {
 		// Made anew here with another value where none may change: so is the copy, when it is gone.
 		return r.remove(ctx, w, t, x.copies, remote)
+	}
+	if isImmutability(err) && !r.kind.FixedSpec {
+		if rest := withFrozen(object, remote, err); rest != nil {
+			refusal := err
+			if stored, err = r.send(ctx, t, x, rest); err == nil {
+				r.toldFrozen(w, x, refusal)
+			}
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, t.remote, x.name, err)
@@ -119,16 +116,17 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	return nil
 }
 
-// isImmutability tells the refusal of a change for no other reason than that fields of the object never change.
-func isImmutability(err error) bool {
-	status := apierrors.APIStatus(nil)
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	causes := status.Status().Details.Causes
-	return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool {
-		return !strings.Contains(cause.Message, "immutable") && !strings.Contains(cause.Message, "may not change")
+// send replaces or applies.
+func (r *reflector) send(ctx context.Context, t *twin, x *wanted, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
+	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		if r.kind.Mode == Replace {
+			stored, err = r.target(t).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
+		} else {
+			stored, err = r.target(t).Apply(ctx, x.name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager, Force: true})
+		}
+		return err
 	})
+	return stored, err
 }
 
 // writing announces a write; what it returns is called when all about it is recorded, and has the object looked at again
