@@ -77,7 +77,6 @@ func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	mapped("second", "10.71.0.77", "10.80.0.77")
 	sees("10.71.0.77", "10.80.0.77")
 
-	runner.local.delete(t, "Pod", runner.namespace, "web")
-	runner.remote.deleteNow(t, "Pod", runner.twin, "web")
+	runner.local.delete(t, "Pod", runner.namespace, "web") // that over there goes with its ShadowPod
 	sees("", "")
 }

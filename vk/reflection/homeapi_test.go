@@ -1,0 +1,165 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// runAsAsked makes the provider's pod exactly as its ShadowPod asks for it.
+func (l *lab) runAsAsked(name string) *corev1.Pod {
+	l.Helper()
+	shadow := l.present(l.remote, "ShadowPod", l.twin, name)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: shadow.GetLabels(), Annotations: shadow.GetAnnotations()}}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(asMap(nested(shadow.Object, []string{"spec", "pod"})), &pod.Spec); err != nil {
+		l.Fatal(err)
+	}
+	var made *corev1.Pod
+	l.eventually(func() (err error) { // the namespace may not have its service account yet
+		made, err = l.remote.core.CoreV1().Pods(l.twin).Create(l.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
+	return made
+}
+
+// mounted lays out, as a kubelet of the provider would, the projected volume that a container has at a path, and returns the
+// folder. What it refers to must be there.
+func (l *lab) mounted(pod *corev1.Pod, path string) string {
+	l.Helper()
+	mount := slices.IndexFunc(pod.Spec.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path })
+	if mount < 0 {
+		l.Fatalf("nothing is mounted at %s", path)
+	}
+	volume := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == pod.Spec.Containers[0].VolumeMounts[mount].Name })
+	folder := l.TempDir()
+	write := func(path string, content []byte) {
+		if err := os.WriteFile(filepath.Join(folder, path), content, 0o600); err != nil {
+			l.Fatal(err)
+		}
+	}
+	for _, source := range pod.Spec.Volumes[volume].Projected.Sources {
+		switch {
+		case source.Secret != nil:
+			secret := l.present(l.remote, "Secret", l.twin, source.Secret.Name)
+			for _, item := range source.Secret.Items {
+				write(item.Path, must(base64.StdEncoding.DecodeString(nested(secret.Object, []string{"data", item.Key}).(string)))(l.T))
+			}
+		case source.ConfigMap != nil:
+			config := l.present(l.remote, "ConfigMap", l.twin, source.ConfigMap.Name)
+			for _, item := range source.ConfigMap.Items {
+				write(item.Path, []byte(nested(config.Object, []string{"data", item.Key}).(string)))
+			}
+		case source.DownwardAPI != nil:
+			for _, item := range source.DownwardAPI.Items {
+				write(item.Path, []byte(pod.Namespace)) // it is the namespace, and no other field
+			}
+		default:
+			l.Fatalf("the provider would have to make %v", source)
+		}
+	}
+	return folder
+}
+
+// inCluster is how a client inside the pod configures itself: the variables of its container and the files of its service
+// account. Names are looked up in the host aliases and nowhere else.
+func (l *lab) inCluster(pod *corev1.Pod) (config *rest.Config, env map[string]string) {
+	l.Helper()
+	env = map[string]string{}
+	for _, variable := range pod.Spec.Containers[0].Env {
+		env[variable.Name] = variable.Value
+	}
+	addresses := map[string]string{}
+	for _, alias := range pod.Spec.HostAliases {
+		for _, name := range alias.Hostnames {
+			addresses[name] = alias.IP
+		}
+	}
+	files := l.mounted(pod, "/var/run/secrets/kubernetes.io/serviceaccount")
+	return &rest.Config{
+		Host:            "https://" + net.JoinHostPort(env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]),
+		BearerTokenFile: filepath.Join(files, "token"), TLSClientConfig: rest.TLSClientConfig{CAFile: filepath.Join(files, "ca.crt")},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			host, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			if addresses[host] == "" {
+				return nil, fmt.Errorf("looking up %s: the pod has the host aliases %v", host, addresses)
+			}
+			return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(addresses[host], port))
+		},
+	}, env
+}
+
+// A client in an offloaded pod configures itself as it would at home, and reaches this cluster's API server as the service
+// account of its pod, with its rights, until the pod is deleted.
+func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withTokens(t), func(o *Options) { o.Kinds, o.FollowIPs = kinds(PodKind, ServiceAccountKind, ConfigMapKind), true })
+	home := must(url.Parse(l.local.cluster.Config().Host))(t)
+	l.options.APIServer.Port = home.Port()
+	l.options.LiqoNamespace = l.tenant // any namespace of this test's own
+	l.defineIPs()
+	must(l.local.dynamic.Resource(ipsResource).Namespace(l.tenant).Create(t.Context(), ip("api-server", "10.96.0.1", home.Hostname()), metav1.CreateOptions{}))(t)
+	l.mayLookAtPods("default")
+	l.start()
+	own := l.userPod("web", vaultToken)
+	pod := l.runAsAsked("web")
+	config, env := l.inCluster(pod)
+	client := must(kubernetes.NewForConfig(config))(t)
+
+	review := must(client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
+	if who := review.Status.UserInfo; who.Username != "system:serviceaccount:"+l.namespace+":default" ||
+		!slices.Equal(who.Extra["authentication.kubernetes.io/pod-uid"], []string{string(own.GetUID())}) {
+		t.Errorf("the API server takes the pod for %+v", who)
+	}
+	seen := must(client.CoreV1().Pods(l.namespace).List(t.Context(), metav1.ListOptions{}))(t)
+	if len(seen.Items) != 1 || seen.Items[0].UID != own.GetUID() {
+		t.Errorf("the pod sees %d pods, want itself as it is at home", len(seen.Items))
+	}
+	if _, err := client.CoreV1().Secrets(l.namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("listing Secrets without the right to: %v", err)
+	}
+	if url := env["KUBERNETES_PORT_"+home.Port()+"_TCP"]; !strings.Contains(url, home.Port()) {
+		t.Errorf("the environment is %v", env)
+	}
+
+	l.local.deleteNow(t, "Pod", l.namespace, "web")
+	l.eventually(func() error { // the API server believes what it knew for some seconds
+		_, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("the token of a pod that is gone: %w", err)
+		}
+		return nil
+	})
+	l.absent(l.remote, "Secret", l.twin, "web-token")
+}
+
+// mayLookAtPods gives a service account of the namespace a right of its own.
+func (l *lab) mayLookAtPods(account string) {
+	l.Helper()
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "look"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "look"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: l.namespace, Name: account}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "look"}}
+	must(l.local.core.RbacV1().Roles(l.namespace).Create(l.Context(), role, metav1.CreateOptions{}))(l.T)
+	must(l.local.core.RbacV1().RoleBindings(l.namespace).Create(l.Context(), binding, metav1.CreateOptions{}))(l.T)
+}
