@@ -83,6 +83,7 @@ func (r *reflector) runClaim(ctx context.Context, w *worker, v *claimView) error
 	case v.volume != nil:
 		err = r.followClaim(ctx, w, v)
 	case r.isVirtual(v.local) && boundVolume(v.local) == "":
+		r.misspelt(w, v.local)
 		err = r.provision(ctx, w, v)
 	default:
 		return nil

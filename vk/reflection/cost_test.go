@@ -39,11 +39,11 @@ func (s *side) configMaps(t *testing.T, namespace string, number int) {
 	wg.Wait()
 }
 
-// cachedObjects counts everything that the manager keeps in memory of either cluster.
+// cachedObjects counts what the manager keeps in memory of either cluster; not nodes and IPs, which all labs share.
 func (m *Manager) cachedObjects() (n int) {
 	all := map[cache.SharedIndexInformer]bool{}
-	for _, informer := range m.informers {
-		all[informer] = true
+	for resource, informer := range m.informers {
+		all[informer] = resource != nodesResource && resource != ipsResource
 	}
 	for _, r := range m.all() {
 		if r.volumes != nil {
@@ -57,8 +57,10 @@ func (m *Manager) cachedObjects() (n int) {
 			}
 		}
 	}
-	for informer := range all {
-		n += len(informer.GetStore().ListKeys())
+	for informer, counts := range all {
+		if counts {
+			n += len(informer.GetStore().ListKeys())
+		}
 	}
 	return n
 }

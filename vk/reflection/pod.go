@@ -118,6 +118,7 @@ func standsForAnother(object, local *unstructured.Unstructured) bool {
 // runPod keeps the ShadowPod and shows the status. That a plugin fails, or the provider refuses a change, concerns the
 // ShadowPod: how its pod is doing is shown all the same.
 func (r *reflector) runPod(ctx context.Context, w *worker, v *podView) error {
+	r.misspelt(w, v.local)
 	goesOn, kept := r.keepShadow(ctx, w, v)
 	if !goesOn {
 		return kept

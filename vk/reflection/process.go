@@ -10,12 +10,18 @@ import (
 	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 )
+
+// terminatingTries is how often writing to a namespace that is being deleted fails before users are told: about a second of
+// backoff. As a rule the NamespaceMap says by then that the namespace is not extended any more.
+const terminatingTries = 8
 
 // run starts the workers; they end when ctx does.
 func (r *reflector) run(ctx context.Context) {
@@ -145,6 +151,9 @@ func (r *reflector) failed(key Key, err error) {
 	kind, reason := classify(err)
 	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
 	r.m.log.Debug("object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "error", err)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
+		reason = wire.FailedReflectionReason
+	}
 	if reason == wire.FailedReflectionReason && r.kind.FailureReason != "" {
 		reason = r.kind.FailureReason
 	}
@@ -169,6 +178,9 @@ func (r *reflector) failed(key Key, err error) {
 
 func (r *reflector) message(kind class, err error) string {
 	text := fmt.Sprintf("cluster %s: %v", r.m.options.RemoteClusterID, err)
+	if hint := remedy(err); hint != "" {
+		text += ": " + hint
+	}
 	if kind == classPlugin {
 		text += " (" + pluginErrorRetryNotice + ")"
 	}

@@ -251,6 +251,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if r.kind.Never != nil && r.kind.Never(local) {
 		return nil
 	}
+	r.misspelt(w, local)
 	decided, err := r.decide(c, local)
 	if err != nil {
 		return err
