@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/refract-project/refract/vk/ipmap"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // endpointsOf lists the addresses of the endpoints in the slices of a Service, wherever those are in the objects.
