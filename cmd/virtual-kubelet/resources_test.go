@@ -27,7 +27,7 @@ var (
 
 // testResource has a kind reflected that the virtual kubelet has never heard of, without a restart. The namespace shop is extended.
 func testResource(ctx context.Context, t *testing.T, l *lab.Lab) {
-	for side, role := range map[*lab.Side]rbac.Role{l.Consumer: rbac.VirtualKubeletLocal(), l.Provider: rbac.VirtualKubeletRemote()} {
+	for side, role := range map[*lab.Side]rbac.Role{l.Consumer: rbac.VirtualKubeletExtended(), l.Provider: rbac.VirtualKubeletRemote()} {
 		create(ctx, t, side, definitions, "", `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

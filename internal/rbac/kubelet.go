@@ -43,12 +43,12 @@ func VirtualKubeletLocal() Role {
 	}
 }
 
-// ReflectedLocal is what VirtualKubeletLocal lacks for one more resource. The
-// status of the provider's copies is brought back by patches of what patched
-// lists, such as "certificates/status". It is granted by those who want the
-// resource reflected, not by the installation.
+// ReflectedLocal is what VirtualKubeletExtended lacks for one more resource.
+// The status of the provider's copies is brought back by patches of what
+// patched lists, such as "certificates/status". It is granted by those who want
+// the resource reflected, not by the installation.
 func ReflectedLocal(group, resource string, patched ...string) Role {
-	role := VirtualKubeletLocal()
+	role := VirtualKubeletExtended()
 	role.Rules = []Rule{grant("to reflect "+resource, group, on(resource), do("get", "list", "watch"))}
 	if len(patched) > 0 {
 		role.Rules = append(role.Rules, grant("to bring their status back, and to note where it is from", group, patched, do("patch")))

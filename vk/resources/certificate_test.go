@@ -29,7 +29,7 @@ func TestCertificatesFromNothing(t *testing.T) {
 	t.Cleanup(func() { l.undefine(l.remote, name) })
 	l.follow(l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "remote-clusterwide", "customresourcedefinitions").Message)
 
-	missing := l.condition(name, pluginsv1alpha1.MissingPermissionReason, "this cluster (rome) does not let", "list, watch certificates", "virtual-kubelet-local",
+	missing := l.condition(name, pluginsv1alpha1.MissingPermissionReason, "this cluster (rome) does not let", "list, watch certificates in namespace "+l.shop, "virtual-kubelet-extended",
 		"cluster milan does not let", "in namespace "+l.twin, "virtual-kubelet-remote")
 	if _, runs := l.engine.kind(kind); runs {
 		t.Error("the engine was started without permissions")
@@ -49,7 +49,7 @@ func TestCertificatesFromNothing(t *testing.T) {
 	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList && k.Workers == 1 })
 
 	l.change(name, "{statusBack: true}")
-	missing = l.condition(name, pluginsv1alpha1.MissingPermissionReason, "let this virtual kubelet patch certificates, certificates/status. Add")
+	missing = l.condition(name, pluginsv1alpha1.MissingPermissionReason, "let this virtual kubelet patch certificates, certificates/status in namespace "+l.shop+". Add")
 	if _, runs := l.engine.kind(kind); !runs {
 		t.Error("what ran was stopped for a permission that it did not need")
 	}

@@ -79,6 +79,8 @@ type lab struct {
 	*testing.T
 	local, remote *cluster
 	node, tenant  string
+	kubelet       rbac.Kubelet
+	consumer      rbac.Consumer
 	engine        *recorder
 	shop, twin    string // the namespace that is extended, and its twin
 	options       Options
@@ -100,16 +102,18 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(clusters.err)
 	}
 	n := clusters.labs.Add(1)
-	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), shop: "shop", twin: fmt.Sprintf("shop-%d", n)}
+	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), shop: fmt.Sprintf("node-%d-shop", n), twin: fmt.Sprintf("shop-%d", n)}
 	l.engine = &recorder{kinds: map[string]reflection.Kind{}, twins: map[string]string{l.shop: l.twin}}
 	l.local, l.remote = l.side(clusters.consumer), l.side(clusters.remote)
 	l.tenant = fmt.Sprintf("tenant-%d", n)
 	l.namespace(l.local, l.tenant)
+	l.namespace(l.local, l.shop)
 	l.namespace(l.remote, l.twin)
 	prefix := l.node + "-refract"
-	l.install(l.local, rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: l.tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}.Objects()...)
-	consumer := rbac.Consumer{Prefix: prefix, Subject: rbac.User("rome-" + l.node)}
-	l.install(l.remote, append(consumer.Objects(), consumer.TwinNamespace(l.twin))...)
+	l.kubelet = rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: l.tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}
+	l.consumer = rbac.Consumer{Prefix: prefix, Subject: rbac.User("rome-" + l.node)}
+	l.install(l.local, append(l.kubelet.Objects(), l.kubelet.ExtendedNamespace(l.shop))...)
+	l.install(l.remote, append(l.consumer.Objects(), l.consumer.TwinNamespace(l.twin))...)
 	l.options = Options{
 		Local: must(l.local.ConfigFor("kubelet-" + l.node))(t), Remote: must(l.remote.ConfigFor("rome-" + l.node))(t),
 		LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node, Engine: l.engine, RolePrefix: prefix,
@@ -136,6 +140,15 @@ func must[T any](value T, err error) func(*testing.T) T {
 func (l *lab) namespace(c *cluster, name string) {
 	l.Helper()
 	must(c.core.CoreV1().Namespaces().Create(l.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(l.T)
+}
+
+// another makes a namespace and its twin, both closed to us.
+func (l *lab) another(name string) (local, twin string) {
+	l.Helper()
+	local, twin = l.node+"-"+name, l.twin+"-"+name
+	l.namespace(l.local, local)
+	l.namespace(l.remote, twin)
+	return local, twin
 }
 
 func (l *lab) install(c *cluster, objects ...rbac.Object) {
@@ -194,7 +207,7 @@ func (l *lab) define(c *cluster, text string) {
 // grant lets our users do everything with a resource that any test needs.
 func (l *lab) grant(group string) {
 	l.Helper()
-	for c, role := range map[*cluster]rbac.Role{l.local: rbac.VirtualKubeletLocal(), l.remote: rbac.VirtualKubeletRemote()} {
+	for c, role := range map[*cluster]rbac.Role{l.local: rbac.VirtualKubeletExtended(), l.remote: rbac.VirtualKubeletRemote()} {
 		l.allow(c, role.Named(l.options.RolePrefix), rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	}
 }

@@ -86,7 +86,7 @@ func TestTargets(t *testing.T) {
 	l.condition("widgets.b.example.org", pluginsv1alpha1.ReflectingReason)
 }
 
-// One twin namespace whose doors are closed is no reason to keep the others waiting.
+// One namespace whose doors are closed, here or there, is no reason to keep the others waiting.
 func TestClosedTwin(t *testing.T) {
 	l := newLab(t).start()
 	l.both("twins.example.org", "Namespaced")
@@ -94,19 +94,40 @@ func TestClosedTwin(t *testing.T) {
 	l.reflect(name, "{group: twins.example.org, version: v1, resource: widgets}")
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
-	closed := l.node + "-closed"
-	l.namespace(l.remote, closed)
-	l.engine.extend(map[string]string{l.shop: l.twin, "mail": closed})
+	mail, closed := l.another("mail")
+	l.engine.extend(map[string]string{l.shop: l.twin, mail: closed})
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "this cluster (rome) does not let", "in namespace "+mail+".", "cluster milan does not let", "in namespace "+closed+".")
+	l.install(l.local, l.kubelet.ExtendedNamespace(mail))
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
 	if said := l.engine.heard(); !slices.Equal(said, []string{"start " + kind}) {
 		t.Errorf("the engine heard %q", said)
 	}
-	consumer := rbac.Consumer{Prefix: l.options.RolePrefix, Subject: rbac.User("rome-" + l.node)}
-	l.install(l.remote, consumer.TwinNamespace(closed))
+	l.install(l.remote, l.consumer.TwinNamespace(closed))
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	l.engine.extend(nil)
 	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is extended")
+}
+
+// What is denied here in one namespace and in the twin of another lets nothing cross.
+func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
+	l := newLab(t)
+	mail, open := l.another("mail")
+	bank, closed := l.another("bank")
+	l.install(l.remote, l.consumer.TwinNamespace(open))
+	l.install(l.local, l.kubelet.ExtendedNamespace(bank))
+	l.engine.twins = map[string]string{mail: open, bank: closed}
+	l.start()
+	l.both("doors.example.org", "Namespaced")
+	const name = "widgets.doors.example.org"
+	l.reflect(name, "{group: doors.example.org, version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "in namespace "+mail+".", "in namespace "+closed+".")
+	if said := l.engine.heard(); len(said) > 0 {
+		t.Errorf("the engine heard %q", said)
+	}
+	l.install(l.local, l.kubelet.ExtendedNamespace(mail))
+	l.reflecting("Widget.doors.example.org", func(reflection.Kind) bool { return true })
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
 }
 
 // What is well is looked at again and not written again; what is not served any more is not reflected any more.

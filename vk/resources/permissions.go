@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// reviewsAtOnce bounds the questions under way: a hundred twin namespaces are six hundred.
+	// reviewsAtOnce bounds the questions under way: there may be hundreds of twin namespaces.
 	reviewsAtOnce = 8
 	// namedNamespaces is how many a message names.
 	namedNamespaces = 3
@@ -33,25 +33,25 @@ const (
 // lack is what is not permitted.
 type lack struct {
 	fault *fault
-	some  bool // enough is permitted to begin: only some twin namespaces are closed
+	some  bool // enough is permitted to begin: only some namespaces, or their twins, are closed
 }
 
 // permitted asks both clusters whether they let us do what the plan needs; nil when they do.
 func (f *Follower) permitted(ctx context.Context, p plan) *lack {
+	twins := f.options.Engine.Namespaces()
 	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.patched()...)
-	denied, err := f.local.denied(ctx, here, []string{metav1.NamespaceAll})
+	shut, err := f.local.denied(ctx, here, slices.Sorted(maps.Keys(twins)))
+	if err != nil {
+		return failed(err)
+	}
+	there := rbac.ReflectedRemote(p.target.Group, p.target.Resource)
+	closed, err := f.remote.denied(ctx, there, slices.Sorted(maps.Values(twins)))
 	if err != nil {
 		return failed(err)
 	}
 	var sentences []string
-	if len(denied) > 0 {
-		sentences = append(sentences, f.local.sentence(here, denied))
-	}
-	there := rbac.ReflectedRemote(p.target.Group, p.target.Resource)
-	twins := slices.Sorted(maps.Values(f.options.Engine.Namespaces()))
-	closed, err := f.remote.denied(ctx, there, twins)
-	if err != nil {
-		return failed(err)
+	if len(shut) > 0 {
+		sentences = append(sentences, f.local.sentence(here, shut))
 	}
 	if len(closed) > 0 {
 		sentences = append(sentences, f.remote.sentence(there, closed))
@@ -59,9 +59,19 @@ func (f *Follower) permitted(ctx context.Context, p plan) *lack {
 	if len(sentences) == 0 {
 		return nil
 	}
-	message := strings.Join(sentences, "\n")
-	return &lack{some: len(denied) == 0 && len(closed.namespaces()) < len(twins),
-		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: message}}
+	return &lack{some: passable(twins, shut, closed),
+		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
+}
+
+// passable tells whether nothing is denied for at least one of the namespaces, neither in it nor in its twin.
+func passable(twins map[string]string, shut, closed denials) bool {
+	here, there := shut.namespaces(), closed.namespaces()
+	for local, twin := range twins {
+		if !slices.Contains(here, local) && !slices.Contains(there, twin) {
+			return true
+		}
+	}
+	return false
 }
 
 func failed(err error) *lack {

@@ -36,8 +36,6 @@ func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 	wasm := must(host.New(l.Context(), host.NewConfig()))(l.T)
 	registry := host.NewRegistry(nil)
 	chains := must(source.NewChains(l.Context(), source.ChainsConfig{Host: wasm, Registry: registry, Defaults: must(source.ReadFS(plugins.FS))(l.T)}))(l.T)
-	l.shop = l.node + "-shop"
-	l.namespace(l.local, l.shop)
 	l.extendTo(map[string]string{l.shop: l.twin})
 	manager := must(reflection.New(reflection.Options{
 		Local: l.options.Local, Remote: l.options.Remote, LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node,
@@ -201,9 +199,7 @@ func TestNamespaceInTrouble(t *testing.T) {
 		t.Error("there was no trouble")
 	}
 
-	local, twin := l.node+"-mail", l.node+"-closed"
-	l.namespace(l.local, local)
-	l.namespace(l.remote, twin)
+	local, twin := l.another("mail")
 	l.extend(map[string]string{l.shop: l.twin, local: twin})
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "in namespace "+twin)
 }
