@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"sync"
@@ -220,7 +221,17 @@ func (f *Follower) namespacesChanged() {
 	if !changed {
 		return
 	}
+	f.local.reviews.keep(set(maps.Keys(now)))
+	f.remote.reviews.keep(set(maps.Values(now)))
 	for _, name := range f.informer.GetStore().ListKeys() {
 		f.soon(name)
 	}
+}
+
+func set(names iter.Seq[string]) map[string]bool {
+	all := map[string]bool{}
+	for name := range names {
+		all[name] = true
+	}
+	return all
 }

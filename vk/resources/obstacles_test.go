@@ -109,6 +109,69 @@ func TestClosedTwin(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is extended")
 }
 
+// A hundred namespaces and ten resources are a hundred questions, not thousands.
+func TestOneQuestionPerNamespace(t *testing.T) {
+	l := newLab(t)
+	var asked atomic.Int32
+	l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if strings.HasPrefix(request.URL.Path, "/apis/authorization.k8s.io/") {
+				asked.Add(1)
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	l.options.RetryFirst = time.Minute
+	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.options.RolePrefix), // or that would be asked for again and again
+		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"list", "watch"}})
+	l.start()
+	l.both("asked.example.org", "Namespaced")
+	twins := map[string]string{l.shop: l.twin}
+	for i := range 4 {
+		local, twin := l.another(fmt.Sprint(i))
+		twins[local] = twin
+		l.install(l.local, l.kubelet.ExtendedNamespace(local))
+		l.install(l.remote, l.consumer.TwinNamespace(twin))
+	}
+	l.eventually(func() error { // the authorizers hear of it a moment later
+		for _, s := range []*side{must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t), must(newSide(l.options.Remote, "milan", true, l.options.withDefaults()))(t)} {
+			for local, twin := range twins {
+				if allowed, err := s.may(t.Context(), map[bool]string{false: local, true: twin}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
+					return fmt.Errorf("%s is closed, %v", local, err)
+				}
+			}
+		}
+		return nil
+	})
+	for _, resource := range []string{"widgets", "gadgets", "wheels"} {
+		if resource != "widgets" {
+			for _, c := range []*cluster{l.local, l.remote} {
+				l.define(c, strings.NewReplacer("kind: Widget", "kind: "+resource, "widgets", resource).Replace(widgets("asked.example.org", "Namespaced")))
+			}
+		}
+		l.reflect(resource+".asked.example.org", "{group: asked.example.org, version: v1, resource: "+resource+"}")
+	}
+	for _, resource := range []string{"widgets", "gadgets", "wheels"} {
+		l.condition(resource+".asked.example.org", pluginsv1alpha1.ReflectingReason)
+	}
+	looked := l.engine.timesAsked()
+	asked.Store(0)
+	l.engine.extend(twins)
+	l.eventually(func() error {
+		if now := l.engine.timesAsked(); now < looked+1+2*3 {
+			return fmt.Errorf("the namespaces were asked for %d times", now-looked)
+		}
+		return nil
+	})
+	if n := asked.Load(); n != 4 {
+		t.Errorf("the provider was asked %d times about 4 further namespaces", n)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
 // What is denied here in one namespace and in the twin of another lets nothing cross.
 func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l := newLab(t)
@@ -235,21 +298,17 @@ func TestProviderSwallowsRequests(t *testing.T) {
 type blackHole struct {
 	open      atomic.Bool
 	swallowed atomic.Int32
-	next      http.RoundTripper
 }
 
 func (h *blackHole) wrap(next http.RoundTripper) http.RoundTripper {
-	h.next = next
-	return h
-}
-
-func (h *blackHole) RoundTrip(request *http.Request) (*http.Response, error) {
-	if h.open.Load() {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if !h.open.Load() {
+			return next.RoundTrip(request)
+		}
 		h.swallowed.Add(1)
 		<-request.Context().Done()
 		return nil, request.Context().Err()
-	}
-	return h.next.RoundTrip(request)
+	})
 }
 
 // What is not served any more is not reflected any more, also when something else is wrong, too.

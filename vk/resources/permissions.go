@@ -10,13 +10,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/auth/rbac/validation"
 	"sigs.k8s.io/yaml"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -109,56 +107,40 @@ func (d denials) namespaces() []string {
 
 // denied returns what of a role we may not do in the namespaces.
 func (s *side) denied(ctx context.Context, role rbac.Role, namespaces []string) (denials, error) {
-	var found denials
-	var mu sync.Mutex
+	found := make([]denials, len(namespaces))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(reviewsAtOnce)
-	for _, namespace := range namespaces {
-		for _, rule := range role.Rules {
-			for _, one := range each(rule) {
-				one.namespace = namespace
-				group.Go(func() error {
-					allowed, err := s.may(ctx, namespace, one.verb, rule.APIGroups[0], one.resource)
-					if err != nil || allowed {
-						return err
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					found = append(found, one)
-					return nil
-				})
+	for i, namespace := range namespaces {
+		group.Go(func() (err error) {
+			found[i], err = s.deniedIn(ctx, namespace, role.PolicyRules(strings.NewReplacer()))
+			return err
+		})
+	}
+	err := group.Wait()
+	return slices.Concat(found...), err
+}
+
+// deniedIn asks for one permission after the other only about what the rules of the namespace do not answer.
+func (s *side) deniedIn(ctx context.Context, namespace string, wanted []rbacv1.PolicyRule) (found denials, err error) {
+	var known answer
+	if namespace != metav1.NamespaceAll { // there is no such review of all of them
+		if known, err = s.rules(ctx, namespace); err != nil {
+			return nil, err
+		}
+	}
+	_, lacking := validation.Covers(known.rules, wanted)
+	for _, one := range lacking { // each is one verb on one resource
+		allowed := false
+		if !known.complete {
+			if allowed, err = s.may(ctx, namespace, one.Verbs[0], one.APIGroups[0], one.Resources[0]); err != nil {
+				return nil, err
 			}
 		}
-	}
-	return found, group.Wait()
-}
-
-// each verb of a rule on each of its resources.
-func each(rule rbac.Rule) (all denials) {
-	for _, resource := range rule.Resources {
-		for _, verb := range rule.Verbs {
-			all = append(all, denial{resource: resource, verb: verb})
+		if !allowed {
+			found = append(found, denial{namespace, one.Resources[0], one.Verbs[0]})
 		}
 	}
-	return all
-}
-
-// may asks the API server.
-func (s *side) may(ctx context.Context, namespace, verb, group, resource string) (bool, error) {
-	ctx, cancel := s.limited(ctx)
-	defer cancel()
-	resource, subresource, _ := strings.Cut(resource, "/")
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource},
-	}}
-	answer, err := s.reviews.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	switch {
-	case apierrors.IsForbidden(err): // nobody may be told what they may: then the engine will find out
-		return true, nil
-	case err != nil:
-		return false, s.unanswered(err)
-	}
-	return answer.Status.Allowed, nil
+	return found, nil
 }
 
 // sentence says what is denied, and what to add where.
@@ -166,15 +148,16 @@ func (s *side) sentence(role rbac.Role, denied denials) string {
 	var doing []string
 	for _, rule := range role.Rules {
 		var verbs, resources []string
-		for _, one := range each(rule) {
-			if !slices.ContainsFunc(denied, func(d denial) bool { return d.verb == one.verb && d.resource == one.resource }) {
+		for _, one := range validation.BreakdownRule(rule.PolicyRule) {
+			resource, verb := one.Resources[0], one.Verbs[0]
+			if !slices.ContainsFunc(denied, func(d denial) bool { return d.verb == verb && d.resource == resource }) {
 				continue
 			}
-			if !slices.Contains(verbs, one.verb) {
-				verbs = append(verbs, one.verb)
+			if !slices.Contains(verbs, verb) {
+				verbs = append(verbs, verb)
 			}
-			if !slices.Contains(resources, one.resource) {
-				resources = append(resources, one.resource)
+			if !slices.Contains(resources, resource) {
+				resources = append(resources, resource)
 			}
 		}
 		if len(verbs) > 0 {

@@ -21,15 +21,17 @@ type side struct {
 	remote  bool
 	timeout time.Duration
 	prefix  string // of roles
+	reviews reviews
 
-	discovery *discovery.DiscoveryClient
-	reviews   authorizationv1.SelfSubjectAccessReviewsGetter
-	dynamic   dynamic.Interface
-	metadata  metadata.Interface
+	discovery     *discovery.DiscoveryClient
+	authorization authorizationv1.AuthorizationV1Interface
+	dynamic       dynamic.Interface
+	metadata      metadata.Interface
 }
 
 func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
-	s := &side{id: id, remote: remote, timeout: o.CallTimeout, prefix: o.RolePrefix}
+	s := &side{id: id, remote: remote, timeout: o.CallTimeout, prefix: o.RolePrefix,
+		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}} // who tries again asks again
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := rest.HTTPClientFor(config)
@@ -39,7 +41,7 @@ func newSide(config *rest.Config, id string, remote bool, o Options) (*side, err
 	if s.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, client); err != nil {
 		return nil, fmt.Errorf("making a discovery client of %s, %w", s, err)
 	}
-	if s.reviews, err = authorizationv1.NewForConfigAndClient(config, client); err != nil {
+	if s.authorization, err = authorizationv1.NewForConfigAndClient(config, client); err != nil {
 		return nil, fmt.Errorf("making an authorization client of %s, %w", s, err)
 	}
 	if s.dynamic, err = dynamic.NewForConfigAndClient(config, client); err != nil {

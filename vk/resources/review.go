@@ -1,0 +1,111 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+)
+
+// answer is what a cluster says we may do in a namespace.
+type answer struct {
+	rules    []rbacv1.PolicyRule
+	complete bool // there is nothing else that we may
+}
+
+// reviews keeps answers for a moment: when a namespace is extended, every ReflectedResource asks about it at once. Safe for
+// concurrent use.
+type reviews struct {
+	clock clock.PassiveClock
+	last  time.Duration // of an answer
+
+	mu      sync.Mutex
+	answers map[string]*lasting // by namespace
+}
+
+// lasting is an answer with its age. Who has the turn reads and writes it.
+type lasting struct {
+	answer
+	turn chan struct{}
+	at   time.Time
+}
+
+// of returns the place of a namespace's answer, with the turn; done gives that back.
+func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, done func(), err error) {
+	r.mu.Lock()
+	place = r.answers[namespace]
+	if place == nil {
+		place = &lasting{turn: make(chan struct{}, 1)}
+		r.answers[namespace] = place
+	}
+	r.mu.Unlock()
+	select {
+	case place.turn <- struct{}{}:
+		return place, func() { <-place.turn }, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
+// keep drops the answers about all other namespaces.
+func (r *reviews) keep(wanted map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !wanted[namespace] })
+}
+
+// rules returns what we may do in a namespace, by one question for all ReflectedResources that ask in the same moment.
+func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
+	place, done, err := s.reviews.of(ctx, namespace)
+	if err != nil {
+		return answer{}, s.unanswered(err)
+	}
+	defer done()
+	if !place.at.IsZero() && s.reviews.clock.Since(place.at) < s.reviews.last {
+		return place.answer, nil
+	}
+	asked := s.reviews.clock.Now()
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+	told, err := s.authorization.SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return answer{}, nil // then each permission is asked for
+	case err != nil:
+		return answer{}, s.unanswered(err)
+	}
+	place.answer, place.at = answer{complete: !told.Status.Incomplete}, asked
+	for _, rule := range told.Status.ResourceRules {
+		place.rules = append(place.rules, rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
+	}
+	return place.answer, nil
+}
+
+// may asks for one permission.
+func (s *side) may(ctx context.Context, namespace, verb, group, resource string) (bool, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	resource, subresource, _ := strings.Cut(resource, "/")
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource},
+	}}
+	told, err := s.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsForbidden(err): // nobody may be told what they may: then the engine will find out
+		return true, nil
+	case err != nil:
+		return false, s.unanswered(err)
+	}
+	return told.Status.Allowed, nil
+}
