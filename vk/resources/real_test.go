@@ -28,7 +28,10 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-var certificates = schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}
+var (
+	certificates = schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}
+	limitRanges  = schema.GroupVersionResource{Version: "v1", Resource: "limitranges"}
+)
 
 // withEngine puts the reflection itself in the place of the recorder, with the plugins that are shipped and these kinds.
 func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
@@ -85,10 +88,10 @@ func (l *lab) patch(c *cluster, gvr schema.GroupVersionResource, namespace, name
 }
 
 // sees waits until an object is there and check is content with it.
-func (l *lab) sees(c *cluster, namespace, name string, check func(*unstructured.Unstructured) string) {
+func (l *lab) sees(c *cluster, gvr schema.GroupVersionResource, namespace, name string, check func(*unstructured.Unstructured) string) {
 	l.Helper()
 	l.eventually(func() error {
-		object, err := c.dynamic.Resource(certificates).Namespace(namespace).Get(l.Context(), name, metav1.GetOptions{})
+		object, err := c.dynamic.Resource(gvr).Namespace(namespace).Get(l.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -132,7 +135,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	original := must(l.local.dynamic.Resource(certificates).Namespace(shop).Get(t.Context(), "tls", metav1.GetOptions{}))(t)
-	l.sees(l.remote, twin, "tls", func(copied *unstructured.Unstructured) string {
+	l.sees(l.remote, certificates, twin, "tls", func(copied *unstructured.Unstructured) string {
 		labels := copied.GetLabels()
 		if labels["app"] != "shop" || labels["internal.example.org/cost"] != "" {
 			return fmt.Sprintf("labels %v", labels)
@@ -142,7 +145,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 
 	l.patch(l.remote, certificates, twin, "tls", `status: {revision: 1, conditions: [
 		{type: Ready, status: "True", reason: Ready, message: issued, observedGeneration: 1, lastTransitionTime: "2026-11-20T10:00:00Z"}]}`, "status")
-	l.sees(l.local, shop, "tls", func(o *unstructured.Unstructured) string {
+	l.sees(l.local, certificates, shop, "tls", func(o *unstructured.Unstructured) string {
 		revision, _, _ := unstructured.NestedInt64(o.Object, "status", "revision")
 		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 		if revision != 1 || len(conditions) != 1 {
@@ -152,7 +155,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	})
 
 	l.patch(l.local, certificates, shop, "tls", "spec: {dnsNames: [shop.example.org], duration: 2160h0m0s, privateKey: null}")
-	l.sees(l.remote, twin, "tls", func(copied *unstructured.Unstructured) string {
+	l.sees(l.remote, certificates, twin, "tls", func(copied *unstructured.Unstructured) string {
 		spec, _ := copied.Object["spec"].(map[string]any)
 		if names, _ := spec["dnsNames"].([]any); len(names) != 1 || spec["duration"] != "2160h0m0s" || spec["privateKey"] != nil {
 			return fmt.Sprintf("spec %v", spec)
@@ -163,23 +166,37 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 		t.Error("an object crossed that was to stay")
 	}
 
-	// Without its ReflectedResource nothing crosses any more, and what has crossed stays.
+	// Without its ReflectedResource nothing crosses any more, and what has crossed stays. What the same engine reflects of
+	// another resource tells when it has had the time.
+	const other = "limitranges"
+	l.reflect(other, "{version: v1, resource: limitranges}")
+	l.follow(l.condition(other, pluginsv1alpha1.MissingPermissionReason).Message)
+	l.condition(other, pluginsv1alpha1.ReflectingReason)
+	cross := func(limits string) {
+		t.Helper()
+		l.create(l.local, limitRanges, shop, "{apiVersion: v1, kind: LimitRange, metadata: {name: "+limits+"}, spec: {limits: [{type: Pod, max: {cpu: 1}}]}}")
+		l.sees(l.remote, limitRanges, twin, limits, func(*unstructured.Unstructured) string { return "" })
+	}
+	cross("before")
+	copied := must(l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "tls", metav1.GetOptions{}))(t)
 	if err := l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	l.eventually(func() error {
 		l.follower.mu.Lock()
 		defer l.follower.mu.Unlock()
-		if len(l.follower.running) > 0 {
-			return errors.New("the reflection runs on")
+		if p, runs := l.follower.running[name]; runs {
+			return errors.New("the reflection runs on: " + p.kind)
 		}
 		return nil
 	})
 	if err := l.local.dynamic.Resource(certificates).Namespace(shop).Delete(t.Context(), "tls", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "tls", metav1.GetOptions{}); err != nil {
-		t.Errorf("the copy did not stay: %v", err)
+	cross("after")
+	stayed, err := l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "tls", metav1.GetOptions{})
+	if err != nil || stayed.GetUID() != copied.GetUID() || stayed.GetDeletionTimestamp() != nil {
+		t.Errorf("the copy did not stay: %v, %v", stayed, err)
 	}
 }
 
