@@ -7,6 +7,14 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
+)
+
+const (
+	// patience of a test: what takes longer does not happen, even on a machine that is busy.
+	patience = 20 * time.Second
+	// lookEvery is how often a test looks: it is to go on as soon as it can.
+	lookEvery = 10 * time.Millisecond
 )
 
 // ForTest starts clusters for a test or benchmark (one with defaults when no options are given) and stops them at its end.
@@ -34,4 +42,20 @@ func ForTest(tb testing.TB, opts ...Options) []*Cluster {
 		}
 	})
 	return clusters
+}
+
+// Eventually waits until check has nothing to complain about. After 20 seconds it ends the test with the last complaint.
+func Eventually(tb testing.TB, check func() error) {
+	tb.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatal(err)
+		}
+		time.Sleep(lookEvery)
+	}
 }

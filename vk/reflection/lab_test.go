@@ -251,17 +251,7 @@ func (l *lab) writeMap(name string, current map[string]any) {
 // eventually waits until check has no more to complain about.
 func (l *lab) eventually(check func() error) {
 	l.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			l.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testenv.Eventually(l.T, check)
 }
 
 // settled waits until the manager has nothing left to do: every queue has been empty, and nothing evaluated, for a while.
