@@ -103,7 +103,7 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
 		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
-		NodeName: a.nodeName, Engine: a.reflection, Chains: a.plugins.chains, Log: slog.Default(),
+		NodeName: a.nodeName, Engine: a.reflection, Chains: a.plugins.chains, RolePrefix: a.rolePrefix, Log: slog.Default(),
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
@@ -19,7 +20,7 @@ type options struct {
 	// Clusters.
 	homeKubeconfig, foreignKubeconfig, foreignSecret string
 	envKubeconfig                                    string // in place of homeKubeconfig
-	tenantNamespace, liqoNamespace                   string
+	tenantNamespace, liqoNamespace, rolePrefix       string
 	homeClusterID, foreignClusterID                  string
 	virtualNode, podName                             string
 	clientTimeout                                    time.Duration
@@ -112,6 +113,7 @@ func (o *options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.foreignClusterID, "foreign-cluster-id", "", "id of the provider")
 	f.StringVar(&o.tenantNamespace, "tenant-namespace", o.tenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
 	f.StringVar(&o.liqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
+	f.StringVar(&o.rolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of the installation, for advice on missing permissions")
 	f.DurationVar(&o.clientTimeout, "client-timeout", 0, "how long a request to either API server may take; 0 leaves it to each caller")
 	f.Float32Var(&o.clientQPS, "client-qps", -1, "requests a second to each API server for the node, leases and the kubelet API; negative sets no limit. Reflection never has one: it leaves the flow to the API servers' priority and fairness")
 	f.IntVar(&o.clientBurst, "client-max-burst", 100, "requests at once when --client-qps is positive; without effect on reflection")

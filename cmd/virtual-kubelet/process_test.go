@@ -32,7 +32,7 @@ func must(t *testing.T, err error) {
 func TestProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	l, err := lab.Up(ctx, lab.Options{Log: t.Logf})
+	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, KubeletArgs: []string{"--role-prefix=acme"}})
 	must(t, err)
 	defer func() {
 		if t.Failed() && l.Kubelet() != nil {

@@ -27,7 +27,7 @@ var (
 
 // testResource has a kind reflected that the virtual kubelet has never heard of, without a restart. The namespace shop is extended.
 func testResource(ctx context.Context, t *testing.T, l *lab.Lab) {
-	for side, role := range map[*lab.Side]rbac.Role{l.Consumer: rbac.VirtualKubeletExtended(), l.Provider: rbac.VirtualKubeletRemote()} {
+	for _, side := range []*lab.Side{l.Consumer, l.Provider} {
 		create(ctx, t, side, definitions, "", `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -37,6 +37,14 @@ spec:
   scope: Namespaced
   names: {kind: Widget, plural: widgets}
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]`)
+	}
+	create(ctx, t, l.Consumer, pluginsv1alpha1.ReflectedResourceGVR, "", `
+apiVersion: plugins.refract.io/v1alpha1
+kind: ReflectedResource
+metadata: {name: widgets.example.org}
+spec: {group: example.org, version: v1, resource: widgets}`)
+	awaitStatus(ctx, t, l, "Add to ClusterRole acme-virtual-kubelet-extended here")
+	for side, role := range map[*lab.Side]rbac.Role{l.Consumer: rbac.VirtualKubeletExtended(), l.Provider: rbac.VirtualKubeletRemote()} {
 		roles := side.Client.RbacV1().ClusterRoles()
 		present, err := roles.Get(ctx, role.Named(""), metav1.GetOptions{})
 		must(t, err)
@@ -45,26 +53,27 @@ spec:
 		_, err = roles.Update(ctx, present, metav1.UpdateOptions{})
 		must(t, err)
 	}
-	create(ctx, t, l.Consumer, pluginsv1alpha1.ReflectedResourceGVR, "", `
-apiVersion: plugins.refract.io/v1alpha1
-kind: ReflectedResource
-metadata: {name: widgets.example.org}
-spec: {group: example.org, version: v1, resource: widgets}`)
-	must(t, l.Wait(ctx, "the ReflectedResource to be ready", func(ctx context.Context) (string, error) {
-		object, err := l.Consumer.Dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Get(ctx, "widgets.example.org", metav1.GetOptions{})
-		if err != nil {
-			return "", err
-		}
-		if text := fmt.Sprint(object.Object["status"]); !strings.Contains(text, "reason:Reflecting") {
-			return text, nil
-		}
-		return "", nil
-	}))
+	awaitStatus(ctx, t, l, "reason:Reflecting")
 	create(ctx, t, l.Consumer, widgets, "shop", "{apiVersion: example.org/v1, kind: Widget, metadata: {name: w}, size: 7}")
 	must(t, l.Wait(ctx, "the widget to cross", func(ctx context.Context) (string, error) {
 		object, err := l.Provider.Dynamic.Resource(widgets).Namespace("shop-home").Get(ctx, "w", metav1.GetOptions{})
 		if err != nil || fmt.Sprint(object.Object["size"]) != "7" {
 			return fmt.Sprint(object), err
+		}
+		return "", nil
+	}))
+}
+
+// awaitStatus waits until the status of the ReflectedResource has the words.
+func awaitStatus(ctx context.Context, t *testing.T, l *lab.Lab, words string) {
+	t.Helper()
+	must(t, l.Wait(ctx, "the ReflectedResource to say "+words, func(ctx context.Context) (string, error) {
+		object, err := l.Consumer.Dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Get(ctx, "widgets.example.org", metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if text := fmt.Sprint(object.Object["status"]); !strings.Contains(text, words) {
+			return text, nil
 		}
 		return "", nil
 	}))

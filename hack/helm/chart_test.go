@@ -185,7 +185,7 @@ func TestVirtualKubeletFollowsItsValues(t *testing.T) {
 	for _, want := range []string{"--disable-ip-reflection", "--secret-reflection-workers=5", "--secret-reflection-type=AllowList", "--event-reflection-workers=0",
 		"--event-reflection-type=DenyList", "--persistentvolumeclaim-reflection-workers=3", "--home-api-server-host=api.home.example.com",
 		"--home-api-server-port=6443", "--enable-storage", "--virtual-storage-class-name=refract", "--remote-real-storage-class-name=fast",
-		"--node-check-network=false", "--home-cluster-id=home", "--tenant-namespace=liqo-tenant-milan"} {
+		"--node-check-network=false", "--home-cluster-id=home", "--role-prefix=refract", "--tenant-namespace=liqo-tenant-milan"} {
 		if !slices.Contains(arguments, want) {
 			t.Errorf("%s is missing in %q", want, arguments)
 		}

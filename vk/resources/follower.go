@@ -38,7 +38,7 @@ type Options struct {
 	Engine Engine
 	Chains Chains // plugin chains of the kinds; nil = objects cross as they are
 
-	RolePrefix   string        // of the roles of the installation, for advice; "" = that of package rbac
+	RolePrefix   string        // of the roles of this installation, for advice; "" = that of package rbac
 	CallTimeout  time.Duration // of every API call; 0 = 10 s
 	RetryFirst   time.Duration // wait after which something that is missing is looked for again; 0 = 5 s
 	RetryMost    time.Duration // to which that wait grows; 0 = 2 min

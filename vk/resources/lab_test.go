@@ -111,7 +111,7 @@ func newLab(t *testing.T) *lab {
 	l.namespace(l.remote, l.twin)
 	prefix := l.node + "-refract"
 	l.kubelet = rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: l.tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}
-	l.consumer = rbac.Consumer{Prefix: prefix, Subject: rbac.User("rome-" + l.node)}
+	l.consumer = rbac.Consumer{Prefix: l.node + "-milan", Subject: rbac.User("rome-" + l.node)}
 	l.install(l.local, append(l.kubelet.Objects(), l.kubelet.ExtendedNamespace(l.shop))...)
 	l.install(l.remote, append(l.consumer.Objects(), l.consumer.TwinNamespace(l.twin))...)
 	l.options = Options{
@@ -207,8 +207,8 @@ func (l *lab) define(c *cluster, text string) {
 // grant lets our users do everything with a resource that any test needs.
 func (l *lab) grant(group string) {
 	l.Helper()
-	for c, role := range map[*cluster]rbac.Role{l.local: rbac.VirtualKubeletExtended(), l.remote: rbac.VirtualKubeletRemote()} {
-		l.allow(c, role.Named(l.options.RolePrefix), rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	for c, role := range map[*cluster]string{l.local: rbac.VirtualKubeletExtended().Named(l.kubelet.Prefix), l.remote: rbac.VirtualKubeletRemote().Named(l.consumer.Prefix)} {
+		l.allow(c, role, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{"*"}, Verbs: []string{"*"}})
 	}
 }
 
@@ -276,7 +276,7 @@ func (l *lab) condition(name, reason string, words ...string) metav1.Condition {
 	return found
 }
 
-var advice = regexp.MustCompile(`(?m)^(.*) does not let this virtual kubelet .*\. Add to ClusterRole (\S+) there:\n((?:[- ] ?.*\n)+)`)
+var advice = regexp.MustCompile(`(?m)^(.*) does not let this virtual kubelet .*\. Add to (?:ClusterRole (\S+) here|the ClusterRole there that is bound to rome in .*, its name ends in (-\S+)):\n((?:[- ] ?.*\n)+)`)
 
 // follow does what the message of a condition says, word by word, and nothing else.
 func (l *lab) follow(message string) {
@@ -286,32 +286,22 @@ func (l *lab) follow(message string) {
 		l.Fatalf("no rule can be read from the message %q", message)
 	}
 	for _, match := range found {
-		c := l.local
+		c, role := l.local, match[2]
 		if strings.HasPrefix(match[1], "cluster milan") {
-			c = l.remote
+			c, role = l.remote, l.consumer.Prefix+match[3]
 		}
 		var rules []rbacv1.PolicyRule
-		if err := yaml.UnmarshalStrict([]byte(match[3]), &rules); err != nil {
-			l.Fatalf("%q is no list of rules: %v", match[3], err)
+		if err := yaml.UnmarshalStrict([]byte(match[4]), &rules); err != nil {
+			l.Fatalf("%q is no list of rules: %v", match[4], err)
 		}
-		l.allow(c, match[2], rules...)
+		l.allow(c, role, rules...)
 	}
 }
 
 // eventually waits until check has no more to complain about.
 func (l *lab) eventually(check func() error) {
 	l.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			l.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testenv.Eventually(l.T, check)
 }
 
 // recorder is an engine that keeps what it is told.

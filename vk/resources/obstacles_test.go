@@ -39,7 +39,7 @@ func TestWhatCannotBeReflected(t *testing.T) {
 	l.define(l.local, widgets("newer.example.org", "Namespaced"))
 	l.define(l.remote, strings.ReplaceAll(widgets("newer.example.org", "Namespaced"), "name: v1,", "name: v1beta1,"))
 	l.define(l.local, widgets("elsewhere.example.org", "Namespaced"))
-	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.options.RolePrefix),
+	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.consumer.Prefix),
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"get", "create"}})
 
 	for name, c := range map[string]struct{ spec, reason, words string }{
@@ -122,7 +122,7 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 		})
 	})
 	l.options.RetryFirst = time.Minute
-	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.options.RolePrefix), // or that would be asked for again and again
+	l.allow(l.remote, rbac.VirtualKubeletRemoteClusterwide().Named(l.consumer.Prefix), // or that would be asked for again and again
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"list", "watch"}})
 	l.start()
 	l.both("asked.example.org", "Namespaced")
@@ -347,7 +347,7 @@ func TestEngineRefuses(t *testing.T) {
 // In an installation that has not heard of ReflectedResources, a virtual kubelet says so once and waits.
 func TestRolesOfAnotherInstallation(t *testing.T) {
 	l := newLab(t)
-	role := must(l.local.core.RbacV1().ClusterRoles().Get(t.Context(), rbac.VirtualKubeletLocal().Named(l.options.RolePrefix), metav1.GetOptions{}))(t)
+	role := must(l.local.core.RbacV1().ClusterRoles().Get(t.Context(), rbac.VirtualKubeletLocal().Named(l.kubelet.Prefix), metav1.GetOptions{}))(t)
 	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.APIGroups, "plugins.refract.io") })
 	must(l.local.core.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}))(t)
 	l.eventually(func() error { // the authorizer hears of it a moment later

@@ -192,5 +192,17 @@ func (s *side) forbidden(doing string, role rbac.Role) error {
 		text = []byte(fmt.Sprint(rules))
 	}
 	return &fault{reason: pluginsv1alpha1.MissingPermissionReason,
-		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to ClusterRole %s there:\n%s", s, doing, role.Named(s.prefix), text)}
+		message: fmt.Sprintf("%s does not let this virtual kubelet %s. Add to %s:\n%s", s, doing, s.place(role), text)}
+}
+
+// place is where rules are to be added. What stands before the names of roles is known of this installation alone.
+func (s *side) place(role rbac.Role) string {
+	if !s.remote {
+		return "ClusterRole " + role.Named(s.prefix) + " here"
+	}
+	namespaces := "the whole cluster"
+	if role.Scope == rbac.ConsumerScope {
+		namespaces = "its twin namespaces"
+	}
+	return fmt.Sprintf("the ClusterRole there that is bound to %s in %s, its name ends in -%s", s.home, namespaces, role.Name)
 }

@@ -20,7 +20,8 @@ type side struct {
 	id      string
 	remote  bool
 	timeout time.Duration
-	prefix  string // of roles
+	home    string // id of this cluster
+	prefix  string // of the roles of this installation
 	reviews reviews
 
 	discovery     *discovery.DiscoveryClient
@@ -30,7 +31,7 @@ type side struct {
 }
 
 func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
-	s := &side{id: id, remote: remote, timeout: o.CallTimeout, prefix: o.RolePrefix,
+	s := &side{id: id, remote: remote, timeout: o.CallTimeout, home: o.LocalClusterID, prefix: o.RolePrefix,
 		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}} // who tries again asks again
 	config = rest.CopyConfig(config)
 	config.QPS = -1
