@@ -129,6 +129,9 @@ func (a *active) serverVersion(ctx context.Context) string {
 	return version.GitVersion
 }
 
+// noTranslationReason of the Event about IPs that may not be read.
+const noTranslationReason = "AddressesNotTranslated"
+
 // mayFollowIPs reports whether this cluster has IP resources that may be read.
 func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 	const group, version = "ipam.liqo.io", "v1alpha1"
@@ -146,7 +149,10 @@ func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 			return false, fmt.Errorf("asking whether IP resources may be read, %w", err)
 		}
 		if !review.Status.Allowed {
-			log.FromContext(ctx).Info("IP resources may not be read: addresses of third clusters are not translated")
+			message := "ips.ipam.liqo.io may not be listed and watched, so addresses of other clusters' pods are not translated: " +
+				"bind the ClusterRole of virtual kubelets to its ServiceAccount, and restart the virtual kubelet"
+			log.FromContext(ctx).Info(message)
+			a.report.warn(noTranslationReason, message)
 			return false, nil
 		}
 	}
