@@ -103,7 +103,7 @@ func (r *reflector) writeCopy(ctx context.Context, w *worker, x *wanted, e *entr
 		case err == nil:
 			e.copy, e.wrote, w.result = hash, r.m.options.Clock.Now(), "written"
 			return nil
-		case e.copy != 0 && (apierrors.IsNotFound(err) || outdated(err)):
+		case e.copy != 0 && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
 			e.copy = 0
 		case e.copy == 0 && apierrors.IsAlreadyExists(err):
 			found, err := r.eventHere(ctx, x.namespace, x.name)
