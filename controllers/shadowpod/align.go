@@ -5,7 +5,9 @@ package shadowpod
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,11 +31,23 @@ type refusal struct {
 	patch string
 }
 
-// align pushes to the pod what may change in the life of a pod: labels and
-// annotations, images, the active deadline, tolerations.
+// align pushes to the pod what may change in the life of a pod: sizes and
+// ephemeral containers, which have endpoints of their own, and labels and
+// annotations, images, the active deadline, tolerations. What of the former is
+// refused is tried again, and holds nothing else up.
 func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) error {
+	if !isOutdated(shadow, pod) {
+		return c.alignFields(ctx, shadow, pod, false)
+	}
+	err := c.alignRunning(ctx, shadow, pod)
+	return errors.Join(err, c.alignFields(ctx, shadow, pod, err == nil))
+}
+
+// alignFields writes what a plain patch of the pod may change. done tells that
+// everything else of the ShadowPod's generation has been written.
+func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, done bool) error {
 	key := client.ObjectKeyFromObject(shadow)
-	changes := difference(shadow, pod)
+	changes := difference(shadow, pod, done)
 	if len(changes) == 0 {
 		c.report.Clear(key)
 		c.refused.Drop(key)
@@ -61,7 +75,7 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	case err != nil:
 		return fmt.Errorf("updating pod %s, %w", key, err)
 	}
-	if rest := difference(shadow, written); len(rest) > 0 {
+	if rest := difference(shadow, written, done); len(rest) > 0 {
 		c.refused.Set(key, refusal{pod.UID, rest.String()})
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction,
 			"updating the pod: an admission webhook of this cluster changes what was written back; differing: "+rest.String())
@@ -70,26 +84,37 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 }
 
 // difference returns what must change in pod.
-func difference(shadow *unstructured.Unstructured, pod *corev1.Pod) jsonpatch.Patch {
+func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, done bool) jsonpatch.Patch {
 	labels, annotations := podLabels(shadow), shadow.GetAnnotations()
-	delete(annotations, GenerationAnnotation)
+	for _, ours := range ownAnnotations {
+		delete(annotations, ours)
+	}
 	owned := func() ownedfields.Metadata { return ownedfields.Of(pod.ManagedFields, wire.ShadowPodFieldManager) }
 	patch := jsonpatch.Strings("/metadata/labels", pod.Labels, labels,
 		func(key string) bool { return owned().OwnsLabel(key) })
 	patch = append(patch, jsonpatch.Strings("/metadata/annotations", pod.Annotations, annotations,
-		func(key string) bool { return key != GenerationAnnotation && owned().OwnsAnnotation(key) })...)
-	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0)...)
+		func(key string) bool { return !slices.Contains(ownAnnotations, key) && owned().OwnsAnnotation(key) })...)
+	if !isOutdated(shadow, pod) {
+		return patch
+	}
+	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0, done)...)
 }
 
-// specDifference compares specs only when the ShadowPod's has changed since
-// the pod was made from it: see GenerationAnnotation. annotated tells whether
-// the pod has annotations by the time these changes are made.
-func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotated bool) jsonpatch.Patch {
-	generation := strconv.FormatInt(shadow.GetGeneration(), 10)
+// isOutdated tells whether the ShadowPod's spec has changed since the pod was
+// made from it: see GenerationAnnotation.
+func isOutdated(shadow *unstructured.Unstructured, pod *corev1.Pod) bool {
 	made := pod.Annotations[GenerationAnnotation]
-	if made == generation || made == "" && shadow.GetGeneration() <= 1 {
-		return nil
-	}
+	return made != generationOf(shadow) && (made != "" || shadow.GetGeneration() > 1)
+}
+
+func generationOf(shadow *unstructured.Unstructured) string {
+	return strconv.FormatInt(shadow.GetGeneration(), 10)
+}
+
+// specDifference compares specs. annotated tells whether the pod has annotations
+// by the time these changes are made, done whether it then has this generation's
+// spec.
+func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotated, done bool) jsonpatch.Patch {
 	spec, ok := podSpec(shadow)
 	if !ok {
 		return nil
@@ -99,12 +124,12 @@ func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotate
 	patch = append(patch, deadlineChange(spec, pod)...)
 	patch = append(patch, newTolerations(spec, pod)...)
 	switch {
-	case len(patch) == 0:
+	case !done:
 	case annotated:
-		patch.Add("/metadata/annotations"+jsonpatch.Pointer(GenerationAnnotation), generation)
+		patch.Add("/metadata/annotations"+jsonpatch.Pointer(GenerationAnnotation), generationOf(shadow))
 	default:
 		patch.Test("/metadata/annotations", nil)
-		patch.Add("/metadata/annotations", map[string]string{GenerationAnnotation: generation})
+		patch.Add("/metadata/annotations", map[string]string{GenerationAnnotation: generationOf(shadow)})
 	}
 	return patch
 }
@@ -112,9 +137,7 @@ func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotate
 func imageChanges(field string, spec map[string]any, actual []corev1.Container) jsonpatch.Patch {
 	var patch jsonpatch.Patch
 	images := map[string]string{}
-	wanted, _ := spec[field].([]any)
-	for _, item := range wanted {
-		container, _ := item.(map[string]any)
+	for _, container := range containersOf(spec, field) {
 		name, _ := container["name"].(string)
 		images[name], _ = container["image"].(string)
 	}

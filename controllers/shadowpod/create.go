@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +29,14 @@ import (
 // generation are the provider's own (its admission may rewrite images) and are
 // left alone.
 const GenerationAnnotation = "controllers.refract.io/shadowpod-generation"
+
+// SpentAnnotation, on a pod, names the ephemeral containers that its ShadowPod
+// had when the pod was made, separated by commas. They ran in a pod that is
+// lost, and none runs twice.
+const SpentAnnotation = "controllers.refract.io/spent-ephemeral-containers"
+
+// ownAnnotations are on pods alone, whatever the ShadowPod says.
+var ownAnnotations = []string{GenerationAnnotation, SpentAnnotation}
 
 // Actions in the Events of this controller.
 const (
@@ -169,11 +176,16 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	if err != nil {
 		return nil, err
 	}
+	spent := ephemeralNames(spec)
+	if len(spent) > 0 {
+		spec = maps.Clone(spec)
+		delete(spec, "ephemeralContainers")
+	}
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": spec}}
 	pod.SetNamespace(shadow.GetNamespace())
 	pod.SetName(shadow.GetName())
 	pod.SetLabels(podLabels(shadow))
-	pod.SetAnnotations(podAnnotations(shadow))
+	pod.SetAnnotations(podAnnotations(shadow, spent))
 	pod.SetFinalizers(finalizers(spec))
 	pod.SetOwnerReferences(kind.Owner(shadow))
 	return pod, nil
@@ -198,14 +210,19 @@ func podLabels(shadow *unstructured.Unstructured) map[string]string {
 }
 
 // podAnnotations returns the annotations of a new pod.
-func podAnnotations(shadow *unstructured.Unstructured) map[string]string {
+func podAnnotations(shadow *unstructured.Unstructured, spent []string) map[string]string {
 	annotations := shadow.GetAnnotations() // a copy
-	delete(annotations, GenerationAnnotation)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	for _, ours := range ownAnnotations {
+		delete(annotations, ours)
+	}
 	if shadow.GetGeneration() > 1 {
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[GenerationAnnotation] = strconv.FormatInt(shadow.GetGeneration(), 10)
+		annotations[GenerationAnnotation] = generationOf(shadow)
+	}
+	if len(spent) > 0 {
+		annotations[SpentAnnotation] = strings.Join(spent, ",")
 	}
 	return annotations
 }

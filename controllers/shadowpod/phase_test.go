@@ -112,7 +112,8 @@ func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 		"containers no list": map[string]any{"containers": "none", "initContainers": int64(-1)},
 		"items no objects":   map[string]any{"containers": []any{nil, "main", int64(1)}, "tolerations": []any{nil, "all", []any{}}},
 		"values of other types": map[string]any{
-			"containers":    []any{map[string]any{"name": int64(1), "image": true}, map[string]any{"name": "main", "image": map[string]any{}}},
+			"containers":          []any{map[string]any{"name": int64(1), "image": true}, map[string]any{"name": "main", "image": map[string]any{}, "resources": map[string]any{"limits": "all"}}},
+			"ephemeralContainers": []any{"debug", map[string]any{"name": int64(2)}}, "resources": "many",
 			"tolerations":   []any{map[string]any{"key": int64(1)}},
 			"restartPolicy": []any{"Never"}, "activeDeadlineSeconds": "soon", "hostAliases": map[string]any{},
 		},
@@ -123,8 +124,13 @@ func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 			shadow.SetGeneration(2)
 			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
 			shadow.Object["spec"] = map[string]any{"pod": spec}
-			if changes := difference(shadow, pod).String(); strings.Contains(changes, "/image") {
+			if changes := difference(shadow, pod, true).String(); strings.Contains(changes, "/image") {
 				t.Errorf("changes = %s, want no image", changes)
+			}
+			if fields, ok := podSpec(shadow); ok {
+				if changes := append(newSizes(fields, pod), newEphemeral(fields, pod)...); len(changes) > 0 {
+					t.Errorf("changes = %s, want none of sizes and ephemeral containers", changes)
+				}
 			}
 			c := NewController(nil, nil, nil, Options{APIServerMapper: mapper{}})
 			if made, err := c.forge(t.Context(), shadow); err == nil && len(made.GetFinalizers()) > 0 {

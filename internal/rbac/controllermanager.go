@@ -26,6 +26,8 @@ func providerRules() []Rule {
 			"offloading.liqo.io", on("shadowpods/finalizers", "shadowendpointslices/finalizers"), do("update")),
 		grant("to make the pods, and to keep their labels and annotations as they are asked for",
 			"", on("pods"), do("get", "list", "watch", "create", "patch")),
+		grant("to resize them in place and to add ephemeral containers, when that is done to the consumer's pods",
+			"", on("pods/resize", "pods/ephemeralcontainers"), do("patch")),
 		grant("to make the EndpointSlices and keep them as they are asked for",
 			"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch", "create", "patch")),
 		grant("to know whether an origin can be reached: otherwise its endpoints are not ready",

@@ -18,8 +18,8 @@
 //   - Label keys that the consumer's API server has merged into a selector are
 //     not sent again, which the provider's would refuse.
 //   - Host namespaces are off, and so are the host ports that a pod of the
-//     host's network had for this reason alone. Ephemeral containers cannot be
-//     created with a pod. hostUsers, os, resourceClaims and pod-level resources
+//     host's network had for this reason alone. Ephemeral containers cross:
+//     the virtual kubelet adds them to a pod that runs. hostUsers, os, resourceClaims and pod-level resources
 //     cross as they are, and so does every field not named here.
 //   - The service account and the way to the API server depend on the mode
 //     (apiserver.go, volumes.go, environment.go).

@@ -11,7 +11,7 @@ import (
 // local is what means something on the consumer alone.
 const local = "nodeName\nnodeSelector\nschedulerName" +
 	"\npriority\npriorityClassName\npreemptionPolicy\noverhead" +
-	"\nschedulingGates\nworkloadRef\nschedulingGroup\nephemeralContainers" +
+	"\nschedulingGates\nworkloadRef\nschedulingGroup" +
 	"\nhostNetwork\nhostPID\nhostIPC"
 
 // schedule replaces the consumer's scheduling constraints by those that the

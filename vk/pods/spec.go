@@ -5,19 +5,23 @@ package pods
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/refract-project/refract/host/document"
 )
 
-// containerSpecs are the lists whose images may change while a pod lives.
+// containerSpecs are the lists whose images and resources may change while a pod lives.
 var containerSpecs = []string{"containers", "initContainers"}
 
 // mutable are the other fields of a pod's spec that may change while it lives.
-var mutable = []string{"activeDeadlineSeconds", "tolerations"}
+var mutable = []string{"activeDeadlineSeconds", "tolerations", "resources"}
 
-// SpecChanged reports whether want differs from the present spec in a field that may still change: the image of a
-// container of the same name, activeDeadlineSeconds, tolerations. Everything else was decided when the pod was
-// created. It reads the document without materialising it.
+// ephemeralContainers are added to a pod that lives, and then stay.
+const ephemeralContainers = "ephemeralContainers"
+
+// SpecChanged reports whether want differs from the present spec in what may still change: the image and the resources of a container of
+// the same name, the pod's own resources, activeDeadlineSeconds, tolerations, a further ephemeral container. Everything else was
+// decided when the pod was created. It reads the document without materialising it.
 func SpecChanged(want document.View, have map[string]any) bool {
 	for _, field := range mutable {
 		if !sameField(want.Field(field), have[field]) {
@@ -27,56 +31,89 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	for _, list := range containerSpecs {
 		wanted := want.Field(list)
 		for i, item := range listOf(have[list]) {
-			container, _ := item.(map[string]any)
-			if image, ok := imageOf(wanted, i, container["name"]); ok && image != container["image"] {
+			if present, _ := item.(map[string]any); containerChanged(wanted, i, present) {
 				return true
 			}
 		}
 	}
-	return false
+	return len(furtherEphemeral(want, have)) > 0
 }
 
-// sameField treats an absent list, null and an empty list alike.
+func containerChanged(wanted document.View, i int, present map[string]any) bool {
+	container, ok := find(wanted, i, present["name"])
+	if !ok {
+		return false
+	}
+	image, ok := container.Field("image").Text()
+	resources := container.Field("resources") // which may change, and never go
+	return ok && image != present["image"] || !sameField(resources, nil) && !sameField(resources, present["resources"])
+}
+
+// furtherEphemeral returns the ephemeral containers that are not there yet.
+func furtherEphemeral(want document.View, have map[string]any) (further []any) {
+	wanted := want.Field(ephemeralContainers)
+	if wanted.Kind() != document.List {
+		return nil
+	}
+	present := map[any]bool{}
+	for _, item := range listOf(have[ephemeralContainers]) {
+		if container, ok := item.(map[string]any); ok {
+			present[container["name"]] = true
+		}
+	}
+	for i := range wanted.Len() {
+		if name, ok := wanted.Index(i).Field("name").Text(); ok && !present[name] {
+			further = append(further, wanted.Index(i).Value())
+		}
+	}
+	return further
+}
+
+// sameField treats an absent field, null, an empty list and an empty map alike.
 func sameField(want document.View, have any) bool {
 	switch want.Kind() {
 	case document.Absent, document.Null:
-		return have == nil || len(listOf(have)) == 0 && isList(have)
-	case document.List:
+		return isNothing(have)
+	case document.List, document.Map:
 		if want.Len() == 0 {
-			return have == nil || isList(have) && len(listOf(have)) == 0
+			return isNothing(have)
 		}
 	}
 	return want.Equal(document.Of(have))
 }
 
-func isList(value any) bool {
-	_, ok := value.([]any)
-	return ok
+func isNothing(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case []any:
+		return len(v) == 0
+	case map[string]any:
+		return len(v) == 0
+	}
+	return false
 }
 
-// imageOf finds the image of a container, first where it is expected, then by name.
-func imageOf(containers document.View, i int, name any) (any, bool) {
-	if image, ok := imageAt(containers, i, name); ok {
-		return image, true
+// find returns a container, looking first where it is expected, then by name.
+func find(containers document.View, i int, name any) (document.View, bool) {
+	if container, ok := named(containers, i, name); ok {
+		return container, true
 	}
 	for j := range containers.Len() {
-		if image, ok := imageAt(containers, j, name); ok {
-			return image, true
+		if container, ok := named(containers, j, name); ok {
+			return container, true
 		}
 	}
-	return nil, false
+	return document.View{}, false
 }
 
-func imageAt(containers document.View, i int, name any) (any, bool) {
+func named(containers document.View, i int, name any) (container document.View, ok bool) {
 	if i >= containers.Len() {
-		return nil, false
+		return container, false
 	}
-	container := containers.Index(i)
-	if text, ok := container.Field("name").Text(); !ok || text != name {
-		return nil, false
-	}
-	image, ok := container.Field("image").Text()
-	return image, ok
+	container = containers.Index(i)
+	text, ok := container.Field("name").Text()
+	return container, ok && text == name
 }
 
 // UpdateSpec returns the present spec with the fields that may change taken from want.
@@ -97,14 +134,25 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 		changed := make([]any, len(items))
 		for i, item := range items {
 			changed[i] = item
-			container, _ := item.(map[string]any)
-			if image, ok := imageOf(want.Field(list), i, container["name"]); ok && image != container["image"] {
-				container = maps.Clone(container)
-				container["image"] = image
-				changed[i] = container
+			if present, _ := item.(map[string]any); containerChanged(want.Field(list), i, present) {
+				changed[i] = updateContainer(want.Field(list), i, present)
 			}
 		}
 		updated[list] = changed
+	}
+	if further := furtherEphemeral(want, have); len(further) > 0 {
+		updated[ephemeralContainers] = append(slices.Clone(listOf(have[ephemeralContainers])), further...)
+	}
+	return updated
+}
+
+func updateContainer(wanted document.View, i int, present map[string]any) map[string]any {
+	updated := maps.Clone(present)
+	container, _ := find(wanted, i, present["name"])
+	for _, field := range []string{"image", "resources"} {
+		if value := container.Field(field).Value(); value != nil {
+			updated[field] = value
+		}
 	}
 	return updated
 }

@@ -151,6 +151,13 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 		r.tellTokens(v, nil)
 		return false, r.skipPod(ctx, w, v, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
 	}
+	debuggers := 0
+	if v.shadow == nil {
+		// No API server makes a pod that has them: they come next.
+		if debuggers, err = w.doc.Root().Remove("spec.ephemeralContainers"); err != nil {
+			return false, err
+		}
+	}
 	x, err := r.want(w, v.twin, v.copies, v.local)
 	if err != nil {
 		return v.shadow != nil, err
@@ -158,7 +165,10 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 	x.extra = map[string]string{OriginUIDAnnotation: string(v.local.GetUID())}
 	if v.shadow == nil {
 		r.tellTokens(v, x.view.Field("spec").Field("volumes").Value())
-		return false, r.create(ctx, w, v.twin, x)
+		if err := r.create(ctx, w, v.twin, x); err != nil || debuggers == 0 {
+			return false, err
+		}
+		return false, &retryLater{soon}
 	}
 	return true, r.updateShadow(ctx, w, v, x)
 }

@@ -1,0 +1,164 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+)
+
+// alignRunning changes what a plain patch may not: sizes (in-place resize) and
+// ephemeral containers (kubectl debug). The cache holds neither.
+func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unstructured, cached *corev1.Pod) error {
+	spec, ok := podSpec(shadow)
+	if !ok {
+		return nil
+	}
+	pod := &corev1.Pod{}
+	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), pod); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
+		return nil // an event will say so
+	}
+	if err := c.patchSubresource(ctx, shadow, pod, "resize", newSizes(spec, pod)); err != nil {
+		return err
+	}
+	return c.patchSubresource(ctx, shadow, pod, "ephemeralcontainers", newEphemeral(spec, pod))
+}
+
+func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	patch, err := changes.For(pod.UID)
+	if err != nil {
+		return err
+	}
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err = c.client.SubResource(name).Patch(ctx, target, patch, client.FieldOwner(wire.ShadowPodFieldManager))
+	switch {
+	case err == nil || apierrors.IsNotFound(err):
+		return nil
+	case jsonpatch.IsRejected(err) || apierrors.IsForbidden(err):
+		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf("patching %s of the pod: %v", name, err))
+	}
+	return fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
+}
+
+// newSizes gives containers, and the pod, the amounts that the ShadowPod names;
+// others, which the provider's defaults may have added, stay.
+func newSizes(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+	patch := containerSizes("containers", spec, pod.Spec.Containers)
+	patch = append(patch, containerSizes("initContainers", spec, pod.Spec.InitContainers)...)
+	if pod.Spec.Resources != nil {
+		if sizes, changed := withAmounts(*pod.Spec.Resources, spec["resources"]); changed {
+			patch.Add("/spec/resources", sizes)
+		}
+	}
+	return patch
+}
+
+func containerSizes(field string, spec map[string]any, actual []corev1.Container) jsonpatch.Patch {
+	wanted := map[string]any{}
+	for _, container := range containersOf(spec, field) {
+		name, _ := container["name"].(string)
+		wanted[name] = container["resources"]
+	}
+	var patch jsonpatch.Patch
+	for i := range actual {
+		if sizes, changed := withAmounts(actual[i].Resources, wanted[actual[i].Name]); changed {
+			path := jsonpatch.Pointer("spec", field, strconv.Itoa(i))
+			patch.Test(path+"/name", actual[i].Name)
+			patch.Add(path+"/resources", sizes)
+		}
+	}
+	return patch
+}
+
+// withAmounts returns sizes with the limits and requests of wanted.
+func withAmounts(sizes corev1.ResourceRequirements, wanted any) (corev1.ResourceRequirements, bool) {
+	fields, _ := wanted.(map[string]any)
+	var amounts corev1.ResourceRequirements
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &amounts) != nil {
+		return sizes, false
+	}
+	var limits, requests bool
+	sizes.Limits, limits = overlaid(sizes.Limits, amounts.Limits)
+	sizes.Requests, requests = overlaid(sizes.Requests, amounts.Requests)
+	return sizes, limits || requests
+}
+
+func overlaid(present, wanted corev1.ResourceList) (corev1.ResourceList, bool) {
+	changed := false
+	for name, amount := range wanted {
+		now, ok := present[name]
+		if ok && now.Cmp(amount) == 0 {
+			continue
+		}
+		if !changed {
+			present, changed = maps.Clone(present), true
+		}
+		if present == nil {
+			present = corev1.ResourceList{}
+		}
+		present[name] = amount
+	}
+	return present, changed
+}
+
+// newEphemeral adds the ephemeral containers that the pod does not have, as they
+// are written in the ShadowPod. None can be changed or taken away.
+func newEphemeral(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
+	known := strings.Split(pod.Annotations[SpentAnnotation], ",")
+	for i := range pod.Spec.EphemeralContainers {
+		known = append(known, pod.Spec.EphemeralContainers[i].Name)
+	}
+	var patch jsonpatch.Patch
+	for _, container := range containersOf(spec, "ephemeralContainers") {
+		if name, _ := container["name"].(string); slices.Contains(known, name) {
+			continue
+		}
+		if len(pod.Spec.EphemeralContainers) == 0 && len(patch) == 0 {
+			patch.Test("/spec/ephemeralContainers", nil)
+			patch.Add("/spec/ephemeralContainers", []any{})
+		}
+		patch.Add("/spec/ephemeralContainers/-", container)
+	}
+	return patch
+}
+
+func ephemeralNames(spec map[string]any) (names []string) {
+	for _, container := range containersOf(spec, "ephemeralContainers") {
+		if name, ok := container["name"].(string); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// containersOf returns one of a spec's lists of containers; what is none is left out.
+func containersOf(spec map[string]any, field string) (containers []map[string]any) {
+	list, _ := spec[field].([]any)
+	for _, item := range list {
+		if container, ok := item.(map[string]any); ok {
+			containers = append(containers, container)
+		}
+	}
+	return containers
+}

@@ -1,0 +1,99 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+)
+
+// running has the API server believe that a kubelet runs the pod, which only then may be resized.
+func running(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	provider.PatchStatus(t, pod, `{"status":{"phase":"Running","containerStatuses":[{"name":"main","image":"i","imageID":"i","ready":true,"restartCount":0,
+		"state":{"running":{}},"resources":{"requests":{"cpu":"100m"}}}]}}`)
+}
+
+// What kubectl debug and a resize in place do to the consumer's pod is done to the provider's, while it runs.
+func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
+	namespace := provider.Namespace(t)
+	m := provider.StartManager(t)
+	shadow := shadowPod(namespace, "lively")
+	set(shadow, []any{map[string]any{"name": "main", "image": "registry.example/main:1",
+		"resources": map[string]any{"requests": map[string]any{"cpu": "100m"}}}}, "spec", "pod", "containers")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	running(t, pod)
+	provider.Patch(t, shadow, `{"spec":{"pod":{
+		"containers":[{"name":"main","image":"registry.example/main:1","resources":{"requests":{"cpu":"200m"}}}],
+		"ephemeralContainers":[{"name":"debug","image":"registry.example/shell:1","targetContainerName":"main"}]}}}`)
+	controllertest.Eventually(t, "the pod to follow", func() error {
+		provider.Get(t, pod, namespace, "lively")
+		if cpu := pod.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "200m" {
+			return fmt.Errorf("it requests %s", cpu)
+		}
+		if debuggers := pod.Spec.EphemeralContainers; len(debuggers) != 1 || debuggers[0].Name != "debug" || debuggers[0].TargetContainerName != "main" {
+			return fmt.Errorf("ephemeral containers = %v", debuggers)
+		}
+		return nil
+	})
+
+	provider.Patch(t, shadow, `{"spec":{"pod":{"ephemeralContainers":[
+		{"name":"debug","image":"registry.example/shell:1","targetContainerName":"main"},{"name":"again","image":"registry.example/shell:1"}]}}}`)
+	controllertest.Eventually(t, "the second ephemeral container", func() error {
+		provider.Get(t, pod, namespace, "lively")
+		if n := len(pod.Spec.EphemeralContainers); n != 2 {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+	settle(t, namespace)
+	if writes := m.Writes.About("PATCH", namespace, "/pods/lively/"); len(writes) != 3 {
+		t.Errorf("writes = %q, want one resize and two of ephemeral containers", writes)
+	}
+
+	// Made again, it runs no debugger that nobody asked for again.
+	first := pod.UID
+	provider.Delete(t, pod)
+	pod = awaitPod(t, shadow, first)
+	provider.Patch(t, shadow, `{"spec":{"pod":{"activeDeadlineSeconds":600}}}`)
+	controllertest.Eventually(t, "the deadline", func() error {
+		provider.Get(t, pod, namespace, "lively")
+		if pod.Spec.ActiveDeadlineSeconds == nil {
+			return fmt.Errorf("there is none")
+		}
+		return nil
+	})
+	if len(pod.Spec.EphemeralContainers) > 0 {
+		t.Errorf("ephemeral containers = %v, want none in a pod that was made again", pod.Spec.EphemeralContainers)
+	}
+}
+
+// A size that the provider refuses is told, and holds the rest up no longer than that.
+func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
+	namespace := provider.Namespace(t)
+	provider.StartManager(t)
+	shadow := shadowPod(namespace, "large")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	running(t, pod)
+	provider.Patch(t, shadow, `{"spec":{"pod":{"containers":[{"name":"main","image":"registry.example/main:2","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}]}}}`)
+	event := provider.AwaitEvent(t, namespace, "ShadowPod", "large", wire.FailedUpdatePodReason)
+	if !strings.Contains(event.Note, "resize") || !strings.Contains(event.Note, "cpu") {
+		t.Errorf("note = %q, want what was refused, and why", event.Note)
+	}
+	controllertest.Eventually(t, "the image", func() error {
+		provider.Get(t, pod, namespace, "large")
+		if image := pod.Spec.Containers[0].Image; image != "registry.example/main:2" {
+			return fmt.Errorf("it is %s", image)
+		}
+		return nil
+	})
+}
