@@ -109,6 +109,8 @@ may create serviceaccounts/token in extended
 may watch namespacemaps.offloading.liqo.io in liqo-tenant-milan
 not watch namespacemaps.offloading.liqo.io in liqo-tenant-turin
 may watch virtualnodes.offloading.liqo.io in liqo-tenant-milan
+may list virtualnodes.offloading.liqo.io
+not watch virtualnodes.offloading.liqo.io
 may watch foreignclusters.core.liqo.io
 not patch foreignclusters.core.liqo.io/status
 may watch reflectedresources.plugins.refract.io

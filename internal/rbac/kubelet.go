@@ -37,6 +37,8 @@ func VirtualKubeletLocal() Role {
 				"plugins.refract.io", on("reflectedresources"), do("get", "list", "watch")),
 			grant("to tell what they lack",
 				"plugins.refract.io", on("reflectedresources/status"), do("patch")),
+			grant("to know which virtual nodes are gone, and to take out of there what they said",
+				"offloading.liqo.io", on("virtualnodes"), do("list")),
 			grant("to notice when a resource is defined, and to copy its definition to the provider when asked to",
 				"apiextensions.k8s.io", on("customresourcedefinitions"), do("get", "list", "watch")),
 		},

@@ -30,6 +30,7 @@ import (
 
 	"github.com/refract-project/refract/api/crds"
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/reflection"
@@ -106,6 +107,7 @@ func newLab(t *testing.T) *lab {
 	l.engine = &recorder{kinds: map[string]reflection.Kind{}, twins: map[string]string{l.shop: l.twin}}
 	l.local, l.remote = l.side(clusters.consumer), l.side(clusters.remote)
 	l.tenant = fmt.Sprintf("tenant-%d", n)
+	l.register(l.node, true)
 	l.namespace(l.local, l.tenant)
 	l.namespace(l.local, l.shop)
 	l.namespace(l.remote, l.twin)
@@ -135,6 +137,16 @@ func must[T any](value T, err error) func(*testing.T) T {
 		}
 		return value
 	}
+}
+
+// register makes a Node, so that others know that this virtual node is not gone.
+func (l *lab) register(name string, labelled bool) {
+	l.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if labelled {
+		node.Labels = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
+	}
+	must(l.local.core.CoreV1().Nodes().Create(l.Context(), node, metav1.CreateOptions{}))(l.T)
 }
 
 func (l *lab) namespace(c *cluster, name string) {

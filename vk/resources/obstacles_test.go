@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/vk/reflection"
@@ -233,6 +234,31 @@ func TestTwoVirtualNodes(t *testing.T) {
 	if now := one.condition(name, pluginsv1alpha1.ReflectingReason); !now.LastTransitionTime.Equal(&first.LastTransitionTime) {
 		t.Errorf("the entry of the first is %+v, was %+v", now, first)
 	}
+}
+
+// What a virtual node said is taken out when it is certain that it is gone, by whoever is left.
+func TestVirtualNodesThatAreGone(t *testing.T) {
+	l := newLab(t)
+	l.options.RecheckEvery = 50 * time.Millisecond
+	const name = "widgets.nodes.example.org"
+	l.reflect(name, "{group: nodes.example.org, version: v1, resource: widgets, workers: 0}")
+	l.register(l.node+"-labelled", true)
+	l.register(l.node+"-bare", false)
+	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-nodeless}, spec: {clusterID: milan}}")
+	var before []string
+	for _, suffix := range []string{"-gone", "-labelled", "-bare", "-gone-too", "-nodeless"} {
+		before = append(before, fmt.Sprintf("{name: %s%s, clusterID: milan}", l.node, suffix))
+	}
+	l.patch(l.local, reflectedResources, "", name, "status: {virtualNodes: ["+strings.Join(before, ", ")+"]}", "status")
+	l.start()
+	l.condition(name, pluginsv1alpha1.PausedReason)
+	l.eventually(func() error {
+		object, _ := l.get(name)
+		if left := entries(object); !slices.Equal(left, []string{l.node + "-labelled", l.node + "-bare", l.node + "-nodeless", l.node}) {
+			return fmt.Errorf("there are entries of %q", left)
+		}
+		return nil
+	})
 }
 
 // A provider that is away changes nothing about what runs, but for what can be told without it.

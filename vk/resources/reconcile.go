@@ -8,6 +8,7 @@ import (
 	"errors"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -17,9 +18,9 @@ import (
 type again int
 
 const (
-	never     again = iota // only after a change
+	never     again = iota // it is gone
 	later                  // something is missing: after a growing wait
-	regularly              // all is well
+	regularly              // there is nothing to wait for
 	shortly                // something was just done that takes a moment
 )
 
@@ -60,6 +61,9 @@ func (f *Follower) reconcile(ctx context.Context, name string) again {
 		f.log.Warn("the status of a ReflectedResource cannot be written", "resource", name, "error", err)
 		return later
 	}
+	if err := f.sweep(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) { // older roles have it not
+		f.log.Warn("it cannot be told which virtual nodes are gone, whose word is in the status of a ReflectedResource", "resource", name, "error", err)
+	}
 	return when
 }
 
@@ -72,7 +76,7 @@ func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured
 	}
 	if *spec.Workers == 0 {
 		f.stop(name)
-		return condition{reason: pluginsv1alpha1.PausedReason, message: "spec.workers is 0; what is on the provider stays as it is"}, never
+		return condition{reason: pluginsv1alpha1.PausedReason, message: "spec.workers is 0; what is on the provider stays as it is"}, regularly
 	}
 	f.adjust(name, spec)
 	p, err := f.plan(ctx, spec)
@@ -117,7 +121,7 @@ func (f *Follower) end(name string, err error) (condition, again) {
 	case obstacle.shortly:
 		return obstacle.condition(), shortly
 	case obstacle.final:
-		return obstacle.condition(), never
+		return obstacle.condition(), regularly
 	default:
 		return obstacle.condition(), later
 	}

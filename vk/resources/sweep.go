@@ -1,0 +1,125 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+
+// sweep takes out of a status what virtual nodes said that are gone: their own virtual kubelets cannot any more. Gone is
+// what has neither a Node nor a VirtualNode; a virtual kubelet that is to create no node has the latter alone. On an error
+// everything is left as it is.
+func (f *Follower) sweep(ctx context.Context, object *unstructured.Unstructured) error {
+	names := entries(object)
+	others := sets.New(names...).Delete(f.options.NodeName)
+	if others.Len() == 0 {
+		return nil
+	}
+	// From the API server's cache: that spares it the search for those that are there, as all are but for moments.
+	present, err := f.local.names(ctx, nodesResource, metav1.ListOptions{LabelSelector: wire.TypeLabel + "=" + wire.VirtualNodeType, ResourceVersion: "0"})
+	if others = others.Difference(present); err != nil || others.Len() == 0 {
+		return err
+	}
+	present, err = f.local.names(ctx, offloadingv1beta1.VirtualNodeGVR, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	gone := sets.New[string]()
+	for name := range others.Difference(present) {
+		switch there, err := f.local.hasNode(ctx, name); {
+		case err != nil:
+			return err
+		case !there:
+			gone.Insert(name)
+		}
+	}
+	return f.drop(ctx, object, names, gone)
+}
+
+// hasNode asks for a Node itself, whatever its labels.
+func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	_, err := s.metadata.Resource(nodesResource).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// entries are the names in a status, in their order.
+func entries(object *unstructured.Unstructured) (names []string) {
+	list, _, _ := unstructured.NestedSlice(object.Object, "status", "virtualNodes")
+	for _, entry := range list {
+		fields, _ := entry.(map[string]any)
+		name, _ := fields["name"].(string)
+		names = append(names, name)
+	}
+	return names
+}
+
+// names of all objects of a resource, in all namespaces.
+func (s *side) names(ctx context.Context, resource schema.GroupVersionResource, options metav1.ListOptions) (sets.Set[string], error) {
+	ctx, cancel := s.limited(ctx)
+	defer cancel()
+	list, err := s.metadata.Resource(resource).List(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	names := sets.New[string]()
+	for i := range list.Items {
+		names.Insert(list.Items[i].Name)
+	}
+	return names, nil
+}
+
+// drop takes entries out of a status, unless they have moved meanwhile: then that is done another time.
+func (f *Follower) drop(ctx context.Context, object *unstructured.Unstructured, names []string, gone sets.Set[string]) error {
+	if gone.Len() == 0 {
+		return nil
+	}
+	type step struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value string `json:"value,omitempty"`
+	}
+	patch := []step{{"test", "/metadata/uid", string(object.GetUID())}}
+	for i, name := range slices.Backward(names) { // what comes before keeps its place
+		if gone.Has(name) {
+			path := fmt.Sprintf("/status/virtualNodes/%d", i)
+			patch = append(patch, step{"test", path + "/name", name}, step{Op: "remove", Path: path})
+		}
+	}
+	body, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := f.local.limited(ctx)
+	defer cancel()
+	_, err = f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
+		Patch(ctx, object.GetName(), types.JSONPatchType, body, metav1.PatchOptions{FieldManager: f.fieldManager()}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return nil
+	}
+	if err == nil {
+		f.log.Info("the status of a ReflectedResource is rid of virtual nodes that are gone", "resource", object.GetName(), "gone", sets.List(gone))
+	}
+	return err
+}
