@@ -1,0 +1,115 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// A provider that is away changes nothing about what runs, but for what can be told without it.
+func TestProviderAway(t *testing.T) {
+	l := newLab(t).start()
+	l.both("away.example.org", "Namespaced")
+	const name, kind = "widgets.away.example.org", "Widget.away.example.org"
+	l.reflect(name, "{group: away.example.org, version: v1, resource: widgets}")
+	before := l.condition(name, pluginsv1alpha1.ReflectingReason)
+	if err := l.remote.StopAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	l.change(name, "{policy: AllowList, statusBack: true}")
+	l.condition(name, pluginsv1alpha1.UnreachableReason, "the API server of cluster milan does not answer")
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList && !k.StatusBack })
+	if err := l.remote.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := l.condition(name, pluginsv1alpha1.ReflectingReason)
+	if !before.LastTransitionTime.Before(&after.LastTransitionTime) {
+		t.Errorf("it is ready since %s, before it was away %s", after.LastTransitionTime, before.LastTransitionTime)
+	}
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.StatusBack && !k.StatusSubresource })
+	if said := l.engine.heard(); slices.Contains(said, "stop "+kind) {
+		t.Errorf("the engine heard %q", said)
+	}
+}
+
+// What needs no answer of the provider does not wait for one, and one that is known to be away is not asked.
+func TestProviderSwallowsRequests(t *testing.T) {
+	l := newLab(t)
+	hole := &blackHole{}
+	l.options.Remote.Wrap(hole.wrap)
+	l.options.CallTimeout = time.Minute // the test would be over before
+	l.start()
+	l.both("hole.example.org", "Namespaced")
+	const name, kind = "widgets.hole.example.org", "Widget.hole.example.org"
+	l.reflect(name, "{group: hole.example.org, version: v1, resource: widgets}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+
+	hole.open.Store(true)
+	l.change(name, "{policy: AllowList}")
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList })
+	l.eventually(func() error {
+		if hole.swallowed.Load() == 0 {
+			return errors.New("the provider was not asked")
+		}
+		return nil
+	})
+	l.change(name, "{workers: 0}") // while the former change is being looked at
+	l.condition(name, pluginsv1alpha1.PausedReason)
+	l.stopped(kind)
+
+	l.engine.lose(true)
+	l.change(name, "{workers: 1}")
+	l.condition(name, pluginsv1alpha1.UnreachableReason, "the API server of cluster milan does not answer")
+	hole.open.Store(false)
+	l.engine.lose(false)
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+}
+
+// blackHole swallows requests while it is open.
+type blackHole struct {
+	open      atomic.Bool
+	swallowed atomic.Int32
+}
+
+func (h *blackHole) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if !h.open.Load() {
+			return next.RoundTrip(request)
+		}
+		h.swallowed.Add(1)
+		<-request.Context().Done()
+		return nil, request.Context().Err()
+	})
+}
+
+// What is not served any more is not reflected any more, also when something else is wrong, too.
+func TestDefinitionGoesAndMayNotBeCopied(t *testing.T) {
+	l := newLab(t).start()
+	l.both("gone.example.org", "Namespaced")
+	const name, kind = "widgets.gone.example.org", "Widget.gone.example.org"
+	l.reflect(name, "{group: gone.example.org, version: v1, resource: widgets, copyDefinition: true}")
+	l.condition(name, pluginsv1alpha1.ReflectingReason)
+	l.undefine(l.remote, name)
+	l.eventually(func() error {
+		found, err := l.follower.remote.discover(t.Context(), schema.GroupVersionResource{Group: "gone.example.org", Version: "v1", Resource: "widgets"})
+		if lacking := (*unserved)(nil); !errors.As(err, &lacking) {
+			return fmt.Errorf("it is still served: %v, %v", found, err)
+		}
+		return nil
+	})
+	l.change(name, "{workers: 2}")
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "copy CustomResourceDefinition "+name)
+	l.stopped(kind)
+}
