@@ -94,9 +94,21 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
 		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),
 		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},
+		Classes:      a.classes(),
 		ResyncPeriod: a.resyncPeriod,
 		Registerer:   metrics.Registry, Log: slog.Default(),
 	})
+}
+
+// classes of the provider that flags name and let count.
+func (o *options) classes() (known reflection.Classes) {
+	if o.ingress {
+		known.Ingress = o.ingressClass
+	}
+	if o.loadBalancer {
+		known.LoadBalancer = o.loadBalancerClass
+	}
+	return known
 }
 
 // newResources follows what is to be reflected besides, while everything runs.

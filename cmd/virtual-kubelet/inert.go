@@ -6,7 +6,6 @@ package main
 import (
 	"flag"
 	"slices"
-	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
@@ -23,23 +22,6 @@ type inertFlag struct {
 func (f *inertFlag) String() string         { return f.value }
 func (f *inertFlag) Set(value string) error { f.value = value; return nil }
 func (f *inertFlag) Type() string           { return "any" }
-
-// inertFlags are those of Liqo's virtual kubelet for which there is something
-// else, and klog's. Templates that give them keep working; a warning tells what
-// to use.
-var inertFlags = []struct{ name, missing string }{
-	{"enable-ingress", "the VirtualNode's ingress classes are followed instead"},
-	{"remote-real-ingress-class-name", "the VirtualNode's ingress classes are followed instead"},
-	{"enable-load-balancer", "the VirtualNode's load balancer classes are followed instead"},
-	{"remote-real-load-balancer-class-name", "the VirtualNode's load balancer classes are followed instead"},
-}
-
-func (o *options) inertFlags(flags *pflag.FlagSet) {
-	for _, known := range inertFlags {
-		o.addInert(flags, known.name, known.missing, "", strings.HasPrefix(known.name, "enable-"))
-	}
-	o.klogFlags(flags)
-}
 
 // klogFlags takes every flag of klog's with the prefix klog, as Liqo does: --klog.v
 // means --v, the others say where klog's own lines go and how they look.

@@ -49,6 +49,8 @@ type options struct {
 	// Storage.
 	storage                                 bool
 	virtualStorageClass, remoteStorageClass string
+	ingress, loadBalancer                   bool
+	ingressClass, loadBalancerClass         string
 
 	// Plugins.
 	pluginDir, pluginCacheDir string
@@ -100,7 +102,7 @@ func (o *options) flagGroups() cliflag.NamedFlagSets {
 	o.reflectionFlags(&groups)
 	o.kubeletFlags(&groups)
 	o.operationFlags(&groups)
-	o.inertFlags(groups.FlagSet("accepted for compatibility but ineffective"))
+	o.klogFlags(groups.FlagSet("accepted for compatibility but ineffective"))
 	return groups
 }
 
@@ -159,6 +161,10 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.BoolVar(&o.storage, "enable-storage", false, "make volumes on the provider for claims of the virtual storage class; without it other nodes are selected for them")
 	f.StringVar(&o.virtualStorageClass, "virtual-storage-class-name", wire.DefaultStorageClass, "the virtual storage class of this cluster")
 	f.StringVar(&o.remoteStorageClass, "remote-real-storage-class-name", "", "storage class on the provider as long as the VirtualNode names none; by default the provider's own default")
+	f.BoolVar(&o.ingress, "enable-ingress", false, "let --remote-real-ingress-class-name count")
+	f.StringVar(&o.ingressClass, "remote-real-ingress-class-name", "", "class of Ingresses on the provider as long as the VirtualNode names none; by default they have none there")
+	f.BoolVar(&o.loadBalancer, "enable-load-balancer", false, "let --remote-real-load-balancer-class-name count")
+	f.StringVar(&o.loadBalancerClass, "remote-real-load-balancer-class-name", "", "class of load balancers on the provider as long as the VirtualNode names none; by default they have none there")
 
 	p := groups.FlagSet("plugins")
 	p.StringVar(&o.pluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")

@@ -105,17 +105,15 @@ func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 	if !o.storage || o.virtualStorageClass != "liqo" || o.remoteStorageClass != "standard" {
 		t.Errorf("storage %t, class %s, on the provider %s", o.storage, o.virtualStorageClass, o.remoteStorageClass)
 	}
+	if known := o.classes(); known.Ingress != "nginx" || known.LoadBalancer != "metal" {
+		t.Errorf("classes = %+v, want those of the flags", known)
+	}
 	var log bytes.Buffer
 	o.logs = cmdutil.Logs{Format: "json"}
 	if err := o.logs.Install(&log); err != nil {
 		t.Fatal(err)
 	}
 	o.warnInert(flags)
-	for _, flag := range []string{"--enable-ingress"} {
-		if !strings.Contains(log.String(), `"flag":"`+flag+`"`) {
-			t.Errorf("no warning names %s:\n%s", flag, log.String())
-		}
-	}
 	if strings.Contains(log.String(), "service-reflection-workers") {
 		t.Error("a flag that has an effect is said to have none")
 	}

@@ -160,8 +160,13 @@ func (o *options) validateReflection() error {
 		faults = append(faults, fmt.Errorf("--resync-period=%s: use a positive duration, or 0 for none", o.resyncPeriod))
 	}
 	faults = append(faults, named("virtual-storage-class-name", o.virtualStorageClass, validation.IsDNS1123Subdomain))
-	if o.remoteStorageClass != "" {
-		faults = append(faults, named("remote-real-storage-class-name", o.remoteStorageClass, validation.IsDNS1123Subdomain))
+	for flag, class := range map[string]string{"remote-real-storage-class-name": o.remoteStorageClass, "remote-real-ingress-class-name": o.ingressClass} {
+		if class != "" {
+			faults = append(faults, named(flag, class, validation.IsDNS1123Subdomain))
+		}
+	}
+	if o.loadBalancerClass != "" {
+		faults = append(faults, named("remote-real-load-balancer-class-name", o.loadBalancerClass, validation.IsQualifiedName))
 	}
 	_, err := o.remoteIPs()
 	_, err2 := ipmap.ParseRanges("--local-podcidr", o.localPodCIDRs)

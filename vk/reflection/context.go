@@ -59,11 +59,11 @@ func (m *Manager) newContext(s *settings, t *twin, hook host.Hook) map[string]an
 	if s.patch != nil {
 		root["offloadingPatch"] = s.patch
 	}
-	if s.loadBalancerClass != "" {
-		root["loadBalancerClass"] = s.loadBalancerClass
+	if class := cmp.Or(s.loadBalancerClass, o.Classes.LoadBalancer); class != "" {
+		root["loadBalancerClass"] = class
 	}
-	if s.ingressClass != "" {
-		root["ingressClass"] = s.ingressClass
+	if class := cmp.Or(s.ingressClass, o.Classes.Ingress); class != "" {
+		root["ingressClass"] = class
 	}
 	if class := cmp.Or(s.storageClass, o.Storage.RemoteClass); class != "" {
 		root["storageClass"] = class

@@ -52,6 +52,7 @@ type Options struct {
 	APIServerSupport string
 	APIServer        APIServer // how offloaded pods reach this cluster's API server
 
+	Classes Classes // for Ingresses and Services
 	Storage Storage // volumes that the provider lends
 
 	ResyncPeriod time.Duration // of all informers; 0 = never
@@ -86,6 +87,9 @@ type APIServer struct {
 	Port string   // "" = 443
 	IPs  []string // for the host alias, besides those that IP objects tell
 }
+
+// Classes are those of the provider while the VirtualNode names none; "" = what Kubernetes makes of no class.
+type Classes struct{ Ingress, LoadBalancer string }
 
 // Storage says whether and how claims get their volumes on the provider.
 type Storage struct {

@@ -80,11 +80,11 @@ func TestStatusOfAnotherStays(t *testing.T) {
 // comes; the default one counts, or else the first.
 func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, statuses(t))
+	l := newLab(t, statuses(t), func(o *Options) { o.Classes.Ingress = "public" })
 	l.local.create(t, l.namespace, ingress)
 	l.local.create(t, l.namespace, balanced)
 	l.start()
-	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", ""))
+	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "public"))
 	l.present(l.remote, "Service", l.twin, "web", field("spec.loadBalancerClass", ""))
 	classes := func(text string) { l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, "{spec: {"+text+"}}") }
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik}], loadBalancerClasses: [{loadBalancerClassName: example.com/a}, {loadBalancerClassName: example.com/b, default: true}]`)
@@ -101,7 +101,7 @@ func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik, default: true}]`)
 	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "traefik"))
 	classes(`ingressClasses: null`)
-	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", ""))
+	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "public"))
 }
 
 // Without IP reflection nobody learns the other side's addresses: slices stay here, pods show none; all else is as usual.
