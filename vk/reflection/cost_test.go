@@ -69,7 +69,7 @@ func (m *Manager) cachedObjects() (n int) {
 // not looked at. What is asked of the API servers is one watch per kind and extended namespace, one per kind of what
 // belongs to no namespace, and of the provider what bears our labels.
 func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
-	t.Parallel()
+	// Not parallel: creating all of that leaves the API servers no time for others.
 	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.Kinds, o.FollowIPs, o.Storage.Enabled = nil, true, true })
 	l.defineIPs()
 	elsewhere, second, twins := l.namespace+"-full", l.namespace+"-second", map[string]string{l.namespace: l.twin}

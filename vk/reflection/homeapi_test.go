@@ -147,7 +147,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	l.eventually(func() error { // the API server believes what it knew for some seconds
 		_, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if !apierrors.IsUnauthorized(err) {
-			return fmt.Errorf("the token of a pod that is gone: %w", err)
+			return fmt.Errorf("the token of a pod that is gone: %v", err)
 		}
 		return nil
 	})
