@@ -7,13 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -221,17 +222,9 @@ func (f *Follower) namespacesChanged() {
 	if !changed {
 		return
 	}
-	f.local.reviews.keep(set(maps.Keys(now)))
-	f.remote.reviews.keep(set(maps.Values(now)))
+	f.local.reviews.keep(sets.KeySet(now))
+	f.remote.reviews.keep(sets.New(slices.Collect(maps.Values(now))...))
 	for _, name := range f.informer.GetStore().ListKeys() {
 		f.soon(name)
 	}
-}
-
-func set(names iter.Seq[string]) map[string]bool {
-	all := map[string]bool{}
-	for name := range names {
-		all[name] = true
-	}
-	return all
 }

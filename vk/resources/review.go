@@ -14,6 +14,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 )
 
@@ -58,10 +59,10 @@ func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, don
 }
 
 // keep drops the answers about all other namespaces.
-func (r *reviews) keep(wanted map[string]bool) {
+func (r *reviews) keep(wanted sets.Set[string]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !wanted[namespace] })
+	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !wanted.Has(namespace) })
 }
 
 // rules returns what we may do in a namespace, by one question for all ReflectedResources that ask in the same moment.
