@@ -26,6 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
+	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
@@ -85,6 +86,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, o 
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
+		podstatus.NewController(c("podstatus"), live, podstatus.Options{Workers: o.NamespaceWorkers, Failed: m.Failed("podstatus")}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
 			ClusterID: o.ClusterID, Failed: m.Failed("replicator"),
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },

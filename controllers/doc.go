@@ -10,7 +10,8 @@
 // namespacemap the namespaces they live in. On a consumer it extends
 // namespaces: namespaceoffloading says where to, replicator carries that to the
 // providers and brings their answers back; podscheduling, an admission webhook
-// whose certificates webhookcert looks after, lets their pods onto virtual nodes. A controller whose objects do not
+// whose certificates webhookcert looks after, lets their pods onto virtual
+// nodes; podstatus marks those whose virtual node is not ready. A controller whose objects do not
 // occur in a cluster costs a watch that stays silent.
 //
 // Under which addresses other clusters are reached is Liqo's network module's to

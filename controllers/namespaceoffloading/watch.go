@@ -5,6 +5,7 @@ package namespaceoffloading
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -30,7 +31,8 @@ import (
 )
 
 // CacheOptions says what the manager's cache holds for this controller: of the
-// Nodes the virtual ones, without their status.
+// Nodes the virtual ones, and of their status whether they are ready, which
+// package podstatus asks.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&corev1.Node{}: {
@@ -42,7 +44,8 @@ func CacheOptions() map[client.Object]cache.ByObject {
 
 func trimNode(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {
-		node.ManagedFields, node.Spec, node.Status = nil, corev1.NodeSpec{}, corev1.NodeStatus{}
+		conditions := slices.DeleteFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool { return condition.Type != corev1.NodeReady })
+		node.ManagedFields, node.Spec, node.Status = nil, corev1.NodeSpec{}, corev1.NodeStatus{Conditions: conditions}
 	}
 	return obj, nil
 }

@@ -57,8 +57,10 @@ func consumerRules() []Rule {
 			"rbac.authorization.k8s.io", on("rolebindings"), do("delete"), ExtendedRolePlaceholder),
 		grant("to know which nodes a namespace may extend to",
 			"offloading.liqo.io", on("virtualnodes"), do("get", "list", "watch")),
-		grant("to know their labels",
+		grant("to know their labels, and whether they are ready",
 			"", on("nodes"), do("get", "list", "watch")),
+		grant("to mark the pods of those that are not",
+			"", on("pods"), do("list", "patch")),
 		grant("to tell the API server whom to trust when it asks the admission webhook",
 			"admissionregistration.k8s.io", on("mutatingwebhookconfigurations"), do("get", "list", "watch", "patch"), WebhookName),
 	}

@@ -1,0 +1,183 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podstatus marks the pods of virtual nodes that are not ready, so that
+// nobody sends them traffic.
+//
+// Kubernetes marks pods of such a node as not ready by itself, but as long as
+// the virtual kubelet sees the provider's pods, which may well be ready over
+// there, it would say the opposite a moment later. The label
+// liqo.io/remote-unavailable settles that: a pod that bears it is shown as not
+// ready, and its ShadowPod is left alone. It goes when the node is back. Who
+// does this must not be the virtual kubelet, which may be what is down.
+package podstatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+const (
+	fieldManager = "podstatus-controller"
+	// page is how many pods are asked for at once, parallel how many are marked at once.
+	page, parallel = 500, 8
+	// again is after how long the pods of a node that is not ready are looked
+	// at again: some may have been offloaded only then.
+	again = 30 * time.Second
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Workers is how many nodes are looked at at once.
+	Workers int
+	// Failed is told of the errors of reconciliations; nil tells nobody.
+	Failed func(error)
+}
+
+// Controller marks pods.
+type Controller struct {
+	client  client.Client
+	live    client.Reader
+	options Options
+}
+
+// NewController returns a controller that writes through c, and asks live for
+// pods: it needs them when a node changes, and a cache would hold them always.
+func NewController(c client.Client, live client.Reader, options Options) *Controller {
+	return &Controller{client: c, live: live, options: options}
+}
+
+// Name of the controller in logs and metrics.
+func (c *Controller) Name() string { return "podstatus" }
+
+// Enforces tells which objects the controller answers for.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache holds virtual ones alone
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(c.options.Workers)).
+		For(&corev1.Node{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: readinessChanged})).
+		Complete(report.Failures(c, c.options.Failed))
+}
+
+func readinessChanged(e event.UpdateEvent) bool {
+	before, now := readiness(e.ObjectOld.(*corev1.Node)), readiness(e.ObjectNew.(*corev1.Node))
+	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() // a resync
+}
+
+// readiness is "" when nobody has said anything yet.
+func readiness(node *corev1.Node) corev1.ConditionStatus {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == corev1.NodeReady {
+			return node.Status.Conditions[i].Status
+		}
+	}
+	return ""
+}
+
+// Reconcile marks the offloaded pods of a node that is not ready, and takes the
+// mark from those of one that is.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	node := &corev1.Node{}
+	if err := c.client.Get(ctx, request.NamespacedName, node); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	ready := readiness(node)
+	if ready == "" || node.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+	unavailable := ready != corev1.ConditionTrue
+	if err := c.mark(ctx, node.Name, unavailable); err != nil || !unavailable {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// mark finds the pods whose mark is wrong, and mends it. One that cannot be
+// written holds no other up.
+func (c *Controller) mark(ctx context.Context, node string, unavailable bool) error {
+	found := &metav1.PartialObjectMetadataList{}
+	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	options := []client.ListOption{
+		client.MatchingFields{"spec.nodeName": node}, client.MatchingLabelsSelector{Selector: wrong(unavailable)}, client.Limit(page),
+	}
+	var problems []error
+	for {
+		if err := c.live.List(ctx, found, append(options, client.Continue(found.Continue))...); err != nil {
+			return errors.Join(append(problems, fmt.Errorf("listing the pods of node %s, %w", node, err))...)
+		}
+		problems = append(problems, c.markAll(ctx, found.Items, unavailable)...)
+		if found.Continue == "" {
+			return errors.Join(problems...)
+		}
+	}
+}
+
+// wrong selects the offloaded pods that ought to have the mark and have not, or
+// the other way round.
+func wrong(unavailable bool) labels.Selector {
+	has := selection.Equals
+	if unavailable {
+		has = selection.NotEquals
+	}
+	offloaded, _ := labels.NewRequirement(wire.OffloadedPodLabel, selection.Equals, []string{"true"})
+	marked, _ := labels.NewRequirement(wire.RemoteUnavailableLabel, has, []string{"true"})
+	return labels.NewSelector().Add(*offloaded, *marked)
+}
+
+func (c *Controller) markAll(ctx context.Context, pods []metav1.PartialObjectMetadata, unavailable bool) []error {
+	problems := make([]error, len(pods))
+	group := errgroup.Group{}
+	group.SetLimit(parallel)
+	for i := range pods {
+		group.Go(func() error {
+			problems[i] = c.markOne(ctx, &pods[i], unavailable)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return problems
+}
+
+func (c *Controller) markOne(ctx context.Context, pod *metav1.PartialObjectMetadata, unavailable bool) error {
+	var changes jsonpatch.Patch
+	if path := "/metadata/labels" + jsonpatch.Pointer(wire.RemoteUnavailableLabel); unavailable {
+		changes.Add(path, "true") // there are labels: it was found by one
+	} else {
+		changes.Remove(path)
+	}
+	patch, err := changes.For(pod.UID)
+	if err != nil {
+		return err
+	}
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
+	err = c.client.Patch(ctx, target, patch, client.FieldOwner(fieldManager))
+	if err == nil || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("labelling pod %s/%s, %w", pod.Namespace, pod.Name, err)
+}
