@@ -186,6 +186,9 @@ const (
 // resync has everything compared over and over, and counts what is written for it.
 func (b *bench) resync(ctx context.Context) error {
 	progress("%d comparisons of everything, %s apart", resyncs, resyncEvery)
+	if _, err := b.settled(ctx); err != nil { // Events of the new pods are still to be shown
+		return err
+	}
 	if err := b.StopKubelet(ctx); err != nil {
 		return err
 	}
