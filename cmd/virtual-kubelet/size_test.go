@@ -1,0 +1,29 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A single import of these doubles the program, which is resident to a large part: see RATIONALE.md, "Why does the kubelet ask
+// for client certificates?".
+func TestNothingLargeIsLinked(t *testing.T) {
+	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	linked := strings.Fields(string(output))
+	if !slices.Contains(linked, "k8s.io/client-go/rest") {
+		t.Fatalf("go list says %.200s", output)
+	}
+	for _, large := range []string{"google.golang.org/grpc", "github.com/google/cel-go/cel", "golang.org/x/net/trace"} {
+		if slices.Contains(linked, large) {
+			t.Errorf("%s is linked: see by which import (go list -deps -json), and whether there is a smaller one", large)
+		}
+	}
+}
