@@ -193,23 +193,24 @@ func TestSettle(t *testing.T) {
 
 func TestSpec(t *testing.T) {
 	have := parse(t, `{containers: [{name: a, image: "a:1", env: [{name: X}]}, {name: b, image: "b:1", resources: {limits: {cpu: "1"}}}], initContainers: [{name: i, image: "i:1"}],
-  tolerations: [{key: x}], nodeSelector: {disk: ssd}, newField: kept}`)
+  resources: {limits: {cpu: "1"}}, tolerations: [{key: x}], nodeSelector: {disk: ssd}, newField: kept}`)
 	for name, tc := range map[string]struct {
 		want    string
 		changed bool
 	}{
-		"the same":                 {`{containers: [{name: a, image: "a:1"}, {name: b, image: "b:1"}], initContainers: [{name: i, image: "i:1"}], tolerations: [{key: x}]}`, false},
-		"fixed fields differ":      {`{containers: [{name: b, image: "b:1"}, {name: a, image: "a:1"}], tolerations: [{key: x}], nodeSelector: {disk: hdd}}`, false},
-		"an image":                 {`{containers: [{name: a, image: "a:2"}], tolerations: [{key: x}]}`, true},
-		"an image in other places": {`{containers: [{name: b, image: "b:2"}, {name: a, image: "a:1"}], tolerations: [{key: x}]}`, true},
-		"an init image":            {`{initContainers: [{name: i, image: "i:2"}], tolerations: [{key: x}]}`, true},
-		"a size":                   {`{containers: [{name: a, image: "a:1", resources: {limits: {cpu: "2"}}}], tolerations: [{key: x}]}`, true},
-		"no size":                  {`{containers: [{name: a, image: "a:1", resources: {}}], resources: {}, tolerations: [{key: x}]}`, false},
-		"the pod's size":           {`{resources: {limits: {cpu: "2"}}, tolerations: [{key: x}]}`, true},
-		"an ephemeral container":   {`{ephemeralContainers: [{name: e, image: "e:1"}], tolerations: [{key: x}]}`, true},
-		"a deadline":               {`{activeDeadlineSeconds: 60, tolerations: [{key: x}]}`, true},
-		"a toleration":             {`{tolerations: [{key: x}, {key: y}]}`, true},
-		"no tolerations":           {`{}`, true},
+		"the same":                    {`{containers: [{name: a, image: "a:1"}, {name: b, image: "b:1"}], initContainers: [{name: i, image: "i:1"}], tolerations: [{key: x}]}`, false},
+		"fixed fields differ":         {`{containers: [{name: b, image: "b:1"}, {name: a, image: "a:1"}], tolerations: [{key: x}], nodeSelector: {disk: hdd}}`, false},
+		"an image":                    {`{containers: [{name: a, image: "a:2"}], tolerations: [{key: x}]}`, true},
+		"an image in other places":    {`{containers: [{name: b, image: "b:2"}, {name: a, image: "a:1"}], tolerations: [{key: x}]}`, true},
+		"an init image":               {`{initContainers: [{name: i, image: "i:2"}], tolerations: [{key: x}]}`, true},
+		"a size":                      {`{containers: [{name: b, image: "b:1", resources: {limits: {cpu: "2"}}}], tolerations: [{key: x}]}`, true},
+		"a size where there was none": {`{containers: [{name: a, image: "a:1", resources: {limits: {cpu: "2"}}}], tolerations: [{key: x}]}`, false},
+		"no size":                     {`{containers: [{name: a, image: "a:1", resources: {}}], resources: {}, tolerations: [{key: x}]}`, false},
+		"the pod's size":              {`{resources: {limits: {cpu: "2"}}, tolerations: [{key: x}]}`, true},
+		"an ephemeral container":      {`{ephemeralContainers: [{name: e, image: "e:1"}], tolerations: [{key: x}]}`, true},
+		"a deadline":                  {`{activeDeadlineSeconds: 60, tolerations: [{key: x}]}`, true},
+		"a toleration":                {`{tolerations: [{key: x}, {key: y}]}`, true},
+		"no tolerations":              {`{}`, true},
 	} {
 		doc := document.New()
 		doc.Reset(parse(t, tc.want))

@@ -14,7 +14,7 @@ import (
 var containerSpecs = []string{"containers", "initContainers"}
 
 // mutable are the other fields of a pod's spec that may change while it lives.
-var mutable = []string{"activeDeadlineSeconds", "tolerations", "resources"}
+var mutable = []string{"activeDeadlineSeconds", "tolerations"}
 
 // ephemeralContainers are added to a pod that lives, and then stay.
 const ephemeralContainers = "ephemeralContainers"
@@ -28,6 +28,9 @@ func SpecChanged(want document.View, have map[string]any) bool {
 			return true
 		}
 	}
+	if resized(want, have) {
+		return true
+	}
 	for _, list := range containerSpecs {
 		wanted := want.Field(list)
 		for i, item := range listOf(have[list]) {
@@ -39,14 +42,19 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
+// resized tells of a pod, or a container, whose sizes changed. Those it has may change; none appear that it had not, and none go.
+func resized(want document.View, have map[string]any) bool {
+	sizes, present := want.Field("resources"), have["resources"]
+	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)
+}
+
 func containerChanged(wanted document.View, i int, present map[string]any) bool {
 	container, ok := find(wanted, i, present["name"])
 	if !ok {
 		return false
 	}
 	image, ok := container.Field("image").Text()
-	resources := container.Field("resources") // which may change, and never go
-	return ok && image != present["image"] || !sameField(resources, nil) && !sameField(resources, present["resources"])
+	return ok && image != present["image"] || resized(container, present)
 }
 
 // furtherEphemeral returns the ephemeral containers that are not there yet.
@@ -126,6 +134,9 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 			delete(updated, field)
 		}
 	}
+	if resized(want, have) {
+		updated["resources"] = want.Field("resources").Value()
+	}
 	for _, list := range containerSpecs {
 		items := listOf(have[list])
 		if items == nil {
@@ -149,10 +160,11 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 func updateContainer(wanted document.View, i int, present map[string]any) map[string]any {
 	updated := maps.Clone(present)
 	container, _ := find(wanted, i, present["name"])
-	for _, field := range []string{"image", "resources"} {
-		if value := container.Field(field).Value(); value != nil {
-			updated[field] = value
-		}
+	if image, ok := container.Field("image").Text(); ok {
+		updated["image"] = image
+	}
+	if resized(container, present) {
+		updated["resources"] = container.Field("resources").Value()
 	}
 	return updated
 }
