@@ -16,19 +16,19 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// remedy is what to do about an error of the provider's API server, "" when the error says so itself or nothing can be
-// said.
+// remedy is what to do about an error of an API server, "" when the error says so itself or nothing can be said.
 func remedy(err error) string {
 	var claim *claimError
+	var token *tokenError
 	switch {
-	case errors.As(err, &claim):
+	case errors.As(err, &claim), errors.As(err, &token):
 		return ""
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "the provider, or unoffloading, deletes that namespace: offload this one again when it is gone"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return "have the provider raise its quota, or delete something there"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
-		return "have the provider grant it: its role for virtual kubelets lacks the right"
+		return "grant the virtual kubelet that right"
 	case tooLarge(err):
 		return "make the object smaller: with the labels and annotations of reflection it is larger there than here"
 	case isImmutability(err):
