@@ -115,7 +115,7 @@ func (o *options) classes() (known reflection.Classes) {
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
 		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
-		NodeName: a.nodeName, Engine: a.reflection, Chains: a.plugins.chains, RolePrefix: a.rolePrefix, Log: slog.Default(),
+		NodeName: a.nodeName, VirtualNode: a.virtualNode, Engine: a.reflection, Chains: a.plugins.chains, RolePrefix: a.rolePrefix, Log: slog.Default(),
 	})
 }
 

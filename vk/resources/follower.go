@@ -35,6 +35,7 @@ type Options struct {
 	LocalClusterID  string
 	RemoteClusterID string
 	NodeName        string // of the virtual node: its entry in the status is ours
+	VirtualNode     string // the one that describes it; "" = that of the same name
 
 	Engine Engine
 	Chains Chains // plugin chains of the kinds; nil = objects cross as they are
@@ -57,6 +58,9 @@ func (o Options) withDefaults() Options {
 		if *d.value <= 0 {
 			*d.value = d.or
 		}
+	}
+	if o.VirtualNode == "" {
+		o.VirtualNode = o.NodeName
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()

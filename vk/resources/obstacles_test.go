@@ -132,17 +132,26 @@ func TestVirtualNodesThatAreGone(t *testing.T) {
 	l.register(l.node+"-labelled", true)
 	l.register(l.node+"-bare", false)
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-nodeless}, spec: {clusterID: milan}}")
+	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, "{apiVersion: offloading.liqo.io/v1beta1, kind: VirtualNode, metadata: {name: "+l.node+"-described}, spec: {clusterID: milan}}")
+	l.options.VirtualNode = l.node + "-described" // of ours
 	var before []string
 	for _, suffix := range []string{"-gone", "-labelled", "-bare", "-gone-too", "-nodeless"} {
 		before = append(before, fmt.Sprintf("{name: %s%s, clusterID: milan}", l.node, suffix))
+	}
+	for _, suffix := range []string{"-described", "-gone"} { // of another that creates no node, and of one that has gone with its own
+		before = append(before, fmt.Sprintf("{name: %s-of%s, virtualNode: %s%s, clusterID: milan}", l.node, suffix, l.node, suffix))
 	}
 	l.patch(l.local, reflectedResources, "", name, "status: {virtualNodes: ["+strings.Join(before, ", ")+"]}", "status")
 	l.start()
 	l.condition(name, pluginsv1alpha1.PausedReason)
 	l.eventually(func() error {
 		object, _ := l.get(name)
-		if left := entries(object); !slices.Equal(left, []string{l.node + "-labelled", l.node + "-bare", l.node + "-nodeless", l.node}) {
+		left, described := entries(object)
+		if !slices.Equal(left, []string{l.node + "-labelled", l.node + "-bare", l.node + "-nodeless", l.node + "-of-described", l.node}) {
 			return fmt.Errorf("there are entries of %q", left)
+		}
+		if described[l.node] != l.options.VirtualNode {
+			return fmt.Errorf("ours is said to be described by %q", described[l.node])
 		}
 		return nil
 	})

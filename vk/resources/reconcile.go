@@ -61,7 +61,7 @@ func (f *Follower) reconcile(ctx context.Context, name string) again {
 		f.log.Warn("the status of a ReflectedResource cannot be written", "resource", name, "error", err)
 		return later
 	}
-	if err := f.sweep(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) { // older roles have it not
+	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) { // older roles have it not
 		f.log.Warn("it cannot be told which virtual nodes are gone, whose word is in the status of a ReflectedResource", "resource", name, "error", err)
 	}
 	return when

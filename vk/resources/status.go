@@ -111,12 +111,16 @@ func (f *Follower) wanted(object *unstructured.Unstructured, present *pluginsv1a
 			ready.LastTransitionTime = before.LastTransitionTime
 		}
 	}
-	return pluginsv1alpha1.VirtualNodeReflection{Name: f.options.NodeName, ClusterID: f.options.RemoteClusterID, Conditions: []metav1.Condition{ready}}
+	entry := pluginsv1alpha1.VirtualNodeReflection{Name: f.options.NodeName, ClusterID: f.options.RemoteClusterID, Conditions: []metav1.Condition{ready}}
+	if f.options.VirtualNode != f.options.NodeName {
+		entry.VirtualNode = f.options.VirtualNode
+	}
+	return entry
 }
 
 // same compares entries; that of times is a comparison of the changes that they are about.
 func same(a, b pluginsv1alpha1.VirtualNodeReflection) bool {
-	return a.Name == b.Name && a.ClusterID == b.ClusterID && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
+	return a.Name == b.Name && a.VirtualNode == b.VirtualNode && a.ClusterID == b.ClusterID && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.Message == y.Message && x.ObservedGeneration == y.ObservedGeneration
 	})
 }

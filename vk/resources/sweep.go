@@ -23,11 +23,11 @@ import (
 
 var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 
-// sweep takes out of a status what virtual nodes said that are gone: their own virtual kubelets cannot any more. Gone is
-// what has neither a Node nor a VirtualNode; a virtual kubelet that is to create no node has the latter alone. On an error
-// everything is left as it is.
-func (f *Follower) sweep(ctx context.Context, object *unstructured.Unstructured) error {
-	names := entries(object)
+// dropGone takes out of a status what virtual nodes said that are gone: their own virtual kubelets cannot any more. Gone is
+// what has neither a Node nor a VirtualNode; a virtual kubelet that is to create no node has the latter alone, which may
+// bear another name. On an error everything is left as it is.
+func (f *Follower) dropGone(ctx context.Context, object *unstructured.Unstructured) error {
+	names, described := entries(object)
 	others := sets.New(names...).Delete(f.options.NodeName)
 	if others.Len() == 0 {
 		return nil
@@ -42,7 +42,10 @@ func (f *Follower) sweep(ctx context.Context, object *unstructured.Unstructured)
 		return err
 	}
 	gone := sets.New[string]()
-	for name := range others.Difference(present) {
+	for name := range others {
+		if present.Has(described[name]) {
+			continue
+		}
 		switch there, err := f.local.hasNode(ctx, name); {
 		case err != nil:
 			return err
@@ -64,15 +67,19 @@ func (s *side) hasNode(ctx context.Context, name string) (bool, error) {
 	return err == nil, err
 }
 
-// entries are the names in a status, in their order.
-func entries(object *unstructured.Unstructured) (names []string) {
+// entries are the names in a status, in their order, and for each that of the VirtualNode that describes it.
+func entries(object *unstructured.Unstructured) (names []string, described map[string]string) {
 	list, _, _ := unstructured.NestedSlice(object.Object, "status", "virtualNodes")
+	described = make(map[string]string, len(list))
 	for _, entry := range list {
 		fields, _ := entry.(map[string]any)
 		name, _ := fields["name"].(string)
-		names = append(names, name)
+		names, described[name] = append(names, name), name
+		if other, _ := fields["virtualNode"].(string); other != "" {
+			described[name] = other
+		}
 	}
-	return names
+	return names, described
 }
 
 // names of all objects of a resource, in all namespaces.

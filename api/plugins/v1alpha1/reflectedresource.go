@@ -152,6 +152,11 @@ type VirtualNodeReflection struct {
 	// Name of the virtual node.
 	Name string `json:"name"`
 
+	// VirtualNode is the name of the VirtualNode that describes it, where that is another.
+	//
+	// +optional
+	VirtualNode string `json:"virtualNode,omitempty"`
+
 	// ClusterID of the provider that it stands for.
 	//
 	// +optional
