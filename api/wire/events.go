@@ -5,8 +5,6 @@ package wire
 
 // Reasons of the Events about objects that cross.
 const (
-	// SuccessfulReflectionReason: it is on the other side.
-	SuccessfulReflectionReason = "SuccessfulReflection"
 	// FailedReflectionReason: it could not be written there; the message says why.
 	FailedReflectionReason = "FailedReflection"
 	// FailedTokensReason: the service-account tokens of a pod could not be

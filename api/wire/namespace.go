@@ -30,13 +30,6 @@ const (
 	// RemoteTenantNamespaceAnnotation names the tenant namespace on the other
 	// side, on the Secret with the kubeconfig for that cluster.
 	RemoteTenantNamespaceAnnotation = "liqo.io/remote-tenant-namespace"
-	// IdentityTypeLabel is, on that Secret, ControlPlaneIdentity or
-	// ResourceSliceIdentity.
-	IdentityTypeLabel = "liqo.io/identity-type"
-	// ControlPlaneIdentity replicates the resources of the peering.
-	ControlPlaneIdentity = "ControlPlane"
-	// ResourceSliceIdentity offloads.
-	ResourceSliceIdentity = "ResourceSlice"
 )
 
 // How the resources of a peering travel between its two tenant namespaces.

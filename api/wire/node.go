@@ -52,28 +52,20 @@ const (
 
 // What VirtualNodes and the Deployments of their virtual kubelets carry.
 const (
-	// VirtualNodeFinalizer holds a VirtualNode until its node is drained.
+	// VirtualNodeFinalizer holds a VirtualNode until its node is drained. Liqo's
+	// controllers set it and take it off, none of ours does.
 	VirtualNodeFinalizer = "virtualnode-controller.liqo.io/finalizer"
-	// ResourceSliceNameLabel names the ResourceSlice a VirtualNode came from.
-	ResourceSliceNameLabel = "liqo.io/resourceslice-name"
 	// VirtualNodeLabel names the VirtualNode, on its virtual kubelet.
 	VirtualNodeLabel = "liqo.io/virtual-node"
 	// ComponentLabel tells what a pod of the installation is.
 	ComponentLabel = "offloading.liqo.io/component"
 	// VirtualKubeletComponent is the value of ComponentLabel on virtual kubelets.
 	VirtualKubeletComponent = "virtual-kubelet"
-	// OffloadingPatchHashAnnotation rolls a virtual kubelet that reads its
-	// offloadingPatch only at its start.
-	OffloadingPatchHashAnnotation = "liqo.io/offloading-patch-hash"
 	// KubeconfigSecretKey is the key, in the Secret that a VirtualNode names,
 	// of the kubeconfig that opens the provider.
 	KubeconfigSecretKey = "kubeconfig"
 )
 
-// What ForeignClusters carry.
-const (
-	// APIServerCheckerFinalizer holds a ForeignCluster while it is probed.
-	APIServerCheckerFinalizer = "api-server-checker.liqo.io/finalizer"
-	// PermanentlyUnreachableAnnotation ("true") declares a cluster dead.
-	PermanentlyUnreachableAnnotation = "liqo.io/foreign-cluster-permanently-unreachable"
-)
+// PermanentlyUnreachableAnnotation ("true"), on a ForeignCluster, declares a
+// cluster dead.
+const PermanentlyUnreachableAnnotation = "liqo.io/foreign-cluster-permanently-unreachable"

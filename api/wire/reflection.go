@@ -43,9 +43,6 @@ const (
 	// RemoteTargetKindPrefix is put before the kind of a reflected endpoint's
 	// targetRef: the object is not in the cluster where the endpoint is read.
 	RemoteTargetKindPrefix = "Remote"
-
-	// GlobalManagedLabel ("true") is on everything that the controllers create.
-	GlobalManagedLabel = "liqo.io/managed"
 )
 
 // The service-account tokens of an offloaded pod, carried by a Secret.

@@ -136,8 +136,8 @@ func (l *Lab) storeIdentity(ctx context.Context) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: kubeconfigSecret, Namespace: TenantNamespace,
-			Labels:      map[string]string{wire.RemoteClusterIDLabel: ProviderID, "liqo.io/identity-type": "ResourceSlice"},
-			Annotations: map[string]string{"liqo.io/remote-tenant-namespace": ProviderTenantNamespace},
+			Labels:      map[string]string{wire.RemoteClusterIDLabel: ProviderID},
+			Annotations: map[string]string{wire.RemoteTenantNamespaceAnnotation: ProviderTenantNamespace},
 		},
 		Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig},
 	}

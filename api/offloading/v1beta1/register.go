@@ -12,15 +12,15 @@ import (
 // GroupVersion is the group and version of every kind of this package.
 var GroupVersion = schema.GroupVersion{Group: "offloading.liqo.io", Version: "v1beta1"}
 
-// The resources of this package as a dynamic client addresses them.
+// The resources of this package as a dynamic client addresses them. Those of
+// which nothing here reads or writes objects, Quota and VkOptionsTemplate, have
+// their types alone.
 var (
 	VirtualNodeGVR         = GroupVersion.WithResource("virtualnodes")
 	NamespaceOffloadingGVR = GroupVersion.WithResource("namespaceoffloadings")
 	NamespaceMapGVR        = GroupVersion.WithResource("namespacemaps")
 	ShadowPodGVR           = GroupVersion.WithResource("shadowpods")
 	ShadowEndpointSliceGVR = GroupVersion.WithResource("shadowendpointslices")
-	QuotaGVR               = GroupVersion.WithResource("quotas")
-	VkOptionsTemplateGVR   = GroupVersion.WithResource("vkoptionstemplates")
 )
 
 // The kinds of this package.
@@ -30,8 +30,6 @@ const (
 	NamespaceMapKind        = "NamespaceMap"
 	ShadowPodKind           = "ShadowPod"
 	ShadowEndpointSliceKind = "ShadowEndpointSlice"
-	QuotaKind               = "Quota"
-	VkOptionsTemplateKind   = "VkOptionsTemplate"
 )
 
 // AddToScheme makes the kinds of this package known to s. It never fails; the
