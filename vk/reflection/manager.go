@@ -239,7 +239,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer unsubscribe()
 	m.wg.Go(func() { m.mapper.Run(ctx) })
 	m.wg.Go(func() { m.lookAroundOnce(ctx) })
-	m.wg.Go(func() { m.sweep(ctx) })
+	m.wg.Go(func() { m.recheckUnheard(ctx) })
 	<-ctx.Done()
 	m.changesEnded()
 	m.wg.Wait()

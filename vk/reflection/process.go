@@ -71,8 +71,8 @@ func (r *reflector) object(key Key) *unstructured.Unstructured {
 	return nil
 }
 
-// sweep looks again, until ctx ends, at the objects of which the watch should have told, and did not.
-func (m *Manager) sweep(ctx context.Context) {
+// recheckUnheard looks again, until ctx ends, at the objects of which the watch should have told, and did not.
+func (m *Manager) recheckUnheard(ctx context.Context) {
 	for {
 		select {
 		case <-m.options.Clock.After(writeGrace):
