@@ -269,6 +269,21 @@ func TestNotesNameEveryVirtualNode(t *testing.T) {
 			t.Errorf("notes lack %q:\n%s", want, notes)
 		}
 	}
+	if strings.Contains(notes, "ForeignCluster") {
+		t.Errorf("the notes speak of ForeignClusters, which consumers do without:\n%s", notes)
+	}
+}
+
+// Virtual kubelets bear the labels by which the reflection and users find them.
+func TestVirtualKubeletsAreLabelled(t *testing.T) {
+	labels := get[*appsv1.Deployment](t, objects(t, values(t, "consumer")), "vk-turin").Spec.Template.Labels
+	for key, want := range map[string]string{
+		wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: "turin", wire.RemoteClusterIDLabel: "turin",
+	} {
+		if labels[key] != want {
+			t.Errorf("%s is %q, want %q", key, labels[key], want)
+		}
+	}
 }
 
 // What is installed is what tests and demo run with.

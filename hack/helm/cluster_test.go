@@ -4,7 +4,10 @@
 package helm
 
 import (
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -19,6 +24,43 @@ func create(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
 	if err := c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
 		t.Errorf("%T %s: %v", object, client.ObjectKeyFromObject(object), err)
+	}
+}
+
+// What the notes tell providers to run makes ForeignClusters by which the controllers hold their consumers reachable.
+func testNotesMakeConsumersReachable(t *testing.T, cluster *testenv.Cluster, c client.Client) {
+	vals := values(t, "pair")
+	vals["consumers"] = []any{map[string]any{"clusterID": "rome"}, map[string]any{"clusterID": "007"}}
+	rendered, err := render(t, vals)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := rendered["refract/templates/NOTES.txt"]
+	from, to := strings.Index(notes, "\nfor id in "), strings.Index(notes, "\ndone\n")
+	if from < 0 || to < from {
+		t.Fatalf("there are no commands in the notes:\n%s", notes)
+	}
+	kubectl, err := testenv.Kubectl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // once more changes nothing
+		shell := exec.CommandContext(t.Context(), "sh", "-e", "-c", notes[from:to+len("\ndone\n")])
+		shell.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))
+		if output, err := shell.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, output, notes)
+		}
+	}
+	for _, id := range []string{"rome", "007"} {
+		found := &corev1beta1.ForeignCluster{}
+		if err := c.Get(t.Context(), client.ObjectKey{Name: id}, found); err != nil {
+			t.Fatal(err)
+		}
+		server := corev1beta1.ConditionOf(found.Status.Conditions, corev1beta1.APIServerStatusCondition)
+		if string(found.Spec.ClusterID) != id || found.Labels[wire.RemoteClusterIDLabel] != id || found.Status.ObservedGeneration != found.Generation ||
+			found.Status.Modules.Networking.Enabled || server != corev1beta1.ConditionStatusNone {
+			t.Errorf("%s is not reachable: %+v", id, found)
+		}
 	}
 }
 
@@ -42,6 +84,7 @@ func TestClusterAcceptsEveryObject(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Run("notes", func(t *testing.T) { testNotesMakeConsumersReachable(t, cluster, c) })
 	for _, name := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, object := range objects(t, values(t, name)) {
