@@ -30,9 +30,9 @@ type writeLog struct {
 	// flying are the writes that wait for their answer, each with what the watch has delivered meanwhile.
 	flying map[Key][]step
 	// gone are objects whose deletion the watch has delivered, lately: the answer to a write may come after that, and
-	// must not bring them back. ring forgets the oldest.
+	// must not bring them back. ring forgets the oldest; it grows when it is needed, for there is a log per kind and namespace.
 	gone map[types.UID]bool
-	ring [goneMemory]types.UID
+	ring []types.UID
 	next int
 }
 
@@ -86,6 +86,9 @@ func (l *writeLog) noteGone(uid types.UID, gone bool) {
 	case !gone:
 		delete(l.gone, uid)
 	case !l.gone[uid]:
+		if l.next == len(l.ring) {
+			l.ring = append(l.ring, "")
+		}
 		delete(l.gone, l.ring[l.next])
 		l.gone[uid], l.ring[l.next] = true, uid
 		l.next = (l.next + 1) % goneMemory
