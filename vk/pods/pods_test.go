@@ -4,6 +4,8 @@
 package pods
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ phase: Running
 podIP: 10.244.0.7
 conditions:
 - {type: Ready, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z"}
-- {type: DisruptionTarget, status: "False"}
+- {type: DisruptionTarget, status: "True", reason: EvictionByEvictionAPI}
 containerStatuses:
 - {name: web, ready: true, restartCount: 2, state: {running: {startedAt: "2026-01-01T00:00:00Z"}}}
 - {name: sidecar, ready: true, restartCount: 0, state: {waiting: {reason: CrashLoopBackOff}}}
@@ -47,7 +49,7 @@ message: why
 podIP: 10.244.0.7
 conditions:
 - {type: Ready, status: "False", reason: OffloadingAborted, lastTransitionTime: "2026-02-03T04:05:06Z"}
-- {type: DisruptionTarget, status: "False"}
+- {type: DisruptionTarget, status: "True", reason: EvictionByEvictionAPI}
 containerStatuses:
 - {name: web, ready: false, restartCount: 2, state: {terminated: {exitCode: 1, reason: OffloadingAborted, startedAt: "2026-01-01T00:00:00Z", finishedAt: "2026-02-03T04:05:06Z"}}}
 - {name: sidecar, ready: false, restartCount: 0, state: {terminated: {exitCode: 1, reason: OffloadingAborted, finishedAt: "2026-02-03T04:05:06Z"}}}
@@ -171,7 +173,8 @@ func TestSettle(t *testing.T) {
 	remote := `{qosClass: Guaranteed, nominatedNodeName: worker-1, phase: Running,
   containerStatuses: [{name: ok, state: {running: {}}}, {name: bad, state: {running: {}}}]}`
 	for policy, wantBad := range map[string]bool{"Always": true, "OnFailure": true, "Never": false} {
-		got := Settle(parse(t, remote), local, policy)
+		spec := parse(t, "{restartPolicy: "+policy+", initContainers: [{name: init}], containers: [{name: ok}, {name: bad}]}")
+		got := Settle(parse(t, remote), local, spec)
 		if got["qosClass"] != "Burstable" || got["nominatedNodeName"] != nil {
 			t.Errorf("%s: class %v, nominated node %v", policy, got["qosClass"], got["nominatedNodeName"])
 		}
@@ -186,8 +189,38 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: the ended init container is kept: %t", policy, kept)
 		}
 	}
-	if got := Settle(parse(t, "{qosClass: Guaranteed}"), map[string]any{}, "Always"); got["qosClass"] != nil {
+	if got := Settle(parse(t, "{qosClass: Guaranteed}"), map[string]any{}, parse(t, "{restartPolicy: Always}")); got["qosClass"] != nil {
 		t.Errorf("a pod without a class got %v", got["qosClass"])
+	}
+}
+
+// A container has a policy of its own, and rules before it.
+func TestMayRestart(t *testing.T) {
+	const rules = ", restartPolicyRules: [{action: Restart, exitCodes: {operator: In, values: [3, 4]}}, {action: Restart, exitCodes: {operator: NotIn, values: [0, 1, 5]}}]"
+	for _, tc := range []struct {
+		list, container, policy string
+		again, ended            []int64
+	}{
+		{"initContainer", "{name: c, restartPolicy: Always}", "Never", []int64{0, 1}, nil},
+		{"initContainer", "{name: c}", "Never", nil, []int64{0, 1}},
+		{"container", "{name: c, restartPolicy: Never}", "Always", nil, []int64{0, 1}},
+		{"container", "{name: c, restartPolicy: OnFailure}", "Never", []int64{1}, []int64{0}},
+		{"container", "{name: c, restartPolicy: Never" + rules + "}", "Always", []int64{2, 3, 4}, []int64{0, 1, 5}},
+		{"container", "{name: c, restartPolicy: OnFailure" + rules + "}", "Never", []int64{1, 3, 5}, []int64{0}},
+		{"container", "{name: another}", "Always", nil, []int64{0, 1}},
+		{"ephemeralContainer", "{name: c}", "Always", nil, []int64{0, 1}},
+		{"container", "{name: c}, {name: d, restartPolicy: Never, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [9]}}]}", "Never", []int64{0, 1}, nil},
+	} {
+		status := func(state string) map[string]any {
+			return parse(t, fmt.Sprintf("{%sStatuses: [{name: c, state: {%s}}]}", tc.list, state))
+		}
+		spec := parse(t, fmt.Sprintf("{restartPolicy: %s, %ss: [%s]}", tc.policy, tc.list, tc.container))
+		for _, code := range append(tc.again, tc.ended...) {
+			got := Settle(status("running: {}"), status(fmt.Sprintf("terminated: {exitCode: %d}", code)), spec)
+			if runs := exitCode(byName(got[tc.list+"Statuses"])["c"]) == nil; runs != slices.Contains(tc.again, code) {
+				t.Errorf("%s %s of a pod with %s that ended with %d runs again: %t", tc.list, tc.container, tc.policy, code, runs)
+			}
+		}
 	}
 }
 

@@ -29,8 +29,9 @@ const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
 // the status and never crosses.
 const RestartsAnnotation = "plugins.refract.io/restarts"
 
-// GatesAnnotation, on pods of this cluster, says as JSON which conditions of readiness gates were taken over from the
-// provider, each with a hash of what it said: all others are somebody's here. It is written and kept here likewise.
+// GatesAnnotation, on pods of this cluster, says as JSON which conditions of readiness gates, and others that no kubelet
+// writes, were taken over from the provider, each with a hash of what it said: all others are somebody's here. It is written
+// and kept here likewise.
 const GatesAnnotation = "plugins.refract.io/readiness-gates"
 
 // podState is what is remembered about a pod. One worker at a time has it.

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
@@ -32,12 +33,23 @@ spec:
 // runRemote plays the provider: the pod of a ShadowPod, with a status.
 func (l *lab) runRemote(name, status string) *unstructured.Unstructured {
 	l.Helper()
+	return l.runRemoteWith(name, `{containers: [{name: web, image: "web:1"}]}`, status)
+}
+
+// runRemoteWith is runRemote with a spec, which the API server needs to see where containers may restart.
+func (l *lab) runRemoteWith(name, spec, status string) *unstructured.Unstructured {
+	l.Helper()
+	like := map[string]any{}
+	if err := yaml.Unmarshal([]byte(spec), &like); err != nil {
+		l.Fatal(err)
+	}
+	like["automountServiceAccountToken"] = false
 	shadow := l.present(l.remote, "ShadowPod", l.twin, name)
 	pod := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "labels": shadow.Object["metadata"].(map[string]any)["labels"],
 			"annotations":     shadow.Object["metadata"].(map[string]any)["annotations"],
 			"ownerReferences": []any{map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "name": name, "uid": string(shadow.GetUID()), "controller": true}}},
-		"spec": map[string]any{"automountServiceAccountToken": false, "containers": []any{map[string]any{"name": "web", "image": "web:1"}}},
+		"spec": like,
 	}}
 	var created *unstructured.Unstructured
 	l.eventually(func() (err error) { // the namespace may not have its service account yet

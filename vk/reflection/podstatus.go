@@ -30,9 +30,11 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 		return err
 	}
 	m := marks{offloaded: true, restarts: v.state.restarts.Note()}
-	if gates := readinessGates(v.local); len(gates) > 0 {
+	if next == nil {
+		next = v.status
+	} else {
 		noted, _ := annotationsOf(v.local.Object)[GatesAnnotation].(string)
-		next, m.gates = pods.Gates(next, v.status, gates, noted, r.m.options.Clock.Now())
+		next, m.gates = pods.Conditions(next, v.status, readinessGates(v.local), noted, r.m.options.Clock.Now())
 	}
 	if sameStatus(next, v.status) {
 		if labelsOf(v.local.Object)[wire.OffloadedPodLabel] == "true" {
@@ -72,7 +74,8 @@ func (r *reflector) showEnd(ctx context.Context, w *worker, v *podView) error {
 	return r.patchStatus(ctx, w, v.local, next, marks{offloaded: true})
 }
 
-// incomingStatus runs the chain on the provider's pod and makes the result acceptable here.
+// incomingStatus runs the chain on the provider's pod and makes the result acceptable here. It is nil when a plugin wants
+// the present status to stay.
 func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (map[string]any, error) {
 	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
 	root := maps.Clone(r.m.context(v.twin, host.Incoming))
@@ -94,14 +97,14 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	}
 	r.warnings(w, v.local, outcome)
 	if outcome.Skipped {
-		return v.status, nil
+		return nil, nil
 	}
 	next, ok := w.doc.Root().View().Field("status").Value().(map[string]any)
 	if !ok {
 		return nil, &outputError{"the incoming status became something else than an object"}
 	}
-	restart, _, _ := unstructured.NestedString(v.local.Object, "spec", "restartPolicy")
-	return pods.Settle(next, v.status, restart), nil
+	spec, _ := v.local.Object["spec"].(map[string]any)
+	return pods.Settle(next, v.status, spec), nil
 }
 
 // sameStatus compares by value, whatever the order of keys.
@@ -142,7 +145,7 @@ type marks struct {
 }
 
 // patchStatus writes a status, nil for the present one, and the marks that go with it. What others note on the pod
-// meanwhile is no reason to decide again: its status is the virtual kubelet's alone.
+// meanwhile is no reason to decide again, a condition in its status is: that would be lost.
 func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, m marks) error {
 	key := keyOf(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
@@ -163,10 +166,12 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 	return nil
 }
 
-// statusPatch replaces the status whole, nil leaves it.
+// statusPatch replaces the status whole, nil leaves it. All of it is the virtual kubelet's but for some of the conditions, which
+// must be those that were merged.
 func statusPatch(local *unstructured.Unstructured, status map[string]any, m marks) (patch []operation) {
 	if status != nil {
-		patch = append(patch, operation{"add", "/status", status})
+		conditions, _, _ := unstructured.NestedFieldNoCopy(local.Object, "status", "conditions")
+		patch = append(patch, operation{"test", "/status/conditions", conditions}, operation{"add", "/status", status})
 	}
 	if m.offloaded {
 		patch = addEntries(patch, "/metadata/labels", labelsOf(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})

@@ -1,0 +1,167 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/host/document"
+)
+
+// gatesNotReady is why a kubelet calls a pod not ready whose containers are.
+const gatesNotReady = "ReadinessGatesNotReady"
+
+// ofKubelets are the conditions that a kubelet writes, here the provider's. All others are whoever's writes them.
+// (Kubernetes: conditions owned by the kubelet.)
+var ofKubelets = []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
+	corev1.PodReadyToStartContainers, corev1.PodResizeInProgress, corev1.PodResizePending, corev1.AllContainersRestarting}
+
+func ofKubelet(condition map[string]any) bool {
+	kind, _ := condition["type"].(string)
+	return slices.Contains(ofKubelets, corev1.PodConditionType(kind))
+}
+
+// Conditions merges those conditions of a pod that are no kubelet's: what readiness gates ask for, that the pod was evicted
+// or preempted, and whatever else somebody notes. Who writes them may be somebody in this cluster, whose word nobody else may
+// touch, or somebody at the provider, who is followed. The note tells the two apart: it says which of the conditions here were
+// taken over from the provider, and what they said then.
+//
+// next is the status from the provider, local the one shown, gates are the pod's readiness gates in their order. The results
+// are the status to show and the note to keep with it; now is for a condition that changes because of that.
+func Conditions(next, local map[string]any, gates []string, note string, now time.Time) (map[string]any, string) {
+	types := contested(next, local, gates)
+	if len(types) == 0 && note == "" {
+		return next, ""
+	}
+	taken := map[string]string{}
+	_ = json.Unmarshal([]byte(note), &taken) // what is no note says nothing
+	following, kept, judged := map[string]string{}, map[string]map[string]any{}, false
+	for _, kind := range types {
+		own, theirs := condition(local, kind), condition(next, kind)
+		switch {
+		case own != nil && taken[kind] != said(own) && said(own) != said(theirs):
+			kept[kind] = own
+			judged = judged || slices.Contains(gates, kind)
+		case theirs != nil:
+			following[kind] = said(theirs)
+		}
+	}
+	text, err := json.Marshal(following)
+	if err != nil || len(following) == 0 && note == "" {
+		text = nil
+	}
+	if len(kept) == 0 {
+		return next, string(text)
+	}
+	merged := maps.Clone(next)
+	merged["conditions"] = merge(next, local, kept)
+	if judged {
+		judge(merged, local, gates, now)
+	}
+	return merged, string(text)
+}
+
+// contested are the types of the conditions that both sides may write.
+func contested(next, local map[string]any, gates []string) []string {
+	types := slices.Clone(gates)
+	for _, status := range []map[string]any{next, local} {
+		for _, item := range listOf(status["conditions"]) {
+			found, _ := item.(map[string]any)
+			kind, ok := found["type"].(string)
+			if ok && !ofKubelet(found) && !slices.Contains(types, kind) {
+				types = append(types, kind)
+			}
+		}
+	}
+	return types
+}
+
+// merge returns the conditions of next with those kept, in the order of local: another one would be a change.
+func merge(next, local map[string]any, kept map[string]map[string]any) (merged []any) {
+	for _, item := range listOf(local["conditions"]) {
+		own, _ := item.(map[string]any)
+		kind, _ := own["type"].(string)
+		if kept[kind] != nil {
+			merged = append(merged, own)
+		} else if theirs := condition(next, kind); theirs != nil {
+			merged = append(merged, theirs)
+		}
+	}
+	for _, item := range listOf(next["conditions"]) {
+		if theirs, _ := item.(map[string]any); condition(local, fmt.Sprint(theirs["type"])) == nil {
+			merged = append(merged, item)
+		}
+	}
+	return merged
+}
+
+// judge makes a pod ready, or not, because of its gates, as a kubelet does that sees all of them. The provider's sees only
+// those over there.
+func judge(status, local map[string]any, gates []string, now time.Time) {
+	ready := condition(status, string(corev1.PodReady))
+	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(condition(status, gate)) })
+	judged := maps.Clone(ready)
+	switch {
+	case isTrue(ready) && closed >= 0:
+		judged["status"], judged["reason"] = string(corev1.ConditionFalse), gatesNotReady
+		judged["message"] = fmt.Sprintf("the condition of readiness gate %q is not True", gates[closed])
+	case ready["reason"] == gatesNotReady && closed < 0 && isTrue(condition(status, string(corev1.ContainersReady))):
+		judged["status"] = string(corev1.ConditionTrue)
+		delete(judged, "reason")
+		delete(judged, "message")
+	default:
+		return
+	}
+	judged["lastTransitionTime"] = now.UTC().Format(time.RFC3339)
+	if before := condition(local, string(corev1.PodReady)); before["status"] == judged["status"] && before["lastTransitionTime"] != nil {
+		judged["lastTransitionTime"] = before["lastTransitionTime"]
+	}
+	status["conditions"] = put(listOf(status["conditions"]), judged)
+}
+
+func condition(status map[string]any, kind string) map[string]any {
+	for _, item := range listOf(status["conditions"]) {
+		if found, _ := item.(map[string]any); found["type"] == kind {
+			return found
+		}
+	}
+	return nil
+}
+
+func isTrue(condition map[string]any) bool {
+	return condition["status"] == string(corev1.ConditionTrue)
+}
+
+// put returns the conditions with one replaced or added.
+func put(conditions []any, one map[string]any) []any {
+	conditions = slices.Clone(conditions)
+	for i, item := range conditions {
+		if found, _ := item.(map[string]any); found["type"] == one["type"] {
+			conditions[i] = one
+			return conditions
+		}
+	}
+	return append(conditions, one)
+}
+
+// said tells statements of a condition apart, "" of none. Fields that an API server may add say nothing.
+func said(condition map[string]any) string {
+	if condition == nil {
+		return ""
+	}
+	statement := map[string]any{}
+	for _, key := range []string{"status", "reason", "message", "lastTransitionTime"} {
+		if value := condition[key]; value != nil && value != "" {
+			statement[key] = value
+		}
+	}
+	return strconv.FormatUint(document.Hash(statement), 36)
+}

@@ -1,0 +1,107 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// conditions of a status, in short: a ready pod's, and whatever is added.
+func conditions(t *testing.T, ready, reason, more string) map[string]any {
+	t.Helper()
+	return parse(t, fmt.Sprintf(`{conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: %q, reason: %q, lastTransitionTime: T1}%s]}`, ready, reason, more))
+}
+
+func gate(name, status string) string {
+	return fmt.Sprintf(`, {type: %s, status: %q, lastTransitionTime: T0}`, name, status)
+}
+
+func TestGates(t *testing.T) {
+	now := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	const closed = gatesNotReady
+	for name, tc := range map[string]struct {
+		theirs, own     string // gates
+		ready, reason   string // of theirs
+		types           []string
+		wantA, wantB    string // status of the gates a and b
+		want, wantSince string // Ready
+	}{
+		"no gates":                     {ready: "True", want: "True", wantSince: "T1"},
+		"a gate nobody has written":    {ready: "False", reason: closed, types: []string{"a"}, want: "False", wantSince: "T1"},
+		"theirs alone":                 {gate("a", "True"), "", "True", "", []string{"a"}, "True", "", "True", "T1"},
+		"ours alone, open":             {"", gate("a", "True"), "False", closed, []string{"a"}, "True", "", "True", "2026-02-03T04:05:06Z"},
+		"ours alone, closed":           {"", gate("a", "False"), "False", closed, []string{"a"}, "False", "", "False", "T1"},
+		"ours contradicts":             {gate("a", "True"), gate("a", "False"), "True", "", []string{"a"}, "False", "", "False", "2026-02-03T04:05:06Z"},
+		"one of each, open":            {gate("b", "True"), gate("a", "True"), "False", closed, []string{"a", "b"}, "True", "True", "True", "2026-02-03T04:05:06Z"},
+		"one of each, theirs closed":   {gate("b", "False"), gate("a", "True"), "False", closed, []string{"a", "b"}, "True", "False", "False", "T1"},
+		"not ready for another reason": {"", gate("a", "True"), "False", "RemoteClusterUnavailable", []string{"a"}, "True", "", "False", "T1"},
+		"ours that is no gate":         {"", gate("a", "True"), "False", closed, nil, "True", "", "False", "T1"},
+		"theirs that is no gate":       {gate("a", "False"), "", "True", "", nil, "False", "", "True", "T1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next, local := conditions(t, tc.ready, tc.reason, tc.theirs), conditions(t, tc.ready, tc.reason, tc.own)
+			got, note := Conditions(next, local, tc.types, "", now)
+			ready := condition(got, "Ready")
+			found := []any{condition(got, "a")["status"], condition(got, "b")["status"], ready["status"], ready["lastTransitionTime"]}
+			for i, want := range []string{tc.wantA, tc.wantB, tc.want, tc.wantSince} {
+				if found[i] != want && !(found[i] == nil && want == "") {
+					t.Errorf("%v, want %s of [a b Ready since]", found, want)
+				}
+			}
+			if diff := cmp.Diff(conditions(t, tc.ready, tc.reason, tc.theirs), next); diff != "" {
+				t.Errorf("the provider's status was modified:\n%s", diff)
+			}
+			again, noteAgain := Conditions(next, got, tc.types, note, now.Add(time.Hour))
+			if diff := cmp.Diff(got, again); diff != "" || note != noteAgain {
+				t.Errorf("shown once, it changes again, the note from %s to %s:\n%s", note, noteAgain, diff)
+			}
+		})
+	}
+}
+
+// A condition that was taken over is followed; one that somebody here wrote is left alone from then on.
+func TestConditionsFollowWhoeverWrites(t *testing.T) {
+	t.Run("of a gate", func(t *testing.T) { followsWhoeverWrites(t, "a") })
+	t.Run("of no gate", func(t *testing.T) { followsWhoeverWrites(t) })
+}
+
+func followsWhoeverWrites(t *testing.T, types ...string) {
+	now := time.Now()
+	shown, note := Conditions(conditions(t, "True", "", gate("a", "True")), conditions(t, "True", "", ""), types, "", now)
+	if note == "" {
+		t.Fatal("nothing tells that the condition is the provider's")
+	}
+	for _, theirs := range []string{gate("a", "False"), ""} { // it changes, and goes
+		got, noted := Conditions(conditions(t, "False", gatesNotReady, theirs), shown, types, note, now)
+		if diff := cmp.Diff(conditions(t, "False", gatesNotReady, theirs), got); diff != "" || noted == note {
+			t.Errorf("the provider's condition became %q, note %s (-want +got):\n%s", theirs, noted, diff)
+		}
+	}
+	ours := conditions(t, "True", "", `, {type: a, status: "False", reason: Draining}`)
+	for range 2 {
+		shown, note = Conditions(conditions(t, "True", "", gate("a", "True")), ours, types, note, now)
+		if condition(shown, "a")["reason"] != "Draining" || isTrue(condition(shown, "Ready")) != (types == nil) {
+			t.Errorf("what was written here became %v", shown)
+		}
+		ours = shown
+	}
+	if _, note := Conditions(conditions(t, "True", "", gate("a", "True")), conditions(t, "True", "", ""), types, "no note", now); note == "" || note == "no note" {
+		t.Errorf("a note that is none became %q", note)
+	}
+}
+
+// What a kubelet writes is the provider's to say, and the order stays that of what is shown: another would cost a write.
+func TestConditionsOfKubelets(t *testing.T) {
+	next := parse(t, `{conditions: [{type: Initialized, status: "True"}, {type: Ready, status: "True"}]}`)
+	local := parse(t, `{conditions: [{type: DisruptionTarget, status: "True"}, {type: Ready, status: "False"}, {type: PodResizePending, status: "True"}]}`)
+	want := parse(t, `{conditions: [{type: DisruptionTarget, status: "True"}, {type: Ready, status: "True"}, {type: Initialized, status: "True"}]}`)
+	got, note := Conditions(next, local, nil, "", time.Now())
+	if diff := cmp.Diff(want, got); diff != "" || note != "" {
+		t.Errorf("note %q (-want +got):\n%s", note, diff)
+	}
+}

@@ -1,0 +1,173 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// containersOf are the fields of a spec whose containers the fields of a status are about.
+var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
+
+// Settle makes a status that came from the provider acceptable to this cluster's API server, which holds it to rules
+// that were never meant for a status from elsewhere: the quality-of-service class is immutable (the provider may
+// compute another one), a nominated node is refused on a bound pod, and a container that has ended may run again only if
+// its policy says so (the provider's pod may have been re-created). local is the status that the pod has now, spec is that of
+// the pod here: the rule is the API server's, and nothing else decides about it.
+func Settle(next, local, spec map[string]any) map[string]any {
+	settled := maps.Clone(next)
+	delete(settled, "nominatedNodeName")
+	delete(settled, "qosClass")
+	if class, ok := local["qosClass"]; ok {
+		settled["qosClass"] = class
+	}
+	all := restartsAll(spec)
+	for _, list := range containerLists {
+		if all && containersOf[list] != "" {
+			continue
+		}
+		keepEnded(settled, local, spec, list)
+	}
+	return settled
+}
+
+func keepEnded(settled, local, spec map[string]any, list string) {
+	ended := endedForGood(local, spec, list)
+	if len(ended) == 0 {
+		return
+	}
+	items := listOf(settled[list])
+	kept := make([]any, 0, len(items)+len(ended))
+	for _, item := range items {
+		entry, _ := item.(map[string]any)
+		name, _ := entry["name"].(string)
+		if old := ended[name]; old != nil && exitCode(entry) == nil {
+			item = old
+		}
+		delete(ended, name)
+		kept = append(kept, item)
+	}
+	for _, item := range listOf(local[list]) {
+		entry, _ := item.(map[string]any)
+		if name, _ := entry["name"].(string); ended[name] != nil {
+			kept = append(kept, item)
+		}
+	}
+	settled[list] = kept
+}
+
+// endedForGood returns the containers of a list that have ended and may not run again.
+func endedForGood(local, spec map[string]any, list string) map[string]map[string]any {
+	policy, _ := spec["restartPolicy"].(string)
+	containers := byName(spec[containersOf[list]])
+	ended := byName(local[list])
+	maps.DeleteFunc(ended, func(name string, status map[string]any) bool {
+		code := exitCode(status)
+		return code == nil || mayRestart(containers[name], policy, *code)
+	})
+	return ended
+}
+
+// mayRestart reports whether a container that ended with the code may run again: by the first of its rules that the code
+// matches, else by its own policy, else by the pod's. One for debugging may not, nor one that is in no spec (the provider
+// has added it): nobody has said that it may.
+func mayRestart(container map[string]any, policy string, code int64) bool {
+	if container == nil {
+		return false
+	}
+	if own, _ := container["restartPolicy"].(string); own != "" {
+		for _, item := range listOf(container["restartPolicyRules"]) {
+			if rule, _ := item.(map[string]any); matches(rule, code) {
+				if restarts(rule) {
+					return true
+				}
+				break
+			}
+		}
+		policy = own
+	}
+	switch corev1.RestartPolicy(policy) {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return code != 0
+	}
+	return true
+}
+
+func matches(rule map[string]any, code int64) bool {
+	codes, _ := rule["exitCodes"].(map[string]any)
+	listed := slices.ContainsFunc(listOf(codes["values"]), func(value any) bool {
+		n, ok := number(value)
+		return ok && n == code
+	})
+	switch codes["operator"] {
+	case string(corev1.ContainerRestartRuleOnExitCodesOpIn):
+		return listed
+	case string(corev1.ContainerRestartRuleOnExitCodesOpNotIn):
+		return !listed
+	}
+	return false
+}
+
+func restarts(rule map[string]any) bool {
+	return rule["action"] == string(corev1.ContainerRestartRuleActionRestart) || rule["action"] == string(corev1.ContainerRestartRuleActionRestartAllContainers)
+}
+
+// restartsAll reports whether the end of some container may have all of them run again, whatever their own policies.
+func restartsAll(spec map[string]any) bool {
+	for _, list := range containersOf {
+		for _, item := range listOf(spec[list]) {
+			container, _ := item.(map[string]any)
+			for _, item := range listOf(container["restartPolicyRules"]) {
+				if rule, _ := item.(map[string]any); rule["action"] == string(corev1.ContainerRestartRuleActionRestartAllContainers) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func listOf(value any) []any {
+	list, _ := value.([]any)
+	return list
+}
+
+func byName(value any) map[string]map[string]any {
+	named := map[string]map[string]any{}
+	for _, item := range listOf(value) {
+		entry, _ := item.(map[string]any)
+		if name, ok := entry["name"].(string); ok {
+			named[name] = entry
+		}
+	}
+	return named
+}
+
+// exitCode is nil while a container has not ended.
+func exitCode(container map[string]any) *int64 {
+	state, _ := container["state"].(map[string]any)
+	terminated, ok := state["terminated"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	code, _ := number(terminated["exitCode"])
+	return &code
+}
+
+// number reads a whole number as unstructured objects hold them.
+func number(value any) (int64, bool) {
+	switch n := value.(type) {
+	case int64:
+		return n, true
+	case float64:
+		return int64(n), true
+	default:
+		return 0, false
+	}
+}
