@@ -171,14 +171,6 @@ func testStatusAccepted(t *testing.T, api dynamic.Interface) {
 		"other-class": {"Always", "{phase: Pending}",
 			`{phase: Running, qosClass: Guaranteed, nominatedNodeName: milan-1, hostIP: 192.0.2.1, hostIPs: [{ip: 192.0.2.1}],
 			podIP: 10.3.0.7, podIPs: [{ip: 10.3.0.7}, {ip: "fd00::7"}], observedGeneration: 9}`, false},
-		"never-again": {"Never",
-			"{phase: Running, containerStatuses: [" + container("web", "terminated: {exitCode: 1}") + "]}",
-			"{phase: Pending, containerStatuses: [" + container("web", "waiting: {reason: ContainerCreating}") + "]}", false},
-		"after-success": {"OnFailure",
-			"{phase: Running, initContainerStatuses: [" + container("init", "terminated: {exitCode: 0}") + "], " +
-				"containerStatuses: [" + container("web", "terminated: {exitCode: 0}") + "]}",
-			"{phase: Pending, initContainerStatuses: [" + container("init", "running: {}") + "], " +
-				"containerStatuses: [" + container("web", "waiting: {}") + "]}", false},
 		"after-failure": {"OnFailure",
 			"{phase: Running, containerStatuses: [" + container("web", "terminated: {exitCode: 1}") + "]}",
 			"{phase: Running, qosClass: BestEffort, containerStatuses: [" + container("web", "running: {}") + "]}", true},

@@ -4,8 +4,6 @@
 package main
 
 import (
-	"strconv"
-
 	"github.com/refract-project/refract/sdk"
 )
 
@@ -13,7 +11,9 @@ import (
 // generations of the provider's pod.
 const foreign = "status.nominatedNodeName\nstatus.observedGeneration\nstatus.conditions.*.observedGeneration"
 
-// incoming makes the status of the provider's pod that of the consumer's.
+// incoming makes the status of the provider's pod that of the consumer's. Which
+// containers may run again is the consumer's API server's to say, and the
+// engine sees to it.
 func incoming(ctx sdk.Context, pod sdk.Object) error {
 	own := ctx.Local()
 	pod.Remove(foreign)
@@ -27,8 +27,6 @@ func incoming(ctx sdk.Context, pod sdk.Object) error {
 	if class, ok := own.Lookup("status.qosClass"); ok {
 		pod.SetString("status.qosClass", class)
 	}
-	holdTerminated(pod, own, "initContainers", "initContainerStatuses")
-	holdTerminated(pod, own, "containers", "containerStatuses")
 	if ctx.RemoteUnavailable() {
 		setNotReady(pod, own)
 	}
@@ -96,47 +94,6 @@ func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 			status.SetInt("restartCount", status.Int("restartCount", 0)+extra)
 		}
 	}
-}
-
-// holdTerminated keeps the status of containers that may not run again. They
-// do when the provider's pod is created anew, and the API server would refuse
-// to hear of it.
-func holdTerminated(pod, own sdk.Object, containers, statuses string) {
-	terminated := own.Get("status").Get(statuses)
-	for i := range terminated.Len("") {
-		before := terminated.At(i)
-		if !before.Has("state.terminated") {
-			continue
-		}
-		name := before.String("name")
-		if mayRestart(own, containers, name, before.Int("state.terminated.exitCode", 0)) {
-			continue
-		}
-		present := pod.Get("status").Get(statuses)
-		if at, status := find(present, "name", name); status.Exists() && !status.Has("state.terminated") {
-			present.Copy(strconv.Itoa(at), before)
-		}
-	}
-}
-
-// mayRestart reports whether a container that ended with the code may run
-// again: by its own policy where it has one, else by the pod's.
-func mayRestart(own sdk.Object, containers, name string, code int64) bool {
-	_, container := find(own.Get("spec").Get(containers), "name", name)
-	if container.Len("restartPolicyRules") > 0 {
-		return true // the rules are the API server's to judge
-	}
-	policy := container.String("restartPolicy")
-	if policy == "" {
-		policy = own.String("spec.restartPolicy")
-	}
-	switch policy {
-	case "Never":
-		return false
-	case "OnFailure":
-		return code != 0
-	}
-	return true
 }
 
 // setNotReady: nothing is known of the pod, so no traffic may be sent to it.
