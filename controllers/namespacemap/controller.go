@@ -7,7 +7,8 @@
 // A consumer's NamespaceMap arrives in its tenant namespace. For every mapping
 // that it wishes there is a namespace, marked as made for this map, and in it a
 // RoleBinding that lets the consumer in. A namespace of that name that is not
-// marked belongs to somebody else: it is neither used nor deleted.
+// marked, or is marked as the twin of another of the consumer's namespaces,
+// belongs to somebody else: it is neither used nor deleted.
 //
 // A twin holds workloads. It is deleted only when its own mapping, which was
 // accepted before, is taken out of the map, or the map itself is deleted.
@@ -148,17 +149,13 @@ func isFailed(s offloading.RemoteNamespaceStatus) bool {
 // removeTwins deletes the twins that were accepted and are no longer wished,
 // and keeps in current those that are still there.
 func (c *Controller) removeTwins(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
-	wished := map[string]bool{}
-	for _, twin := range nm.Spec.DesiredMapping {
-		wished[twin] = true
-	}
 	var problems []error
 	for _, local := range slices.Sorted(maps.Keys(nm.Status.CurrentMapping)) {
 		status := nm.Status.CurrentMapping[local]
-		if _, ok := nm.Spec.DesiredMapping[local]; ok || wished[status.RemoteNamespace] {
+		if _, ok := nm.Spec.DesiredMapping[local]; ok {
 			continue
 		}
-		gone, err := c.deleteTwin(ctx, nm, status.RemoteNamespace)
+		gone, err := c.deleteTwin(ctx, nm, local, status.RemoteNamespace)
 		problems = append(problems, err)
 		if !gone {
 			status.Phase = offloading.MappingTerminating

@@ -6,6 +6,7 @@ package namespacemap_test
 import (
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -187,6 +188,36 @@ func TestATwinIsDeletedWithItsMapping(t *testing.T) {
 	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-como"}})
 	provider.AwaitGone(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "bank-como"}})
 	provider.AwaitGone(t, nm)
+}
+
+// The first has it; the second is told, takes nothing along when it goes, and
+// gets a twin of its own when the name is free.
+func TestTwoNamespacesCannotHaveOneTwin(t *testing.T) {
+	t.Parallel() // Kubernetes takes five seconds to delete a namespace
+	provider.StartManager(t)
+	nm := replicated(tenant(t, "pisa"), "pisa", map[string]string{"shop": "one-pisa"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": "Accepted"})
+	first := twin(t, "one-pisa")
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`) // before shop in the alphabet
+	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
+	event := provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedCreateNamespace")
+	if !strings.Contains(event.Note, "one-pisa is the twin of namespace shop") || !strings.Contains(event.Note, "unoffload shop") {
+		t.Errorf("note = %q, want whose twin it is and the remedy", event.Note)
+	}
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":null}}}`)
+	awaitPhases(t, nm, phases{"shop": "Accepted"})
+	if now := twin(t, "one-pisa"); now.UID != first.UID || now.DeletionTimestamp != nil {
+		t.Error("the twin of shop was deleted with the mapping of bank")
+	}
+
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`)
+	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
+	awaitPhases(t, nm, phases{"bank": "Accepted"})
+	if now := twin(t, "one-pisa"); now.UID == first.UID || now.Annotations[wire.OriginalNameAnnotation] != "bank" {
+		t.Errorf("twin of bank = %v", now.ObjectMeta)
+	}
 }
 
 // A map that was lost and came back empty takes no twin with it.

@@ -44,8 +44,11 @@ func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap
 		return c.refuse(nm, "creating namespace %s, the twin of %s: %s", twin, local, err), err
 	case err != nil:
 		return before, fmt.Errorf("creating namespace %s, %w", twin, err)
-	case !c.isTwinOf(namespace, nm):
+	case !isMadeFor(namespace, nm):
 		return c.refuse(nm, "namespace %s exists and was not made for this map, so it cannot be the twin of %s: choose another name for the twin, or delete that namespace", twin, local), errForeign(twin)
+	case !isTwinOf(namespace, nm, local):
+		return c.refuse(nm, "namespace %s is the twin of namespace %s of this consumer, so it cannot be that of %s, too: have the consumer choose another name for the twin of one of them, or unoffload %s",
+			twin, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(twin)
 	case namespace.DeletionTimestamp != nil:
 		return offloading.MappingTerminating, nil // made again when it is gone
 	}
@@ -83,15 +86,22 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 	return namespace, err
 }
 
-// isTwinOf tells whether the namespace was made for this map and its consumer.
-func (c *Controller) isTwinOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
+// isMadeFor tells whether the namespace was made for this map and its consumer.
+func isMadeFor(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
 	return namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == client.ObjectKeyFromObject(nm).String() &&
 		namespace.Labels[wire.RemoteClusterIDLabel] == nm.Labels[wire.OriginIDLabel]
 }
 
+// isTwinOf tells whether it was made for this namespace of the consumer: two
+// mappings may wish for the same twin, and what one of them put there is
+// neither seen nor deleted by the other.
+func isTwinOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {
+	return isMadeFor(namespace, nm) && namespace.Annotations[wire.OriginalNameAnnotation] == local
+}
+
 // deleteTwin reports whether there is nothing left to delete: the namespace is
-// gone, or not ours.
-func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap, twin string) (bool, error) {
+// gone, or was not made for the namespace local.
+func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (bool, error) {
 	namespace := &corev1.Namespace{}
 	err := c.uncached.Get(ctx, client.ObjectKey{Name: twin}, namespace)
 	switch {
@@ -99,7 +109,7 @@ func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("getting namespace %s, %w", twin, err)
-	case !c.isTwinOf(namespace, nm):
+	case !isTwinOf(namespace, nm, local):
 		return true, nil
 	case namespace.DeletionTimestamp != nil:
 		return false, nil

@@ -59,7 +59,9 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected []*pr
 
 // existingBinding returns what stands under the name of desired, which is
 // created when nothing does and somebody is to be let in; nil means that
-// nothing stood there.
+// nothing stood there. The cache does not hold what somebody else has put
+// there, nor at once what we have: the API server is asked before anything is
+// written, lest a foreign one cost a refused write with each attempt.
 func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBinding) (*rbacv1.RoleBinding, error) {
 	key, actual := client.ObjectKeyFromObject(desired), &rbacv1.RoleBinding{}
 	err := c.client.Get(ctx, key, actual)
@@ -67,20 +69,18 @@ func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBi
 		if len(desired.Subjects) == 0 {
 			return nil, nil
 		}
-		err = c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager))
-		if err == nil {
-			return nil, nil
-		}
-		if !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("letting virtual kubelets into the namespace: creating RoleBinding %s, %w", key, err)
-		}
-		// Somebody else's, or ours and not in the cache yet.
 		err = c.uncached.Get(ctx, key, actual)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return actual, nil
+	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("getting RoleBinding %s, %w", key, err)
 	}
-	return actual, nil
+	if err := c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager)); err != nil {
+		return nil, fmt.Errorf("letting virtual kubelets into the namespace: creating RoleBinding %s, %w", key, err)
+	}
+	return nil, nil
 }
 
 // deleteBinding deletes the binding as it was seen, if it is ours.
@@ -120,7 +120,8 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 func (p *provider) isStranger(n virtualNode) bool { return n.resource.Namespace != p.namespace }
 
 // strangers says which virtual nodes are not let in, and why.
-func strangers(admitted []*provider) (notes []string) {
+func strangers(admitted []*provider) string {
+	var notes []string
 	for _, p := range admitted {
 		for _, n := range p.nodes {
 			if p.isStranger(n) {
@@ -129,7 +130,7 @@ func strangers(admitted []*provider) (notes []string) {
 			}
 		}
 	}
-	return notes
+	return strings.Join(notes, "; ")
 }
 
 func (c *Controller) binding(namespace string, selected []*provider) *rbacv1.RoleBinding {

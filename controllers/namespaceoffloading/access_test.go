@@ -110,8 +110,8 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 		t.Errorf("scheduling label = %q, want true", got)
 	}
 	awaitMapped(t, tenant, "cuneo", namespace, "")
-	if writes := m.Writes.About(namespace, "rolebindings/"); len(writes) > 0 {
-		t.Errorf("writes = %q, want none to the RoleBinding", writes)
+	if writes := m.Writes.About(namespace, "rolebindings"); len(writes) > 0 {
+		t.Errorf("writes = %q, want none to the RoleBinding, not even attempts", writes)
 	}
 
 	consumer.Delete(t, foreign)

@@ -13,6 +13,9 @@
 // provider gets no new entry without it, and it goes when nobody is selected
 // any more; one of its name that somebody else made is not touched but told.
 //
+// Two namespaces never share a twin: the second to ask for its name waits until
+// the first has gone, whatever the provider would say to that.
+//
 // Taking an entry out of a NamespaceMap deletes the twin namespace with all its
 // workloads. It is done when the NamespaceOffloading is deleted, or when none
 // of a provider's nodes is selected any more and all of them have been looked
@@ -80,6 +83,7 @@ func (c *Controller) Name() string { return "namespaceoffloading" }
 const (
 	invalidReason = "Invalid"
 	accessReason  = "FailedAccess"
+	takenReason   = "NameTaken"
 	offloadAction = "OffloadNamespace"
 
 	fieldManager = "namespaceoffloading-controller"
@@ -155,26 +159,30 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
 		}
 	}
-	c.tell(nso, twin, closed, renamed, strangers(admitted))
+	c.tell(nso, closed, []complaint{
+		{invalidReason, renaming(renamed, twin)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(admitted)},
+	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
 }
 
-// tell writes on the object what its user has to know of: that virtual kubelets
-// cannot be let in, or else that twins keep the names they have, or else that
-// somebody is not let in.
-func (c *Controller) tell(nso *offloading.NamespaceOffloading, twin string, closed error, renamed, strangers []string) {
-	switch {
-	case closed != nil:
+// complaint is what is wrong on some providers, for the user.
+type complaint struct{ reason, note string }
+
+// tell writes on the object the first thing that its user has to know of: that
+// virtual kubelets cannot be let in, or else the first of the complaints.
+func (c *Controller) tell(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
+	if closed != nil {
 		c.warnOfAccess(nso, closed)
-	case len(renamed) > 0:
-		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
-			"%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), twin))
-	case len(strangers) > 0:
-		c.report.Warn(nso, accessReason, offloadAction, strings.Join(strangers, "; "))
-	default:
-		c.report.Clear(client.ObjectKeyFromObject(nso))
+		return
 	}
+	for _, about := range complaints {
+		if about.note != "" {
+			c.report.Warn(nso, about.reason, offloadAction, about.note)
+			return
+		}
+	}
+	c.report.Clear(client.ObjectKeyFromObject(nso))
 }
 
 // withdraw closes the namespace to the scheduler and takes it out of every
@@ -201,6 +209,14 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 		return err
 	}
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)
+}
+
+// renaming says where the twin has another name already, and keeps it.
+func renaming(renamed []string, twin string) string {
+	if len(renamed) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), twin)
 }
 
 // twinName returns the name of the namespace on the providers.

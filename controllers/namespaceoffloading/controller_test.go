@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -229,6 +230,117 @@ func TestATwinKeepsItsName(t *testing.T) {
 	if events := consumer.Events(t, namespace, "NamespaceOffloading", "offloading"); len(events) != 1 || events[0].Series != nil {
 		t.Errorf("events = %v, want one; the first is %q", events, event.Note)
 	}
+}
+
+// The second to ask for a twin's name is told, in its status too, and is mapped
+// when the name is free.
+func TestTwoNamespacesCannotHaveOneTwin(t *testing.T) {
+	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	virtualNode(t, tenant, "node-prato", "prato", map[string]string{})
+	chosen := offloading.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloading.SelectedNameMappingStrategyType, RemoteNamespaceName: "one"}
+	has, wants := offload(t, first, chosen), (*offloading.NamespaceOffloading)(nil)
+	nm := awaitMapped(t, tenant, "prato", first, "one")
+	wants = offload(t, second, chosen)
+	event := consumer.AwaitEvent(t, second, "NamespaceOffloading", "offloading", "NameTaken")
+	if !strings.Contains(event.Note, "one is that of namespace "+first) || !strings.Contains(event.Note, "unoffload "+first) {
+		t.Errorf("note = %q, want who has the name and the remedy", event.Note)
+	}
+	awaitOffloadingPhase(t, wants, offloading.AllFailedOffloadingPhaseType)
+	if conditions := wants.Status.RemoteNamespacesConditions["prato"]; len(conditions) != 2 || conditions[1].Status != corev1.ConditionFalse || !strings.Contains(conditions[1].Message, first) {
+		t.Errorf("conditions = %+v", conditions)
+	}
+	answer(t, nm, first, offloading.MappingAccepted)
+	awaitOffloadingPhase(t, has, offloading.ReadyOffloadingPhaseType)
+	awaitMapped(t, tenant, "prato", second, "")
+
+	consumer.Delete(t, has)
+	awaitMapped(t, tenant, "prato", first, "")
+	answer(t, nm, first, "") // gone
+	awaitMapped(t, tenant, "prato", second, "one")
+	awaitOffloadingPhase(t, wants, offloading.InProgressOffloadingPhaseType)
+}
+
+// A map from elsewhere gives two namespaces one twin: that of neither is ready
+// until the provider has accepted just one of them.
+func TestTheProviderTellsWhoseTwinItIs(t *testing.T) {
+	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	virtualNode(t, tenant, "node-rho", "rho", map[string]string{})
+	nm := &offloading.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "rho", Labels: map[string]string{wire.ReplicationLabel: "true", wire.RemoteIDLabel: "rho"}},
+		Spec:       offloading.NamespaceMapSpec{DesiredMapping: map[string]string{first: "one", second: "one"}},
+	}
+	consumer.Create(t, nm)
+	answer(t, nm, first, offloading.MappingAccepted)
+	answer(t, nm, second, offloading.MappingAccepted)
+	chosen := offloading.NamespaceOffloadingSpec{NamespaceMappingStrategy: offloading.SelectedNameMappingStrategyType, RemoteNamespaceName: "one"}
+	one, other := offload(t, first, chosen), offload(t, second, chosen)
+	for _, nso := range []*offloading.NamespaceOffloading{one, other} {
+		awaitOffloadingPhase(t, nso, offloading.AllFailedOffloadingPhaseType)
+		consumer.AwaitEvent(t, nso.Namespace, "NamespaceOffloading", "offloading", "NameTaken")
+	}
+	answer(t, nm, second, offloading.MappingCreationLoopBackOff)
+	awaitOffloadingPhase(t, one, offloading.ReadyOffloadingPhaseType)
+	awaitOffloadingPhase(t, other, offloading.AllFailedOffloadingPhaseType)
+}
+
+// Nobody may overlook the other, however many ask at once.
+func TestOneOfManyGetsATwin(t *testing.T) {
+	tenant := consumer.Namespace(t)
+	consumer.StartManager(t)
+	virtualNode(t, tenant, "node-sora", "sora", map[string]string{})
+	var all []*offloading.NamespaceOffloading
+	for range 6 {
+		all = append(all, offload(t, consumer.Namespace(t), offloading.NamespaceOffloadingSpec{
+			NamespaceMappingStrategy: offloading.SelectedNameMappingStrategyType, RemoteNamespaceName: "one", ClusterSelector: in("open", "true"),
+		}))
+	}
+	for _, nso := range all {
+		awaitOffloadingPhase(t, nso, offloading.NoClusterSelectedOffloadingPhaseType)
+	}
+	consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-sora"}}, `{"metadata":{"labels":{"open":"true"}}}`) // for all at once
+	var mapped []string
+	for _, nso := range all {
+		controllertest.Eventually(t, "a decision", func() error {
+			consumer.Get(t, nso, nso.Namespace, nso.Name)
+			if phase := nso.Status.OffloadingPhase; phase == offloading.NoClusterSelectedOffloadingPhaseType {
+				return fmt.Errorf("phase is %s", phase)
+			}
+			return nil
+		})
+		if nso.Status.OffloadingPhase == offloading.InProgressOffloadingPhaseType {
+			mapped = append(mapped, nso.Namespace)
+		}
+	}
+	nm := &offloading.NamespaceMap{}
+	consumer.Get(t, nm, tenant, "sora")
+	if len(nm.Spec.DesiredMapping) != 1 || len(mapped) != 1 || nm.Spec.DesiredMapping[mapped[0]] != "one" {
+		t.Errorf("mapped are %v, the map has %v, want one of them", mapped, nm.Spec.DesiredMapping)
+	}
+}
+
+// All NamespaceOffloadings find their places again.
+func TestADeletedMapIsMadeAgain(t *testing.T) {
+	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t)
+	virtualNode(t, tenant, "node-terni", "terni", map[string]string{})
+	for _, namespace := range []string{first, second} {
+		offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+		awaitMapped(t, tenant, "terni", namespace, namespace+"-consumer")
+	}
+	lost := awaitMapped(t, tenant, "terni", first, first+"-consumer")
+	consumer.Delete(t, lost)
+	controllertest.Eventually(t, "another map", func() error {
+		nm := &offloading.NamespaceMap{}
+		if err := consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(lost), nm); err != nil {
+			return err
+		}
+		if nm.UID == lost.UID || len(nm.Spec.DesiredMapping) != 2 {
+			return fmt.Errorf("it is %s with %v, finalizers %q", nm.UID, nm.Spec.DesiredMapping, nm.Finalizers)
+		}
+		return nil
+	})
 }
 
 func TestADeadProviderIsNotWaitedFor(t *testing.T) {

@@ -6,6 +6,7 @@ package namespaceoffloading
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -145,15 +147,32 @@ func (p *provider) knows(namespace string) bool {
 }
 
 // mapNamespace wishes for the twin in the provider's map, and makes the map
-// when there is none yet.
+// when there is none yet. It does not when another namespace has that twin: the
+// map is written as it was read, so that nobody can be overlooked.
 func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, twin string) error {
 	if err := c.ensureMap(ctx, p); err != nil {
 		return err
 	}
-	if p.wished(nso.Namespace) == twin {
-		return nil
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, twin) != "" {
+			return nil
+		}
+		err := c.patchMap(ctx, p, nso.Namespace, twin, p.mapping.ResourceVersion)
+		if apierrors.IsConflict(err) {
+			return errors.Join(err, c.readMap(ctx, p))
+		}
+		return err
+	})
+}
+
+// readMap replaces what the cache said of the map.
+func (c *Controller) readMap(ctx context.Context, p *provider) error {
+	mapping := &offloading.NamespaceMap{}
+	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(p.mapping), mapping); err != nil {
+		return fmt.Errorf("getting NamespaceMap %s, %w", client.ObjectKeyFromObject(p.mapping), err)
 	}
-	return c.patchMap(ctx, p, nso.Namespace, twin)
+	p.mapping = mapping
+	return nil
 }
 
 // unmapNamespace takes the wish for a twin back. The provider deletes the twin.
@@ -161,14 +180,18 @@ func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *pr
 	if !p.wishes(namespace) {
 		return nil
 	}
-	return c.patchMap(ctx, p, namespace, nil)
+	return c.patchMap(ctx, p, namespace, nil, "")
 }
 
 // patchMap changes nothing but the entry of this namespace, nil removes it:
 // NamespaceOffloadings share the map, and one that the cache does not show yet
-// must not be lost.
-func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, twin any) error {
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: twin}}})
+// must not be lost. With a version the map must still be of it.
+func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, twin any, version string) error {
+	change := map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: twin}}}
+	if version != "" {
+		change["metadata"] = map[string]any{"resourceVersion": version}
+	}
+	patch, err := json.Marshal(change)
 	if err != nil {
 		return fmt.Errorf("encoding patch, %w", err)
 	}

@@ -117,8 +117,16 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		phase = current.Phase
 	}
 	if required || current != nil {
+		rival, twin := c.rivalOf(nso, p)
+		contested := required && rival != "" && nso.DeletionTimestamp == nil
+		if contested {
+			phase = offloading.MappingCreationLoopBackOff
+		}
 		ready := readyCondition(phase)
-		if required && !p.wishes(nso.Namespace) {
+		switch {
+		case contested:
+			ready.Message = fmt.Sprintf("The remote namespace %s is that of namespace %s; the Events of the NamespaceOffloading say what to do", twin, rival)
+		case required && !p.wishes(nso.Namespace):
 			ready.Message = "The namespace is not mapped to this cluster yet; if that lasts, the Events of the NamespaceOffloading say why"
 		}
 		conditions = append(conditions, c.since(before, ready))

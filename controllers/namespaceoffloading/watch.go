@@ -83,6 +83,11 @@ func requestFor(namespace string) reconcile.Request {
 
 // all returns every NamespaceOffloading: any of them may select a node.
 func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Request {
+	return c.offloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
+}
+
+// offloadings returns the NamespaceOffloadings that are wanted.
+func (c *Controller) offloadings(ctx context.Context, wanted func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {
 		log.FromContext(ctx).Error(err, "listing NamespaceOffloadings")
@@ -90,13 +95,16 @@ func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))
 	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		if wanted(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
 	}
 	return requests
 }
 
 // mapHandler looks, after a change of a NamespaceMap, only at the namespaces
-// whose entries have changed.
+// whose entries have changed, at those that share a twin with them, and at
+// those that may have waited for a name.
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	everybody := func(ctx context.Context, obj client.Object, q queue) {
@@ -112,11 +120,31 @@ func (c *Controller) mapHandler() handler.EventHandler {
 				everybody(ctx, e.ObjectNew, q)
 				return
 			}
-			for namespace := range changedEntries(e.ObjectOld.(*offloading.NamespaceMap), e.ObjectNew.(*offloading.NamespaceMap)) {
-				q.Add(requestFor(namespace))
+			for _, request := range c.concerned(ctx, e.ObjectOld.(*offloading.NamespaceMap), e.ObjectNew.(*offloading.NamespaceMap)) {
+				q.Add(request)
 			}
 		},
 	}
+}
+
+// concerned returns those whom a change of a NamespaceMap concerns.
+func (c *Controller) concerned(ctx context.Context, before, now *offloading.NamespaceMap) (requests []reconcile.Request) {
+	sharing, free := namesakes(now), map[string]bool{}
+	for namespace := range changedEntries(before, now) {
+		requests = append(requests, requestFor(namespace))
+		for _, twin := range append(twinsOf(before, namespace), twinsOf(now, namespace)...) {
+			for _, other := range sharing[twin] {
+				requests = append(requests, requestFor(other))
+			}
+			if len(sharing[twin]) == 0 {
+				free[twin] = true
+			}
+		}
+	}
+	if len(free) == 0 {
+		return requests
+	}
+	return append(requests, c.offloadings(ctx, func(nso *offloading.NamespaceOffloading) bool { return free[c.twinName(nso)] })...)
 }
 
 func changedEntries(before, now *offloading.NamespaceMap) map[string]bool {
