@@ -10,10 +10,11 @@ const (
 	// UseDirectConnectionsAnnotation ("true") sends traffic between two
 	// providers straight, not through the consumer.
 	UseDirectConnectionsAnnotation = "liqo.io/use-direct-connections"
-	// DirectConnectionsDataAnnotation, on a ShadowEndpointSlice, holds as JSON
-	// which addresses belong to which cluster.
-	DirectConnectionsDataAnnotation = "liqo.io/direct-connections-data"
 )
+
+// DirectConnectionsDataAnnotation, on a ShadowEndpointSlice, holds as JSON
+// which addresses belong to which cluster.
+const DirectConnectionsDataAnnotation = "liqo.io/direct-connections-data"
 
 // What users write on a PersistentVolumeClaim to change how it crosses.
 const (

@@ -105,6 +105,7 @@ var matrix = map[Policy][]matrixRow{
 		{name: "odd-new", notes: skipOther, want: stays, event: []string{"Warning", "InvalidObject", `"maybe"`}},
 		{name: "both", notes: skipTrue + ", " + allowTrue, there: managed, want: asItWas, event: []string{"Warning", "InvalidObject", "both", "keep one"}},
 		{name: "both-agree", notes: skipFalse + ", " + allowTrue, want: crosses},
+		{name: "odd-needlessly", notes: `liqo.io/allow-reflection: nope`, there: managed, want: asItWas, event: []string{"Warning", "InvalidObject", "allow-reflection", `"nope"`}},
 	},
 	AllowList: {
 		{name: "silent", want: stays},
@@ -119,6 +120,7 @@ var matrix = map[Policy][]matrixRow{
 		{name: "refused-now", notes: allowFalse, there: managed, want: goes},
 		{name: "not-skipped", notes: skipFalse, want: stays},
 		{name: "odd", notes: `liqo.io/allow-reflection: "1"`, there: managed, want: asItWas, event: []string{"Warning", "InvalidObject", `"1"`}},
+		{name: "odd-skip", notes: `liqo.io/skip-reflection: "yes", ` + allowTrue, want: stays, event: []string{"Warning", "InvalidObject", "skip-reflection", `"yes"`}},
 		{name: "both", notes: skipTrue + ", " + allowTrue, want: stays, event: []string{"Warning", "InvalidObject", "both"}},
 	},
 }

@@ -49,36 +49,26 @@ type verdict struct {
 	reason   string
 }
 
-// decide asks the annotations of one object: that of the policy, and the other one for whether it says the opposite.
+// decide asks the annotations of one object: that of the policy, and the other one for whether it says the opposite, or
+// nothing that can be understood.
 func (p Policy) decide(annotations map[string]any) (verdict, error) {
-	var asked string
-	switch p {
-	case Always:
+	if p == Always {
 		return verdict{cross: true}, nil
-	case AllowList:
-		asked = wire.AllowReflectionAnnotation
-	case DenyList:
-		asked = wire.SkipReflectionAnnotation
-	default:
-		return verdict{}, &policyError{fmt.Sprintf("policy %q is unknown", p)}
 	}
-	value, present, err := flag(annotations, asked)
+	skip, allow, err := flags(annotations)
 	switch {
 	case err != nil:
 		return verdict{}, err
-	case value && contradictory(annotations):
+	case skip.value && allow.value:
 		return verdict{}, errBothSet
-	case p == AllowList:
-		return verdict{cross: value, explicit: present, reason: "the policy is AllowList and annotation " + asked + " is not set"}, nil
 	}
-	return verdict{cross: !value, explicit: present, reason: "annotation " + asked + " is set"}, nil
-}
-
-// contradictory tells an object that is to cross and to stay.
-func contradictory(annotations map[string]any) bool {
-	skip, _, skipErr := flag(annotations, wire.SkipReflectionAnnotation)
-	allow, _, allowErr := flag(annotations, wire.AllowReflectionAnnotation)
-	return skip && allow && skipErr == nil && allowErr == nil
+	switch p {
+	case AllowList:
+		return verdict{cross: allow.value, explicit: allow.present, reason: "the policy is AllowList and annotation " + wire.AllowReflectionAnnotation + " is not set"}, nil
+	case DenyList:
+		return verdict{cross: !skip.value, explicit: skip.present, reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
+	}
+	return verdict{}, &policyError{fmt.Sprintf("policy %q is unknown", p)}
 }
 
 // decideExplicit asks the annotations alone: without any the object crosses.
@@ -86,40 +76,46 @@ func decideExplicit(annotations map[string]any) (verdict, error) {
 	return DenyList.decideSlice(annotations, func() *unstructured.Unstructured { return nil })
 }
 
-// flag reads a boolean annotation: present counts as true, also when empty; "false" in any case takes it back.
-func flag(annotations map[string]any, key string) (value, present bool, err error) {
+// flag is a boolean annotation.
+type flag struct{ value, present bool }
+
+// flags reads both annotations, whichever is asked: one that makes no sense may be what was to keep the object at home.
+func flags(annotations map[string]any) (skip, allow flag, err error) {
+	if skip, err = readFlag(annotations, wire.SkipReflectionAnnotation); err == nil {
+		allow, err = readFlag(annotations, wire.AllowReflectionAnnotation)
+	}
+	return skip, allow, err
+}
+
+// readFlag: present counts as true, also when empty; "false" in any case takes it back.
+func readFlag(annotations map[string]any, key string) (flag, error) {
 	raw, present := annotations[key]
 	if !present {
-		return false, false, nil
+		return flag{}, nil
 	}
 	text, _ := raw.(string)
 	switch strings.ToLower(text) {
 	case "", "true":
-		return true, true, nil
+		return flag{value: true, present: true}, nil
 	case "false":
-		return false, true, nil
-	default:
-		return false, true, &policyError{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the copy on the provider is left as it is`, key, text)}
+		return flag{present: true}, nil
 	}
+	return flag{}, &policyError{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the copy on the provider is left as it is`, key, text)}
 }
 
 // decideSlice asks, for an EndpointSlice: its own annotations, whichever policy; then those of its Service; then, when
 // there is no Service to ask, the policy on the slice itself. (Liqo: EndpointSlice reflection.)
 func (p Policy) decideSlice(slice map[string]any, service func() *unstructured.Unstructured) (verdict, error) {
-	skip, skipSet, err := flag(slice, wire.SkipReflectionAnnotation)
-	if err != nil {
-		return verdict{}, err
-	}
-	allow, allowSet, err := flag(slice, wire.AllowReflectionAnnotation)
+	skip, allow, err := flags(slice)
 	switch {
 	case err != nil:
 		return verdict{}, err
-	case skipSet && allowSet:
+	case skip.present && allow.present:
 		return verdict{}, errBothSet
-	case skipSet:
-		return verdict{cross: !skip, explicit: true, reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
-	case allowSet:
-		return verdict{cross: allow, explicit: true, reason: "annotation " + wire.AllowReflectionAnnotation + ` is "false"`}, nil
+	case skip.present:
+		return verdict{cross: !skip.value, explicit: true, reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
+	case allow.present:
+		return verdict{cross: allow.value, explicit: true, reason: "annotation " + wire.AllowReflectionAnnotation + ` is "false"`}, nil
 	}
 	if owner := service(); owner != nil {
 		decided, err := p.decide(annotationsOf(owner.Object))

@@ -39,7 +39,12 @@ func TestPolicy(t *testing.T) {
 		{DenyList, map[string]any{skip: "", allow: "True"}, false, true},
 		{DenyList, map[string]any{skip: "false", allow: "true"}, true, false},
 		{AllowList, map[string]any{skip: "true", allow: "false"}, false, false},
+		{AllowList, map[string]any{skip: "yes", allow: "true"}, false, true},
+		{AllowList, map[string]any{skip: "yes"}, false, true},
+		{DenyList, map[string]any{allow: "nope"}, false, true},
+		{DenyList, map[string]any{skip: "true", allow: "nope"}, false, true},
 		{Always, map[string]any{skip: "true"}, true, false},
+		{Always, map[string]any{skip: "maybe"}, true, false},
 		{"Sometimes", nil, false, true},
 	} {
 		got, err := tc.policy.decide(tc.annotations)

@@ -55,6 +55,7 @@ var userAnnotations = []string{
 	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation, wire.ForceRemoteNodePortAnnotation, wire.AntiAffinityPresetAnnotation,
 	wire.AntiAffinityLabelsAnnotation, wire.APIServerSupportAnnotation, wire.RemoteServiceAccountNameAnnotation,
 	wire.RemoteRuntimeClassNameAnnotation, wire.RemoteStorageClassAnnotation, wire.RemoteAccessModesAnnotation,
+	wire.UseDirectConnectionsAnnotation,
 }
 
 // misspelt warns of annotations that say nothing because of the case of their letters.
