@@ -8,8 +8,9 @@
 // the virtual kubelet sees the provider's pods, which may well be ready over
 // there, it would say the opposite a moment later. The label
 // liqo.io/remote-unavailable settles that: a pod that bears it is shown as not
-// ready, and its ShadowPod is left alone. It goes when the node is back. Who
-// does this must not be the virtual kubelet, which may be what is down.
+// ready, and its ShadowPod is left alone. It goes when the node is back. Pods
+// that have finished are not marked. Who does this must not be the virtual
+// kubelet, which may be what is down.
 package podstatus
 
 import (
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -39,8 +41,9 @@ import (
 
 const (
 	fieldManager = "podstatus-controller"
-	// page is how many pods are asked for at once, parallel how many are marked at once.
-	page, parallel = 500, 8
+	// parallel is how many pods are marked at once, page how many are asked for
+	// at once unless the options say so.
+	parallel, page = 8, 500
 	// again is after how long the pods of a node that is not ready are looked
 	// at again: some may have been offloaded only then.
 	again = 30 * time.Second
@@ -50,6 +53,8 @@ const (
 type Options struct {
 	// Workers is how many nodes are looked at at once.
 	Workers int
+	// Page is how many pods are asked for at once, 500 if it is 0.
+	Page int64
 	// Failed is told of the errors of reconciliations; nil tells nobody.
 	Failed func(error)
 }
@@ -64,6 +69,9 @@ type Controller struct {
 // NewController returns a controller that writes through c, and asks live for
 // pods: it needs them when a node changes, and a cache would hold them always.
 func NewController(c client.Client, live client.Reader, options Options) *Controller {
+	if options.Page == 0 {
+		options.Page = page
+	}
 	return &Controller{client: c, live: live, options: options}
 }
 
@@ -123,7 +131,7 @@ func (c *Controller) mark(ctx context.Context, node string, unavailable bool) er
 	found := &metav1.PartialObjectMetadataList{}
 	found.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	options := []client.ListOption{
-		client.MatchingFields{"spec.nodeName": node}, client.MatchingLabelsSelector{Selector: wrong(unavailable)}, client.Limit(page),
+		client.MatchingFieldsSelector{Selector: where(node, unavailable)}, client.MatchingLabelsSelector{Selector: wrong(unavailable)}, client.Limit(c.options.Page),
 	}
 	var problems []error
 	for {
@@ -135,6 +143,17 @@ func (c *Controller) mark(ctx context.Context, node string, unavailable bool) er
 			return errors.Join(problems...)
 		}
 	}
+}
+
+// where selects the pods of the node. Those that have finished get no traffic
+// and need no mark; one that they got while they ran they lose like all others.
+func where(node string, unavailable bool) fields.Selector {
+	there := fields.OneTermEqualSelector("spec.nodeName", node)
+	if !unavailable {
+		return there
+	}
+	return fields.AndSelectors(there,
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)))
 }
 
 // wrong selects the offloaded pods that ought to have the mark and have not, or

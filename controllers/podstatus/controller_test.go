@@ -4,15 +4,24 @@
 package podstatus_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -93,4 +102,107 @@ func TestOffloadedPodsAreMarkedWhileTheirNodeIsNotReady(t *testing.T) {
 	if writes := m.Writes.About("PATCH", namespace, "/pods/"); len(writes) != 1 {
 		t.Errorf("writes = %q, want one", writes)
 	}
+}
+
+func phase(t *testing.T, p *corev1.Pod, now corev1.PodPhase) {
+	t.Helper()
+	consumer.PatchStatus(t, p, fmt.Sprintf(`{"status":{"phase":%q}}`, now))
+}
+
+// Pods that have finished are not marked; who was marked before loses the mark.
+func TestFinishedPodsAreNotMarked(t *testing.T) {
+	namespace := consumer.Namespace(t)
+	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}
+	bari := node(t, "bari", map[string]string{wire.TypeLabel: wire.VirtualNodeType})
+	done, failed := pod(t, namespace, "done", "bari", offloaded), pod(t, namespace, "failed", "bari", offloaded)
+	phase(t, done, corev1.PodSucceeded)
+	phase(t, failed, corev1.PodFailed)
+	running := pod(t, namespace, "running", "bari", offloaded)
+	m := consumer.StartManager(t)
+	ready(t, bari, corev1.ConditionFalse)
+	awaitMark(t, running, "true")
+	phase(t, running, corev1.PodSucceeded)
+	ready(t, bari, corev1.ConditionTrue)
+	awaitMark(t, running, "")
+	for _, p := range []*corev1.Pod{done, failed} {
+		if writes := m.Writes.About("PATCH", namespace, "/pods/"+p.Name); len(writes) > 0 {
+			t.Errorf("writes = %q, want none to pod %s", writes, p.Name)
+		}
+	}
+}
+
+// counted is a reader that notes how many pods each list brought.
+type counted struct {
+	client.Reader
+	pages []int
+}
+
+func (c *counted) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	err := c.Reader.List(ctx, list, options...)
+	c.pages = append(c.pages, meta.LenList(list))
+	return err
+}
+
+// One pod that cannot be written is told, and holds up neither its neighbours
+// nor the pages that follow.
+func TestAPodThatIsRefusedHoldsNoOtherUp(t *testing.T) {
+	namespace := consumer.Namespace(t)
+	offloaded := map[string]string{wire.OffloadedPodLabel: "true"}
+	lodi := node(t, "lodi", map[string]string{wire.TypeLabel: wire.VirtualNodeType})
+	ready(t, lodi, corev1.ConditionFalse)
+	var pods []*corev1.Pod
+	for i := range 5 {
+		pods = append(pods, pod(t, namespace, fmt.Sprintf("pod-%d", i), "lodi", offloaded))
+	}
+	refuse(t, pods[0])
+
+	live := &counted{Reader: consumer.Client}
+	c := podstatus.NewController(consumer.Client, live, podstatus.Options{Page: 2})
+	_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "lodi"}})
+	if err == nil || !strings.Contains(err.Error(), "labelling pod "+namespace+"/pod-0") || strings.Contains(err.Error(), "pod-1") {
+		t.Errorf("error = %v, want one about pod-0", err)
+	}
+	if want := []int{2, 2, 1}; !slices.Equal(live.pages, want) {
+		t.Errorf("pages of %v pods, want %v", live.pages, want)
+	}
+	for _, p := range pods[1:] {
+		if consumer.Get(t, p, namespace, p.Name); p.Labels[wire.RemoteUnavailableLabel] != "true" {
+			t.Errorf("pod %s is not marked", p.Name)
+		}
+	}
+}
+
+// refuse has the API server refuse every change of a pod.
+func refuse(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	name := p.Namespace + "-" + p.Name
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+			}}}},
+			Validations: []admissionv1.Validation{{Expression: fmt.Sprintf("request.namespace != %q || request.name != %q", p.Namespace, p.Name)}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}
+	for _, object := range []client.Object{policy, binding} {
+		consumer.Create(t, object)
+		t.Cleanup(func() {
+			if err := consumer.Client.Delete(context.WithoutCancel(t.Context()), object); err != nil {
+				t.Errorf("deleting %s: %v", object.GetName(), err)
+			}
+		})
+	}
+	controllertest.Eventually(t, "the API server to refuse changes", func() error {
+		change := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"changed":"true"}}}`))
+		if err := consumer.Client.Patch(t.Context(), p.DeepCopy(), change, client.DryRunAll); err == nil {
+			return fmt.Errorf("it takes them")
+		}
+		return nil
+	})
 }
