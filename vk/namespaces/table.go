@@ -35,7 +35,8 @@ type table struct {
 }
 
 // parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
-// The problems are sentences for the user, in a stable order.
+// The problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one twin
+// nothing here tells whose it is; who has started with it goes on.
 func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{twins: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	if desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping"); err == nil {

@@ -18,6 +18,7 @@ func TestParse(t *testing.T) {
 	object := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"currentMapping": map[string]any{
 		"shop":    entry("shop-a", "Accepted"),
 		"slow":    entry("slow-a", "CreationLoopBackOff"),
+		"rival":   entry("shop-a", "CreationLoopBackOff"), // the provider knows whose twin it is
 		"going":   entry("going-a", "Terminating"),
 		"empty":   entry("", "Accepted"),
 		"upper":   entry("NOT_A_NAME", "Accepted"),
@@ -38,8 +39,8 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(doubtful, got.doubtful); diff != "" {
 		t.Errorf("doubtful (-want +got):\n%s", diff)
 	}
-	if len(got.named) != 10 || len(problems) != 6 {
-		t.Errorf("got %d entries and problems %q, want 10 and 6", len(got.named), problems)
+	if len(got.named) != 11 || len(problems) != 6 {
+		t.Errorf("got %d entries and problems %q, want 11 and 6", len(got.named), problems)
 	}
 }
 
