@@ -5,6 +5,7 @@ package shadowpod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,10 +37,11 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
 		return nil // an event will say so
 	}
-	if err := c.patchSubresource(ctx, shadow, pod, "resize", newSizes(spec, pod)); err != nil {
-		return err
+	problems := []error{c.patchSubresource(ctx, shadow, pod, "ephemeralcontainers", newEphemeral(spec, pod))}
+	for _, size := range newSizes(spec, pod) {
+		problems = append(problems, c.patchSubresource(ctx, shadow, pod, "resize", size))
 	}
-	return c.patchSubresource(ctx, shadow, pod, "ephemeralcontainers", newEphemeral(spec, pod))
+	return errors.Join(problems...)
 }
 
 func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) error {
@@ -61,34 +63,36 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 	return fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
 }
 
-// newSizes gives containers, and the pod, the amounts that the ShadowPod names;
-// others, which the provider's defaults may have added, stay.
-func newSizes(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
-	patch := containerSizes("containers", spec, pod.Spec.Containers)
-	patch = append(patch, containerSizes("initContainers", spec, pod.Spec.InitContainers)...)
+// newSizes gives each container, and the pod, the amounts that the ShadowPod
+// names; others, which the provider's defaults may have added, stay. One that is
+// refused keeps no other back.
+func newSizes(spec map[string]any, pod *corev1.Pod) []jsonpatch.Patch {
+	patches := containerSizes("containers", spec, pod.Spec.Containers)
+	patches = append(patches, containerSizes("initContainers", spec, pod.Spec.InitContainers)...)
 	if pod.Spec.Resources != nil {
 		if sizes, changed := withAmounts(*pod.Spec.Resources, spec["resources"]); changed {
-			patch.Add("/spec/resources", sizes)
+			patches = append(patches, jsonpatch.Patch{{Op: "add", Path: "/spec/resources", Value: sizes}})
 		}
 	}
-	return patch
+	return patches
 }
 
-func containerSizes(field string, spec map[string]any, actual []corev1.Container) jsonpatch.Patch {
+func containerSizes(field string, spec map[string]any, actual []corev1.Container) (patches []jsonpatch.Patch) {
 	wanted := map[string]any{}
 	for _, container := range containersOf(spec, field) {
 		name, _ := container["name"].(string)
 		wanted[name] = container["resources"]
 	}
-	var patch jsonpatch.Patch
 	for i := range actual {
 		if sizes, changed := withAmounts(actual[i].Resources, wanted[actual[i].Name]); changed {
+			var patch jsonpatch.Patch
 			path := jsonpatch.Pointer("spec", field, strconv.Itoa(i))
 			patch.Test(path+"/name", actual[i].Name)
 			patch.Add(path+"/resources", sizes)
+			patches = append(patches, patch)
 		}
 	}
-	return patch
+	return patches
 }
 
 // withAmounts returns sizes with the limits and requests of wanted.

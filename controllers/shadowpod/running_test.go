@@ -84,15 +84,19 @@ func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
 	running(t, pod)
-	provider.Patch(t, shadow, `{"spec":{"pod":{"containers":[{"name":"main","image":"registry.example/main:2","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}]}}}`)
+	provider.Patch(t, shadow, `{"spec":{"pod":{"containers":[{"name":"main","image":"registry.example/main:2","resources":{"requests":{"cpu":"2"},"limits":{"cpu":"1"}}}],
+		"ephemeralContainers":[{"name":"debug","image":"registry.example/shell:1"}]}}}`)
 	event := provider.AwaitEvent(t, namespace, "ShadowPod", "large", wire.FailedUpdatePodReason)
 	if !strings.Contains(event.Note, "resize") || !strings.Contains(event.Note, "cpu") {
 		t.Errorf("note = %q, want what was refused, and why", event.Note)
 	}
-	controllertest.Eventually(t, "the image", func() error {
+	controllertest.Eventually(t, "the image and the ephemeral container", func() error {
 		provider.Get(t, pod, namespace, "large")
 		if image := pod.Spec.Containers[0].Image; image != "registry.example/main:2" {
 			return fmt.Errorf("it is %s", image)
+		}
+		if n := len(pod.Spec.EphemeralContainers); n != 1 {
+			return fmt.Errorf("%d ephemeral containers", n)
 		}
 		return nil
 	})

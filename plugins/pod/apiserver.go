@@ -58,6 +58,7 @@ func (o *offloading) connect() error {
 	}
 	a.rewriteContainers(o.spec.Get("initContainers"))
 	a.rewriteContainers(o.spec.Get("containers"))
+	a.rewriteContainers(o.spec.Get("ephemeralContainers"))
 	a.addHostAliases()
 	return nil
 }
