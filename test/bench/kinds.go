@@ -84,7 +84,7 @@ const remoteClass = "local"
 
 // volumes gives the provider what its claims bind to: those that wait for a volume are told so in an Event over and over.
 func (b *bench) volumes(ctx context.Context) error {
-	for i := range min(few, b.services) {
+	for i := range min(few, b.services) + 2*missed {
 		volume := &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%04d", remoteClass, i)},
 			Spec: corev1.PersistentVolumeSpec{
@@ -102,7 +102,8 @@ func (b *bench) volumes(ctx context.Context) error {
 
 // eventKind is one that the provider writes about copies, and that is shown here.
 func (b *bench) eventKind(count int) *kind {
-	about := map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": twin, "name": "service-0000"}
+	lasting := fmt.Sprintf("service-%04d", b.services-1) // is never deleted
+	about := map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": twin, "name": lasting}
 	return &kind{name: "Event", source: corev1.SchemeGroupVersion.WithResource("events"), count: count, onCreation: 1, onChange: 1, back: true,
 		content: map[string]any{"involvedObject": about, "reason": "Measured", "message": "about a copy", "type": "Warning", "count": int64(1)},
 		change:  func(value string) string { return fmt.Sprintf(`{"message":%q}`, value) }}

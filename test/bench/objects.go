@@ -57,12 +57,21 @@ func (b *bench) change(ctx context.Context, k *kind, name, value string) error {
 	return err
 }
 
+// changeOf is the value to which an object was changed last.
+func changeOf(object *unstructured.Unstructured) string {
+	if message, ok := object.Object["message"].(string); ok {
+		return message
+	}
+	return object.GetLabels()["changed"]
+}
+
 // hasChange tells whether a copy shows a change to that value.
 func hasChange(value string) func(*unstructured.Unstructured) bool {
-	return func(object *unstructured.Unstructured) bool {
-		return object.GetLabels()["changed"] == value || object.Object["message"] == value
-	}
+	return func(object *unstructured.Unstructured) bool { return changeOf(object) == value }
 }
+
+// ofOurs selects the copies of what the benchmark made.
+const ofOurs = wire.OriginLabel + "=" + lab.ConsumerID + "," + label + "=yes"
 
 func (b *bench) delete(ctx context.Context, k *kind, name string) error {
 	sources, _ := b.ends(k)
@@ -83,7 +92,7 @@ func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context
 func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructured.Unstructured) bool) error {
 	_, copies := b.ends(k)
 	return b.Wait(ctx, fmt.Sprintf("%d copies of kind %s", n, k.name), func(ctx context.Context) (string, error) {
-		list, err := copies.List(ctx, metav1.ListOptions{LabelSelector: wire.OriginLabel + "=" + lab.ConsumerID + "," + label + "=yes"})
+		list, err := copies.List(ctx, metav1.ListOptions{LabelSelector: ofOurs})
 		if err != nil {
 			return "", err
 		}

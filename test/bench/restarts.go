@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,8 +13,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
 )
 
@@ -69,10 +72,7 @@ func (b *bench) awayAndKilled(ctx context.Context) error {
 	for round, end := range []struct {
 		name string
 		down func(context.Context) error
-	}{
-		{"stopped", b.StopKubelet},
-		{"killed", func(context.Context) error { b.KillKubelet(); return nil }},
-	} {
+	}{{"stopped", b.StopKubelet}, {"killed at work", b.killAtWork}} {
 		progress("objects created, changed and deleted while the virtual kubelet is %s", end.name)
 		if err := end.down(ctx); err != nil {
 			return err
@@ -86,11 +86,31 @@ func (b *bench) awayAndKilled(ctx context.Context) error {
 	return nil
 }
 
+// killAtWork kills the virtual kubelet while it follows changes.
+func (b *bench) killAtWork(ctx context.Context) error {
+	const value = "burst"
+	k := b.kinds()[1]
+	changes := make(chan error, 1)
+	go func() {
+		changes <- b.each(ctx, k, 0, k.count, func(ctx context.Context, k *kind, name string) error { return b.change(ctx, k, name, value) })
+	}()
+	_, copies := b.ends(k)
+	err := b.Wait(ctx, "some of the changes to arrive", func(ctx context.Context) (string, error) {
+		list, err := copies.List(ctx, metav1.ListOptions{LabelSelector: "changed=" + value, Limit: 1})
+		if err == nil && len(list.Items) == 0 {
+			return "none has", nil
+		}
+		return "", err
+	})
+	b.KillKubelet()
+	return errors.Join(err, <-changes)
+}
+
 // catchUp does things nobody sees, starts the virtual kubelet and waits until its copies are right.
 func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	value := fmt.Sprintf("away-%d", round)
 	from := round * 2 * missed
-	for _, k := range b.awayKinds() {
+	for _, k := range b.kinds() {
 		if err := b.each(ctx, k, from, from+missed, b.delete); err != nil {
 			return 0, err
 		}
@@ -110,14 +130,8 @@ func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	if err := b.StartKubelet(ctx); err != nil {
 		return 0, err
 	}
-	for _, k := range b.awayKinds() {
-		if err := b.awaitGone(ctx, k, from); err != nil {
-			return 0, err
-		}
-		if err := b.await(ctx, k, k.count, nil); err != nil { // as many came as went
-			return 0, err
-		}
-		if err := b.await(ctx, k, missed, hasChange(value)); err != nil {
+	for _, k := range b.kinds() {
+		if err := b.awaitSame(ctx, k); err != nil {
 			return 0, err
 		}
 	}
@@ -127,37 +141,71 @@ func (b *bench) catchUp(ctx context.Context, round int) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// awayKinds are those that users write here.
-func (b *bench) awayKinds() []*kind {
-	return slices.DeleteFunc(b.kinds(), func(k *kind) bool { return k.back || k.name == "PersistentVolumeClaim" })
+// awaitSame returns when there is a copy of every object, as it is, and of nothing else.
+func (b *bench) awaitSame(ctx context.Context, k *kind) error {
+	sources, copies := b.ends(k)
+	return b.Wait(ctx, "copies of kind "+k.name+" to be as the objects are", func(ctx context.Context) (string, error) {
+		want, err := states(ctx, sources, label+"=yes")
+		if err != nil {
+			return "", err
+		}
+		have, err := states(ctx, copies, ofOurs)
+		if err != nil {
+			return "", err
+		}
+		for name, state := range want {
+			if have[name] != state {
+				return fmt.Sprintf("%s is %q, its copy %q", name, state, have[name]), nil
+			}
+		}
+		if len(have) > len(want) {
+			return fmt.Sprintf("there are %d orphans", len(have)-len(want)), nil
+		}
+		return "", nil
+	})
 }
 
-// replacePods deletes some pods, which their Deployment replaces, and changes others.
-func (b *bench) replacePods(ctx context.Context, value string) (gone []string, err error) {
-	pods := b.Consumer.Client.CoreV1().Pods(namespace)
-	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=offloaded"})
+// states are the changes that objects show, by name.
+func states(ctx context.Context, client dynamic.ResourceInterface, selector string) (map[string]string, error) {
+	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items[:missed] {
-		if err := pods.Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}); err != nil {
+	found := map[string]string{}
+	for i := range list.Items {
+		found[list.Items[i].GetName()] = "is there" + changeOf(&list.Items[i])
+	}
+	return found, nil
+}
+
+// replacePods deletes some pods, which their Deployments replace, and changes others.
+func (b *bench) replacePods(ctx context.Context, value string) (gone []string, err error) {
+	for _, app := range []string{"offloaded", tokensApp} {
+		pods := b.Consumer.Client.CoreV1().Pods(namespace)
+		list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+		if err != nil {
 			return nil, err
 		}
-		gone = append(gone, list.Items[i].Name)
-	}
-	for i := range list.Items[missed : 2*missed] {
-		patch := fmt.Sprintf(`{"metadata":{"labels":{"changed":%q}}}`, value)
-		if _, err := pods.Patch(ctx, list.Items[missed+i].Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-			return nil, err
+		for i := range list.Items[:missed] {
+			if err := pods.Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}); err != nil {
+				return nil, err
+			}
+			gone = append(gone, list.Items[i].Name)
+		}
+		for i := range list.Items[missed : 2*missed] {
+			patch := fmt.Sprintf(`{"metadata":{"labels":{"changed":%q}}}`, value)
+			if _, err := pods.Patch(ctx, list.Items[missed+i].Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return gone, nil
 }
 
-// awaitPods returns when the provider has those pods that there are here, as they are.
+// awaitPods returns when the provider has those pods that there are here, as they are, and no token of others.
 func (b *bench) awaitPods(ctx context.Context, gone []string, value string) error {
 	return b.Wait(ctx, "the ShadowPods to be those of the pods", func(ctx context.Context) (string, error) {
-		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(twin).List(ctx, metav1.ListOptions{LabelSelector: "app=offloaded"})
+		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(twin).List(ctx, metav1.ListOptions{LabelSelector: "app in (offloaded," + tokensApp + ")"})
 		if err != nil {
 			return "", err
 		}
@@ -170,10 +218,14 @@ func (b *bench) awaitPods(ctx context.Context, gone []string, value string) erro
 				changed++
 			}
 		}
-		if len(list.Items) != b.pods || changed != missed {
+		if len(list.Items) != b.pods+few || changed != 2*missed {
 			return fmt.Sprintf("there are %d, %d of them changed", len(list.Items), changed), nil
 		}
-		return "", nil
+		tokens, err := b.Provider.Client.CoreV1().Secrets(twin).List(ctx, metav1.ListOptions{LabelSelector: wire.ServiceAccountNameLabel})
+		if err == nil && len(tokens.Items) != few {
+			return fmt.Sprintf("there are tokens of %d pods", len(tokens.Items)), nil
+		}
+		return "", err
 	})
 }
 
@@ -231,16 +283,4 @@ func (b *bench) evaluated(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	return metrics.Sum("liqo_virtual_kubelet_reflection_item_counter", nil), nil
-}
-
-// awaitGone returns when no copy is left of the objects that were deleted.
-func (b *bench) awaitGone(ctx context.Context, k *kind, from int) error {
-	return b.Wait(ctx, "copies of what was deleted to go", func(ctx context.Context) (string, error) {
-		for i := from; i < from+missed; i++ {
-			if orphan, err := b.copyOf(ctx, k, k.object(i)); err != nil || orphan != nil {
-				return "that of " + k.object(i) + " is there", err
-			}
-		}
-		return "", nil
-	})
 }
