@@ -82,6 +82,13 @@ func (r *reflector) reconcileEvent(ctx context.Context, w *worker, key Key) erro
 	if e == nil {
 		return nil
 	}
+	if e.gone { // whatever it was about
+		if err := r.takeBack(ctx, w, t, e); err != nil && r.queue.NumRequeues(key) <= eventTries {
+			return err
+		}
+		c.inbox.close(key.Name, e)
+		return nil
+	}
 	about, now := r.involved(t, e.event), r.m.options.Clock.Now()
 	switch {
 	case about == nil || r.queue.NumRequeues(key) > eventTries:

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -304,7 +305,7 @@ func TestEventsObeyThePolicy(t *testing.T) {
 	}
 }
 
-// A restart writes nothing; what was said meanwhile is made good, and what was taken away is left to expire.
+// A restart writes nothing; what was said meanwhile is made good, and what was taken away goes.
 func TestEventsSurviveRestarts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, PodKind)).start()
@@ -327,7 +328,7 @@ func TestEventsSurviveRestarts(t *testing.T) {
 	l.present(l.local, "Event", l.namespace, "new")
 	l.settled()
 	made := l.eventWrites()[before:]
-	if slices.Sort(made); !slices.Equal(made, []string{"create events new", "patch events repeated"}) {
+	if slices.Sort(made); !slices.Equal(made, []string{"create events new", "delete events deleted", "patch events repeated"}) {
 		t.Errorf("the writes are %q", made)
 	}
 }
@@ -353,6 +354,20 @@ func TestEventsExpireByThemselves(t *testing.T) {
 	l.settled()
 	if l.local.get(t, "Event", l.namespace, "old") == nil {
 		t.Error("an Event that has expired there was deleted here")
+	}
+
+	// The same of an Event that expired while nobody watched.
+	shown := l.local.get(t, "Event", l.namespace, "old").DeepCopy()
+	unstructured.RemoveNestedField(shown.Object, "metadata", "creationTimestamp")
+	in := newInbox(l.manager.reflector(EventKind), l.manager.twin(l.namespace), l.manager.twin(l.namespace).of(EventKind))
+	in.learn([]unstructured.Unstructured{*shown})
+	if err := in.Replace(nil, ""); err != nil || in.open("old") != nil {
+		t.Errorf("the copy of an Event that has expired is to go, %v", err)
+	}
+	shown.SetCreationTimestamp(metav1.Now())
+	in.learn([]unstructured.Unstructured{*shown})
+	if err := in.Replace(nil, ""); err != nil || in.open("old") == nil {
+		t.Errorf("the copy of an Event that was deleted is to stay, %v", err)
 	}
 }
 

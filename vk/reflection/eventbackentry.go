@@ -17,6 +17,7 @@ type entry struct {
 	seen  uint64                     // hash of what was last dealt with
 	copy  uint64                     // hash of what the copy says, 0 without one
 	wrote time.Time                  // last
+	said  time.Time                  // what the copy says, when it was read
 	other bool                       // the copy has the other name, its own is taken
 }
 
@@ -67,6 +68,13 @@ func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
 		e.since = now
 	}
 	e.event, e.gone = event, false
+}
+
+// takeLeave plans that the copy of an Event goes which is not there any more.
+func (b *inbox) takeLeave(name string, e *entry, event *unstructured.Unstructured, at time.Time) {
+	b.put(e, event, b.r.m.options.Clock.Now())
+	e.gone = true
+	b.r.agenda.add(b.key(name), at)
 }
 
 func (b *inbox) done(e *entry, hash uint64) {

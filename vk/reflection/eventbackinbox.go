@@ -71,7 +71,7 @@ func (b *inbox) learn(found []unstructured.Unstructured) {
 			e = &entry{}
 			b.entries[name] = e
 		}
-		e.copy, e.other = rawEventHash(&found[i]), other
+		e.copy, e.other, e.said = rawEventHash(&found[i]), other, eventTime(&found[i])
 	}
 }
 
@@ -86,8 +86,8 @@ func (b *inbox) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (b *inbox) Update(object any) error { return b.Add(object) }
 
-// Replace implements cache.ReflectorStore. Of Events that are gone nobody knows when they went, so their copies are left to
-// expire.
+// Replace implements cache.ReflectorStore. An Event that is not there and whose copy is young was deleted, for it cannot have
+// expired; the other copies are left to expire.
 func (b *inbox) Replace(list []any, _ string) error {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -98,9 +98,16 @@ func (b *inbox) Replace(list []any, _ string) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	now := b.r.m.options.Clock.Now()
 	for name, e := range b.entries {
-		if !there[name] {
+		switch {
+		case there[name]:
+		case e.copy == 0 || now.Sub(later(e.said, e.wrote)) > eventExpiry:
 			b.drop(name, e)
+		default:
+			event := &unstructured.Unstructured{Object: map[string]any{}}
+			event.SetName(name)
+			b.takeLeave(name, e, event, now)
 		}
 	}
 	b.c.ready.Store(true)
@@ -126,9 +133,7 @@ func (b *inbox) Delete(object any) error {
 	case e.copy == 0 || now.Sub(eventTime(event)) > eventExpiry:
 		b.drop(event.GetName(), e)
 	default:
-		b.put(e, event, now)
-		e.gone = true
-		b.r.agenda.add(b.key(event.GetName()), now.Add(eventSettle))
+		b.takeLeave(event.GetName(), e, event, now.Add(eventSettle))
 	}
 	return nil
 }

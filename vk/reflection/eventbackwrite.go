@@ -55,7 +55,7 @@ func (r *reflector) show(ctx context.Context, w *worker, t *twin, c *copies, e *
 	if err != nil {
 		return err
 	}
-	if e.gone || !decided.cross {
+	if !decided.cross {
 		return r.takeBack(ctx, w, t, e)
 	}
 	root := maps.Clone(r.m.context(t, host.Incoming))
