@@ -86,13 +86,13 @@ func (b *bench) awayAndKilled(ctx context.Context) error {
 	return nil
 }
 
-// killAtWork kills the virtual kubelet while it follows changes.
+// killAtWork kills the virtual kubelet while it follows changes, of objects that the round before left alone.
 func (b *bench) killAtWork(ctx context.Context) error {
 	const value = "burst"
 	k := b.kinds()[1]
 	changes := make(chan error, 1)
 	go func() {
-		changes <- b.each(ctx, k, 0, k.count, func(ctx context.Context, k *kind, name string) error { return b.change(ctx, k, name, value) })
+		changes <- b.each(ctx, k, 2*missed, k.count, func(ctx context.Context, k *kind, name string) error { return b.change(ctx, k, name, value) })
 	}()
 	_, copies := b.ends(k)
 	err := b.Wait(ctx, "some of the changes to arrive", func(ctx context.Context) (string, error) {
