@@ -48,8 +48,9 @@ func (c *Controller) watch(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
 	slices := kind.Controller(mgr, c.Name(), c.options.Workers).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
-			// Creations are our own, and at the start every ShadowEndpointSlice is looked at anyway.
-			CreateFunc: func(event.CreateEvent) bool { return false },
+			// At the start every ShadowEndpointSlice is looked at anyway. Later creations are our own, but after an interruption
+			// of the watch they come with what others did since.
+			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 			UpdateFunc: workers.Changed,
 		})).
 		Watches(&core.ForeignCluster{}, toShadows, builder.WithPredicates(predicate.Funcs{UpdateFunc: reachabilityChanged}))

@@ -79,15 +79,17 @@ func (c *Controller) watch(mgr manager.Manager) error {
 }
 
 // podHandler turns events of a pod into requests for the ShadowPod of its
-// name. Creations make none: they are our own, and at the start every ShadowPod
-// is looked at anyway. Only a pod that waits to be let go may be all that is left.
+// name. At the start every ShadowPod is looked at anyway, and only a pod that
+// waits to be let go may be all that is left. Later creations are our own, but
+// what happened to the pod since may come with them: a watch that was
+// interrupted tells only what it has come to.
 func (c *Controller) podHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
 			pod := e.Object.(*corev1.Pod)
 			c.notice(pod)
-			if pod.DeletionTimestamp != nil && isHeld(pod) {
+			if !e.IsInInitialList || pod.DeletionTimestamp != nil && isHeld(pod) {
 				q.Add(requestFor(pod))
 			}
 		},
