@@ -238,6 +238,9 @@ const (
 // resync has everything compared over and over, and counts what is written for it.
 func (b *bench) resync(ctx context.Context) error {
 	progress("%d comparisons of everything, %s apart", resyncs, resyncEvery)
+	if err := b.awaitRecorded(ctx, b.pods+few); err != nil {
+		return err
+	}
 	if _, err := b.settled(ctx); err != nil { // Events of the new pods are still to be shown
 		return err
 	}
