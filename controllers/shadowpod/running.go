@@ -55,12 +55,29 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err = c.client.SubResource(name).Patch(ctx, target, patch, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
-	case err == nil || apierrors.IsNotFound(err):
+	case err == nil:
+		return nil
+	case isUnserved(err):
+		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf(
+			"patching %s of the pod: the API server of this cluster is too old for that, so the pod stays as it is; delete the pod to have it made anew", name))
+		return nil
+	case apierrors.IsNotFound(err):
 		return nil
 	case jsonpatch.IsRejected(err) || apierrors.IsForbidden(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf("patching %s of the pod: %v", name, err))
 	}
 	return fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
+}
+
+// isUnserved tells a subresource that the API server does not know from a pod
+// that is gone: only the latter is named.
+func isUnserved(err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details == nil || details.Name == ""
 }
 
 // newSizes gives each container, and the pod, the amounts that the ShadowPod

@@ -9,9 +9,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/shadowpod"
 )
 
 // running has the API server believe that a kubelet runs the pod, which only then may be resized.
@@ -73,6 +78,23 @@ func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
 	})
 	if len(pod.Spec.EphemeralContainers) > 0 {
 		t.Errorf("ephemeral containers = %v, want none in a pod that was made again", pod.Spec.EphemeralContainers)
+	}
+}
+
+// An API server that cannot resize pods is not mistaken for a pod that is gone.
+func TestSubresourcesThatAreNotServed(t *testing.T) {
+	namespace := provider.Namespace(t)
+	provider.StartManager(t)
+	shadow := shadowPod(namespace, "old")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{}`))
+	if err := provider.Client.SubResource("transmogrify").Patch(t.Context(), pod, patch); !shadowpod.IsUnserved(err) {
+		t.Errorf("a subresource that does not exist: %v", err)
+	}
+	gone := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gone"}}
+	if err := provider.Client.SubResource("resize").Patch(t.Context(), gone, patch); !apierrors.IsNotFound(err) || shadowpod.IsUnserved(err) {
+		t.Errorf("a pod that does not exist: %v", err)
 	}
 }
 

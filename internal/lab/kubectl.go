@@ -6,6 +6,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -48,6 +49,21 @@ func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
 		return "", err
 	}
 	return l.command(ctx, path, args...)
+}
+
+// Apply gives a cluster ("home" or "cloud") what is in a manifest.
+func (l *Lab) Apply(ctx context.Context, cluster string, manifest []byte) error {
+	file, err := os.CreateTemp(l.dir, "manifest-*.yaml")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(file.Name()) }()
+	_, err = file.Write(manifest)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return err
+	}
+	_, err = l.Kubectl(ctx, "--context="+cluster, "apply", "-f", file.Name())
+	return err
 }
 
 // Refractctl runs refractctl against the consumer, as its administrator.

@@ -7,8 +7,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -127,15 +125,5 @@ func (b *bench) apply(ctx context.Context, cluster, name string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "refract-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		return err
-	}
-	_, err = b.Kubectl(ctx, "--context="+cluster, "apply", "-f", path)
-	return err
+	return b.Apply(ctx, cluster, content)
 }

@@ -7,8 +7,6 @@ import (
 	"context"
 	"embed"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -148,15 +146,7 @@ func (s *story) apply(ctx context.Context, cluster, name string) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "refract-demo-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-		return err
-	}
-	if _, err := s.lab.Kubectl(ctx, "--context="+cluster, "apply", "-f", filepath.Join(dir, name)); err != nil {
+	if err := s.lab.Apply(ctx, cluster, content); err != nil {
 		return err
 	}
 	s.shell("kubectl --context="+cluster+" apply -f app/"+name, "")

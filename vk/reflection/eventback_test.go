@@ -175,7 +175,6 @@ func (l *lab) step(clock *clocktesting.FakeClock, check func() error) (took time
 		if err != nil {
 			clock.Step(agendaTick)
 			took += agendaTick
-			time.Sleep(5 * time.Millisecond) // real time for the writes to happen in
 		}
 		return err
 	})
