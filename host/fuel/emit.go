@@ -3,7 +3,7 @@
 
 package fuel
 
-import "github.com/refract-project/refract/host/internal/leb128"
+import "github.com/refract-project/refract/internal/leb128"
 
 // counters are the indices of the two globals that the pass adds.
 type counters struct{ fuel, depth uint32 }

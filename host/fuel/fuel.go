@@ -6,8 +6,9 @@ package fuel
 import (
 	"cmp"
 	"math"
+	"strconv"
 
-	"github.com/refract-project/refract/host/internal/leb128"
+	"github.com/refract-project/refract/internal/leb128"
 )
 
 // The names under which an instrumented module exports its counters. Both can be written by the host only:
@@ -19,7 +20,14 @@ const (
 	// DepthName is a mutable i32: the stack units left. Every call that returns puts back what it took, so
 	// the host never needs to set it; negative means that the last call recursed too deep.
 	DepthName = "refract_depth"
+	// StatePrefix, with a number from 0 on behind it, names the module's own mutable globals, for a host that puts an
+	// instance back to an earlier state. They are exported when they and the memory are all the state that the module has:
+	// when it changes no table, drops no segment, and has no global of a reference or vector type.
+	StatePrefix = "refract_state_"
 )
+
+// maxState globals are exported; a module with more of them is put back by a new instance.
+const maxState = 64
 
 // Defaults of Options.
 const (
@@ -51,7 +59,7 @@ type Limits struct {
 	Parameters    uint32 // parameters, and results, of a function; 256
 	Locals        uint32 // locals of a function, parameters included; 2,000
 	FunctionBytes uint32 // size of a function in bytes; 1 MiB
-	CompilerWork  uint32 // estimated microseconds that loops and branches add to compiling; 10,000,000
+	CompilerWork  uint32 // estimated microseconds that loops, blocks and branches add to compiling; 2,000,000
 	Nesting       uint32 // blocks inside one another; 16,384
 	BranchTable   uint32 // labels of a br_table; 65,536
 	Globals       uint32 // globals; 10,000
@@ -67,7 +75,7 @@ func (l Limits) withDefaults() Limits {
 		Parameters:    cmp.Or(l.Parameters, 256),
 		Locals:        cmp.Or(l.Locals, 2_000),
 		FunctionBytes: cmp.Or(l.FunctionBytes, 1<<20),
-		CompilerWork:  cmp.Or(l.CompilerWork, 10_000_000),
+		CompilerWork:  cmp.Or(l.CompilerWork, 2_000_000),
 		Nesting:       cmp.Or(l.Nesting, 16_384),
 		BranchTable:   cmp.Or(l.BranchTable, 65_536),
 		Globals:       cmp.Or(l.Globals, 10_000),
@@ -125,7 +133,18 @@ func (m *module) addCounters(start int64, depth uint32) {
 
 	exports := appendU32(append(appendName(nil, GlobalName), 3), c.fuel)
 	exports = appendU32(append(appendName(exports, DepthName), 3), c.depth)
-	m.appendItems(sectionExport, m.exports, 2, exports)
+	count := uint32(2)
+	if !m.hidden && len(m.mutable) <= maxState {
+		for n, index := range m.mutable {
+			exports = appendU32(append(appendName(exports, StatePrefix+strconv.Itoa(n)), 3), index)
+			count++
+		}
+		if len(m.mutable) == 0 { // only memory: the depth, which is the same before and after a call, says so
+			exports = appendU32(append(appendName(exports, StatePrefix+"0"), 3), c.depth)
+			count++
+		}
+	}
+	m.appendItems(sectionExport, m.exports, count, exports)
 }
 
 // appendItems adds encoded items to a vector section that had count of them.

@@ -23,6 +23,7 @@ type function struct {
 	bulk      bool   // has bulk instructions, hence needs a local of ours
 	size      uint64 // instructions
 	blocks    uint64 // blocks, loops and ifs
+	carried   uint64 // values that blocks take and give, and that branches carry
 
 	segments []uint64 // cost by segment: 0 is the code outside loops, the others are loops in order
 	points   []point
@@ -104,12 +105,14 @@ func (f *function) readLocals(r *reader, limits *Limits) (err error) {
 type label struct {
 	op      byte
 	segment uint32
+	values  uint64 // that it takes and gives
+	widest  uint64 // the most of those of the blocks around it, and its own
 }
 
 // readBody adds up what each segment costs and notes the places to write at.
 func (m *module) readBody(f *function, r *reader) error {
 	f.segments = []uint64{1} // an empty function is not free: somebody called it
-	open := []label{{op: opBlock}}
+	open := []label{{op: opBlock, values: f.signature.slots, widest: f.signature.slots}}
 	for len(open) > 0 {
 		in, err := r.next(&m.limits)
 		if err != nil {
@@ -117,18 +120,33 @@ func (m *module) readBody(f *function, r *reader) error {
 		}
 		f.size++
 		top := open[len(open)-1]
+		values, widest := uint64(0), top.widest
 		switch in.op {
 		case opBlock, opLoop, opIf:
 			f.blocks++
+			if in.block >= int64(len(m.types)) {
+				return r.errorf("type %d of %d", in.block, len(m.types))
+			}
+			if in.block >= 0 {
+				values = m.types[in.block].slots
+			}
+			widest = max(widest, values)
+			f.carried += values
+		case opBr, opBrIf:
+			if at := len(open) - 1 - int(in.index); at >= 0 {
+				f.carried += open[at].values
+			}
+		case opBrTable:
+			f.carried += (uint64(in.index) + 1) * (widest + 1)
 		}
 		switch in.op {
 		case opLoop:
-			top = label{op: in.op, segment: uint32(len(f.segments))}
+			top = label{op: in.op, segment: uint32(len(f.segments)), values: values, widest: widest}
 			f.segments = append(f.segments, 0)
 			f.points = append(f.points, point{pointLoop, in.start, in.end, top.segment})
 			open = append(open, top)
 		case opBlock, opIf:
-			open = append(open, label{op: in.op, segment: top.segment})
+			open = append(open, label{op: in.op, segment: top.segment, values: values, widest: widest})
 		case opElse:
 			if top.op != opIf {
 				return r.errorf("else without if")
@@ -155,10 +173,11 @@ func (m *module) readBody(f *function, r *reader) error {
 // compilerWork estimates what a function adds to the time that a compiler takes for code of the same size
 // without branches, in microseconds. wazero keeps a value for each local at each loop, and goes through all
 // blocks for each block: 5 KB with 250 locals and 250 nested loops take it 3 s, 140 KB with 500 locals and
-// 8000 loops 50 s and 4 GB.
+// 8000 loops 50 s and 4 GB. It also makes a value of each that a block takes or gives and that a branch carries: 13 KB with
+// 4000 loops of 250 values take it 1.2 s, 0.6 µs a value.
 func (f *function) compilerWork() uint64 {
 	loops := uint64(len(f.segments) - 1)
-	return 50*loops*f.locals + f.blocks*f.blocks/80
+	return 50*loops*f.locals + f.blocks*f.blocks/80 + f.carried
 }
 
 // visit checks the indices that could reach what is ours, and notes where to write.
@@ -179,7 +198,10 @@ func (m *module) visit(f *function, r *reader, in instruction) error {
 		}
 	case opCallIndirect:
 		f.points = append(f.points, point{pointIndirect, in.start, in.end, 0})
+	case opTableSet:
+		m.hidden = true
 	case opPrefixBulk:
+		m.hidden = m.hidden || in.bulk.hidden
 		if in.bulk.charged {
 			f.bulk = true
 			f.points = append(f.points, point{pointBulk, in.start, in.end, uint32(in.bulk.shift)})

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/refract-project/refract/host/fuel"
-	"github.com/refract-project/refract/host/internal/wat"
+	"github.com/refract-project/refract/internal/wat"
 )
 
 // FuzzInstrument feeds damaged binaries. The pass never panics, refuses with an error of its own types, and

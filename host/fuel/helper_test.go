@@ -13,7 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/refract-project/refract/host/fuel"
-	"github.com/refract-project/refract/host/internal/wat"
+	"github.com/refract-project/refract/internal/wat"
 )
 
 // workload is testdata/workload built by TinyGo.

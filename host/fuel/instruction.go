@@ -9,7 +9,8 @@ import "fmt"
 // of its immediates that the pass needs.
 type instruction struct {
 	op         byte
-	index      uint32 // first index immediate
+	index      uint32 // first index immediate; of a br_table the number of labels
+	block      int64  // of a block: the index of its function type, negative when it has none
 	start, end int
 	bulk       bulk // for op == opPrefixBulk
 }
@@ -56,7 +57,8 @@ func (r *reader) bulkOpcode(in *instruction) (immediate, error) {
 func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err error) {
 	switch imm {
 	case immBlock:
-		return r.blockType()
+		in.block, err = r.blockType()
+		return err
 	case immIndex:
 		in.index, err = r.u32()
 	case immIndices:
@@ -66,7 +68,8 @@ func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err 
 	case immMemory:
 		return r.memoryArgument()
 	case immTable:
-		return r.branchTable(limits)
+		in.index, err = r.branchTable(limits)
+		return err
 	case immI32:
 		_, err = r.signed(32)
 	case immI64:
@@ -87,16 +90,16 @@ func (r *reader) immediate(imm immediate, in *instruction, limits *Limits) (err 
 }
 
 // blockType is a value type, the empty type, or the index of a function type.
-func (r *reader) blockType() error {
+func (r *reader) blockType() (index int64, err error) {
 	start := r.pos
 	v, err := r.signed(33)
 	if err != nil || v >= 0 || r.pos != start+1 {
-		return err
+		return v, err
 	}
 	if b := r.data[start]; b != typeEmpty && !isValueType(b) {
-		return r.unsupported(fmt.Sprintf("block type 0x%02x", b))
+		return v, r.unsupported(fmt.Sprintf("block type 0x%02x", b))
 	}
-	return nil
+	return v, nil
 }
 
 func (r *reader) memoryArgument() error {
@@ -111,17 +114,17 @@ func (r *reader) memoryArgument() error {
 	return err
 }
 
-func (r *reader) branchTable(limits *Limits) error {
+func (r *reader) branchTable(limits *Limits) (labels uint32, err error) {
 	n, err := r.count("labels of a br_table", limits.BranchTable)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for range uint64(n) + 1 {
 		if _, err := r.u32(); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return n, nil
 }
 
 // vector skips the immediates of a SIMD instruction.
@@ -147,6 +150,9 @@ func (r *reader) vector() error {
 	}
 	return nil
 }
+
+// isNumber reports a type whose values fit 64 bits, and are no references.
+func isNumber(b byte) bool { return b >= 0x7c && b <= 0x7f }
 
 func isValueType(b byte) bool {
 	switch b {

@@ -66,7 +66,9 @@ type module struct {
 	exports         uint32
 	functionTypes   []uint32 // of the defined functions
 	functions       []function
-	work            uint64 // see compilerWork
+	work            uint64   // see compilerWork
+	mutable         []uint32 // indices of the module's own mutable globals
+	hidden          bool     // it has state that the host cannot put back
 }
 
 func (m *module) funcs() uint64 { return uint64(m.importedFuncs) + uint64(len(m.functionTypes)) }

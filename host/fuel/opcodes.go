@@ -11,6 +11,9 @@ const (
 	opIf           = 0x04
 	opElse         = 0x05
 	opEnd          = 0x0b
+	opBr           = 0x0c
+	opBrIf         = 0x0d
+	opBrTable      = 0x0e
 	opCall         = 0x10
 	opCallIndirect = 0x11
 	opLocalGet     = 0x20
@@ -18,6 +21,7 @@ const (
 	opLocalTee     = 0x22
 	opGlobalGet    = 0x23
 	opGlobalSet    = 0x24
+	opTableSet     = 0x26
 	opMemoryGrow   = 0x40
 	opI32Const     = 0x41
 	opI64Const     = 0x42
@@ -92,6 +96,8 @@ type bulk struct {
 	// them make one unit of fuel, as a power of two.
 	charged bool
 	shift   byte
+	// hidden instructions change what the host can neither read nor put back: tables, and which segments were dropped.
+	hidden bool
 }
 
 // bytesPerUnit as a power of two: a memory.copy moves far more than a byte in the time of an instruction.
@@ -101,15 +107,15 @@ var bulks = [...]bulk{
 	0: {imm: immNone}, 1: {imm: immNone}, 2: {imm: immNone}, 3: {imm: immNone}, // saturating truncation
 	4: {imm: immNone}, 5: {imm: immNone}, 6: {imm: immNone}, 7: {imm: immNone},
 	8:  {imm: immIndices, charged: true, shift: byteShift}, // memory.init
-	9:  {imm: immIndex},                                    // data.drop
+	9:  {imm: immIndex, hidden: true},                      // data.drop
 	10: {imm: immIndices, charged: true, shift: byteShift}, // memory.copy
 	11: {imm: immIndex, charged: true, shift: byteShift},   // memory.fill
-	12: {imm: immIndices, charged: true},                   // table.init
-	13: {imm: immIndex},                                    // elem.drop
-	14: {imm: immIndices, charged: true},                   // table.copy
-	15: {imm: immIndex, charged: true},                     // table.grow
+	12: {imm: immIndices, charged: true, hidden: true},     // table.init
+	13: {imm: immIndex, hidden: true},                      // elem.drop
+	14: {imm: immIndices, charged: true, hidden: true},     // table.copy
+	15: {imm: immIndex, charged: true, hidden: true},       // table.grow
 	16: {imm: immIndex},                                    // table.size
-	17: {imm: immIndex, charged: true},                     // table.fill
+	17: {imm: immIndex, charged: true, hidden: true},       // table.fill
 }
 
 // proposal names the feature that an unknown opcode belongs to, as far as it can be told.

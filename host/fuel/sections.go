@@ -3,7 +3,10 @@
 
 package fuel
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 func (m *module) readTypes(r *reader) error {
 	n, err := r.count("function types", m.limits.Types)
@@ -43,7 +46,7 @@ func (m *module) readImports(r *reader) error {
 	}
 	return r.each(n, func(uint32) error {
 		for range 2 { // module and name: for the host to judge
-			if _, err := r.name(); err != nil {
+			if err := r.shortName("bytes of the name of an import"); err != nil {
 				return err
 			}
 		}
@@ -58,11 +61,23 @@ func (m *module) readImports(r *reader) error {
 		case 3:
 			m.importedGlobals++
 			m.globals++
-			return r.globalType()
+			_, _, err := r.globalType()
+			return err
 		}
 		// The limits of a memory or table could not be kept if it belonged to somebody else.
 		return r.unsupported(fmt.Sprintf("import of kind %d: only functions and globals can be imported", kind))
 	})
+}
+
+// maxName is more than any toolchain needs for a name that ends up in errors.
+const maxName = 1024
+
+func (r *reader) shortName(what string) error {
+	name, err := r.name()
+	if err != nil {
+		return err
+	}
+	return r.limit(what, uint64(len(name)), maxName)
 }
 
 func (m *module) typeIndex(r *reader) error {
@@ -76,15 +91,16 @@ func (m *module) typeIndex(r *reader) error {
 	return nil
 }
 
-func (r *reader) globalType() error {
+func (r *reader) globalType() (valueType byte, mutable bool, err error) {
 	if _, err := r.valueTypes(1); err != nil {
-		return err
+		return 0, false, err
 	}
-	mutable, err := r.byte()
-	if err == nil && mutable > 1 {
-		return r.errorf("mutability 0x%02x", mutable)
+	valueType = r.data[r.pos-1]
+	b, err := r.byte()
+	if err == nil && b > 1 {
+		err = r.errorf("mutability 0x%02x", b)
 	}
-	return err
+	return valueType, b == 1, err
 }
 
 func (m *module) readFunctions(r *reader) error {
@@ -177,9 +193,14 @@ func (m *module) readGlobals(r *reader) error {
 	if err != nil {
 		return err
 	}
-	err = r.each(n, func(uint32) error {
-		if err := r.globalType(); err != nil {
+	err = r.each(n, func(i uint32) error {
+		valueType, mutable, err := r.globalType()
+		if err != nil {
 			return err
+		}
+		if mutable {
+			m.mutable = append(m.mutable, m.importedGlobals+i)
+			m.hidden = m.hidden || !isNumber(valueType)
 		}
 		return m.constant(r)
 	})
@@ -207,8 +228,11 @@ func (m *module) readExports(r *reader) error {
 		if err != nil {
 			return err
 		}
-		if name == GlobalName || name == DepthName {
+		if name == GlobalName || name == DepthName || strings.HasPrefix(name, StatePrefix) {
 			return &CollisionError{Export: name}
+		}
+		if err := r.limit("bytes of the name of an export", uint64(len(name)), maxName); err != nil {
+			return err
 		}
 		kind, err := r.byte()
 		if err != nil {

@@ -3,6 +3,8 @@
 
 package fuel
 
+import "strings"
+
 // readElements only checks: what segments hold does not change, but the counts in them size allocations.
 func (m *module) readElements(r *reader) error {
 	n, err := r.count("element segments", m.limits.Segments)
@@ -122,24 +124,37 @@ func (m *module) readCustom(r *reader) error {
 		if err != nil {
 			return nil
 		}
-		if id == 1 && sub.functionNames(m.limits.Functions) == nil {
-			m.names = appendSection(names, id, sub.data)
+		if id != 1 {
+			continue
+		}
+		if functions, err := sub.functionNames(m.limits.Functions); err == nil {
+			m.names = appendSection(names, id, functions)
 			return nil
 		}
 	}
 	return nil
 }
 
-func (r *reader) functionNames(limit uint32) error {
+// maxFunctionName is what the stack trace of a trap shows of a name, in bytes.
+const maxFunctionName = 128
+
+// functionNames encodes the names again, cut where they are long: they end up in errors and Events.
+func (r *reader) functionNames(limit uint32) (out []byte, err error) {
 	n, err := r.count("function names", limit)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return r.each(n, func(uint32) error {
-		if _, err := r.u32(); err != nil {
+	out = appendU32(nil, n)
+	return out, r.each(n, func(uint32) error {
+		index, err := r.u32()
+		if err != nil {
 			return err
 		}
-		_, err := r.name()
+		name, err := r.name()
+		if len(name) > maxFunctionName {
+			name = strings.ToValidUTF8(name[:maxFunctionName], "")
+		}
+		out = appendName(appendU32(out, index), name)
 		return err
 	})
 }

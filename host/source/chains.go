@@ -29,7 +29,7 @@ type ChainsConfig struct {
 	// Defaults are the default plugins. They must load. One for "*" is that of the kinds that no other is for.
 	Defaults []Module
 	// Guard of a kind's chains; nil means host.DefaultGuard.
-	Guard func(kind string) host.Guard
+	Guard func(kind string, podSpecs ...string) host.Guard
 	// LastGoodDir keeps the last good version of each plugin across restarts; it is created when needed. Empty keeps none: a file that
 	// is broken at start is left out then.
 	LastGoodDir string
@@ -42,10 +42,14 @@ type Chains struct {
 	config   ChainsConfig
 	lastGood lastGood
 
-	mu       sync.Mutex
+	applying sync.Mutex // one Apply at a time; held while modules compile
+	refused  map[string]refusal
+	kept     map[string][sha256.Size]byte // digests of what lastGood has
+
+	mu       sync.Mutex          // never held while a module compiles
+	podSpecs map[string][]string // by kind, see AddKind
 	defaults []*running
 	extra    map[string]*running
-	refused  map[string]refusal
 	present  map[chainKey][]*host.Plugin
 	closing  sync.WaitGroup
 }
@@ -75,13 +79,14 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 		config.Logger = slog.Default()
 	}
 	c := &Chains{
-		config: config, lastGood: lastGood{config.LastGoodDir}, extra: map[string]*running{}, refused: map[string]refusal{}, present: map[chainKey][]*host.Plugin{},
+		config: config, lastGood: lastGood{config.LastGoodDir}, extra: map[string]*running{}, podSpecs: map[string][]string{}, refused: map[string]refusal{}, kept: map[string][sha256.Size]byte{}, present: map[chainKey][]*host.Plugin{},
 	}
 	for _, m := range config.Defaults {
 		r, err := c.load(ctx, m)
 		if err != nil {
 			return nil, fmt.Errorf("loading default plugin %s, %w", m.Name, err)
 		}
+		r.kinds = r.among(config.Kinds)
 		c.defaults = append(c.defaults, r)
 	}
 	slices.SortFunc(c.defaults, before)
@@ -95,12 +100,13 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 // out what is not among them, swaps the chains that are different then, and closes what is in none. A module
 // that is wrong leaves its earlier version in place. The result has one status for each module.
 func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.applying.Lock()
+	defer c.applying.Unlock()
 	c.forget(modules)
 	next, problems := map[string]*running{}, map[string]error{}
+	present := c.running()
 	for _, m := range modules {
-		old := c.extra[m.Name]
+		old := present[m.Name]
 		r, err := c.accept(ctx, m, old)
 		if err != nil {
 			problems[m.Name] = err
@@ -112,10 +118,28 @@ func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 			next[m.Name] = r
 		}
 	}
+	states := c.install(ctx, modules, next, problems)
+	c.remember(modules, problems)
+	return states
+}
+
+// running returns the plugins of the last Apply, which alone replaces them.
+func (c *Chains) running() map[string]*running {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.extra
+}
+
+// install puts the plugins into the chains of the kinds that there are now.
+func (c *Chains) install(ctx context.Context, modules []Module, next map[string]*running, problems map[string]error) []Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range next {
+		r.kinds = r.among(c.config.Kinds)
+	}
 	if err := c.swap(ctx, next); err != nil {
 		next = c.stay(ctx, next, problems, err)
 	}
-	c.remember(modules, problems)
 	return statuses(modules, next, problems)
 }
 
@@ -144,9 +168,14 @@ func (c *Chains) earlier(ctx context.Context, name string, old *running) *runnin
 func (c *Chains) remember(modules []Module, problems map[string]error) {
 	err := c.lastGood.forget(modules)
 	for _, m := range modules {
-		if problems[m.Name] == nil {
-			err = errors.Join(err, c.lastGood.keep(m))
+		if problems[m.Name] != nil || c.kept[m.Name] == m.digest() {
+			continue
 		}
+		if keepErr := c.lastGood.keep(m); keepErr != nil {
+			err = errors.Join(err, keepErr)
+			continue
+		}
+		c.kept[m.Name] = m.digest()
 	}
 	if err != nil {
 		c.config.Logger.Warn("Plugins could not be kept for the next start", "folder", c.config.LastGoodDir, "error", err)
@@ -166,9 +195,11 @@ func (c *Chains) stay(ctx context.Context, next map[string]*running, problems ma
 
 // forget drops the refusals of modules that are gone.
 func (c *Chains) forget(modules []Module) {
-	maps.DeleteFunc(c.refused, func(name string, _ refusal) bool {
+	gone := func(name string) bool {
 		return !slices.ContainsFunc(modules, func(m Module) bool { return m.Name == name })
-	})
+	}
+	maps.DeleteFunc(c.refused, func(name string, _ refusal) bool { return gone(name) })
+	maps.DeleteFunc(c.kept, func(name string, _ [sha256.Size]byte) bool { return gone(name) })
 }
 
 // accept returns the running plugin of a module: the old one when nothing changed.
@@ -186,11 +217,9 @@ func (c *Chains) accept(ctx context.Context, m Module, old *running) (*running, 
 		return nil, err
 	}
 	r, err := c.load(ctx, m)
-	var bad *host.LoadError
-	if errors.As(err, &bad) {
+	delete(c.refused, m.Name)
+	if err != nil && ctx.Err() == nil {
 		c.refused[m.Name] = refusal{m.digest(), err}
-	} else {
-		delete(c.refused, m.Name)
 	}
 	return r, err
 }
@@ -213,12 +242,11 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 	if m.Err != nil {
 		return nil, m.Err
 	}
-	plugin, err := c.config.Host.Load(ctx, m.Name, m.Wasm, m.Options.config())
+	plugin, err := c.config.Host.Load(ctx, m.Name, m.Wasm, m.Options.PluginConfig())
 	if err != nil {
 		return nil, err
 	}
 	r := &running{name: m.Name, digest: m.digest(), options: m.Options, plugin: plugin}
-	r.kinds = r.among(c.config.Kinds)
 	// Kinds that are not reflected now may be later; those that the plugin is not for make no sense.
 	if len(m.Options.Kinds) > 0 && len(r.among(m.Options.Kinds)) == 0 {
 		err = fmt.Errorf("kinds: the plugin is for %s, and none of these is among %s",
@@ -232,11 +260,15 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 func (r *running) matches(kind string, hook host.Hook) bool {
 	name, group, _ := strings.Cut(kind, ".")
 	manifest := r.plugin.Manifest()
-	if !manifest.Matches(name, group, hook) {
-		return false
+	if len(r.options.Kinds) == 0 {
+		return manifest.Matches(name, group, hook)
 	}
-	narrowed := host.Manifest{Kinds: r.options.Kinds, Hooks: manifest.Hooks}
-	return len(r.options.Kinds) == 0 || narrowed.Matches(name, group, hook)
+	// Options may name the Secrets that "*" of a manifest leaves out.
+	any := *manifest
+	if slices.Contains(manifest.Kinds, "*") {
+		any.Kinds = r.options.Kinds
+	}
+	return any.Matches(name, group, hook) && host.MatchesKind(r.options.Kinds, name, group)
 }
 
 // digest tells modules with their options apart.

@@ -48,6 +48,7 @@ type Dir struct {
 
 	mu       sync.Mutex
 	statuses []Status
+	read     map[string]seen // by path
 }
 
 // NewDir wants the directory to be there. Changes are noticed from now on, and acted on by Sync and Run.
@@ -107,7 +108,7 @@ func (d *Dir) Sync(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.watch()
-	modules, err := ReadDir(d.config.Path)
+	modules, err := d.modules()
 	if err != nil {
 		return fmt.Errorf("reading plugin directory, its plugins stay as they are, %w", err)
 	}
@@ -115,6 +116,55 @@ func (d *Dir) Sync(ctx context.Context) error {
 	d.statuses = d.config.Chains.Apply(ctx, modules)
 	d.report(before)
 	return nil
+}
+
+// seen is a module as it was read, with what its files looked like then.
+type seen struct {
+	module        Module
+	wasm, options os.FileInfo // nil when there was none
+}
+
+// modules is ReadDir that reads again only what has changed since the last time.
+func (d *Dir) modules() ([]Module, error) {
+	entries, err := os.ReadDir(d.config.Path)
+	if err != nil {
+		return nil, err
+	}
+	var modules []Module
+	read := map[string]seen{}
+	for _, name := range candidates(entries) {
+		file := filepath.Join(d.config.Path, name)
+		now := seen{wasm: stat(file), options: stat(optionsOf(file))}
+		if known, ok := d.read[file]; ok && known.module.Err == nil && sameFile(known.wasm, now.wasm) && sameFile(known.options, now.options) {
+			now.module = known.module
+		} else {
+			var ok bool
+			if now.module, ok = readModule(os.DirFS(d.config.Path), name, file); !ok {
+				continue
+			}
+		}
+		read[file] = now
+		modules = append(modules, now.module)
+	}
+	d.read = read
+	return modules, nil
+}
+
+func stat(file string) os.FileInfo {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil
+	}
+	return info
+}
+
+// sameFile reports whether a file looks as it did. One that was written within the second before it was read may have been
+// written again within the grain of its time stamp.
+func sameFile(was, is os.FileInfo) bool {
+	if was == nil || is == nil {
+		return was == nil && is == nil
+	}
+	return os.SameFile(was, is) && was.Size() == is.Size() && was.ModTime().Equal(is.ModTime()) && time.Since(was.ModTime()) > time.Second
 }
 
 func (d *Dir) report(before []Status) {

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/host/internal/wat"
 	"github.com/refract-project/refract/host/source"
+	"github.com/refract-project/refract/internal/wat"
 )
 
 // plugin is a module for the kinds, in both directions, that sets the label "by" to its version.

@@ -10,18 +10,27 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// AddKind makes the chains of one more kind, of the plugins that are there. Nothing happens when it has some. On an error
-// there are none, and the chains of other kinds are as before.
-func (c *Chains) AddKind(kind string) error {
+// AddKind builds the chains of one more kind, of the plugins that are there. podSpecs are the paths at which its objects
+// have the spec of a pod, for the guard (see host.DefaultGuard). Nothing happens when it has chains with these. On an error
+// the chains of all kinds are as before.
+func (c *Chains) AddKind(kind string, podSpecs ...string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.config.Kinds
-	if slices.Contains(before, kind) {
+	before, specsBefore := c.config.Kinds, c.podSpecs[kind]
+	known := slices.Contains(before, kind)
+	if known && slices.Equal(specsBefore, podSpecs) {
 		return nil
 	}
-	c.setKinds(append(slices.Clone(before), kind))
+	c.podSpecs[kind] = slices.Clone(podSpecs)
+	if known { // its guard is another
+		delete(c.present, chainKey{kind, host.Outgoing})
+		delete(c.present, chainKey{kind, host.Incoming})
+	} else {
+		c.setKinds(append(slices.Clone(before), kind))
+	}
 	if err := c.swap(context.Background(), c.extra); err != nil {
 		c.setKinds(before)
+		c.podSpecs[kind] = specsBefore
 		return err
 	}
 	return nil
@@ -35,6 +44,7 @@ func (c *Chains) RemoveKind(kind string) {
 		return
 	}
 	c.setKinds(slices.DeleteFunc(slices.Clone(c.config.Kinds), func(k string) bool { return k == kind }))
+	delete(c.podSpecs, kind)
 	for _, hook := range []host.Hook{host.Outgoing, host.Incoming} {
 		c.config.Registry.Swap(kind, hook, nil)
 		delete(c.present, chainKey{kind, hook})

@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
 )
 
@@ -84,6 +85,77 @@ func TestDefaultOfAllOthers(t *testing.T) {
 	w.expect(certificate, "also@2 mine@1")
 	w.expect("ConfigMap", "generic@default also@2")
 	w.expect("Service", "service@default also@2")
+}
+
+// A kind of another API group is not that of the core group.
+func TestKindsOfOtherGroups(t *testing.T) {
+	w := newWorldOf(t, "", fstest.MapFS{
+		"service/service.wasm": {Data: plugin(t, "default", "Service")},
+		"secret/secret.wasm":   {Data: plugin(t, "default", "Secret")},
+		"ingress/ingress.wasm": {Data: plugin(t, "default", "Ingress.networking.k8s.io")},
+		"generic/generic.wasm": {Data: plugin(t, "default", "*")},
+	})
+	w.apply(map[string][]byte{
+		"bare.wasm":    plugin(t, "1", "Service", "Ingress"),
+		"options.wasm": plugin(t, "2", "*"), "options.yaml": []byte("kinds: [Service]"),
+	})
+	for _, kind := range []string{"Service.serving.knative.dev", "Secret.example.com", "Ingress.example.com", "Pod.example.com", "Secret"} {
+		if err := w.chains.AddKind(kind); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.expect("Service.serving.knative.dev", "generic@default")
+	w.expect("Secret.example.com", "generic@default")
+	w.expect("Ingress.example.com", "generic@default")
+	w.expect("Pod.example.com", "generic@default")
+	w.expect("Service", "service@default bare@1 options@2")
+	w.expect("Ingress.networking.k8s.io", "ingress@default bare@1")
+}
+
+// "*" is not for Secrets, until a manifest or the options name them.
+func TestSecretsAreNamed(t *testing.T) {
+	w := newWorldOf(t, "", fstest.MapFS{"secret/secret.wasm": {Data: plugin(t, "default", "Secret")}})
+	if err := w.chains.AddKind("Secret"); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(map[string][]byte{
+		"all.wasm":   plugin(t, "1", "*"),
+		"named.wasm": plugin(t, "2", "*", "Secret"),
+		"told.wasm":  plugin(t, "3", "*"), "told.yaml": []byte("kinds: [Secret]"),
+	})
+	w.expect("Secret", "secret@default named@2 told@3")
+	w.expect("ConfigMap", "all@1 named@2")
+}
+
+// The guard follows where a kind has its pods.
+func TestPodSpecsOfAKind(t *testing.T) {
+	w := newWorld(t)
+	on := func() bool {
+		doc := document.New()
+		doc.Reset(map[string]any{"spec": map[string]any{"template": map[string]any{"hostPID": true}}})
+		if _, err := w.registry.Run(t.Context(), certificate, host.Outgoing, doc, &host.Env{}); err != nil {
+			t.Fatal(err)
+		}
+		v, _ := doc.Root().At("spec.template.hostPID")
+		return v.Exists()
+	}
+	for _, c := range []struct {
+		specs []string
+		want  bool
+	}{{nil, true}, {[]string{"spec.template"}, false}, {[]string{"spec.other"}, true}} {
+		if err := w.chains.AddKind(certificate, c.specs...); err != nil {
+			t.Fatal(err)
+		}
+		if got := on(); got != c.want {
+			t.Errorf("with %q it is on: %t", c.specs, got)
+		}
+	}
+	if err := w.chains.AddKind(certificate, "[broken"); err == nil {
+		t.Error("a malformed path is taken")
+	}
+	if !on() {
+		t.Error("the guard of before is gone")
+	}
 }
 
 // Kinds, modules and calls come from different goroutines.

@@ -45,12 +45,17 @@ type Options struct {
 	Limits Limits `json:"limits,omitzero"`
 	// Priority orders the plugins of a chain, the lowest first. 0 when left out.
 	Priority int `json:"priority,omitempty"`
-	// Kinds narrows the kinds of the manifest: "Service", "Ingress.networking.k8s.io".
+	// Kinds narrows the kinds of the manifest: "Service", "Ingress.networking.k8s.io". A module without a manifest needs it.
 	Kinds []string `json:"kinds,omitempty"`
-	// Writes narrows the paths of the manifest.
+	// Writes narrows the paths of the manifest. A module without a manifest needs it.
 	Writes []string `json:"writes,omitempty"`
+	// Capabilities of a module without a manifest: "skip".
+	Capabilities []string `json:"capabilities,omitempty"`
 	// Replaces names a default plugin that this one stands in for.
 	Replaces string `json:"replaces,omitempty"`
+	// Fresh gives each call a clean slate: the plugin remembers nothing from one object to the next, not even of the same
+	// namespace.
+	Fresh bool `json:"fresh,omitempty"`
 	// IgnoreFailure lets the chain go on, with a warning, when this plugin fails.
 	IgnoreFailure bool `json:"ignoreFailure,omitempty"`
 }
@@ -86,20 +91,35 @@ func ReadDir(dir string) ([]Module, error) {
 		return nil, err
 	}
 	var modules []Module
-	fsys := os.DirFS(dir)
-	for _, entry := range entries {
-		switch name := entry.Name(); {
-		case strings.HasPrefix(name, "."):
-		case filepath.Ext(name) == ".wasm":
-			modules = append(modules, read(fsys, name, filepath.Join(dir, name)))
-		case filepath.Ext(name) == ".yaml":
-			if m, alone := optionsAlone(fsys, name, filepath.Join(dir, name)); alone {
-				modules = append(modules, m)
-			}
+	for _, name := range candidates(entries) {
+		if m, ok := readModule(os.DirFS(dir), name, filepath.Join(dir, name)); ok {
+			modules = append(modules, m)
 		}
 	}
 	return modules, nil
 }
+
+// candidates are the names of the files that may be modules, or options that lack theirs.
+func candidates(entries []fs.DirEntry) (names []string) {
+	for _, entry := range entries {
+		name := entry.Name()
+		if ext := filepath.Ext(name); !strings.HasPrefix(name, ".") && (ext == ".wasm" || ext == ".yaml") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// readModule reads a module, or tells of options that lack theirs. False: the file is the options of a module that is there.
+func readModule(fsys fs.FS, name, shown string) (Module, bool) {
+	if filepath.Ext(name) == ".wasm" {
+		return read(fsys, name, shown), true
+	}
+	return optionsAlone(fsys, name, shown)
+}
+
+// optionsOf is where the options of a module are.
+func optionsOf(wasm string) string { return strings.TrimSuffix(wasm, ".wasm") + ".yaml" }
 
 // ReadFile reads the module in one file, and its options beside it.
 func ReadFile(file string) Module {
@@ -111,7 +131,7 @@ func read(fsys fs.FS, name, shown string) Module {
 	if m.Wasm, m.Err = readFile(fsys, name); m.Err != nil {
 		return m
 	}
-	options := strings.TrimSuffix(name, ".wasm") + ".yaml"
+	options := optionsOf(name)
 	text, err := readFile(fsys, options)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m
@@ -171,8 +191,8 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	return data, err
 }
 
-// config is what the host needs of the options.
-func (o *Options) config() host.PluginConfig {
+// PluginConfig is what the host needs of the options.
+func (o *Options) PluginConfig() host.PluginConfig {
 	return host.PluginConfig{
 		Config: o.Config,
 		Limits: host.Limits{
@@ -184,6 +204,9 @@ func (o *Options) config() host.PluginConfig {
 			Handles:     o.Limits.Handles,
 		},
 		Writes:        o.Writes,
+		Kinds:         o.Kinds,
+		Capabilities:  o.Capabilities,
+		Fresh:         o.Fresh,
 		IgnoreFailure: o.IgnoreFailure,
 	}
 }

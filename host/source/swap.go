@@ -55,7 +55,7 @@ func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 			if was, ok := c.present[key]; ok && slices.Equal(was, plugins) {
 				continue
 			}
-			chain, err := host.NewChain(hook, c.config.Guard(kind), plugins...)
+			chain, err := host.NewChain(hook, c.config.Guard(kind, c.podSpecs[kind]...), plugins...)
 			if err != nil {
 				return fmt.Errorf("building the %s chain of %s, %w", hook, kind, err)
 			}

@@ -13,4 +13,4 @@
         (br $next)))
     (local.get $sum))
   (global $fuel (export "refract_fuel") (mut i64) (i64.const 50000000))
-  (global $depth (export "refract_depth") (mut i32) (i32.const 65536)))
+  (global $depth (export "refract_depth") (export "refract_state_0") (mut i32) (i32.const 65536)))
