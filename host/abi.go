@@ -53,10 +53,12 @@ func refractFunctions() map[string]hostFunction {
 // at reads what (handle, path pointer, path length) at the start of the stack name.
 func (i *instance) at(function string, stack []uint64) document.View {
 	path := i.text(function, stack[1], stack[2])
-	v, err := i.node(function, stack[0]).At(path)
-	if err != nil {
-		i.abort(function, err)
+	n := i.node(function, stack[0])
+	v, err := n.At(path)
+	if n.ID() == 0 { // else the document counts
+		i.charge(int64(len(path)))
 	}
+	i.done(function, err)
 	return v
 }
 

@@ -23,8 +23,12 @@ func abiLog(i *instance, stack []uint64) {
 // lineBytes is what a line of the log has around its message: an empty one is not free.
 const lineBytes = 64
 
+// lineWork is the fuel for writing a line, besides that for its bytes.
+const lineWork = 1024
+
 func (i *instance) log(function string, level slog.Level, message string) {
 	i.spend(function, len(message)+lineBytes)
+	i.charge(lineWork + int64(len(message)))
 	i.print(level, message)
 }
 
@@ -33,10 +37,27 @@ func (i *instance) print(level slog.Level, message string) {
 	if i.env != nil && i.env.Logger != nil {
 		l = i.env.Logger
 	}
-	if ctx := context.Background(); l.Enabled(ctx, level) {
-		l.LogAttrs(ctx, level, i.printable(message), slog.String("plugin", i.plugin.name))
+	ctx := context.Background()
+	if !l.Enabled(ctx, level) {
+		return
 	}
+	p := i.plugin
+	if !p.lines.Allow() {
+		p.dropped.Add(1)
+		return
+	}
+	attrs := []slog.Attr{slog.String("plugin", p.name)}
+	if n := p.dropped.Swap(0); n > 0 {
+		attrs = append(attrs, slog.Int64("linesDroppedBefore", n))
+	}
+	l.LogAttrs(ctx, level, i.printable(message), attrs...)
 }
+
+// A plugin may log this much, over all its calls: a log that is full of one plugin is of no use for the others.
+const (
+	logLinesPerSecond = 10
+	logBurst          = 200
+)
 
 // printable copies a guest's text, which may be anything, so that it can be kept and logged.
 func (i *instance) printable(s string) string { return strings.ToValidUTF8(strings.Clone(s), "\ufffd") }
@@ -44,6 +65,7 @@ func (i *instance) printable(s string) string { return strings.ToValidUTF8(strin
 func abiWarn(i *instance, stack []uint64) {
 	message := i.text("warn", stack[0], stack[1])
 	i.spend("warn", len(message)+16)
+	i.charge(int64(len(message)))
 	if i.env == nil {
 		i.misuse("warn", "there is an object to warn about in outgoing and incoming only")
 	}
@@ -53,14 +75,24 @@ func abiWarn(i *instance, stack []uint64) {
 func abiSkip(i *instance, stack []uint64) {
 	reason := i.text("skip", stack[0], stack[1])
 	i.spend("skip", len(reason))
+	i.charge(int64(len(reason)))
+	if !i.plugin.skips {
+		i.misuse("skip", undeclaredSkip)
+	}
 	i.skipped, i.reason = true, i.printable(reason)
 }
+
+const undeclaredSkip = `it keeps the object from being reflected, which the capabilities of its manifest do not say: declare "skip"`
 
 func abiFail(i *instance, stack []uint64) {
 	reason := i.text("fail", stack[0], stack[1])
 	i.spend("fail", len(reason))
+	i.charge(int64(len(reason)))
 	i.failed, i.reason = true, i.printable(reason)
 }
+
+// remapWork is the fuel for a lookup.
+const remapWork = 256
 
 // maxAddress is more than the longest textual IP address with a zone.
 const maxAddress = 64
@@ -75,6 +107,7 @@ func abiRemapIP(i *instance, stack []uint64) {
 	if i.env == nil || i.env.RemapIP == nil {
 		return
 	}
+	i.charge(remapWork)
 	if mapped, ok := i.env.RemapIP(strings.Clone(ip)); ok {
 		i.give("remap_ip", mapped, buffer, capacity)
 		stack[0] = uint64(len(mapped))

@@ -23,9 +23,7 @@ func abiGet(i *instance, stack []uint64) {
 
 func abiField(i *instance, stack []uint64) {
 	n, key := i.target("field", stack)
-	if len(key) >= 256 { // it is hashed
-		i.charge(int64(len(key)) / 8)
-	}
+	i.charge(int64(len(key))) // it is hashed, and compared with those of the places visited before
 	got, err := n.Field(key)
 	i.done("field", err)
 	stack[0] = i.handle(got)
@@ -65,7 +63,9 @@ func (i *instance) give(function, s string, buffer, capacity uint64) {
 
 func abiStringEq(i *instance, stack []uint64) {
 	s, ok := i.at("string_eq", stack).Text()
-	stack[0] = flag(ok && s == i.text("string_eq", stack[3], stack[4]))
+	other := i.text("string_eq", stack[3], stack[4])
+	i.charge(int64(min(len(s), len(other))) / 8)
+	stack[0] = flag(ok && s == other)
 }
 
 func abiInt(i *instance, stack []uint64) {
@@ -118,13 +118,13 @@ func abiKeys(i *instance, stack []uint64) {
 	default:
 		i.wrong("keys", stack, v.Kind(), "map")
 	}
-	i.charge(int64(v.Len()) * 8)
 	i.encoded, i.encodedFor = i.encoded[:0], document.View{}
 	i.keyScratch = v.Keys(i.keyScratch[:0])
 	for _, k := range i.keyScratch {
 		i.encoded = binary.LittleEndian.AppendUint32(i.encoded, uint32(len(k)))
 		i.encoded = append(i.encoded, k...)
 	}
+	i.charge(document.SortWork(len(i.keyScratch), len(i.encoded)) + int64(len(i.encoded))/8)
 	i.deliver("keys", stack)
 }
 
@@ -136,9 +136,10 @@ func abiJSON(i *instance, stack []uint64) {
 		return
 	}
 	if !i.encodedSame(v) {
-		i.encoded = v.AppendJSON(i.encoded[:0])
+		var work int64
+		i.encoded, work = v.Encode(i.encoded[:0])
 		i.encodedFor, i.encodedAt = v, i.doc.Version()
-		i.charge(int64(len(i.encoded)) / 2)
+		i.charge(work)
 	}
 	i.deliver("json", stack)
 }

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tetratelabs/wazero/sys"
 
@@ -46,8 +47,9 @@ func (d *driver) call() {
 	p := d.i.plugin
 	d.env.out.reset()
 	d.doc.Mount(document.ContextRoot, d.env.Context)
-	d.doc.Begin(1, p.config, p.limits.Handles, p.limits.OutputBytes)
+	d.doc.Begin(p.config, p.limits.Handles, p.limits.OutputBytes)
 	d.i.begin("outgoing", p.limits.Fuel)
+	d.env.ends = time.Now().Add(time.Minute)
 	d.i.doc, d.i.env, d.i.floor = d.doc, d.env, d.doc.Nodes()
 	d.i.generation += generationStep
 }

@@ -61,12 +61,15 @@ func abiSetJSON(i *instance, stack []uint64) {
 	i.done("set_json", n.Assign(path, v))
 }
 
+// decodeWork is the fuel for decoding a byte of JSON: the worst is short values, each of which is allocated.
+const decodeWork = 16
+
 // decode reads JSON as Kubernetes does: whole numbers are int64.
 func (i *instance) decode(function string, text []byte) any {
 	if len(text) > i.plugin.limits.OutputBytes {
 		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
 	}
-	i.charge(int64(len(text)))
+	i.charge(decodeWork * int64(len(text)))
 	var v any
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &v); err != nil {
 		i.misuse(function, "decoding the JSON, "+err.Error())
@@ -82,7 +85,7 @@ func abiCopy(i *instance, stack []uint64) {
 func abiRemove(i *instance, stack []uint64) {
 	n, paths := i.target("remove", stack)
 	if n.ID() == 0 { // else the document counts
-		i.charge(int64(len(paths)))
+		i.charge(2 * int64(len(paths)))
 	}
 	count, err := n.Remove(paths)
 	i.done("remove", err)
@@ -98,12 +101,9 @@ func abiRemoveElem(i *instance, stack []uint64) {
 // guard would fail the object for whoever strips "*".
 const systemPrefix = "offloading.liqo.io/"
 
-// The work of a removal by globs, the product of keys and globs, is stopped at the fuel of a whole call; what is left of it
-// is looked at when the work is charged, as always.
 func abiRemoveKeys(i *instance, stack []uint64) {
 	n, paths := i.target("remove_keys", stack)
 	from, lists := i.target("remove_keys", stack[3:])
-	i.doc.SetWorkLimit(i.budget)
 	count, err := n.RemoveKeysListed(paths, from, lists, systemPrefix)
 	i.done("remove_keys", err)
 	stack[0] = uint64(count)
@@ -111,7 +111,6 @@ func abiRemoveKeys(i *instance, stack []uint64) {
 
 func abiRemoveKeysGlob(i *instance, stack []uint64) {
 	n, path := i.target("remove_keys_glob", stack)
-	i.doc.SetWorkLimit(i.budget)
 	count, err := n.RemoveKeysGlob(path, i.text("remove_keys_glob", stack[3], stack[4]), systemPrefix)
 	i.done("remove_keys_glob", err)
 	stack[0] = uint64(count)

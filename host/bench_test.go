@@ -19,12 +19,13 @@ import (
 
 // BenchmarkHost runs whole chains, guard included, as a reconcile does: the document is reset on the object in the cache,
 // then the chain runs. Building the result is in host/document. …-native does the same to a deep copy in Go, …-bare is
-// without fuel. noop is the call of the exported function alone, fuel filled up and the document opened for it: what
+// without fuel. noop-engine is a call of an exported function by the engine, and nothing else. noop is the call of the exported function alone, fuel filled up and the document opened for it: what
 // noop-chain has besides is the instance pool (two atomic operations), the reset document and the guard.
 func BenchmarkHost(b *testing.B) {
 	h := newHost(b)
 	service := mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{})
 	bare := mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{unmetered: true})
+	b.Run("noop-engine", func(b *testing.B) { benchEngine(b, mustLoad(b, h, "noop", noop, PluginConfig{unmetered: true})) })
 	b.Run("noop", func(b *testing.B) { benchCall(b, mustLoad(b, h, "noop", noop, PluginConfig{})) })
 	b.Run("noop-chain", func(b *testing.B) {
 		benchChain(b, serviceObject(), "Service", mustLoad(b, h, "noop", noop, PluginConfig{}))
@@ -44,6 +45,10 @@ func BenchmarkHost(b *testing.B) {
 	b.Run("pod-native", func(b *testing.B) { benchNative(b, podObject(), nativePod) })
 	b.Run("endpointslice-1000", func(b *testing.B) {
 		benchChain(b, sliceObject(1000), "EndpointSlice", mustLoad(b, h, "endpointslice", defaultModule(b, "EndpointSlice"), PluginConfig{}))
+	})
+	b.Run("service-domains", func(b *testing.B) { benchDomains(b, service, "shop", "bank") })
+	b.Run("service-fresh", func(b *testing.B) {
+		benchDomains(b, mustLoad(b, h, "service", defaultModule(b, "Service"), PluginConfig{Fresh: true}), "shop")
 	})
 	b.Run("chain-5", func(b *testing.B) {
 		benchChain(b, plainService(), "Service", service, service, service, service, service)
@@ -82,7 +87,7 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	if err != nil {
 		b.Fatal(err)
 	}
-	doc, env, ctx := document.New(), &Env{Context: benchContext(), RemapIP: identityIP}, context.Background()
+	doc, env, ctx := document.New(), &Env{Context: benchContext(), RemapIP: identityIP, Domain: "shop"}, context.Background()
 	for range 10 {
 		doc.Reset(object)
 		if _, err := chain.Run(ctx, doc, env); err != nil {
@@ -99,8 +104,45 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	}
 }
 
+// benchDomains has the objects come from one domain after another.
+func benchDomains(b *testing.B, p *Plugin, domains ...string) {
+	chain, err := NewChain(Outgoing, DefaultGuard("Service"), p)
+	if err != nil {
+		b.Fatal(err)
+	}
+	doc, env, ctx := document.New(), &Env{Context: benchContext(), RemapIP: identityIP}, context.Background()
+	object, n := plainService(), 0
+	b.ReportAllocs()
+	defer cpuPerOp(b)()
+	for b.Loop() {
+		env.Domain = domains[n%len(domains)]
+		n++
+		doc.Reset(object)
+		if _, err := chain.Run(ctx, doc, env); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchEngine is a call of the exported function by the engine alone.
+func benchEngine(b *testing.B, p *Plugin) {
+	i, err := p.take(context.Background(), "bench")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.release(i)
+	ctx := context.Background()
+	b.ReportAllocs()
+	defer cpuPerOp(b)()
+	for b.Loop() {
+		if err := i.hooks[Outgoing].CallWithStack(ctx, i.stack[:]); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func benchCall(b *testing.B, p *Plugin) {
-	i, err := p.take(context.Background())
+	i, err := p.take(context.Background(), "bench")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -111,7 +153,7 @@ func benchCall(b *testing.B, p *Plugin) {
 	b.ReportAllocs()
 	defer cpuPerOp(b)()
 	for b.Loop() {
-		if err := i.run(Outgoing, doc, env, author(0), call); err != nil {
+		if err := i.run(Outgoing, doc, env, call); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -6,6 +6,7 @@ package host
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/refract-project/refract/host/document"
 )
@@ -51,6 +52,9 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 	out := &env.out
 	out.reset()
 	doc.Mount(document.ContextRoot, env.Context)
+	if len(c.plugins) > 0 {
+		env.ends = time.Now().Add(c.plugins[0].host.timeout)
+	}
 	if env.Measure {
 		env.lap()
 	}
@@ -64,39 +68,52 @@ func (c *Chain) Run(ctx context.Context, doc *document.Document, env *Env) (*Out
 			return out, nil
 		}
 	}
-	if err := c.guard.check(doc); err != nil {
+	if err := c.guard.turnOff(doc); err != nil {
 		doc.Restore()
 		return out, err
 	}
 	return out, nil
 }
 
-// author is the number by which the document knows the edits of the n-th plugin; 0 is nobody.
-func author(n int) uint8 { return uint8(n + 1) }
-
+// step runs the n-th plugin and judges what it did, which the plugins behind it build on.
 func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.ignore {
-		return c.tolerant(ctx, n, p, doc, env)
+	if n > 0 {
+		doc.Commit()
 	}
-	i, err := c.call(ctx, n, p, doc, env)
-	if err == nil && !i.skipped {
-		p.release(i)
-		return nil
+	out := &env.out
+	i, err := c.call(ctx, p, doc, env)
+	if err = c.end(p, i, err, out); err == nil && !out.Skipped {
+		err = c.guard.check(doc, n)
 	}
-	return c.end(p, i, err, &env.out)
+	if err != nil && p.ignore {
+		return c.tolerate(p, doc, out, err)
+	}
+	return err
 }
 
-// call runs the hook of the n-th plugin; the instance is nil if none could be had.
-func (c *Chain) call(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) (*instance, error) {
+// tolerate drops what a plugin with IgnoreFailure did, and tells about it.
+func (c *Chain) tolerate(p *Plugin, doc *document.Document, out *Outcome, err error) error {
+	if _, closed := err.(*ClosedError); closed {
+		return err
+	}
+	doc.Rollback()
+	out.Skipped, out.Skipper, out.SkipReason = false, "", ""
+	out.warn(p.name, err.Error())
+	out.Calls[len(out.Calls)-1].Err = err
+	return nil
+}
+
+// call runs the hook of a plugin; the instance is nil if none could be had.
+func (c *Chain) call(ctx context.Context, p *Plugin, doc *document.Document, env *Env) (*instance, error) {
 	call := env.out.begin(p.name)
-	i, err := p.take(ctx)
+	i, err := p.take(ctx, env.Domain)
 	if err != nil {
 		return nil, err
 	}
-	err = i.run(c.hook, doc, env, author(n), call)
+	err = i.run(c.hook, doc, env, call)
 	if env.out.warned > maxWarnings {
 		env.out.endWarnings(p.name)
 	}
@@ -125,25 +142,4 @@ func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
 func intact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok
-}
-
-// tolerant runs a plugin with IgnoreFailure: what it did is dropped if it fails, or if the guard forbids it.
-func (c *Chain) tolerant(ctx context.Context, n int, p *Plugin, doc *document.Document, env *Env) error {
-	mark := doc.Checkpoint()
-	i, err := c.call(ctx, n, p, doc, env)
-	out := &env.out
-	err = c.end(p, i, err, out)
-	if _, closed := err.(*ClosedError); closed {
-		return err
-	}
-	if err == nil {
-		err = c.guard.checkEdits(doc)
-	}
-	if err != nil {
-		doc.Rollback(mark)
-		out.Skipped = false
-		out.warn(p.name, err.Error())
-	}
-	out.Calls[len(out.Calls)-1].Err = err
-	return nil
 }

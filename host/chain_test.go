@@ -4,19 +4,25 @@
 package host
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
+	"log/slog"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/time/rate"
 
 	"github.com/refract-project/refract/host/document"
 )
 
 // Guests for these tests are written as lists of calls of the ABI with constant texts.
 
-// step is one call; strings are texts, ints are i32.
+// step is one call; strings are texts, ints are i32, int64s are i64, float64s are f64, and a step is the handle that it gives.
 type step struct {
 	function string
 	args     []any
@@ -27,16 +33,26 @@ func guest(name, writes string, end []byte, steps ...step) []byte {
 	m := newModule()
 	im := hostImports()[moduleRefract]
 	index := map[string]uint64{}
-	for _, s := range steps {
-		if _, ok := index[s.function]; !ok {
-			f := im[s.function]
-			index[s.function] = m.importFunc(moduleRefract, s.function, f.params, f.results)
+	var declare func(steps []step)
+	declare = func(steps []step) {
+		for _, s := range steps {
+			if _, ok := index[s.function]; !ok {
+				f := im[s.function]
+				index[s.function] = m.importFunc(moduleRefract, s.function, f.params, f.results)
+			}
+			for _, a := range s.args {
+				if nested, ok := a.(step); ok {
+					declare([]step{nested})
+				}
+			}
 		}
 	}
-	m.plugin(`{"name":"` + name + `","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":[` + writes + `]}`)
+	declare(steps)
+	m.plugin(`{"name":"` + name + `","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":[` + writes + `],"capabilities":["skip"]}`)
 	var body []byte
 	at := int64(8192)
-	for _, s := range steps {
+	var call func(s step)
+	call = func(s step) {
 		for _, a := range s.args {
 			switch a := a.(type) {
 			case int:
@@ -48,9 +64,16 @@ func guest(name, writes string, end []byte, steps ...step) []byte {
 				body = append(append(body, 0x41), sleb(at)...)
 				body = append(append(body, 0x41), sleb(int64(len(a)))...)
 				at += int64(len(a)) + 1
+			case float64:
+				body = binary.LittleEndian.AppendUint64(append(body, 0x44), math.Float64bits(a))
+			case step:
+				call(a)
 			}
 		}
 		body = append(append(body, 0x10), uleb(index[s.function])...)
+	}
+	for _, s := range steps {
+		call(s)
 		if len(im[s.function].results) > 0 {
 			body = append(body, 0x1a) // drop
 		}
@@ -301,5 +324,29 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(200, once); n != 0 {
 			t.Errorf("%s: %v allocations", kind, n)
 		}
+	}
+}
+
+// A plugin that logs at each call is heard, and then no longer.
+func TestLogsAreLimitedAcrossCalls(t *testing.T) {
+	var lines bytes.Buffer
+	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&lines, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Close(t.Context()) }()
+	p := mustLoad(t, h, "loud", guest("loud", `"*"`, returnZero, step{"log", []any{1, "hello"}}), PluginConfig{})
+	for range 5 * logBurst {
+		if _, _, err := run(t, map[string]any{}, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := bytes.Count(lines.Bytes(), []byte("hello")); n < logBurst || n > 2*logBurst {
+		t.Errorf("%d lines", n)
+	}
+	p.lines.SetBurst(1 << 20)
+	p.lines.SetLimit(rate.Inf)
+	if _, _, err := run(t, map[string]any{}, p); err != nil || !strings.Contains(lines.String(), "linesDroppedBefore=") {
+		t.Errorf("%v: nothing tells of the lines that are missing", err)
 	}
 }

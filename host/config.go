@@ -6,6 +6,7 @@ package host
 import (
 	"cmp"
 	"log/slog"
+	"time"
 
 	"github.com/refract-project/refract/host/fuel"
 )
@@ -15,6 +16,7 @@ type Config struct {
 	cacheDir string
 	logger   *slog.Logger
 	limits   Limits
+	timeout  time.Duration
 }
 
 // NewConfig has no cache directory, logs to slog.Default() and limits as DefaultLimits.
@@ -30,10 +32,14 @@ func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
 // WithLimits sets the limits of plugins that have none of their own; zero fields stay at their default.
 func (c Config) WithLimits(l Limits) Config { c.limits = l; return c }
 
+// WithChainTimeout limits how long a chain may take in wall-clock time. Fuel stops a plugin far earlier, at the same place on
+// every machine; this is for what fuel does not foresee. It is checked when a plugin calls the host. 5 s.
+func (c Config) WithChainTimeout(d time.Duration) Config { c.timeout = d; return c }
+
 // Limits of one plugin. A zero field means the default.
 type Limits struct {
 	// Fuel of one call, and of the start of an instance: about one unit an instruction, 64 a host call and what its work
-	// is worth. 50 million ≈ 50 ms.
+	// is worth. 50 million ≈ 50 ms of a guest's own code, and half a second at most of work that the host does for it.
 	Fuel int64
 	// MemoryPages of 64 KiB that one instance may have. 256 = 16 MiB.
 	MemoryPages int
@@ -79,6 +85,10 @@ type PluginConfig struct {
 	Limits Limits
 	// Writes narrows the paths that the manifest allows: an edit must be below one of both. Nil leaves the manifest's.
 	Writes []string
+	// Kinds, and Capabilities, of a module of the portable tier, which has no manifest. Others have theirs.
+	Kinds, Capabilities []string
+	// Fresh puts the instance back to its start before each call, also within a domain (see Env.Domain).
+	Fresh bool
 	// IgnoreFailure drops the edits of a failed call and lets the chain go on, with a warning, instead of failing it.
 	IgnoreFailure bool
 

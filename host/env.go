@@ -14,6 +14,9 @@ import (
 type Env struct {
 	// Context is the context root: cluster ids, namespaces, … JSON types as in an unstructured object; not modified.
 	Context map[string]any
+	// Domain is what plugins may carry from one object to another: the next object of the same domain may find an instance
+	// as the last one left it, one of another domain never does. Empty is a domain of its own at each call.
+	Domain string
 	// RemapIP translates an address of the provider's network; false while there is no mapping. Nil never has one. It is
 	// called in the middle of a plugin's hook: it must not block.
 	RemapIP func(ip string) (string, bool)
@@ -23,6 +26,7 @@ type Env struct {
 	Measure bool
 
 	out   Outcome
+	ends  time.Time     // when the chain must be over
 	clock time.Time     // any time, to read the monotonic clock alone
 	last  time.Duration // the reading before
 }

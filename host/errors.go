@@ -70,6 +70,7 @@ const (
 	LimitModule    Limit = "module bytes"
 	LimitHandles   Limit = "handles"
 	LimitNesting   Limit = "nesting of values"
+	LimitTime      Limit = "seconds for the whole chain"
 )
 
 // LimitError is a limit passed.

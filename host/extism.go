@@ -156,7 +156,11 @@ func extismInputLoadU64(i *instance, stack []uint64) {
 func extismOutputSet(i *instance, stack []uint64) {
 	out := i.window("output_set", i.kernel.memory, stack[0], stack[1])
 	i.kernel.used = true
-	i.spend("output_set", len(out))
+	// Its bytes are counted when they become part of the object: here they only must not be more than could.
+	i.charge(int64(len(out)) / 8)
+	if len(out) > i.plugin.limits.OutputBytes {
+		panic(i.limitError(LimitOutput, i.plugin.limits.OutputBytes))
+	}
 	i.kernel.output = append(i.kernel.output[:0], out...)
 }
 
@@ -176,8 +180,11 @@ func extismErrorSet(i *instance, stack []uint64) {
 func extismConfigGet(i *instance, stack []uint64) {
 	key := i.content("config_get", stack[0])
 	stack[0] = 0
+	i.charge(int64(len(key)))
 	if v, ok := i.plugin.config[string(key)]; ok {
-		stack[0] = i.place("config_get", configText(v))
+		text, work := configText(v)
+		i.charge(work)
+		stack[0] = i.place("config_get", text)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 )
 
 // Guard is what no plugin may do to an object, whatever its manifest says. Paths are as in the ABI; `*` stands for any key
-// or element.
+// or element, and a key that ends with `/*` for all keys of that prefix.
 type Guard struct {
-	// Immutable paths are neither changed nor removed.
+	// Immutable paths are neither set, changed nor removed.
 	Immutable []string
 	// Unforgeable paths may be removed but not set: the engine drops them anyway.
 	Unforgeable []string
@@ -25,35 +25,50 @@ type Guard struct {
 	AllowedPaths []string
 }
 
-// DefaultGuard protects what an object is and whose it is, and for pods keeps them out of the provider's host namespaces
-// (Liqo: pod offloading). The kind may carry its API group: "Pod", "Ingress.networking.k8s.io".
-func DefaultGuard(kind string) Guard {
+// DefaultGuard protects what an object is and whose it is, and keeps the pods that it makes out of the provider's host
+// namespaces (Liqo: pod offloading). The kind carries its API group unless that is the core group: "Pod",
+// "Deployment.apps". podSpecs are paths of pod specs in objects of other kinds: "spec.replicaSpecs.*.template.spec".
+func DefaultGuard(kind string, podSpecs ...string) Guard {
 	g := Guard{
 		Immutable: []string{
 			"apiVersion", "kind", "metadata.name", "metadata.namespace",
-			"metadata.labels[offloading.liqo.io/origin]", "metadata.labels[offloading.liqo.io/destination]",
-			"metadata.labels[offloading.liqo.io/nodename]",
+			"metadata.labels[offloading.liqo.io/*]", "metadata.annotations[offloading.liqo.io/*]",
 		},
 		Unforgeable: []string{
 			"metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.creationTimestamp",
 			"metadata.deletionTimestamp", "metadata.deletionGracePeriodSeconds", "metadata.ownerReferences",
 			"metadata.finalizers", "metadata.managedFields", "metadata.generateName", "metadata.selfLink",
-			"metadata.annotations[plugins.refract.io/applied-hash]",
+			"metadata.labels[plugins.refract.io/*]", "metadata.annotations[plugins.refract.io/*]",
 		},
 	}
-	if k, _, _ := strings.Cut(kind, "."); k == "Pod" {
-		g.Off = []string{"spec.hostNetwork", "spec.hostPID", "spec.hostIPC"}
+	if own, ok := podSpecPaths[kind]; ok {
+		podSpecs = append([]string{own}, podSpecs...)
+	}
+	for _, path := range podSpecs {
+		g.Off = append(g.Off, path+".hostNetwork", path+".hostPID", path+".hostIPC")
 	}
 	return g
+}
+
+// podSpecPaths is where Kubernetes' own kinds have the spec of the pods that they make.
+var podSpecPaths = map[string]string{
+	"Pod":                   "spec",
+	"PodTemplate":           "template.spec",
+	"ReplicationController": "spec.template.spec",
+	"Deployment.apps":       "spec.template.spec",
+	"ReplicaSet.apps":       "spec.template.spec",
+	"StatefulSet.apps":      "spec.template.spec",
+	"DaemonSet.apps":        "spec.template.spec",
+	"Job.batch":             "spec.template.spec",
+	"CronJob.batch":         "spec.jobTemplate.spec.template.spec",
 }
 
 // guard is a Guard with the plugins' manifests, as a tree of path segments: an edit is checked on one way down.
 type guard struct {
 	hook    Hook
 	plugins []*Plugin
-	all     uint64 // plugins
 	root    *rule
-	off     []string
+	off     []document.Path
 }
 
 // maxPlugins of a chain, one bit each.
@@ -62,8 +77,9 @@ const maxPlugins = 64
 // rule is one segment of the guarded paths.
 type rule struct {
 	key         string
-	path        string // when it ends here
-	any         bool   // `*`
+	path        document.Path // to it
+	any         bool          // `*`
+	prefix      string        // of the keys that it is for, instead of key
 	immutable   bool
 	unforgeable bool
 	chain       bool   // AllowedPaths has it
@@ -77,7 +93,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 	if len(plugins) > maxPlugins {
 		return nil, errors.New("a chain has at most 64 plugins")
 	}
-	out := &guard{hook: hook, plugins: plugins, all: 1<<len(plugins) - 1, root: &rule{}, off: g.Off}
+	out := &guard{hook: hook, plugins: plugins, root: &rule{}}
 	add := func(paths []string, mark func(*rule)) error {
 		for _, p := range paths {
 			if err := out.add(p, mark); err != nil {
@@ -90,7 +106,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 		add(g.Immutable, func(r *rule) { r.immutable = true }),
 		add(g.Unforgeable, func(r *rule) { r.unforgeable = true }),
 		add(orAll(g.AllowedPaths), func(r *rule) { r.chain = true }),
-		add(g.Off, func(*rule) {}),
+		add(g.Off, func(r *rule) { out.off = append(out.off, r.path) }),
 	)
 	for n, p := range plugins {
 		err = errors.Join(err, add(p.manifest.Writes, func(r *rule) { r.manifests |= 1 << n }))
@@ -106,7 +122,7 @@ func newGuard(hook Hook, g Guard, plugins []*Plugin) (*guard, error) {
 
 // setFree finds what most edits are, those that need no walk.
 func (r *rule) setFree() {
-	if slices.ContainsFunc(r.children, func(c *rule) bool { return c.any }) {
+	if slices.ContainsFunc(r.children, func(c *rule) bool { return c.any || c.prefix != "" }) {
 		return
 	}
 	for _, c := range r.children {
@@ -142,12 +158,15 @@ func (g *guard) add(path string, mark func(*rule)) error {
 	for n, s := range segments {
 		n = slices.IndexFunc(r.children, func(c *rule) bool { return c.key == s.Key })
 		if n < 0 {
-			r.children = append(r.children, &rule{key: s.Key, any: s.Key == "*"})
+			c := &rule{key: s.Key, any: s.Key == "*", path: append(slices.Clone(r.path), s)}
+			if prefix, ok := strings.CutSuffix(s.Key, "/*"); ok {
+				c.prefix = prefix + "/"
+			}
+			r.children = append(r.children, c)
 			n = len(r.children) - 1
 		}
 		r = r.children[n]
 	}
-	r.path = path
 	mark(r)
 	return nil
 }

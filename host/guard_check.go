@@ -4,46 +4,49 @@
 package host
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/refract-project/refract/host/document"
 )
 
-// check looks at what was written, and at nothing else but the booleans that must be off.
-func (g *guard) check(doc *document.Document) error {
-	if doc.Edited() {
-		if err := g.checkEdits(doc); err != nil {
-			return err
-		}
+// check judges what the n-th plugin changed: every difference between the document and its base is that plugin's edit.
+func (g *guard) check(doc *document.Document, n int) error {
+	if !doc.Edited() {
+		return nil
+	}
+	if err := g.checkEdits(doc, n); err != nil {
+		return err
 	}
 	for _, path := range g.off {
-		if err := g.turnOff(doc, path); err != nil {
+		if err := g.leftOff(doc, n, path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (g *guard) checkEdits(doc *document.Document) error {
-	if doc.EditsWithin(g.freeForAll) {
+func (g *guard) checkEdits(doc *document.Document, n int) error {
+	bit := uint64(1) << n
+	if doc.EditsWithin(func(key string) bool { return g.root.isFree(key, bit) }) {
 		return nil
 	}
 	var found error
 	doc.Edits(func(e document.Edit) bool {
-		found = g.checkEdit(doc, &e)
+		if problem := g.problem(doc, &e, bit); problem != "" {
+			found = g.error(n, e.Path, problem)
+		}
 		return found == nil
 	})
 	return found
 }
 
-// freeForAll tells that every plugin may write the object's entry and all below: of most edits that is all there is to ask.
-func (g *guard) freeForAll(key string) bool { return g.root.isFree(key, g.all) }
-
-func (r *rule) isFree(key string, plugins uint64) bool {
+// isFree reports whether the plugin may write the object's entry and all below, which is all there is to ask of most edits.
+func (r *rule) isFree(key string, bit uint64) bool {
 	for _, c := range r.children {
 		if c.key == key {
-			return plugins != 0 && c.free&plugins == plugins
+			return c.free&bit != 0
 		}
 	}
 	return false
@@ -55,124 +58,185 @@ type verdict struct {
 	broken                    *rule
 }
 
-func (g *guard) checkEdit(doc *document.Document, e *document.Edit) error {
-	var bit uint64
-	if e.Author > 0 {
-		bit = 1 << (e.Author - 1)
-	}
+// problem returns why an edit is refused, or nothing.
+func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) string {
 	if len(e.Path) > 0 && g.root.isFree(e.Path[0].Key, bit) {
-		return nil
+		return ""
 	}
 	var v verdict
-	g.walk(doc, g.root, e.Path, bit, &v)
+	g.root.judge(doc, e, e.Path, bit, &v)
 	switch {
 	case v.broken != nil && v.broken.immutable:
-		return g.error(e, "the field is the engine's")
+		return "the field is the engine's"
 	case v.broken != nil:
-		return g.error(e, "the field may be removed but not set")
-	case e.Author == 0:
-		return nil
+		return "the field may be removed but not set"
 	case !v.manifest:
-		return g.error(e, "it is below none of the paths that the plugin's manifest says it writes")
+		return "it is below none of the paths that the plugin's manifest says it writes"
 	case !v.narrowed:
-		return g.error(e, "it is below none of the paths that the plugin's configuration allows")
+		return "it is below none of the paths that the plugin's configuration allows"
 	case !v.chain:
-		return g.error(e, "it is below none of the paths that may be written here")
+		return "it is below none of the paths that may be written here"
 	}
-	return nil
+	return ""
 }
 
-// walk goes down the rules that the path meets, and at its end to all below: a map that was replaced as a whole.
-func (g *guard) walk(doc *document.Document, r *rule, rest document.Path, bit uint64, v *verdict) {
+// judge goes down the rules that the path of an edit meets, and at its end to all below: a value that was replaced as a
+// whole.
+func (r *rule) judge(doc *document.Document, e *document.Edit, rest document.Path, bit uint64, v *verdict) {
 	v.manifest = v.manifest || r.manifests&bit != 0
 	v.narrowed = v.narrowed || r.narrowed&bit != 0
 	v.chain = v.chain || r.chain
-	if (r.immutable || r.unforgeable) && r.brokenIn(doc) {
+	if r.immutable || r.unforgeable && !(e.Removed && len(rest) == 0) {
 		v.broken = r
 	}
 	if len(rest) == 0 {
 		for _, c := range r.children {
-			c.below(doc, v)
+			c.below(doc, e, v)
 		}
 		return
 	}
 	for _, c := range r.children {
-		if c.any || c.matches(rest[0]) {
-			g.walk(doc, c, rest[1:], bit, v)
+		if c.matches(rest[0]) {
+			c.judge(doc, e, rest[1:], bit, v)
 		}
 	}
 }
 
-// below checks the rules under a value that was replaced. What they allow does not count: more was written.
-func (r *rule) below(doc *document.Document, v *verdict) {
-	if (r.immutable || r.unforgeable) && r.brokenIn(doc) {
-		v.broken = r
+// below judges the rules under a value that was replaced. What they allow does not count: more was written.
+func (r *rule) below(doc *document.Document, e *document.Edit, v *verdict) {
+	if r.immutable || r.unforgeable && !e.Removed {
+		before, now := values(doc.Base(), r.path), values(doc.Root().View(), r.path)
+		if r.immutable && !slices.EqualFunc(before, now, sameValue) || r.unforgeable && len(now) > 0 && !slices.EqualFunc(before, now, sameValue) {
+			v.broken = r
+		}
 	}
 	for _, c := range r.children {
-		c.below(doc, v)
+		c.below(doc, e, v)
 	}
 }
 
 func (r *rule) matches(s document.Segment) bool {
-	if s.Index < 0 {
-		return r.key == s.Key
-	}
-	n, err := strconv.Atoi(r.key)
-	return err == nil && n == s.Index
-}
-
-// brokenIn compares the value with that of the base. It is called for edits that touch it only, which are rare. A path with
-// a wildcard is broken by any edit.
-func (r *rule) brokenIn(doc *document.Document) bool {
-	now, err := doc.Root().At(r.path)
-	if err != nil {
+	switch {
+	case r.any:
 		return true
+	case s.Index >= 0:
+		n, err := strconv.Atoi(r.key)
+		return err == nil && n == s.Index
+	case r.prefix != "":
+		return strings.HasPrefix(s.Key, r.prefix)
 	}
-	before, err := doc.Base().At(r.path)
-	if err != nil {
-		return true
-	}
-	if now.Kind() == document.Absent {
-		return r.immutable && before.Kind() != document.Absent
-	}
-	return !now.Equal(before)
+	return r.key == s.Key
 }
 
-func (g *guard) turnOff(doc *document.Document, path string) error {
-	v, err := doc.Root().At(path)
-	if err != nil || !v.Exists() {
-		return nil
-	}
-	if on, ok := v.Bool(); ok && !on {
-		return nil
-	}
-	if before, err := doc.Base().At(path); err != nil || !before.Equal(v) {
-		return g.blame(doc, path)
-	}
-	doc.SetAuthor(0)
-	_, err = doc.Root().Remove(path)
-	return err
+// located is a value and the path at which it was found.
+type located struct {
+	path  document.Path
+	value document.View
 }
 
-// blame names the plugin that turned on what must be off.
-func (g *guard) blame(doc *document.Document, path string) error {
-	err := &GuardError{Hook: g.hook, Path: path, Rule: "it must be off"}
-	doc.Edits(func(e document.Edit) bool {
-		if at := e.Path.String(); at == path || strings.HasPrefix(path, at+".") {
-			err.Plugin = g.author(&e)
+func sameValue(a, b located) bool {
+	return slices.Equal(a.path, b.path) && a.value.Equal(b.value)
+}
+
+// values finds what a path with wildcards leads to, in the order of the keys.
+func values(root document.View, path document.Path) []located {
+	found := []located{{value: root}}
+	for _, s := range path {
+		var next []located
+		for _, l := range found {
+			next = l.step(s.Key, next)
 		}
-		return true
-	})
-	return err
-}
-
-func (g *guard) author(e *document.Edit) string {
-	if e.Author == 0 || int(e.Author) > len(g.plugins) {
-		return ""
+		found = next
 	}
-	return g.plugins[e.Author-1].name
+	return found
 }
 
-func (g *guard) error(e *document.Edit, rule string) error {
-	return &GuardError{Plugin: g.author(e), Hook: g.hook, Path: e.Path.String(), Rule: rule}
+// step appends the entries or elements of a value that a segment of a rule matches.
+func (l located) step(key string, out []located) []located {
+	prefix, prefixed := strings.CutSuffix(key, "/*")
+	one := func(s document.Segment, v document.View) {
+		if v.Kind() != document.Absent {
+			out = append(out, located{append(slices.Clone(l.path), s), v})
+		}
+	}
+	switch l.value.Kind() {
+	case document.Map:
+		if key != "*" && !prefixed {
+			one(document.Segment{Key: key, Index: -1}, l.value.Field(key))
+			break
+		}
+		for _, k := range l.value.Keys(nil) {
+			if key == "*" || strings.HasPrefix(k, prefix+"/") {
+				one(document.Segment{Key: k, Index: -1}, l.value.Field(k))
+			}
+		}
+	case document.List:
+		from, to := 0, l.value.Len()
+		if key != "*" {
+			n, err := strconv.Atoi(key)
+			if err != nil || n < 0 || n >= to {
+				break
+			}
+			from, to = n, n+1
+		}
+		for i := from; i < to; i++ {
+			one(document.Segment{Index: i}, l.value.Index(i))
+		}
+	}
+	return out
+}
+
+func isOn(v document.View) bool {
+	on, ok := v.Bool()
+	return v.Exists() && (on || !ok)
+}
+
+// leftOff refuses what the n-th plugin turned on.
+func (g *guard) leftOff(doc *document.Document, n int, path document.Path) error {
+	var before []located
+	for i, now := range g.turnedOn(doc.Root().View(), path) {
+		if i == 0 {
+			before = values(doc.Base(), path)
+		}
+		if !slices.ContainsFunc(before, func(b located) bool { return sameValue(b, now) }) {
+			return g.error(n, now.path, "it must be off")
+		}
+	}
+	return nil
+}
+
+// turnedOn finds the values of a path of guard.off that are not off. Most objects have none, for which it allocates nothing.
+func (g *guard) turnedOn(root document.View, path document.Path) []located {
+	at := root
+	for _, s := range path {
+		if s.Key == "*" {
+			return slices.DeleteFunc(values(root, path), func(l located) bool { return !isOn(l.value) })
+		}
+		at = at.Field(s.Key)
+	}
+	if !isOn(at) {
+		return nil
+	}
+	return []located{{path, at}}
+}
+
+// turnOff removes what must be off and the object had before any plugin ran.
+func (g *guard) turnOff(doc *document.Document) error {
+	for _, path := range g.off {
+		for _, on := range g.turnedOn(doc.Root().View(), path) {
+			if _, err := doc.Root().Remove(on.path.String()); err != nil {
+				return g.error(-1, on.path, "it must be off and cannot be removed, "+err.Error())
+			}
+		}
+	}
+	return nil
+}
+
+// error blames the n-th plugin; -1 is none.
+func (g *guard) error(n int, path document.Path, rule string) error {
+	name := ""
+	if n >= 0 {
+		name = g.plugins[n].name
+	}
+	return &GuardError{Plugin: name, Hook: g.hook, Path: path.String(), Rule: rule}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"reflect"
 	"testing"
+
+	"github.com/refract-project/refract/host/document"
 )
 
 func TestGuard(t *testing.T) {
@@ -29,7 +31,7 @@ func TestGuard(t *testing.T) {
 		"above the manifest":           {`"spec.type"`, nil, []step{remove("spec")}, "spec"},
 		"made on the way":              {`"spec.new.deep"`, nil, []step{set("spec.new.deep", "1")}, ""},
 		"made beside":                  {`"spec.new.deep"`, nil, []step{set("spec.new.other", "1")}, "spec.new.other"},
-		"replaced on the way":          {`"spec.selector.app"`, nil, []step{{"set_map", []any{1, "spec.selector"}}, set("spec.selector.app", "x")}, "spec.selector"},
+		"replaced on the way":          {`"spec.selector.app"`, nil, []step{{"set_map", []any{1, "spec.selector"}}, set("spec.selector.app", "x")}, "spec.selector.tier"},
 		"wildcard":                     {`"spec.ports.*.nodePort"`, nil, []step{remove("spec.ports.*.nodePort")}, ""},
 		"outside of the wildcard":      {`"spec.ports.*.nodePort"`, nil, []step{remove("spec.ports.*.port")}, "spec.ports[0].port"},
 		"list grown":                   {`"spec.ports.*.nodePort"`, nil, []step{set("spec.ports.-", "x")}, "spec.ports"},
@@ -52,7 +54,7 @@ func TestGuard(t *testing.T) {
 		"host network":                 {`"*"`, nil, []step{{"set_bool", []any{1, "spec.hostNetwork", 1}}}, "spec.hostNetwork"},
 		"host network with the spec":   {`"*"`, nil, []step{json("spec", `{"hostPID":true}`)}, "spec.hostPID"},
 		"host network explicitly off":  {`"*"`, nil, []step{{"set_bool", []any{1, "spec.hostNetwork", 0}}}, ""},
-		"labels copied into the label": {`"metadata"`, nil, []step{{"copy", []any{1, "metadata.labels[offloading.liqo.io/destination]", 2}}}, "metadata.labels[offloading.liqo.io/destination]"},
+		"labels copied into the label": {`"metadata"`, nil, []step{{"copy", []any{1, "metadata.labels[offloading.liqo.io/destination]", 2}}}, "metadata.labels[offloading.liqo.io/destination].apiServerSupport"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := mustLoad(t, h, "p", guest("p", c.writes, returnZero, c.steps...), PluginConfig{Writes: c.narrow})
@@ -77,6 +79,166 @@ func TestGuardBlames(t *testing.T) {
 	var e *GuardError
 	if !errors.As(err, &e) || e.Plugin != "second" || e.Path != "spec.y" {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestGuardJudgesEachPlugin: whoever touches a list last is not the author of what others did to it.
+func TestGuardJudgesEachPlugin(t *testing.T) {
+	h := newHost(t)
+	reshapes := mustLoad(t, h, "reshapes", guest("reshapes", `"metadata.labels"`, returnZero, step{"remove_elem", []any{step{"get", []any{1, "spec.ports"}}, 0}}), PluginConfig{})
+	allowed := mustLoad(t, h, "allowed", guest("allowed", `"spec"`, returnZero, set("spec.ports.-", "x")), PluginConfig{})
+	_, _, err := run(t, serviceObject(), reshapes, allowed)
+	var e *GuardError
+	if !errors.As(err, &e) || e.Plugin != "reshapes" || e.Path != "spec.ports" {
+		t.Errorf("%v, want reshapes refused at spec.ports", err)
+	}
+}
+
+// TestGuardSeesWhatIsLeftBehind: what a plugin sets and takes back leaves empty maps, which mean something.
+func TestGuardSeesWhatIsLeftBehind(t *testing.T) {
+	h := newHost(t)
+	for path, object := range map[string]map[string]any{
+		"spec.ingress[0].from[0].namespaceSelector": {"spec": map[string]any{"ingress": []any{map[string]any{"from": []any{map[string]any{}}}}}},
+		"spec.volumes[0].emptyDir":                  {"spec": map[string]any{"volumes": []any{map[string]any{"name": "x"}}}},
+		"metadata.ownerReferences":                  {"metadata": map[string]any{"name": "x"}},
+	} {
+		p := mustLoad(t, h, "p", guest("p", `"metadata.labels"`, returnZero, set(path+".x", "y"), remove(path+".x")), PluginConfig{})
+		_, _, err := run(t, object, p)
+		var e *GuardError
+		if !errors.As(err, &e) || e.Path != path {
+			t.Errorf("%v, want %s refused", err, path)
+		}
+	}
+}
+
+func TestIgnoredFailureCoversTheGuard(t *testing.T) {
+	h := newHost(t)
+	lax := PluginConfig{IgnoreFailure: true}
+	for name, bad := range map[string]step{
+		"host network": {"set_bool", []any{1, "spec.hostNetwork", 1}},
+		"identity":     set("metadata.name", "x"),
+		"undeclared":   set("status.x", "y"),
+	} {
+		good := mustLoad(t, h, "good", guest("good", `"spec"`, returnZero, set("spec.good", "1")), PluginConfig{})
+		wild := mustLoad(t, h, "wild", guest("wild", `"spec","metadata.name"`, returnZero, set("spec.wild", "1"), bad), lax)
+		got, out, err := run(t, serviceObject(), good, wild, good)
+		want := serviceObject()
+		want["spec"].(map[string]any)["good"] = "1"
+		if err != nil || !reflect.DeepEqual(got, want) || len(out.Warnings) != 1 {
+			t.Errorf("%s: %v, %v, %v", name, err, out.Warnings, got)
+		}
+	}
+}
+
+// TestMarksOfTheEngine: a copy says whose it is in labels and annotations of two prefixes.
+func TestMarksOfTheEngine(t *testing.T) {
+	h := newHost(t)
+	for _, field := range []string{"labels", "annotations"} {
+		for _, key := range []string{"plugins.refract.io/applied-hash", "plugins.refract.io/anything", "offloading.liqo.io/origin", "offloading.liqo.io/anything"} {
+			path := "metadata." + field + "[" + key + "]"
+			p := mustLoad(t, h, "p", guest("p", `"metadata"`, returnZero, set(path, "x")), PluginConfig{})
+			var e *GuardError
+			if _, _, err := run(t, serviceObject(), p); !errors.As(err, &e) || e.Path != path {
+				t.Errorf("%v, want %s refused", err, path)
+			}
+		}
+	}
+}
+
+// TestPodTemplates: host namespaces are off wherever an object has the spec of a pod.
+func TestPodTemplates(t *testing.T) {
+	h := newHost(t)
+	for kind, c := range map[string]struct {
+		configured []string
+		spec       string
+	}{
+		"Deployment.apps":        {nil, "spec.template.spec"},
+		"Job.batch":              {nil, "spec.template.spec"},
+		"CronJob.batch":          {nil, "spec.jobTemplate.spec.template.spec"},
+		"MPIJob.kubeflow.org":    {[]string{"spec.replicas.*.template.spec"}, "spec.replicas.worker.template.spec"},
+		"RayCluster.ray.io":      {[]string{"spec.groups.*.template.spec"}, "spec.groups[1].template.spec"},
+		"Pod.example.com":        {nil, ""},
+		"Deployment.example.com": {nil, ""},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			path := c.spec + ".hostPID"
+			if c.spec == "" {
+				path = "spec.template.spec.hostPID"
+			}
+			object := func(on string) map[string]any {
+				i := &instance{plugin: &Plugin{limits: DefaultLimits()}, budget: 1 << 30}
+				pod := `{"spec":{"x":"y"` + on + `}}`
+				return i.decode("", []byte(`{"spec":{"template":`+pod+`,"jobTemplate":{"spec":{"template":`+pod+`}},"replicas":{"worker":{"template":`+pod+
+					`}},"groups":[{},{"template":`+pod+`}]}}`)).(map[string]any)
+			}
+			chain := func(plugins ...*Plugin) *Chain {
+				chain, err := NewChain(Outgoing, DefaultGuard(kind, c.configured...), plugins...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return chain
+			}
+			doc := document.New()
+			doc.Reset(object(""))
+			p := mustLoad(t, h, "p", guest("p", `"*"`, returnZero, step{"set_bool", []any{1, path, 1}}), PluginConfig{})
+			_, err := chain(p).Run(t.Context(), doc, &Env{})
+			var e *GuardError
+			if c.spec == "" {
+				if err != nil {
+					t.Errorf("no pod is there, but %v", err)
+				}
+				return
+			}
+			if !errors.As(err, &e) || e.Path != path || e.Plugin != "p" {
+				t.Errorf("%v, want %s refused", err, path)
+			}
+			doc.Reset(object(`,"hostPID":true`)) // inherited
+			if _, err := chain().Run(t.Context(), doc, &Env{}); err != nil {
+				t.Fatal(err)
+			}
+			if v, _ := doc.Root().At(path); v.Exists() {
+				t.Errorf("%s is still on", path)
+			}
+		})
+	}
+}
+
+func TestKindsAreWhatTheySay(t *testing.T) {
+	for _, c := range []struct {
+		kinds       []string
+		kind, group string
+		want        bool
+	}{
+		{[]string{"Service"}, "Service", "", true},
+		{[]string{"Service"}, "Service", "serving.knative.dev", false},
+		{[]string{"Pod"}, "Pod", "example.com", false},
+		{[]string{"Secret"}, "Secret", "example.com", false},
+		{[]string{"Service.serving.knative.dev"}, "Service", "serving.knative.dev", true},
+		{[]string{"Ingress"}, "Ingress", "networking.k8s.io", true},
+		{[]string{"Ingress"}, "Ingress", "example.com", false},
+		{[]string{"Ingress.networking.k8s.io"}, "Ingress", "networking.k8s.io", true},
+		{[]string{"EndpointSlice"}, "EndpointSlice", "discovery.k8s.io", true},
+		{[]string{"*"}, "Widget", "example.com", true},
+		{[]string{"*"}, "Secret", "example.com", true},
+		{[]string{"*"}, "Secret", "", false},
+		{[]string{"*", "Secret"}, "Secret", "", true},
+	} {
+		if got := MatchesKind(c.kinds, c.kind, c.group); got != c.want {
+			t.Errorf("%q for %s of %q: %t", c.kinds, c.kind, c.group, got)
+		}
+	}
+}
+
+func TestSkipIsACapability(t *testing.T) {
+	m := newModule()
+	skip := m.importFunc(moduleRefract, "skip", []byte{i32, i32}, nil)
+	m.plugin(`{"name":"p","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"]}`)
+	m.function("outgoing", nil, []byte{i32}, []byte{0x41, 0, 0x41, 4, 0x10, byte(skip), 0x41, 0})
+	p := mustLoad(t, newHost(t), "p", m.bytes(), PluginConfig{})
+	_, out, err := run(t, serviceObject(), p)
+	var e *AccessError
+	if !errors.As(err, &e) || out.Skipped {
+		t.Errorf("%v, skipped %t", err, out.Skipped)
 	}
 }
 

@@ -4,10 +4,12 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/experimental"
@@ -18,6 +20,7 @@ type Host struct {
 	config  Config
 	logger  *slog.Logger
 	limits  Limits
+	timeout time.Duration // of a chain
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
 	imports imports
@@ -25,7 +28,7 @@ type Host struct {
 
 // New starts a host. Close it at the end.
 func New(ctx context.Context, c Config) (*Host, error) {
-	h := &Host{config: c, logger: c.logger, limits: c.limits.or(DefaultLimits()), imports: hostImports()}
+	h := &Host{config: c, logger: c.logger, limits: c.limits.or(DefaultLimits()), timeout: cmp.Or(c.timeout, 5*time.Second), imports: hostImports()}
 	if h.logger == nil {
 		h.logger = slog.Default()
 	}

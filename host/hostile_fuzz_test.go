@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
@@ -26,12 +27,20 @@ func realModule(t testing.TB) []byte {
 // damaged limits what a module may cost that came through by chance.
 var damaged = host.PluginConfig{Limits: host.Limits{Fuel: 1_000_000, MemoryPages: 64}}
 
+// slowestLoad is ten times the estimate that the limits allow.
+const slowestLoad = 20 * time.Second
+
 // tryModule loads bytes of any origin. Whatever comes of it is an error of the host's own types, and if it loads, an
 // object goes through it or does not, but is not changed by half.
 func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	t.Helper()
 	ctx := context.Background()
+	begun := time.Now()
 	p, err := h.Load(ctx, "bad", wasm, damaged)
+	// Loading is bounded whatever the bytes are; how long that is depends on the machine, and on what else it does.
+	if took := time.Since(begun); took > slowestLoad {
+		t.Fatalf("loading %d bytes took %v", len(wasm), took)
+	}
 	if err != nil {
 		if !as[*host.LoadError](err) {
 			t.Fatalf("got %T (%v), want a LoadError", err, err)

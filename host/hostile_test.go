@@ -18,7 +18,7 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/host/internal/wat"
+	"github.com/refract-project/refract/internal/wat"
 )
 
 // The hostile suite. Each file of testdata/hostile is one bad guest, as text, and says in its first lines what it tries
@@ -115,7 +115,7 @@ func (g *guest) assemble(t testing.TB) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		manifest := fmt.Sprintf(`{"name":"bad","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":[%q]}`, g.writes)
+		manifest := fmt.Sprintf(`{"name":"bad","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":[%q],"capabilities":["skip"]}`, g.writes)
 		source = wat.Plugin(manifest, string(prelude), g.text+good)
 	}
 	wasm, err := wat.Assemble(source)
@@ -252,7 +252,7 @@ func (a *arena) run(t *testing.T, kind, guard string, env *host.Env, plugins ...
 const maxLogged = 16 << 20
 
 func (a *arena) env() *host.Env {
-	return &host.Env{Context: hostileContext, RemapIP: func(ip string) (string, bool) { return ip, true }}
+	return &host.Env{Context: hostileContext, Domain: "shop", RemapIP: func(ip string) (string, bool) { return ip, true }}
 }
 
 // survives proves that the host is as good as before.
@@ -313,7 +313,7 @@ func TestHostileModulesAreStopped(t *testing.T) {
 	for _, g := range readGuests(t, "run") {
 		t.Run(g.name, func(t *testing.T) {
 			limits := host.Limits{Fuel: 10_000_000} // a fifth of the default, for the race detector's sake
-			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits})
+			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits, Kinds: []string{"*"}, Writes: []string{"*"}})
 			if err != nil {
 				t.Fatal(err)
 			}

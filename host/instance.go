@@ -44,6 +44,9 @@ type instance struct {
 	keyScratch []string
 	kernel     kernel
 	random     uint64 // state of WASI's random_get
+	domain     string // of the last call
+	ran        bool   // code of the module, since it was put back
+	globals    []api.MutableGlobal
 	// startOutput are the bytes put out before any object was there.
 	startOutput int
 }
@@ -75,9 +78,10 @@ func (*instance) Err() error { return nil }
 func (*instance) Value(any) any { return nil }
 
 // run calls a hook on the document. The instance must be discarded after any error but a PluginFailedError.
-func (i *instance) run(hook Hook, doc *document.Document, env *Env, author uint8, call *Call) error {
+func (i *instance) run(hook Hook, doc *document.Document, env *Env, call *Call) error {
 	limits := &i.plugin.limits
-	doc.Begin(author, i.plugin.config, limits.Handles, limits.OutputBytes)
+	doc.Begin(i.plugin.config, limits.Handles, limits.OutputBytes)
+	doc.SetWorkLimit(limits.Fuel) // of one operation; what is left of the fuel is looked at when it is charged
 	i.begin(hook.String(), limits.Fuel)
 	i.doc, i.env, i.floor = doc, env, doc.Nodes()
 	if i.generation = (i.generation + generationStep) & generationMask; i.generation == 0 {
@@ -167,6 +171,9 @@ func (i *instance) settle() {
 	if left < 0 {
 		panic(errOutOfFuel)
 	}
+	if i.env != nil && time.Now().After(i.env.ends) {
+		panic(i.limitError(LimitTime, int(i.plugin.host.timeout.Seconds())))
+	}
 }
 
 // spend counts output bytes: those of a hook with the document, those of the start here.
@@ -233,7 +240,10 @@ func (i *instance) misuse(function, problem string) {
 }
 
 // abort ends the call with an error of the document.
-func (i *instance) abort(function string, err error) { panic(i.documentError(function, err)) }
+func (i *instance) abort(function string, err error) {
+	i.owed += i.doc.TakeWork() // what was done before it failed is paid for, too
+	panic(i.documentError(function, err))
+}
 
 func (i *instance) documentError(function string, err error) error {
 	var e *document.Error

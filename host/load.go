@@ -9,10 +9,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/experimental"
+	"golang.org/x/time/rate"
 
 	"github.com/refract-project/refract/host/fuel"
 )
@@ -28,8 +30,10 @@ import (
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{
-		host: h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
-		config: pc.Config, limits: pc.Limits.or(h.limits), writes: pc.Writes, ignore: pc.IgnoreFailure,
+		lines: rate.NewLimiter(logLinesPerSecond, logBurst),
+		host:  h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
+		config: pc.Config, limits: pc.Limits.or(h.limits), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh,
+		declared: Manifest{Kinds: pc.Kinds, Writes: pc.Writes, Capabilities: pc.Capabilities},
 	}
 	if err := p.load(ctx, wasm, pc.unmetered); err != nil {
 		if p.compiled != nil {
@@ -120,7 +124,7 @@ func (p *Plugin) checkExports(exports map[string]api.FunctionDefinition) error {
 }
 
 func (p *Plugin) checkPortable(exports map[string]api.FunctionDefinition) error {
-	m := &Manifest{Name: p.name, Kinds: []string{"*"}, Writes: []string{"*"}}
+	m := &Manifest{Name: p.name, Kinds: p.declared.Kinds, Writes: p.declared.Writes, Capabilities: p.declared.Capabilities}
 	for _, hook := range hookNames {
 		def, ok := exports[hook]
 		if !ok {
@@ -136,8 +140,11 @@ func (p *Plugin) checkPortable(exports map[string]api.FunctionDefinition) error 
 		m.Hooks = append(m.Hooks, hook)
 	}
 	if len(m.Hooks) > 0 {
+		if len(m.Kinds) == 0 || m.Writes == nil {
+			return errors.New("it has no manifest, so its options must say what it is for and what it may change: set kinds and writes")
+		}
 		p.manifest = m
-		return nil
+		return m.check()
 	}
 	if _, ok := exports["_start"]; ok {
 		return errors.New("it is a command: build it as a reactor (TinyGo and Go: -buildmode=c-shared)")
@@ -163,12 +170,15 @@ func (p *Plugin) ask(ctx context.Context) error {
 	if err != nil {
 		return &LoadError{Plugin: p.name, Stage: StageStart, Err: err}
 	}
+	p.initial = i.save()
+	i.ran = true // with the questions that follow
 	if !p.portable {
 		if err = p.introduce(i); err != nil {
 			_ = i.mod.Close(ctx)
 			return err
 		}
 	}
+	p.skips = slices.Contains(p.manifest.Capabilities, CapabilitySkip)
 	p.hot.Store(i)
 	return nil
 }
@@ -260,6 +270,7 @@ func (i *instance) start() error {
 		i.fuel = g
 		i.depth = i.mod.ExportedGlobal(fuel.DepthName)
 	}
+	i.findGlobals()
 	for h, name := range hookNames {
 		i.hooks[h] = i.mod.ExportedFunction(name)
 	}

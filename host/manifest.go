@@ -16,21 +16,44 @@ import (
 type Manifest struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Kinds that it is for: "Pod", "Ingress.networking.k8s.io" (with the API group), "*".
+	// Kinds that it is for, with the API group unless it is the core group: "Pod", "Ingress.networking.k8s.io". "*" stands
+	// for all but Secrets, which have to be named.
 	Kinds []string `json:"kinds"`
 	// Hooks that it has: "outgoing", "incoming".
 	Hooks []string `json:"hooks"`
 	// Writes are the paths at and below which it may write; "*" is everything that the guard leaves.
 	Writes []string `json:"writes"`
+	// Capabilities are what it may do besides: "skip".
+	Capabilities []string `json:"capabilities,omitempty"`
 	// ConfigSchema is the JSON schema of its configuration, if it has one.
 	ConfigSchema map[string]any `json:"configSchema,omitempty"`
 }
 
-// Matches tells whether the plugin is for objects of this kind and API group (empty for the core group).
+// CapabilitySkip lets a plugin keep an object from being reflected, which deletes the copy that there is.
+const CapabilitySkip = "skip"
+
+// Matches reports whether the plugin is for objects of this kind and API group (empty for the core group).
 func (m *Manifest) Matches(kind, group string, hook Hook) bool {
-	return slices.Contains(m.Hooks, hook.String()) && slices.ContainsFunc(m.Kinds, func(k string) bool {
-		return k == "*" || k == kind || k == kind+"."+group
+	return slices.Contains(m.Hooks, hook.String()) && MatchesKind(m.Kinds, kind, group)
+}
+
+// MatchesKind reports whether a list of kinds, of a manifest or of options, has the kind of this API group (empty for the
+// core group). A kind without a group is of the core group, or of the group of the default plugin of that name. "*" stands
+// for all kinds but Secrets: who reads those says so.
+func MatchesKind(kinds []string, kind, group string) bool {
+	full := kind
+	if group != "" {
+		full += "." + group
+	}
+	return slices.ContainsFunc(kinds, func(k string) bool {
+		return k == full || k == "*" && full != "Secret" || groupOfDefault[k] == group && group != "" && k == kind
 	})
+}
+
+// groupOfDefault is the API group of the kinds outside of the core group that have a default plugin.
+var groupOfDefault = map[string]string{
+	"Ingress":       "networking.k8s.io",
+	"EndpointSlice": "discovery.k8s.io",
 }
 
 // maxManifestBytes is more than a generous configuration schema needs.
@@ -54,7 +77,22 @@ func parseManifest(text []byte) (*Manifest, error) {
 			return nil, fmt.Errorf("unknown hook %q (there are outgoing and incoming)", h)
 		}
 	}
-	return m, checkPaths(m.Writes)
+	return m, m.check()
+}
+
+// maxWrites of a manifest: each is looked at with every edit.
+const maxWrites = 256
+
+func (m *Manifest) check() error {
+	if len(m.Writes) > maxWrites {
+		return fmt.Errorf("it has %d entries of writes, more than %d: name a path above them", len(m.Writes), maxWrites)
+	}
+	for _, c := range m.Capabilities {
+		if c != CapabilitySkip {
+			return fmt.Errorf("unknown capability %q (there is %s)", c, CapabilitySkip)
+		}
+	}
+	return checkPaths(m.Writes)
 }
 
 func checkPaths(paths []string) error {

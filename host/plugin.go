@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
+	"golang.org/x/time/rate"
 )
 
 // Plugin is one loaded module with its configuration and a pool of instances. Safe for concurrent use.
@@ -22,12 +23,19 @@ type Plugin struct {
 	config   map[string]any
 	limits   Limits
 	writes   []string // that narrow the manifest's; nil = do not
+	skips    bool     // it has the capability
+	declared Manifest // by the options, for a module that has none
 	ignore   bool
+	fresh    bool
+	initial  *state // of each instance; nil when they cannot be put back
 	compiled wazero.CompiledModule
 
 	// hot is the instance that the next call takes without a lock, if it is not busy. It stays until it is discarded.
 	hot    atomic.Pointer[instance]
 	closed atomic.Bool
+
+	lines   *rate.Limiter // of the log
+	dropped atomic.Int64  // lines since the last that was written
 
 	mu       sync.Mutex
 	idle     []*instance
@@ -54,8 +62,33 @@ func (p *Plugin) Digest() string { return p.digest }
 // Portable tells that the module is of the portable tier: JSON in, JSON out.
 func (p *Plugin) Portable() bool { return p.portable }
 
-// take gives an instance for one call; release or discard it afterwards.
-func (p *Plugin) take(ctx context.Context) (*instance, error) {
+// take gives an instance for one call of a domain; release or discard it afterwards.
+func (p *Plugin) take(ctx context.Context, domain string) (*instance, error) {
+	i, err := p.pooled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if i.ran && (p.fresh || domain == "" || i.domain != domain) && !i.putBack() {
+		fresh, err := p.instantiate(ctx)
+		if err != nil {
+			p.discard(i)
+			return nil, err
+		}
+		p.replace(i, fresh)
+		i = fresh
+	}
+	i.domain, i.ran = domain, true
+	return i, nil
+}
+
+// replace puts a new instance in the place of one that the caller has taken.
+func (p *Plugin) replace(old, fresh *instance) {
+	fresh.busy.Store(1)
+	p.hot.CompareAndSwap(old, fresh)
+	_ = old.mod.Close(context.Background())
+}
+
+func (p *Plugin) pooled(ctx context.Context) (*instance, error) {
 	if i := p.hot.Load(); i != nil && i.busy.CompareAndSwap(0, 1) {
 		return i, nil
 	}

@@ -17,9 +17,8 @@ import (
 func (i *instance) invokePortable(hook api.Function) error {
 	k := &i.kernel
 	k.used = true
-	k.input = i.portableInput()
 	// Encoding is the host's work but the plugin's choice.
-	if i.owed = int64(len(k.input)); i.owed > i.left() {
+	if k.input, i.owed = i.portableInput(); i.owed > i.left() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
 	i.stack[0] = 0
@@ -35,24 +34,32 @@ func (i *instance) invokePortable(hook api.Function) error {
 	return i.takeOutput(k.output)
 }
 
-func (i *instance) portableInput() []byte {
-	in := append(i.kernel.input[:0], `{"object":`...)
+func (i *instance) portableInput() (in []byte, work int64) {
+	in = append(i.kernel.input[:0], `{"object":`...)
 	for _, part := range []struct {
 		root int
 		then string
 	}{{document.ObjectRoot, `,"context":`}, {document.ContextRoot, `,"config":`}, {document.ConfigRoot, `}`}} {
 		n, _ := i.doc.Node(part.root, 0)
-		in = append(n.View().AppendJSON(in), part.then...)
+		more := int64(0)
+		in, more = n.View().Encode(in)
+		in, work = append(in, part.then...), work+more
 	}
-	return in
+	return in, work
 }
 
 func (i *instance) takeOutput(text []byte) error {
+	if i.owed += decodeWork * int64(len(text)); i.owed > i.left() {
+		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
+	}
 	var out map[string]any
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &out); err != nil {
 		return i.badOutput("decoding its output, " + err.Error())
 	}
 	if reason, ok := out["skip"]; ok && len(out) == 1 {
+		if !i.plugin.skips {
+			return i.badOutput(undeclaredSkip)
+		}
 		i.skipped = true
 		i.reason, _ = reason.(string)
 		return nil
@@ -72,9 +79,9 @@ func (i *instance) badOutput(problem string) error {
 }
 
 // configText is a configuration value as Extism plugins read it.
-func configText(v any) []byte {
+func configText(v any) (text []byte, work int64) {
 	if s, ok := v.(string); ok {
-		return []byte(s)
+		return []byte(s), int64(len(s)) / 8
 	}
-	return document.Of(v).AppendJSON(nil)
+	return document.Of(v).Encode(nil)
 }

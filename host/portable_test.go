@@ -5,9 +5,13 @@ package host
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/wat"
 )
 
 // portableModule echoes its input to its output, byte by byte, through Extism's memory.
@@ -74,7 +78,7 @@ func TestPortable(t *testing.T) {
 		"guarded":   {portableAnswer("output_set", `{"kind":"Other","spec":{}}`), nil, "may not change kind"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := mustLoad(t, h, "p", c.wasm, PluginConfig{})
+			p := mustLoad(t, h, "p", c.wasm, declared)
 			if !p.Portable() || !reflect.DeepEqual(p.Manifest().Hooks, []string{"outgoing"}) {
 				t.Errorf("%+v", p.Manifest())
 			}
@@ -94,6 +98,71 @@ func TestPortable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// declared is what the options of a module without a manifest have to say.
+var declared = PluginConfig{Kinds: []string{"*"}, Writes: []string{"*"}, Capabilities: []string{CapabilitySkip}}
+
+func TestPortableDeclaresItsPowers(t *testing.T) {
+	h := newHost(t)
+	answer := portableAnswer("output_set", `{"skip":"why"}`)
+	for name, pc := range map[string]PluginConfig{"nothing": {}, "no kinds": {Writes: []string{"*"}}, "no writes": {Kinds: []string{"*"}}} {
+		var e *LoadError
+		if _, err := h.Load(t.Context(), "p", answer, pc); !errors.As(err, &e) || !strings.Contains(err.Error(), "set kinds and writes") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p := mustLoad(t, h, "p", answer, PluginConfig{Kinds: []string{"*"}, Writes: []string{"spec"}})
+	if _, out, err := run(t, serviceObject(), p); err == nil || out.Skipped || !strings.Contains(err.Error(), `declare "skip"`) {
+		t.Errorf("skipping undeclared: %+v, %v", out, err)
+	}
+	p = mustLoad(t, h, "p", portableAnswer("output_set", `{"spec":{"x":"1"}}`), PluginConfig{Kinds: []string{"*"}, Writes: []string{"metadata.labels"}})
+	var e *GuardError
+	if _, _, err := run(t, map[string]any{}, p); !errors.As(err, &e) || e.Path != "spec.x" {
+		t.Errorf("writing undeclared: %v", err)
+	}
+}
+
+// An identity of a ConfigMap as large as an API server takes them stays within the default limit of output.
+func TestPortableOutputIsCountedOnce(t *testing.T) {
+	object := map[string]any{"kind": "ConfigMap", "data": map[string]any{"big": strings.Repeat("x", 1<<20)}}
+	p := mustLoad(t, newHost(t), "p", portableIdentity(), declared)
+	chain, err := NewChain(Outgoing, DefaultGuard("ConfigMap"), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := document.New()
+	doc.Reset(object)
+	if _, err := chain.Run(t.Context(), doc, &Env{}); err != nil || !reflect.DeepEqual(doc.Value(), object) {
+		t.Errorf("%v", err)
+	}
+}
+
+// portableIdentity answers with the object that it was given, of a call without context and configuration. It copies whole
+// words: what stands behind the object in the input makes up for those that end within one.
+func portableIdentity() []byte {
+	const before, behind = len(`{"object":`), len(`,"context":null,"config":null}`)
+	wasm, err := wat.Assemble(fmt.Sprintf(`(module
+	(import "extism:host/env" "input_length" (func $length (result i64)))
+	(import "extism:host/env" "input_load_u64" (func $load (param i64) (result i64)))
+	(import "extism:host/env" "alloc" (func $alloc (param i64) (result i64)))
+	(import "extism:host/env" "store_u64" (func $store (param i64 i64)))
+	(import "extism:host/env" "output_set" (func $output (param i64 i64)))
+	(memory (export "memory") 1)
+	(func (export "outgoing") (result i32) (local $n i64) (local $at i64) (local $i i64)
+	  (local.set $n (i64.sub (call $length) (i64.const %d)))
+	  (local.set $at (call $alloc (local.get $n)))
+	  (block $done (loop $more
+	    (br_if $done (i64.ge_u (local.get $i) (local.get $n)))
+	    (call $store (i64.add (local.get $at) (local.get $i)) (call $load (i64.add (local.get $i) (i64.const %d))))
+	    (local.set $i (i64.add (local.get $i) (i64.const 8)))
+	    (br $more)))
+	  (call $output (local.get $at) (local.get $n))
+	  (i32.const 0)))`, before+behind, before))
+	if err != nil {
+		panic(err)
+	}
+	return wasm
 }
 
 // checkEcho: the output is the input, whose parts the guard does not let into the object: they are new fields, and kind is gone.

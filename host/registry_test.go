@@ -223,7 +223,7 @@ func TestPoolKeepsFewInstances(t *testing.T) {
 	p := mustLoad(t, newHost(t), "p", noop, PluginConfig{})
 	var taken []*instance
 	for range 3 * maxIdle() {
-		i, err := p.take(context.Background())
+		i, err := p.take(context.Background(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,7 @@ package host
 import (
 	"encoding/binary"
 
-	"github.com/refract-project/refract/host/internal/leb128"
+	"github.com/refract-project/refract/internal/leb128"
 )
 
 // A small assembler for test modules: sections are written out, bodies are bytes.
@@ -98,7 +98,7 @@ func (m *wasmModule) plugin(manifest string) *wasmModule {
 	return m
 }
 
-const noopManifest = `{"name":"noop","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"]}`
+const noopManifest = `{"name":"noop","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"],"capabilities":["skip"]}`
 
 var noop = func() []byte {
 	m := newModule().plugin(noopManifest)

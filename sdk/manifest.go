@@ -17,6 +17,10 @@ func (p *Plugin) json() []byte {
 	b = appendQuotedList(b, p.hookNames())
 	b = append(b, `,"writes":`...)
 	b = appendQuotedList(b, p.manifest.Writes)
+	if len(p.manifest.Capabilities) > 0 {
+		b = append(b, `,"capabilities":`...)
+		b = appendQuotedList(b, p.manifest.Capabilities)
+	}
 	if p.manifest.ConfigSchema != "" {
 		b = append(b, `,"configSchema":`...)
 		b = append(b, p.manifest.ConfigSchema...)

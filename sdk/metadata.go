@@ -6,12 +6,22 @@ package sdk
 import "strings"
 
 // FilterMetadata removes the labels and annotations that the virtual node does
-// not want reflected. Every default plugin begins with it; a plugin that
-// replaces one should too. As of [StringMap.RemoveGlob] the system's own
+// not want reflected. A plugin does so after it has read them: what does not
+// cross still has its meaning. As of [StringMap.RemoveGlob] the system's own
 // entries stay. A map that lost all its entries stays, empty.
 func FilterMetadata(ctx Context, obj Object) {
 	obj.h.removeKeys("metadata.labels\nmetadata.annotations",
 		ctx.root, "offloadingPatch.labelsNotReflected\noffloadingPatch.annotationsNotReflected")
+}
+
+// FilterLabels is [FilterMetadata] for the labels alone.
+func FilterLabels(ctx Context, obj Object) {
+	obj.h.removeKeys("metadata.labels", ctx.root, "offloadingPatch.labelsNotReflected")
+}
+
+// FilterAnnotations is [FilterMetadata] for the annotations alone.
+func FilterAnnotations(ctx Context, obj Object) {
+	obj.h.removeKeys("metadata.annotations", ctx.root, "offloadingPatch.annotationsNotReflected")
 }
 
 // Match reports whether s matches a glob, in which * stands for any characters

@@ -20,7 +20,8 @@ type Call struct {
 	Context map[string]any
 	// Config is the plugin's configuration.
 	Config map[string]any
-	// RemapIP answers [Context.RemapIP]; nil leaves every address as it is.
+	// RemapIP answers [Context.RemapIP]; nil has an
+	// answer for none, as the host has while the mapping is not known.
 	RemapIP func(ip string) (string, bool)
 }
 
@@ -52,16 +53,16 @@ func (e *AccessError) Error() string {
 // if the hook is.
 func (p *Plugin) RunNative(call Call) (result *Result, err error) {
 	s := &session{remap: call.RemapIP}
-	object := newValue(call.Object)
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
 		case *AccessError:
 			result, err = nil, r
-		default:
+		default: // of the plugin itself, which a debugger should stop at
 			panic(r)
 		}
 	}()
+	object := newValue(call.Object)
 	out := s.run(p, call, object)
 	switch {
 	case out.failed:

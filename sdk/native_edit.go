@@ -10,18 +10,26 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 func (h handle) setString(path, s string) {
+	if !utf8.ValidString(s) {
+		newAccess("set_string", path).fail("the string is not valid UTF-8")
+	}
 	h.set("set_string", path, &value{kind: KindString, string: strings.Clone(s)})
 }
 
 func (h handle) setInt(path string, i int64) { h.set("set_int", path, &value{kind: KindInt, int: i}) }
 
 func (h handle) setFloat(path string, f float64) {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		newAccess("set_float", path).fail("NaN and infinity are not JSON")
+	}
 	h.set("set_float", path, &value{kind: KindFloat, float: f})
 }
 
@@ -40,8 +48,11 @@ func (h handle) setList(path string) handle {
 }
 
 func (h handle) ensureMap(path string) handle {
+	a := newAccess("ensure_map", path)
+	if h.appends(a) {
+		return h.setMap(path)
+	}
 	if v := h.at("ensure_map", path); v != nil && v.kind != KindNull {
-		a := newAccess("ensure_map", path)
 		a.writable(v)
 		if v.kind != KindMap {
 			a.fail("expected map, found %s", v.kind)
@@ -49,6 +60,22 @@ func (h handle) ensureMap(path string) handle {
 		return handle{h.s, v}
 	}
 	return handle{h.s, h.set("ensure_map", path, newMap(nil))}
+}
+
+// appends reports a path that ends in the place behind the last element of a list.
+func (h handle) appends(a *access) bool {
+	last := len(a.segments) - 1
+	if last < 0 || a.segments[last].verbatim || a.segments[last].key != "-" {
+		return false
+	}
+	v := h.v
+	for _, s := range a.segments[:last] {
+		if v == nil {
+			return false
+		}
+		v = a.step(v, s)
+	}
+	return v != nil && v.kind == KindList
 }
 
 func (h handle) setJSON(path string, text []byte) {
@@ -220,9 +247,12 @@ func (h handle) removeKeys(paths string, from handle, listPaths string) int {
 	if h.v == nil || from.v == nil {
 		return 0
 	}
-	lists := strings.Split(listPaths, "\n")
+	maps, lists := strings.Split(paths, "\n"), strings.Split(listPaths, "\n")
+	if len(maps) != len(lists) {
+		newAccess("remove_keys", "").fail("it takes as many paths of lists as of maps")
+	}
 	removed := 0
-	for i, path := range strings.Split(paths, "\n") {
+	for i, path := range maps {
 		removed += h.removeListed(path, from, lists[i])
 	}
 	return removed

@@ -186,7 +186,7 @@ func (h handle) warn(text string) { h.s.warnings = append(h.s.warnings, strings.
 
 func (h handle) remapIP(ip string) (string, bool) {
 	if h.s.remap == nil {
-		return ip, true
+		return "", false
 	}
 	return h.s.remap(ip)
 }

@@ -7,6 +7,7 @@ package sdk
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -277,5 +278,80 @@ func TestHandlesFollowTheirPlace(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Numbers that a float64 cannot hold are the same after Decode and Encode.
+func TestDecodeKeepsWholeNumbers(t *testing.T) {
+	const big = int64(9007199254740993) // 2^53 + 1
+	p := &Plugin{hooks: [2]HookFunc{func(_ Context, o Object) error {
+		var m map[string]any
+		var v any
+		var s struct{ Big any }
+		for into, path := range map[any]string{&m: "spec", &v: "spec", &s: "spec"} {
+			if err := Decode(o.Node, path, into); err != nil {
+				return err
+			}
+			if err := Encode(o.Node, "copy.-", into); err != nil {
+				return err
+			}
+		}
+		if m["big"] != big || m["half"] != 0.5 {
+			t.Errorf("%v", m)
+		}
+		return nil
+	}}}
+	result, err := p.RunNative(Call{Object: map[string]any{"copy": []any{}, "spec": map[string]any{"big": big, "half": 0.5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range result.Object["copy"].([]any) {
+		m := c.(map[string]any)
+		if m["big"] != big && m["Big"] != big {
+			t.Errorf("%v", c)
+		}
+	}
+}
+
+// What the host answers with an error is none of the native build's panics, and the answers are the same.
+func TestNativeFailsAsTheHostDoes(t *testing.T) {
+	for name, hook := range map[string]HookFunc{
+		"UTF-8": func(_ Context, o Object) error { o.SetString("spec.x", "\xff"); return nil },
+		"NaN":   func(_ Context, o Object) error { o.SetFloat("spec.x", math.NaN()); return nil },
+		"lists of maps": func(ctx Context, o Object) error {
+			o.h.removeKeys("metadata.labels\nspec", ctx.config, "globs")
+			return nil
+		},
+		"absent list": func(_ Context, o Object) error { o.Get("spec.none").RemoveAt(0); return nil },
+	} {
+		_, err := on(t, hook)
+		var access *AccessError
+		if !errors.As(err, &access) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := (&Plugin{}).RunNative(Call{Object: map[string]any{"x": struct{}{}}}); err == nil {
+		t.Error("a value of a strange type is taken")
+	}
+	if _, err := on(t, func(ctx Context, _ Object) error {
+		if ip, ok := ctx.RemapIP("10.0.0.1"); ok {
+			t.Errorf("without a remapper it is %s", ip)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEnsureMapAppends(t *testing.T) {
+	result, err := on(t, func(_ Context, o Object) error {
+		o.EnsureMap("spec.ports.-").SetString("name", "new")
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ports := result.Object["spec"].(map[string]any)["ports"].([]any); len(ports) != 3 {
+		t.Errorf("%v", ports)
 	}
 }

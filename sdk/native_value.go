@@ -54,7 +54,7 @@ func newValue(v any) *value {
 	case []string:
 		return newList(anyList(v))
 	}
-	panic(fmt.Sprintf("a value of type %T has no place in an object: decode it from YAML or JSON", v))
+	panic(&AccessError{"object", "", fmt.Sprintf("a value of type %T has no place in an object: decode it from YAML or JSON", v)})
 }
 
 func newNumber(n json.Number) *value {

@@ -32,12 +32,15 @@ type Manifest struct {
 	Name string
 	// Version is the plugin's own semantic version.
 	Version string
-	// Kinds that the plugin is meant for: "Service", "Deployment.apps", or "*"
-	// for every kind.
+	// Kinds that the plugin is meant for, with the API group unless it is the
+	// core group: "Service", "Deployment.apps". "*" stands for every kind but
+	// Secret, which has to be named.
 	Kinds []string
 	// Writes lists the paths at or below which the plugin may write; "*" stands
 	// for all. A write anywhere else is refused by the host.
 	Writes []string
+	// Capabilities that the plugin needs: "skip" for [Skip].
+	Capabilities []string
 	// ConfigSchema is the JSON schema of the configuration, as JSON text, or
 	// empty for a plugin that has none.
 	ConfigSchema string
@@ -103,8 +106,9 @@ type skipError string
 
 func (e skipError) Error() string { return "skipped: " + string(e) }
 
-// Skip is what a hook returns when the object is not to be reflected. The
-// reason is shown to the user.
+// Skip is what a hook returns when the object is not to be reflected; a copy
+// that exists is deleted. The reason is shown to the user. The manifest must
+// declare the capability "skip".
 func Skip(reason string) error { return skipError(reason) }
 
 // Fail is what a hook returns when the object cannot be reflected, an error of

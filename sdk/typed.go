@@ -4,12 +4,16 @@
 package sdk
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"strconv"
 )
 
 // Decode reads the value at path into a Go value, by the rules of
-// encoding/json. What is absent is an error.
+// encoding/json. What is absent is an error. Into a map, a list or any, whole
+// numbers are decoded as int64, as Kubernetes does: a float64 holds them up to
+// 2^53 only. Where a struct has a field of type any they are a json.Number.
 //
 // It is comfortable for a list of structs and has its price: encoding/json adds
 // about 290 KB to a module that uses it, and takes some ten times as long as
@@ -19,7 +23,41 @@ func Decode(n Node, path string, into any) error {
 	if text == nil {
 		return errors.New(path + " is absent")
 	}
-	return json.Unmarshal(text, into)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	switch into := into.(type) {
+	case *any:
+		*into = exact(*into)
+	case *map[string]any:
+		exact(*into)
+	case *[]any:
+		exact(*into)
+	}
+	return nil
+}
+
+// exact replaces the numbers below v, in place, by int64 and float64.
+func exact(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if i, err := strconv.ParseInt(string(v), 10, 64); err == nil {
+			return i
+		}
+		f, _ := v.Float64() // the host has no number that is out of range
+		return f
+	case map[string]any:
+		for key, entry := range v {
+			v[key] = exact(entry)
+		}
+	case []any:
+		for i, element := range v {
+			v[i] = exact(element)
+		}
+	}
+	return v
 }
 
 // Encode sets what a Go value is in JSON at path. Fields that its type does

@@ -86,12 +86,13 @@ func (d *Document) measure(v any, depth int) (int, error) {
 	}
 	const overhead = 8
 	total := overhead
-	d.work++
+	d.work += workValue
 	switch v := v.(type) {
 	case string:
 		if !utf8.ValidString(v) {
 			return 0, fail(BadValue, "", "a string is not valid UTF-8")
 		}
+		d.work += int64(len(v)) / 4
 		total += len(v)
 	case map[string]any:
 		for k, e := range v {

@@ -34,15 +34,16 @@ func covers(v, w View, exact bool) bool {
 	return false
 }
 
+// sameNumber compares exactly: above 2^53, where floats have gaps, a float equals the one int that it stands for.
 func sameNumber(v, w View) bool {
-	if v.kind == Int && w.kind == Int {
-		a, _ := v.Int()
-		b, _ := w.Int()
+	if v.kind == Float && w.kind == Float {
+		a, _ := v.Float()
+		b, _ := w.Float()
 		return a == b
 	}
-	a, _ := v.Float()
-	b, ok := w.Float()
-	return ok && a == b
+	a, ok := v.Int()
+	b, also := w.Int()
+	return ok && also && a == b
 }
 
 func coversMap(v, w View, exact bool) bool {

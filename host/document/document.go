@@ -40,7 +40,7 @@ const (
 	fInBase                     // the parent's base has this key
 	fDirty                      // this place or one below was written
 	fReadOnly                   // below the context or the configuration
-	fReshaped                   // a list that grew or shrank
+	fReshaped                   // a list whose positions are no longer those of its base
 	fArena                      // str lies in the arena
 	fOwned                      // key does not
 )
@@ -58,12 +58,10 @@ type node struct {
 	delta  int32 // entries of a map more (or fewer) than its base has
 	list   int32 // 1 + position in Document.lists; 0 = untouched
 	index  int32 // 1 + position in Document.indexes; 0 = none
-	epoch  int32
 	depth  uint16
 	kind   Kind
 	state  state
 	flags  flags
-	author uint8
 }
 
 // Document is a view of a shared object plus the edits made to it. Not for concurrent use; any number of Documents may
@@ -75,9 +73,8 @@ type Document struct {
 	nlists  int                // in use
 	indexes []map[string]int32 // children of maps with many
 	nindex  int
-	journal []saved
-	epoch   int32
-	author  uint8
+
+	origin map[string]any // what Reset was given
 
 	nodeLimit int
 	byteLimit int
@@ -106,12 +103,25 @@ func New() *Document {
 const (
 	keepNodes = 1 << 15
 	keepArena = 1 << 16
+	keepSlots = 1 << 12 // of a list
+	keepKeys  = 1 << 12
 )
 
 // Reset drops all edits and limits and shows root, which the Document never modifies and others may read meanwhile.
 // Nodes, Views and borrowed strings of before are no longer valid.
 func (d *Document) Reset(root map[string]any) {
-	if len(d.nodes) > roots || d.epoch != 0 {
+	d.origin = root
+	d.drain()
+	d.work, d.workLimit = 0, math.MaxInt64
+	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0
+	d.show(ContextRoot, nil, fReadOnly)
+	d.show(ConfigRoot, nil, fReadOnly)
+	d.show(ObjectRoot, root, 0)
+}
+
+// drain drops the visited places and what was written to them.
+func (d *Document) drain() {
+	if len(d.nodes) > roots {
 		d.recycle()
 	}
 	d.arena = d.arena[:0]
@@ -123,11 +133,6 @@ func (d *Document) Reset(root map[string]any) {
 		clear(d.scratch.hops[:cap(d.scratch.hops)]) // they may lie in the memory of a guest
 		d.scratch = route{hops: d.scratch.hops[:0]}
 	}
-	d.author, d.work, d.workLimit = 0, 0, math.MaxInt64
-	d.nodeLimit, d.byteLimit, d.written = MaxNodes, MaxBytes, 0
-	d.show(ContextRoot, nil, fReadOnly)
-	d.show(ConfigRoot, nil, fReadOnly)
-	d.show(ObjectRoot, root, 0)
 }
 
 // forget drops what was read below the roots.
@@ -162,11 +167,21 @@ func (d *Document) recycle() {
 		d.arena = nil
 	}
 	for i := range d.nindex {
-		clear(d.indexes[i])
+		if len(d.indexes[i]) > keepKeys { // a map keeps the room of the most that it ever had
+			d.indexes[i] = make(map[string]int32, 4*indexFrom)
+		} else {
+			clear(d.indexes[i])
+		}
 	}
-	clear(d.journal)
-	d.journal = d.journal[:0]
-	d.nlists, d.nindex, d.epoch = 0, 0, 0
+	for i := range d.nlists {
+		if cap(d.lists[i]) > keepSlots {
+			d.lists[i] = nil
+		}
+	}
+	if cap(d.keys) > keepKeys {
+		d.keys = nil
+	}
+	d.nlists, d.nindex = 0, 0
 }
 
 // Mount shows v below one of the read-only roots until the next Mount or Reset.
@@ -175,9 +190,9 @@ func (d *Document) Mount(root int, v map[string]any) {
 	d.show(root, v, fReadOnly)
 }
 
-// Begin is what the host does before each call of a plugin: SetAuthor, Mount of the configuration, SetBudget.
-func (d *Document) Begin(author uint8, config map[string]any, nodes, bytes int) {
-	d.author = author
+// Begin is what the host does before each call of a plugin: Mount of the configuration, SetBudget.
+func (d *Document) Begin(config map[string]any, nodes, bytes int) {
+	d.work = 0
 	if config != nil || d.nodes[ConfigRoot].kind != Absent {
 		d.Mount(ConfigRoot, config)
 	}
@@ -202,16 +217,24 @@ func (d *Document) Spend(n int) error {
 // Version changes with every write and Reset.
 func (d *Document) Version() uint64 { return d.version }
 
-// TakeWork gives and clears the work done since the last call: entries and bytes looked at by operations whose cost is not
-// constant. The host charges it as fuel, so that a plugin cannot make others work for free.
+// The work of the steps that operations are made of, in units of about a nanosecond or a few: what a guest would need to do
+// as much itself. They make no difference between what is remembered and what has to be found again.
+const (
+	workHop   = 16 // a segment of a path: a lookup in a map or list
+	workEntry = 16 // an entry or element visited
+	workValue = 64 // a value measured, compared or copied
+)
+
+// TakeWork returns and clears the work done since the last call: segments, entries, values and bytes that operations went
+// through. The host charges it as fuel, so that a plugin cannot make others work for free.
 func (d *Document) TakeWork() int64 {
 	w := d.work
 	d.work = 0
 	return w
 }
 
-// SetWorkLimit ends an operation whose work, as TakeWork counts it, would pass n. Only those are checked whose cost is not
-// bounded by the sizes of the object and of what was written.
+// SetWorkLimit ends an operation whose work, as TakeWork counts it, would pass n. It is checked in the loops of those
+// operations whose work can be larger than the object and what was written.
 func (d *Document) SetWorkLimit(n int64) { d.workLimit = n }
 
 func (d *Document) toil(n int64) error {
@@ -220,9 +243,6 @@ func (d *Document) toil(n int64) error {
 	}
 	return nil
 }
-
-// SetAuthor stamps the edits that follow, so that the guard can name the plugin.
-func (d *Document) SetAuthor(a uint8) { d.author = a }
 
 // Root is the object's own node.
 func (d *Document) Root() Node { return Node{d, ObjectRoot} }
@@ -242,13 +262,42 @@ func (d *Document) Node(id, floor int) (Node, bool) {
 	return Node{d, int32(id)}, true
 }
 
-// Restore drops all edits, mounts and limits: Reset on the same object.
-func (d *Document) Restore() {
-	base, _ := d.nodes[ObjectRoot].base.(map[string]any)
-	d.Reset(base)
+// Restore drops all edits, committed ones included, mounts and limits: Reset on the same object.
+func (d *Document) Restore() { d.Reset(d.origin) }
+
+// Commit makes the present value the base, so that Edits tells what is written from here on. The host commits between the
+// plugins of a chain: each edit then has one author. Nodes and Views of before are no longer valid; mounts and limits stay.
+func (d *Document) Commit() {
+	if d.Edited() {
+		d.rebase(d.Value())
+	}
 }
 
-// Edited tells whether anything was written.
+// Rollback drops the edits since the last Commit, or Reset. Nodes and Views of before are no longer valid.
+func (d *Document) Rollback() {
+	base, _ := d.nodes[ObjectRoot].base.(map[string]any)
+	d.rebase(base)
+}
+
+func (d *Document) rebase(base map[string]any) {
+	context, _ := d.nodes[ContextRoot].base.(map[string]any)
+	config, _ := d.nodes[ConfigRoot].base.(map[string]any)
+	d.drain()
+	// A root that was visited holds on to its children: it is shown anew.
+	for root, v := range [roots]map[string]any{ObjectRoot: base, ContextRoot: context, ConfigRoot: config} {
+		if root == 0 {
+			continue
+		}
+		f := flags(fReadOnly)
+		if root == ObjectRoot {
+			f = 0
+		}
+		d.nodes[root] = node{}
+		d.show(root, v, f)
+	}
+}
+
+// Edited reports whether anything was written since the last Commit, or Reset.
 func (d *Document) Edited() bool { return d.nodes[ObjectRoot].flags&fDirty != 0 }
 
 // keep copies s to the arena: keys and strings come from a guest's memory, which changes.
@@ -276,12 +325,12 @@ func (d *Document) add(parent int32) (int32, error) {
 		return 0, fail(TooDeep, "", "nested too deeply")
 	}
 	if c < cap(d.nodes) {
-		d.nodes = d.nodes[:c+1] // Reset and Rollback left it zero
+		d.nodes = d.nodes[:c+1] // Reset left it zero
 	} else {
 		d.nodes = append(d.nodes, node{})
 	}
 	n := &d.nodes[c]
-	n.parent, n.depth, n.epoch = parent, depth, d.epoch
+	n.parent, n.depth = parent, depth
 	n.flags = d.nodes[parent].flags & fReadOnly
 	return int32(c), nil
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"unsafe"
 )
 
 func pod() map[string]any {
@@ -377,5 +379,66 @@ func TestGlobsKeepAPrefix(t *testing.T) {
 	}
 	if n, err := d.Root().RemoveKeysListed("labels", d.Root(), "globs", ""); n != 1 || err != nil {
 		t.Errorf("removed %d (%v), want 1", n, err)
+	}
+}
+
+func TestLargeNumbers(t *testing.T) {
+	const big = int64(1)<<53 + 1
+	for _, c := range []struct {
+		a, b any
+		want bool
+	}{
+		{big, float64(1 << 53), false}, {int64(1) << 53, float64(1 << 53), true}, {big, big, true}, {big, big - 1, false},
+		{int64(1), 1.0, true}, {int64(1), 1.5, false}, {int64(math.MaxInt64), float64(math.MaxInt64), false}, {int64(math.MinInt64), float64(math.MinInt64), true},
+	} {
+		if got := Of(c.a).Equal(Of(c.b)); got != c.want || Of(c.b).Equal(Of(c.a)) != c.want {
+			t.Errorf("%v = %v: %t", c.a, c.b, got)
+		}
+		if c.want && Hash(c.a) != Hash(c.b) {
+			t.Errorf("%v and %v are equal but have two hashes", c.a, c.b)
+		}
+	}
+}
+
+func TestEnsureMapAppends(t *testing.T) {
+	d := New()
+	d.Reset(map[string]any{"list": []any{"x"}})
+	n, err := d.Root().EnsureMap("list.-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.SetBool("new", true); err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]any{"list": []any{"x", map[string]any{"new": true}}}; !reflect.DeepEqual(d.Value(), want) {
+		t.Errorf("%v", d.Value())
+	}
+	if _, err := d.Root().EnsureMap("list.a-"); err == nil {
+		t.Error("a key of a list is taken")
+	}
+}
+
+// One huge object does not stay in the memory of a Document that is used for small ones ever after.
+func TestMemoryOfAnOutlierIsGivenBack(t *testing.T) {
+	d := New()
+	list, keys := make([]any, 200_000), map[string]any{}
+	for n := range 50_000 {
+		keys["key-"+strconv.Itoa(n)] = "v"
+	}
+	d.Reset(map[string]any{"list": list, "keys": keys})
+	if _, err := d.Root().Remove("keys.*\nlist.0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Root().SetString("text", strings.Repeat("x", 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	d.Root().View().AppendJSON(nil)
+	d.Reset(map[string]any{"small": true})
+	kept := cap(d.nodes)*int(unsafe.Sizeof(node{})) + cap(d.arena) + cap(d.keys)*16
+	for _, l := range d.lists {
+		kept += 4 * cap(l)
+	}
+	if kept > 1<<20 {
+		t.Errorf("%d bytes are kept", kept)
 	}
 }

@@ -3,29 +3,25 @@
 
 package document
 
-// Edit is one thing that was written.
+// Edit is one difference between the object and its base.
 type Edit struct {
 	Path    Path // valid during the callback only
-	Node    Node // absent when removed
+	Value   View // absent when removed
 	Removed bool
-	Author  uint8
 }
 
-// Edits calls yield for what was written, and looks at nothing else, until yield returns false. A value that was replaced
-// is one edit, and what was written into it afterwards further ones; a map that a write made on its way is none, but those
-// below it are; a list that grew or shrank is one. No particular order.
+// Edits calls yield for each difference between the object and its base, until yield returns false. It compares values, so
+// that what was written and taken back is no edit, and what a write left behind is one. Maps are compared entry by entry,
+// lists of equal length element by element; a list of another length is one edit. A new map with entries is none, but each
+// of its entries is; a new empty map is one. Only places that were written to are looked at. No particular order.
 func (d *Document) Edits(yield func(Edit) bool) {
 	d.path = d.path[:0]
-	d.edits(ObjectRoot, yield)
+	d.diffKept(ObjectRoot, yield)
 }
 
-// EditsWithin tells whether all that was written lies at or below entries of the object that inside says yes to.
+// EditsWithin reports whether all that was written lies at or below entries of the object for which inside returns true.
 func (d *Document) EditsWithin(inside func(key string) bool) bool {
-	n := &d.nodes[ObjectRoot]
-	if d.wroteHere(n) {
-		return false
-	}
-	for c := n.first; c != 0; {
+	for c := d.nodes[ObjectRoot].first; c != 0; {
 		m := &d.nodes[c]
 		if m.flags&fDirty != 0 && !inside(m.key) {
 			return false
@@ -35,48 +31,117 @@ func (d *Document) EditsWithin(inside func(key string) bool) bool {
 	return true
 }
 
-func (d *Document) edits(id int32, yield func(Edit) bool) bool {
+// The diff functions report what differs at d.path and below; false when yield returned it.
+
+func (d *Document) down(s Segment) { d.path = append(d.path, s) }
+func (d *Document) up()            { d.path = d.path[:len(d.path)-1] }
+
+func key(k string) Segment { return Segment{Key: k, Index: -1} }
+
+// diffKept compares a visited place that still shows its base: what was not written below it is the same.
+func (d *Document) diffKept(id int32, yield func(Edit) bool) bool {
 	n := &d.nodes[id]
-	if d.wroteHere(n) && !yield(Edit{Path: d.path, Node: Node{d, id}, Author: n.author}) {
-		return false
+	if n.flags&fReshaped != 0 {
+		return d.diff(d.viewOf(id), rawView(n.base), yield)
 	}
+	fields := n.fields()
 	for c := n.first; c != 0; c = d.nodes[c].next {
-		if !d.editsBelow(c, Segment{Key: d.nodes[c].key, Index: -1}, yield) {
+		k := d.nodes[c].key
+		before, ok := fields[k]
+		if !d.diffChild(key(k), c, before, ok, yield) {
 			return false
 		}
 	}
 	if n.list == 0 {
 		return true
 	}
+	elems := n.elems()
 	for i, s := range d.lists[n.list-1] {
-		if s < 0 && !d.editsBelow(^s, Segment{Index: i}, yield) {
+		if s < 0 && !d.diffChild(Segment{Index: i}, ^s, elems[i], true, yield) {
 			return false
 		}
 	}
 	return true
 }
 
-// wroteHere tells whether the place itself counts as an edit.
-func (d *Document) wroteHere(n *node) bool {
-	if n.state != set {
-		return n.flags&fReshaped != 0
-	}
-	made := n.flags&(fBase|fInBase) == 0 && n.kind == Map && n.count > 0
-	return !made
-}
-
-func (d *Document) editsBelow(c int32, seg Segment, yield func(Edit) bool) bool {
-	n := &d.nodes[c]
+// diffChild compares an entry or element of a place that still shows its base.
+func (d *Document) diffChild(s Segment, id int32, before any, inBase bool, yield func(Edit) bool) (more bool) {
+	n := &d.nodes[id]
 	if n.flags&fDirty == 0 {
 		return true
 	}
-	d.path = append(d.path, seg)
-	more := true
-	if n.state != removed {
-		more = d.edits(c, yield)
-	} else if n.flags&fInBase != 0 {
-		more = yield(Edit{Path: d.path, Removed: true, Author: n.author})
+	d.down(s)
+	switch {
+	case n.state == view:
+		more = d.diffKept(id, yield)
+	case inBase:
+		more = d.diff(d.viewOf(id), rawView(before), yield)
+	default:
+		more = d.diffAdded(d.viewOf(id), yield)
 	}
-	d.path = d.path[:len(d.path)-1]
+	d.up()
 	return more
+}
+
+// diff compares two values of which nothing is known.
+func (d *Document) diff(now, before View, yield func(Edit) bool) bool {
+	switch {
+	case now.kind == Map && before.kind == Map:
+		return d.diffMaps(now, before, yield)
+	case now.kind == List && before.kind == List && now.Len() == before.Len():
+		return d.diffLists(now, before, yield)
+	case equal(now, before):
+		return true
+	}
+	return yield(Edit{Path: d.path, Value: now, Removed: now.kind == Absent})
+}
+
+func (d *Document) diffLists(now, before View, yield func(Edit) bool) bool {
+	for i := range now.Len() {
+		d.down(Segment{Index: i})
+		more := d.diff(now.Index(i), before.Index(i), yield)
+		if d.up(); !more {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Document) diffMaps(now, before View, yield func(Edit) bool) bool {
+	for _, k := range before.Keys(nil) {
+		d.down(key(k))
+		more := d.diff(now.Field(k), before.Field(k), yield)
+		if d.up(); !more {
+			return false
+		}
+	}
+	for _, k := range now.Keys(nil) {
+		if before.Field(k).kind != Absent {
+			continue
+		}
+		d.down(key(k))
+		more := d.diffAdded(now.Field(k), yield)
+		if d.up(); !more {
+			return false
+		}
+	}
+	return true
+}
+
+// diffAdded reports a value that the base does not have.
+func (d *Document) diffAdded(now View, yield func(Edit) bool) bool {
+	switch {
+	case now.kind == Absent:
+		return true
+	case now.kind != Map || now.Len() == 0:
+		return yield(Edit{Path: d.path, Value: now})
+	}
+	for _, k := range now.Keys(nil) {
+		d.down(key(k))
+		more := d.diffAdded(now.Field(k), yield)
+		if d.up(); !more {
+			return false
+		}
+	}
+	return true
 }

@@ -154,7 +154,7 @@ func (d *Document) match(glob, key string) (bool, error) {
 	if len(glob) > maxGlobBytes {
 		return false, fail(BadValue, glob, "a glob longer than 320 bytes")
 	}
-	if err := d.toil(1 + int64(len(key))*int64(len(glob))/64); err != nil || glob == "" {
+	if err := d.toil(workEntry + int64(len(key))*int64(len(glob))/8); err != nil || glob == "" {
 		return false, err
 	}
 	return Match(glob, key), nil

@@ -49,8 +49,8 @@ func (v View) Hash() uint64 {
 // hashFloat gives a float without a fraction the hash of the equal int.
 func hashFloat(v View) uint64 {
 	f, _ := v.Float()
-	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-		return mix(uint64(Int), uint64(int64(f)))
+	if i, ok := wholeNumber(f); ok {
+		return mix(uint64(Int), uint64(i))
 	}
 	return mix(uint64(Float), math.Float64bits(f))
 }

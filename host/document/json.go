@@ -5,23 +5,35 @@ package document
 
 import (
 	"math"
+	"math/bits"
 	"strconv"
 	"unicode/utf8"
 )
 
 // AppendJSON appends the value as compact JSON with sorted keys; an absent one is null.
 func (v View) AppendJSON(dst []byte) []byte {
-	var keys *[]string
-	if v.d != nil {
-		keys = &v.d.keys
-	} else {
-		keys = new([]string)
-	}
-	dst = appendJSON(dst, v, keys)
+	dst, _ = v.Encode(dst)
 	return dst
 }
 
-func appendJSON(dst []byte, v View, keys *[]string) []byte {
+// Encode is AppendJSON that also returns the work, as TakeWork counts it, which it does not add there.
+func (v View) Encode(dst []byte) (_ []byte, work int64) {
+	keys := new([]string)
+	if v.d != nil {
+		keys = &v.d.keys
+	}
+	begun := len(dst)
+	dst = appendJSON(dst, v, keys, &work)
+	return dst, work + int64(len(dst)-begun)
+}
+
+// SortWork is what it takes to sort n texts of so many bytes together, as TakeWork counts.
+func SortWork(n, size int) int64 {
+	steps := int64(bits.Len(uint(n)))
+	return int64(n)*(workEntry+8*steps) + int64(size)*steps/16
+}
+
+func appendJSON(dst []byte, v View, keys *[]string, work *int64) []byte {
 	switch v.kind {
 	case String:
 		s, _ := v.Text()
@@ -36,14 +48,15 @@ func appendJSON(dst []byte, v View, keys *[]string) []byte {
 		b, _ := v.Bool()
 		return strconv.AppendBool(dst, b)
 	case Map:
-		return appendMap(dst, v, keys)
+		return appendMap(dst, v, keys, work)
 	case List:
 		dst = append(dst, '[')
+		*work += workEntry * int64(v.Len())
 		for i := range v.Len() {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			dst = appendJSON(dst, v.Index(i), keys)
+			dst = appendJSON(dst, v.Index(i), keys, work)
 		}
 		return append(dst, ']')
 	}
@@ -51,10 +64,10 @@ func appendJSON(dst []byte, v View, keys *[]string) []byte {
 }
 
 // appendMap uses keys as a stack: each level of nesting takes its sorted keys on top.
-func appendMap(dst []byte, v View, keys *[]string) []byte {
+func appendMap(dst []byte, v View, keys *[]string, work *int64) []byte {
 	start := len(*keys)
 	*keys = v.Keys(*keys)
-	end := len(*keys)
+	end, size := len(*keys), 0
 	dst = append(dst, '{')
 	for i := start; i < end; i++ {
 		if i > start {
@@ -62,8 +75,10 @@ func appendMap(dst []byte, v View, keys *[]string) []byte {
 		}
 		k := (*keys)[i]
 		dst = append(appendString(dst, k), ':')
-		dst = appendJSON(dst, v.Field(k), keys)
+		size += len(k)
+		dst = appendJSON(dst, v.Field(k), keys, work)
 	}
+	*work += SortWork(end-start, size)
 	clear((*keys)[start:])
 	*keys = (*keys)[:start]
 	return append(dst, '}')

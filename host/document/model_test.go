@@ -6,7 +6,10 @@ package document
 import (
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // The model does on deep-copied maps, in the plainest way, what a Document does on a shared base.
@@ -140,4 +143,47 @@ func modelRemoveFromList(c []any, path []modelSeg) (any, int) {
 		total += n
 	}
 	return c, total
+}
+
+// modelDiff lists where two values differ, as Document.Edits does.
+func modelDiff(out []string, path string, before any, was bool, after any, is bool) []string {
+	b, wasMap := before.(map[string]any)
+	a, isMap := after.(map[string]any)
+	if isMap && is && (wasMap || !was && len(a) > 0) {
+		for k := range b {
+			if v, ok := a[k]; !ok {
+				out = modelDiff(out, modelKey(path, k), b[k], true, nil, false)
+			} else {
+				out = modelDiff(out, modelKey(path, k), b[k], true, v, true)
+			}
+		}
+		for k, v := range a {
+			if _, ok := b[k]; !ok {
+				out = modelDiff(out, modelKey(path, k), nil, false, v, true)
+			}
+		}
+		return out
+	}
+	bl, wasList := before.([]any)
+	al, isList := after.([]any)
+	if wasList && isList && was && is && len(bl) == len(al) {
+		for i := range al {
+			out = modelDiff(out, path+"["+strconv.Itoa(i)+"]", bl[i], true, al[i], true)
+		}
+		return out
+	}
+	if was == is && reflect.DeepEqual(normal(before), normal(after)) {
+		return out
+	}
+	return append(out, path)
+}
+
+func modelKey(path, key string) string {
+	if !plainKey(key) {
+		return path + "[" + strings.ReplaceAll(key, "]", "]]") + "]"
+	}
+	if path != "" {
+		path += "."
+	}
+	return path + key
 }

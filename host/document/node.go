@@ -3,8 +3,8 @@
 
 package document
 
-// Node names one place of a Document. The zero Node is absent. Valid until the Document's Reset, or a Rollback to a Mark
-// made before the Node was got.
+// Node names one place of a Document. The zero Node is absent. Valid until the Document's Reset, Commit
+// or Rollback.
 type Node struct {
 	d  *Document
 	id int32
@@ -84,20 +84,5 @@ func (n Node) Index(i int) (Node, error) {
 	}
 }
 
-// Base reads the object without its edits.
-func (d *Document) Base() Base { return Base{d} }
-
-// Base is the object as others see it.
-type Base struct{ d *Document }
-
-// At is as of Node.
-func (b Base) At(path string) (View, error) {
-	r, err := b.d.route(path)
-	if err != nil {
-		return View{}, err
-	}
-	if raw := b.d.nodes[ObjectRoot].base; raw != nil {
-		return follow(raw, r, 0)
-	}
-	return View{}, nil
-}
+// Base is the object without the edits since the last Commit, or Reset.
+func (d *Document) Base() View { return rawView(d.nodes[ObjectRoot].base) }

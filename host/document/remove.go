@@ -88,7 +88,7 @@ func (d *Document) removePath(id int32, r *route, start *int32) (int, error) {
 	if m == nil {
 		return d.remove(id, r, 0)
 	}
-	if !has(m.fields, r, 1) {
+	if !d.has(m.fields, r, 1) {
 		return 0, nil
 	}
 	key := r.hops[0].name
@@ -143,7 +143,7 @@ func (d *Document) removeField(id int32, key name, r *route, at int) (int, error
 	if at == 1 {
 		d.remember(id, key, raw)
 	}
-	if !has(raw, r, at) {
+	if !d.has(raw, r, at) {
 		return 0, nil
 	}
 	return d.removeBelow(id, key, raw, r, at)
@@ -168,7 +168,7 @@ func (d *Document) strike(id int32, key name) (int, error) {
 		return 0, err
 	}
 	n := &d.nodes[c]
-	n.state, n.author = removed, d.author
+	n.state = removed
 	n.flags |= fInBase | fDirty
 	d.edit(id)
 	d.nodes[id].delta--
@@ -182,8 +182,6 @@ func (d *Document) erase(id, c int32) int {
 	}
 	d.edit(c)
 	d.kill(c)
-	d.nodes[c].author = d.author
-	d.touch(id)
 	d.nodes[id].delta--
 	return 1
 }
@@ -193,11 +191,13 @@ func (d *Document) removeFields(id int32, r *route, at int) (total int, err erro
 	d.keys = d.appendKeys(d.keys, id)
 	end := len(d.keys)
 	for i := start; i < end && err == nil; i++ {
+		if err = d.toil(workEntry); err != nil {
+			break
+		}
 		var n int
 		n, err = d.removeField(id, name{text: d.keys[i]}, r, at)
 		total += n
 	}
-	d.work += int64(end - start)
 	clear(d.keys[start:])
 	d.keys = d.keys[:start]
 	return total, err
@@ -207,7 +207,6 @@ func (d *Document) removeFromList(id int32, r *route, at int) (total int, err er
 	if !r.hops[at].wild {
 		return d.removeAtElem(id, int(r.hops[at].index), r, at+1)
 	}
-	d.work += int64(d.size(id))
 	if r.last(at) {
 		total = d.size(id)
 		if total > 0 {
@@ -216,6 +215,9 @@ func (d *Document) removeFromList(id int32, r *route, at int) (total int, err er
 		return total, err
 	}
 	for i := 0; i < d.size(id) && err == nil; i++ {
+		if err = d.toil(workEntry); err != nil {
+			break
+		}
 		var n int
 		n, err = d.removeAtElem(id, i, r, at+1)
 		total += n
@@ -235,7 +237,7 @@ func (d *Document) removeAtElem(id int32, i int, r *route, at int) (int, error) 
 	}
 	c := v.id
 	if c == 0 {
-		if !has(v.raw, r, at) {
+		if !d.has(v.raw, r, at) {
 			return 0, nil
 		}
 		var err error
@@ -257,13 +259,13 @@ func (d *Document) removeElem(id int32, i int) {
 	n := &d.nodes[id]
 	d.lists[n.list-1] = append(l[:i], l[i+1:]...)
 	n.flags |= fReshaped
-	n.author = d.author
 }
 
 // has tells whether the hops from at on lead to anything below a plain value.
-func has(raw any, r *route, at int) bool {
+func (d *Document) has(raw any, r *route, at int) bool {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]
+		d.work += workHop
 		switch c := raw.(type) {
 		case map[string]any:
 			if h.wild {
@@ -277,7 +279,7 @@ func has(raw any, r *route, at int) bool {
 			raw = e
 		case []any:
 			if h.wild {
-				return hasElem(c, r, at+1)
+				return d.hasElem(c, r, at+1)
 			}
 			if uint(h.index) >= uint(len(c)) {
 				return false
@@ -290,9 +292,10 @@ func has(raw any, r *route, at int) bool {
 	return true
 }
 
-func hasElem(l []any, r *route, at int) bool {
+// hasElem gives up, with the answer yes, when the work is too much: the removal then ends with the error.
+func (d *Document) hasElem(l []any, r *route, at int) bool {
 	for _, e := range l {
-		if has(e, r, at) {
+		if d.toil(workEntry) != nil || d.has(e, r, at) {
 			return true
 		}
 	}

@@ -24,6 +24,7 @@ type route struct {
 	text  string
 	hops  []hop
 	again bool // it goes on from the first hop, which is that of the known route before
+	work  int32
 }
 
 // parse takes a path apart, in the memory of the route before.
@@ -44,6 +45,7 @@ func (r *route) parse(path string, owned bool) error {
 			index: int32(index(text)),
 		})
 	}
+	r.work = int32(len(path)/2 + workHop*len(r.hops))
 	return nil
 }
 
@@ -73,15 +75,16 @@ func (r *route) noNumber(at int) error {
 // route gives the path taken apart: as it was kept, or in memory that the next call uses again.
 func (d *Document) route(path string) (*route, error) {
 	s := d.slotOf(path)
-	if k := s.known; k != nil && k.text == path && !k.lines {
+	k := s.known
+	if k != nil && k.text == path && !k.lines {
 		s.credit = maxCredit
-		return &k.routes[0], nil
+	} else if k = s.learn(path, false); k == nil {
+		err := d.scratch.parse(path, false)
+		d.work += int64(d.scratch.work)
+		return &d.scratch, err
 	}
-	if k := s.learn(path, false); k != nil {
-		return &k.routes[0], nil
-	}
-	err := d.scratch.parse(path, false)
-	return &d.scratch, err
+	d.work += int64(k.routes[0].work)
+	return &k.routes[0], nil
 }
 
 // lines are the paths of a text, separated by newlines: kept ones, or else those to come.
@@ -111,10 +114,13 @@ func (l *lines) next(d *Document) (*route, error) {
 		r := &l.known[0]
 		l.known = l.known[1:]
 		l.more = len(l.known) > 0
-		return r, nil
+		return r, d.toil(int64(r.work))
 	}
 	var path string
 	path, l.rest, l.more = strings.Cut(l.rest, "\n")
 	err := d.scratch.parse(path, false)
+	if err == nil {
+		err = d.toil(int64(d.scratch.work))
+	}
 	return &d.scratch, err
 }

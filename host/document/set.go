@@ -56,9 +56,9 @@ func (n Node) SetMap(path string) (Node, error) { return n.set(path, content{kin
 // SetList sets a new empty list and gives its node.
 func (n Node) SetList(path string) (Node, error) { return n.set(path, content{kind: List}) }
 
-// EnsureMap gives the map at path, made when there is none (or null).
+// EnsureMap gives the map at path, made when there is none (or null). `-` is never there: it appends a map.
 func (n Node) EnsureMap(path string) (Node, error) {
-	v, err := n.At(path)
+	v, err := n.present(path)
 	switch {
 	case err != nil:
 		return Node{}, err
@@ -117,6 +117,7 @@ func (n Node) set(path string, c content) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
+	n.d.work += int64(len(c.str)) / 4
 	if err := n.d.Spend(len(c.str)); err != nil {
 		return Node{}, err
 	}

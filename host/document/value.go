@@ -55,6 +55,7 @@ func (d *Document) untouched(n *node) bool { return n.first == 0 && n.list == 0 
 func (d *Document) mapValue(id int32) any {
 	n := &d.nodes[id]
 	m := maps.Clone(n.fields())
+	d.work += workValue * int64(len(m)+int(n.count))
 	if m == nil {
 		m = make(map[string]any, n.count)
 	}
@@ -80,6 +81,7 @@ func (d *Document) listValue(id int32) any {
 	}
 	slots, base := d.lists[n.list-1], n.elems()
 	l := make([]any, len(slots))
+	d.work += workEntry * int64(len(l))
 	for i, s := range slots {
 		if s < 0 {
 			l[i] = d.value(^s)

@@ -112,8 +112,7 @@ func (v View) bits() (base any, num uint64) {
 func (v View) Int() (int64, bool) {
 	if v.kind == Float {
 		f, _ := v.Float()
-		i := int64(f)
-		return i, float64(i) == f
+		return wholeNumber(f)
 	}
 	if v.kind != Int {
 		return 0, false
@@ -128,6 +127,15 @@ func (v View) Int() (int64, bool) {
 	default:
 		return int64(num), true
 	}
+}
+
+// wholeNumber is the int that a float stands for; false when there is none.
+func wholeNumber(f float64) (int64, bool) {
+	// -2^63 is a float, 2^63-1 is not: its neighbour 2^63 is out of range.
+	if f != math.Trunc(f) || f < math.MinInt64 || f >= math.MaxInt64 {
+		return 0, false
+	}
+	return int64(f), true
 }
 
 // Float is the number, whole or not; false when it is none.

@@ -81,7 +81,6 @@ func (d *Document) addBase(parent int32, raw any) (int32, error) {
 
 // link makes a new node the child of a map: of the base's value, or absent as yet.
 func (d *Document) link(id int32, key name, raw any, inBase bool) (int32, error) {
-	d.touch(id)
 	c, err := d.add(id)
 	if err != nil {
 		return 0, err
@@ -127,7 +126,6 @@ func (d *Document) visitElem(id int32, i int) (int32, error) {
 	if d.nodes[id].flags&fReadOnly != 0 {
 		return d.addBase(id, v.raw)
 	}
-	d.touch(id)
 	c, err := d.addBase(id, v.raw)
 	if err != nil {
 		return 0, err
@@ -149,7 +147,7 @@ func (d *Document) slots(id int32) []int32 {
 			l = append(l, int32(i))
 		}
 		d.lists[d.nlists] = l
-		d.work += int64(len(l)) / 8
+		d.work += int64(len(l))
 		d.nlists++
 		n.list = int32(d.nlists)
 	}

@@ -73,6 +73,7 @@ func (d *Document) putField(id int32, key name, c content, path string) (int32, 
 		if !utf8.ValidString(key.text) {
 			return 0, fail(BadValue, path, "the key is not valid UTF-8")
 		}
+		d.work += int64(len(key.text)) / 4
 		if err := d.Spend(len(key.text)); err != nil {
 			return 0, err
 		}
@@ -114,7 +115,6 @@ func (d *Document) push(id int32, c content) (int32, error) {
 	n := &d.nodes[id]
 	d.lists[n.list-1] = l
 	n.flags |= fReshaped
-	n.author = d.author
 	return at, d.write(at, c)
 }
 
@@ -124,11 +124,10 @@ func (d *Document) write(id int32, c content) error {
 	d.drop(id)
 	n := &d.nodes[id]
 	if n.kind == Absent && n.parent != 0 && d.nodes[n.parent].kind == Map {
-		d.touch(n.parent)
 		d.nodes[n.parent].delta++
 	}
 	n.flags &^= fBase | fArena | fReshaped
-	n.base, n.num, n.str, n.kind, n.state, n.author = nil, c.num, c.str, c.kind, set, d.author
+	n.base, n.num, n.str, n.kind, n.state = nil, c.num, c.str, c.kind, set
 	switch {
 	case c.shared:
 		n.base = c.base
@@ -140,12 +139,10 @@ func (d *Document) write(id int32, c content) error {
 	return nil
 }
 
-// edit prepares a place for a change: saved for Rollback, and dirty up to the root.
+// edit prepares a place for a change: dirty up to the root.
 func (d *Document) edit(id int32) {
 	d.version++
-	d.touch(id)
 	for id != 0 && d.nodes[id].flags&fDirty == 0 {
-		d.touch(id)
 		n := &d.nodes[id]
 		n.flags |= fDirty
 		id = n.parent
@@ -170,11 +167,10 @@ func (d *Document) drop(id int32) {
 }
 
 func (d *Document) kill(id int32) {
-	d.touch(id)
 	d.drop(id)
 	n := &d.nodes[id]
 	n.base, n.str, n.num = nil, "", 0
 	n.kind, n.state = Absent, removed
 	n.flags &^= fBase | fArena | fReshaped
-	d.work++
+	d.work += workEntry
 }

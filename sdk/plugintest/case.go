@@ -9,9 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
 )
 
 // Case is one crossing of an object.
@@ -78,6 +80,31 @@ func (c Case) again(object map[string]any) Case {
 		}
 	}
 	return c
+}
+
+// withLostAnnotations returns the result of a crossing with the annotations that were not to be reflected: they are not
+// there, and yet have had their meaning.
+func (c Case) withLostAnnotations(result map[string]any) map[string]any {
+	patch, _ := c.Context["offloadingPatch"].(map[string]any)
+	globs, _ := patch["annotationsNotReflected"].([]any)
+	if len(globs) == 0 {
+		return result
+	}
+	metadata, _ := c.Object["metadata"].(map[string]any)
+	before, _ := metadata["annotations"].(map[string]any)
+	result = cloneMap(result)
+	metadata, _ = result["metadata"].(map[string]any)
+	after, ok := metadata["annotations"].(map[string]any)
+	for key, value := range before {
+		filtered := slices.ContainsFunc(globs, func(g any) bool {
+			glob, _ := g.(string)
+			return document.Match(glob, key)
+		})
+		if ok && filtered && after[key] == nil {
+			after[key] = value
+		}
+	}
+	return result
 }
 
 // ReadCase reads a case folder.
