@@ -41,10 +41,11 @@ import (
 )
 
 var plugin = sdk.Register(sdk.Manifest{
-	Name:    "endpointslice",
-	Version: "1.0.0",
-	Kinds:   []string{"EndpointSlice.discovery.k8s.io"},
-	Writes:  []string{"metadata.labels", "metadata.annotations", "endpoints"},
+	Name:         "endpointslice",
+	Version:      "1.0.0",
+	Kinds:        []string{"EndpointSlice.discovery.k8s.io"},
+	Writes:       []string{"metadata.labels", "metadata.annotations", "endpoints"},
+	Capabilities: []string{"skip"},
 	ConfigSchema: `{"type":"object","additionalProperties":false,"properties":{` +
 		`"keepTopology":{"type":"boolean","description":"Keep the zone and the hints of endpoints: ` +
 		`both clusters have the same zones. Default: false."}}}`,

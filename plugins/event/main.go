@@ -29,10 +29,11 @@ import (
 )
 
 var plugin = sdk.Register(sdk.Manifest{
-	Name:    "event",
-	Version: "1.0.0",
-	Kinds:   []string{"Event"},
-	Writes:  []string{"metadata.labels", "metadata.annotations", "involvedObject", "related", "source"},
+	Name:         "event",
+	Version:      "1.0.0",
+	Kinds:        []string{"Event"},
+	Writes:       []string{"metadata.labels", "metadata.annotations", "involvedObject", "related", "source"},
+	Capabilities: []string{"skip"},
 }, sdk.Incoming(incoming))
 
 func main() {}

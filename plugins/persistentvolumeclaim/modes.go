@@ -15,8 +15,13 @@ var accessModes = [...]string{"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", 
 
 const oncePod = "ReadWriteOncePod"
 
-// setAccessModes replaces the claim's modes by those of the list.
+// setAccessModes replaces the claim's modes by those of the list. Empty entries
+// say nothing, and a list of nothing else leaves the claim's own modes: no API
+// server takes a claim without any.
 func setAccessModes(claim sdk.Object, list string) error {
+	if strings.Trim(list, ", \t\n") == "" {
+		return nil
+	}
 	modes := claim.SetList("spec.accessModes")
 	var seen [len(accessModes)]bool
 	count := 0
@@ -24,6 +29,9 @@ func setAccessModes(claim sdk.Object, list string) error {
 		var mode string
 		mode, list, more = strings.Cut(list, ",")
 		mode = strings.TrimSpace(mode)
+		if mode == "" {
+			continue
+		}
 		i := indexOf(mode)
 		if i < 0 {
 			return badModes("\"", mode, "\" is none")

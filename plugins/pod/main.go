@@ -49,7 +49,7 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	if pod.Remove("metadata.labels["+wire.OffloadedPodLabel+"]") > 0 {
 		pod.Labels().Prune()
 	}
-	sdk.FilterMetadata(ctx, pod)
+	sdk.FilterLabels(ctx, pod) // those that pods are spread by are the labels that the provider's pod will have
 	o := offloading{
 		ctx:         ctx,
 		pod:         pod,
@@ -59,7 +59,10 @@ func outgoing(ctx sdk.Context, pod sdk.Object) error {
 	}
 	isolate(ctx, o.spec)
 	o.schedule()
-	return o.connect()
+	err := o.connect()
+	// Last: an annotation that does not cross still says how the pod does.
+	sdk.FilterAnnotations(ctx, pod)
+	return err
 }
 
 // offloading is one pod on its way to the provider.

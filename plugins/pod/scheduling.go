@@ -37,8 +37,7 @@ func (o *offloading) setTolerations() {
 	tolerations := o.spec.Get("tolerations")
 	for i := tolerations.Len("") - 1; i >= 0; i-- {
 		toleration := tolerations.At(i)
-		key := toleration.String("key")
-		if key == "" || key == wire.VirtualNodeTaint || contains(added, toleration) {
+		if toleratesVirtualNodes(toleration) || contains(added, toleration) {
 			tolerations.RemoveAt(i)
 		}
 	}
@@ -54,6 +53,17 @@ func (o *offloading) setTolerations() {
 }
 
 // contains reports whether list has an element equal to n.
+// toleratesVirtualNodes reports a toleration of the taint of virtual nodes,
+// whose effect is NoExecute.
+func toleratesVirtualNodes(toleration sdk.Node) bool {
+	key := toleration.String("key")
+	if key != "" && key != wire.VirtualNodeTaint {
+		return false
+	}
+	effect := toleration.String("effect")
+	return effect == "" || effect == "NoExecute"
+}
+
 func contains(list, n sdk.Node) bool {
 	if !list.Exists() {
 		return false

@@ -28,7 +28,7 @@ func incoming(ctx sdk.Context, pod sdk.Object) error {
 		pod.SetString("status.qosClass", class)
 	}
 	if ctx.RemoteUnavailable() {
-		setNotReady(pod, own)
+		setNotReady(ctx, pod, own)
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func addRestarts(ctx sdk.Context, statuses sdk.Node) {
 }
 
 // setNotReady: nothing is known of the pod, so no traffic may be sent to it.
-func setNotReady(pod, own sdk.Object) {
+func setNotReady(ctx sdk.Context, pod, own sdk.Object) {
 	const reason = "RemoteClusterUnavailable"
 	if !pod.Has("status.conditions") {
 		pod.SetList("status.conditions")
@@ -117,6 +117,8 @@ func setNotReady(pod, own sdk.Object) {
 	_, before := find(own.Get("status.conditions"), "type", "Ready")
 	if before.Is("status", "False") && before.Has("lastTransitionTime") {
 		ready.Copy("lastTransitionTime", before.Get("lastTransitionTime"))
+	} else if now := ctx.Node().String("now"); now != "" {
+		ready.SetString("lastTransitionTime", now)
 	}
 }
 

@@ -33,10 +33,11 @@ import (
 )
 
 var plugin = sdk.Register(sdk.Manifest{
-	Name:    "secret",
-	Version: "1.0.0",
-	Kinds:   []string{"Secret"},
-	Writes:  []string{"metadata.labels", "metadata.annotations", "type"},
+	Name:         "secret",
+	Version:      "1.0.0",
+	Kinds:        []string{"Secret"},
+	Writes:       []string{"metadata.labels", "metadata.annotations", "type"},
+	Capabilities: []string{"skip"},
 }, sdk.Outgoing(outgoing))
 
 func main() {}

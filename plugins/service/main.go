@@ -46,7 +46,6 @@ const (
 
 func outgoing(ctx sdk.Context, service sdk.Object) error {
 	checkDirectConnections(ctx, service)
-	sdk.FilterMetadata(ctx, service)
 	kind := "" // of most Services, for which no text has to be copied
 	if !service.Is("spec.type", "ClusterIP") {
 		kind = service.String("spec.type")
@@ -55,6 +54,8 @@ func outgoing(ctx sdk.Context, service sdk.Object) error {
 	if kind == "LoadBalancer" {
 		setLoadBalancerClass(ctx, service)
 	}
+	// Last: an annotation that does not cross still says how the Service does.
+	sdk.FilterMetadata(ctx, service)
 	return nil
 }
 
