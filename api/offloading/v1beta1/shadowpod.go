@@ -57,4 +57,14 @@ type ShadowPodStatus struct {
 	// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed;Unknown
 	// +kubebuilder:default=Unknown
 	Phase corev1.PodPhase `json:"phase"`
+
+	// Conditions: Admitted is False when this cluster does not allow the pod, and says which field and which rule.
+	//
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// ShadowPodAdmitted is the type of the condition that says whether the provider allows the pod.
+const ShadowPodAdmitted = "Admitted"

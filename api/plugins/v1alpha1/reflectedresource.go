@@ -106,6 +106,16 @@ type ReflectedResourceSpec struct {
 	// +optional
 	StatusBack bool `json:"statusBack,omitempty"`
 
+	// PodSpecPaths are where the objects have the spec of a pod, with * for any key or element: "spec.template.spec". There
+	// plugins cannot switch host namespaces on, and the engine switches them off. Deployments, Jobs and the other kinds of
+	// Kubernetes itself need none.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +optional
+	PodSpecPaths []string `json:"podSpecPaths,omitempty"`
+
 	// CopyDefinition creates the CustomResourceDefinition on the provider when it has none of that name. One that is there
 	// is never touched.
 	//
