@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +31,7 @@ import (
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
+	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/controllers/webhookcert"
 	"github.com/refract-project/refract/internal/rbac"
 )
@@ -55,10 +57,15 @@ type Options struct {
 	RecordAfter time.Duration
 	// DenyDirectConnections keeps endpoints of third clusters out.
 	DenyDirectConnections bool
+	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes: no endpoint of a consumer may lead there.
+	OwnCIDRs []netip.Prefix
 	// RemoteClusterRole is the ClusterRole that consumers get in their twin namespaces.
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are extended.
 	ExtendedClusterRole string
+	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
+	Tenancy      tenancy.Options
+	Installation string
 	// Clock tells the time.
 	Clock clock.WithTicker
 	// Registerer takes the metrics; nil exports them nowhere.
@@ -68,20 +75,20 @@ type Options struct {
 }
 
 // all returns the controllers with their dependencies.
-func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, o Options) []Controller {
+func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, policy *tenancy.Policy, o Options) []Controller {
 	live := mgr.GetAPIReader()
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	return []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
-			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()},
+			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy,
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
-			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
-			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole, Failed: m.Failed("namespacemap"),
+			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: m.Failed("namespacemap"),
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
@@ -109,7 +116,11 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 		return fmt.Errorf("registering the networks, %w", err)
 	}
 	var enforced []metrics.Enforced
-	all := all(mgr, m, reached, o)
+	policy, err := tenancy.NewPolicy(o.Tenancy)
+	if err != nil {
+		return err
+	}
+	all := all(mgr, m, reached, policy, o)
 	if o.Webhooks != nil {
 		certificate, err := registerWebhooks(ctx, mgr, m, o.Webhooks)
 		if err != nil {

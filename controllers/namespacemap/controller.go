@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +35,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/tenancy"
 )
 
 // Options are the settings of the controller.
@@ -42,6 +44,10 @@ type Options struct {
 	Workers int
 	// RemoteClusterRole is the ClusterRole that consumers get in their twins.
 	RemoteClusterRole string
+	// Tenancy is what this cluster allows its consumers.
+	Tenancy tenancy.Options
+	// Installation is the namespace of this controller, which no consumer gets.
+	Installation string
 	// Failed is told of the errors of reconciliations; nil tells nobody.
 	Failed func(error)
 }
@@ -113,12 +119,17 @@ func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMa
 	if err := c.uncached.Get(ctx, client.ObjectKey{Name: nm.Namespace}, tenant); err != nil {
 		return false, fmt.Errorf("getting tenant namespace %s, %w", nm.Namespace, err)
 	}
-	if id, ok := tenant.Labels[wire.RemoteClusterIDLabel]; ok && id != origin {
+	switch id := tenant.Labels[wire.RemoteClusterIDLabel]; id {
+	case origin:
+		return true, nil
+	case "":
 		c.report.Warn(nm, foreignOriginReason, mapAction, fmt.Sprintf(
-			"label %s says %s, but the namespace %s belongs to the consumer %s: no namespace is made for it", wire.OriginIDLabel, origin, nm.Namespace, id))
-		return false, nil
+			"namespace %s is no tenant namespace, so no namespace is created for this map: if it belongs to the consumer %s, label it %s=%s", nm.Namespace, origin, wire.RemoteClusterIDLabel, origin))
+	default:
+		c.report.Warn(nm, foreignOriginReason, mapAction, fmt.Sprintf(
+			"label %s says %s, but the namespace %s belongs to the consumer %s: no namespace is created for it", wire.OriginIDLabel, origin, nm.Namespace, id))
 	}
-	return true, nil
+	return false, nil
 }
 
 // realize creates what is wished, deletes what no longer is, and answers in the status.
@@ -128,8 +139,17 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	}
 	current := map[string]offloading.RemoteNamespaceStatus{}
 	var problems []error
+	left := c.room(nm)
 	for _, local := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
 		twin := nm.Spec.DesiredMapping[local]
+		if status, has := nm.Status.CurrentMapping[local]; !has || isFailed(status) {
+			if left--; left < 0 {
+				current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: twin, Phase: c.refuse(nm,
+					"namespace %s, for %s, is not created: this consumer has the %d namespaces that it may have here; unoffload another one, or have an administrator of this cluster raise the number",
+					twin, local, c.options.Tenancy.MaxNamespaces)}
+				continue
+			}
+		}
 		phase, err := c.ensureTwin(ctx, nm, local, twin)
 		problems = append(problems, err)
 		current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: twin, Phase: phase}
@@ -140,6 +160,20 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 		c.report.Clear(client.ObjectKeyFromObject(nm))
 	}
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
+}
+
+// room returns how many namespaces the consumer may have besides those that it has.
+func (c *Controller) room(nm *offloading.NamespaceMap) int {
+	if c.options.Tenancy.MaxNamespaces == 0 {
+		return math.MaxInt
+	}
+	has := 0
+	for local, status := range nm.Status.CurrentMapping {
+		if _, desired := nm.Spec.DesiredMapping[local]; desired && !isFailed(status) {
+			has++
+		}
+	}
+	return c.options.Tenancy.MaxNamespaces - has
 }
 
 func isFailed(s offloading.RemoteNamespaceStatus) bool {

@@ -12,12 +12,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -244,5 +248,61 @@ func TestAConsumerCannotSpeakForAnother(t *testing.T) {
 	provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "ForeignOrigin")
 	if writes := m.Writes.About("POST", "/namespaces/shop-alice"); len(writes) > 0 {
 		t.Errorf("writes = %q, want none", writes)
+	}
+}
+
+// A namespace that nobody has made the tenant namespace of a consumer gives no rights, whatever a map in it says.
+func TestNoTenantNamespaceNoNamespaces(t *testing.T) {
+	unlabelled := provider.Namespace(t)
+	provider.StartManager(t)
+	nm := replicated(unlabelled, "rome", map[string]string{"shop": unlabelled + "-shop"})
+	provider.Create(t, nm)
+	provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "ForeignOrigin")
+	err := provider.Client.Get(t.Context(), types.NamespacedName{Name: unlabelled + "-shop"}, &corev1.Namespace{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the namespace: %v, want it not to be there", err)
+	}
+}
+
+// Names of the system are not for consumers, and the namespaces that they get have a Pod Security level.
+func TestNamesAndLevelsOfNamespaces(t *testing.T) {
+	home := tenant(t, "rome")
+	provider.StartManager(t, func(o *controllers.Options) {
+		o.Tenancy = tenancy.Options{Levels: map[string]string{"rome": "restricted"}, ReservedPrefixes: []string{"prod-"}}
+		o.Installation = "refract-here"
+	})
+	desired := map[string]string{"shop": home + "-shop"}
+	want := phases{"shop": offloading.MappingAccepted}
+	for n, name := range []string{"kube-system", "kube-anything", "openshift-config", "default", "liqo", "liqo-tenant-milan", "refract-here", "prod-shop"} {
+		local := fmt.Sprintf("wish-%d", n)
+		desired[local], want[local] = name, offloading.MappingCreationLoopBackOff
+	}
+	nm := replicated(home, "rome", desired)
+	provider.Create(t, nm)
+	awaitPhases(t, nm, want)
+	namespace := &corev1.Namespace{}
+	provider.Get(t, namespace, "", home+"-shop")
+	if level := namespace.Labels[tenancy.EnforceLabel]; level != "restricted" {
+		t.Errorf("the Pod Security level is %q", level)
+	}
+	if !isAbsent(t, "prod-shop") {
+		t.Error("a reserved namespace was created")
+	}
+}
+
+func isAbsent(t *testing.T, namespace string) bool {
+	t.Helper()
+	return apierrors.IsNotFound(provider.Client.Get(t.Context(), types.NamespacedName{Name: namespace}, &corev1.Namespace{}))
+}
+
+// A consumer gets as many namespaces as it may have, and another one when it gives one back.
+func TestNumberOfNamespaces(t *testing.T) {
+	home := tenant(t, "rome")
+	provider.StartManager(t, func(o *controllers.Options) { o.Tenancy.MaxNamespaces = 2 })
+	nm := replicated(home, "rome", map[string]string{"a": home + "-a", "b": home + "-b", "c": home + "-c"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"a": offloading.MappingAccepted, "b": offloading.MappingAccepted, "c": offloading.MappingCreationLoopBackOff})
+	if !isAbsent(t, home+"-c") {
+		t.Error("there are three namespaces")
 	}
 }

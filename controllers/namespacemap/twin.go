@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/tenancy"
 )
 
 const (
@@ -31,8 +31,8 @@ const (
 // leaves the phase as it was.
 func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (offloading.MappingPhase, error) {
 	before := nm.Status.CurrentMapping[local].Phase
-	if problems := validation.IsDNS1123Label(twin); len(problems) > 0 {
-		return c.refuse(nm, "namespace %q, the twin of %s, cannot exist: %s", twin, local, problems[0]), nil
+	if err := c.options.Tenancy.CheckName(twin, c.options.Installation); err != nil {
+		return c.refuse(nm, "namespace %q, for %s, is not created: %s; have the consumer choose another name", twin, local, err), nil
 	}
 	namespace := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: twin}, namespace)
@@ -51,6 +51,9 @@ func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap
 			twin, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(twin)
 	case namespace.DeletionTimestamp != nil:
 		return offloading.MappingTerminating, nil // made again when it is gone
+	}
+	if err := c.ensureLevel(ctx, namespace); err != nil {
+		return before, err
 	}
 	if err := c.ensureRoleBinding(ctx, nm, twin); err != nil {
 		return before, err
@@ -71,8 +74,11 @@ func (c *Controller) refuse(nm *offloading.NamespaceMap, format string, args ...
 // one that stands there and is not in the cache of those that are ours.
 func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (*corev1.Namespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name:   twin,
-		Labels: map[string]string{wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel]},
+		Name: twin,
+		Labels: map[string]string{
+			wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel],
+			tenancy.EnforceLabel:      c.options.Tenancy.Level(nm.Labels[wire.OriginIDLabel]),
+		},
 		Annotations: map[string]string{
 			wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String(),
 			wire.OriginalNameAnnotation:          local,
@@ -84,6 +90,20 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 		err = c.uncached.Get(ctx, client.ObjectKey{Name: twin}, namespace)
 	}
 	return namespace, err
+}
+
+// ensureLevel gives a namespace that has no Pod Security level, as those of earlier versions, that of its consumer. One that
+// it has stays: an administrator may have set it.
+func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespace) error {
+	if namespace.Labels[tenancy.EnforceLabel] != "" {
+		return nil
+	}
+	changed := namespace.DeepCopy()
+	changed.Labels[tenancy.EnforceLabel] = c.options.Tenancy.Level(namespace.Labels[wire.RemoteClusterIDLabel])
+	if err := c.client.Patch(ctx, changed, client.MergeFrom(namespace), client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("setting the Pod Security level of namespace %s, %w", namespace.Name, err)
+	}
+	return nil
 }
 
 // isMadeFor tells whether the namespace was made for this map and its consumer.

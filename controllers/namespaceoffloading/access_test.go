@@ -37,6 +37,7 @@ func awaitLetIn(t *testing.T, namespace string, names ...string) *rbacv1.RoleBin
 		for _, subject := range binding.Subjects {
 			actual = append(actual, subject.Name)
 		}
+		slices.Sort(actual)
 		if !slices.Equal(actual, names) {
 			return fmt.Errorf("they are %v", actual)
 		}
@@ -133,6 +134,27 @@ func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 		t.Errorf("note = %q, want the VirtualNode and where it belongs", event.Note)
 	}
 	awaitLetIn(t, namespace, "node-domo")
+}
+
+// A VirtualNode of a cluster that nobody knows, in a namespace that is nobody's tenant namespace, reads nothing, and a
+// NamespaceMap there asks for nothing.
+func TestAnUnknownClusterGetsNothing(t *testing.T) {
+	tenant, elsewhere, namespace := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	consumer.StartManager(t, letsIn)
+	virtualNode(t, tenant, "node-elba", "elba", map[string]string{})
+	ghost := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "ghost"}, Spec: offloading.VirtualNodeSpec{ClusterID: "ghost"}}
+	forged := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{
+		Namespace: elsewhere, Name: "ghost", Labels: map[string]string{wire.ReplicationLabel: "true", wire.RemoteIDLabel: "ghost"},
+	}}
+	consumer.Create(t, ghost)
+	consumer.Create(t, forged)
+	t.Cleanup(func() { cleanup(t, ghost); cleanup(t, forged) })
+	offload(t, namespace, offloading.NamespaceOffloadingSpec{})
+	awaitMapped(t, tenant, "elba", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-elba")
+	if consumer.Get(t, forged, elsewhere, "ghost"); len(forged.Spec.DesiredMapping) > 0 {
+		t.Errorf("the forged map has %v", forged.Spec.DesiredMapping)
+	}
 }
 
 // A namespace that was withdrawn while nobody looked after RoleBindings is closed

@@ -29,9 +29,32 @@ var consumer = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 
-// virtualNode of a provider, in its tenant namespace; with labels a Node too.
+// tenants are the tenant namespaces of the providers that tests have named, each in one test.
+var tenants = map[string]string{}
+
+// tenantOf makes the namespace the tenant namespace of a provider that has none yet. One that is another's already gets a
+// sister.
+func tenantOf(t *testing.T, namespace, provider string) string {
+	t.Helper()
+	if tenants[provider] != "" {
+		return namespace
+	}
+	for _, taken := range tenants {
+		if taken == namespace {
+			namespace = consumer.Namespace(t)
+			break
+		}
+	}
+	tenants[provider] = namespace
+	consumer.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, fmt.Sprintf(
+		`{"metadata":{"labels":{%q:"true",%q:%q}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, provider))
+	return namespace
+}
+
+// virtualNode of a provider, in its tenant namespace, which this one becomes if it has none; with labels a Node too.
 func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]string) *offloading.VirtualNode {
 	t.Helper()
+	tenant = tenantOf(t, tenant, provider)
 	vn := &offloading.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name},
 		Spec:       offloading.VirtualNodeSpec{ClusterID: core.ClusterID(provider)},
@@ -85,6 +108,9 @@ func in(key string, values ...string) corev1.NodeSelector {
 func awaitMapped(t *testing.T, tenant, provider, namespace, twin string) *offloading.NamespaceMap {
 	t.Helper()
 	nm := &offloading.NamespaceMap{}
+	if own := tenants[provider]; own != "" {
+		tenant = own
+	}
 	controllertest.Eventually(t, fmt.Sprintf("%s to be %q on %s", namespace, twin, provider), func() error {
 		err := consumer.Client.Get(t.Context(), types.NamespacedName{Namespace: tenant, Name: provider}, nm)
 		if err != nil && (twin != "" || !apierrors.IsNotFound(err)) {

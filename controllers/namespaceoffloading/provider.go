@@ -30,7 +30,7 @@ import (
 type provider struct {
 	id string
 	// namespace is the tenant namespace: where its NamespaceMap lives, or is to
-	// be made, which is that of the usual name if a virtual node is there.
+	// be created, and where alone its VirtualNodes get rights.
 	namespace string
 	// nodes are those that stand for it; none when only the map is left.
 	nodes []virtualNode
@@ -51,30 +51,30 @@ type virtualNode struct {
 // providers returns all clusters that there are virtual nodes or maps of.
 func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	virtualNodes, nodes, mappings := &offloading.VirtualNodeList{}, &corev1.NodeList{}, &offloading.NamespaceMapList{}
-	clusters := &core.ForeignClusterList{}
-	for _, list := range []client.ObjectList{virtualNodes, nodes, mappings, clusters} {
+	clusters, namespaces := &core.ForeignClusterList{}, &corev1.NamespaceList{}
+	for _, list := range []client.ObjectList{virtualNodes, nodes, mappings, clusters, namespaces} {
 		if err := c.client.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("listing virtual nodes, NamespaceMaps and ForeignClusters, %w", err)
+			return nil, fmt.Errorf("listing virtual nodes, NamespaceMaps, ForeignClusters and namespaces, %w", err)
 		}
 	}
 	byID := map[string]*provider{}
-	get := func(id, namespace string) *provider {
+	tenants := tenantNamespaces(namespaces.Items)
+	get := func(id string) *provider {
 		if byID[id] == nil {
-			byID[id] = &provider{id: id, namespace: namespace}
+			byID[id] = &provider{id: id, namespace: tenants.of(id)}
 		}
 		return byID[id]
 	}
 	for i := range mappings.Items {
-		if mapping := &mappings.Items[i]; peers.IsOutgoing(mapping) {
-			get(mapping.Labels[wire.RemoteIDLabel], mapping.Namespace).mapping = mapping
+		mapping := &mappings.Items[i]
+		// One that lies elsewhere is nobody's: whoever may write there does not speak for the provider.
+		if id := mapping.Labels[wire.RemoteIDLabel]; peers.IsOutgoing(mapping) && mapping.Namespace == tenants.of(id) {
+			get(id).mapping = mapping
 		}
 	}
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
-		p := get(resource.Spec.ClusterID.String(), resource.Namespace)
-		if p.mapping == nil && resource.Namespace == wire.TenantNamespace(p.id) {
-			p.namespace = resource.Namespace
-		}
+		p := get(resource.Spec.ClusterID.String())
 		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
 	}
 	for i := range clusters.Items {
@@ -88,6 +88,32 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 		providers = append(providers, byID[id])
 	}
 	return providers, nil
+}
+
+// tenantNames are the tenant namespaces by the id of their cluster.
+type tenantNames map[string]string
+
+func tenantNamespaces(namespaces []corev1.Namespace) tenantNames {
+	names := tenantNames{}
+	for i := range namespaces {
+		n := &namespaces[i]
+		id := n.Labels[wire.RemoteClusterIDLabel]
+		if n.Labels[wire.TenantNamespaceLabel] != "true" || id == "" {
+			continue
+		}
+		if other, ok := names[id]; !ok || n.Name == wire.TenantNamespace(id) || n.Name < other && other != wire.TenantNamespace(id) {
+			names[id] = n.Name
+		}
+	}
+	return names
+}
+
+// of returns the namespace that is labelled as the tenant namespace of the cluster, else the one of the usual name.
+func (t tenantNames) of(id string) string {
+	if name, ok := t[id]; ok {
+		return name
+	}
+	return wire.TenantNamespace(id)
 }
 
 func nodeOf(resource *offloading.VirtualNode, nodes []corev1.Node) *corev1.Node {

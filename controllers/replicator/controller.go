@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -189,16 +190,34 @@ func (c *Controller) adopt(ctx context.Context, local, copied *offloading.Namesp
 
 // answer copies the provider's status here, if it differs.
 func (c *Controller) answer(ctx context.Context, local, copied *offloading.NamespaceMap) error {
-	if equality.Semantic.DeepEqual(local.Status, copied.Status) {
+	answered := answerOf(local, copied)
+	if equality.Semantic.DeepEqual(local.Status, answered) {
 		return nil
 	}
 	changed := local.DeepCopy()
-	changed.Status = *copied.Status.DeepCopy()
+	changed.Status = answered
 	err := c.client.Status().Patch(ctx, changed, client.MergeFrom(local))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing status of NamespaceMap %s, %w", client.ObjectKeyFromObject(local), err)
 	}
 	return nil
+}
+
+// answerOf returns of the provider's status what this cluster asks for, or has asked for and is being withdrawn: a provider
+// opens no namespace of ours by itself.
+func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapStatus {
+	status := *copied.Status.DeepCopy()
+	maps.DeleteFunc(status.CurrentMapping, func(namespace string, s offloading.RemoteNamespaceStatus) bool {
+		if asked, ok := local.Spec.DesiredMapping[namespace]; ok {
+			return asked != s.RemoteNamespace
+		}
+		known, ok := local.Status.CurrentMapping[namespace]
+		return !ok || known.RemoteNamespace != s.RemoteNamespace
+	})
+	if len(status.CurrentMapping) == 0 {
+		status.CurrentMapping = nil
+	}
+	return status
 }
 
 // finalize deletes the copy, then lets the original go. The copy of a provider

@@ -266,6 +266,8 @@ func TestAProviderThatRefusesIsNamed(t *testing.T) {
 func TestANamespaceIsExtended(t *testing.T) {
 	here, there := peer(t, "far")
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: there}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"home"}}}`, wire.RemoteClusterIDLabel))
+	consumer.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: here}}, fmt.Sprintf(
+		`{"metadata":{"labels":{%q:"true",%q:"far"}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel))
 	consumer.StartManager(t)
 	provider.StartManager(t)
 	vn := &offloading.VirtualNode{
@@ -288,4 +290,25 @@ func TestANamespaceIsExtended(t *testing.T) {
 	consumer.Delete(t, nso)
 	provider.AwaitGone(t, twin)
 	consumer.AwaitGone(t, nso)
+}
+
+// A provider that accepts what nobody asked for opens no namespace here.
+func TestWhatIsNotAskedForIsNotAnswered(t *testing.T) {
+	here, there := peer(t, "pushy")
+	consumer.StartManager(t)
+	nm := outgoing(here, "pushy", map[string]string{"shop": "shop-home"})
+	consumer.Create(t, nm)
+	copied := awaitDesired(t, &provider, there, "pushy", map[string]string{"shop": "shop-home"})
+	provider.PatchStatus(t, copied, `{"status":{"currentMapping":{"shop":{"remoteNamespace":"shop-home","phase":"Accepted"},`+
+		`"kube-system":{"remoteNamespace":"mine","phase":"Accepted"}}}}`)
+	controllertest.Eventually(t, "the answer", func() error {
+		consumer.Get(t, nm, here, "pushy")
+		if nm.Status.CurrentMapping["shop"].Phase != offloading.MappingAccepted {
+			return fmt.Errorf("the status is %v", nm.Status.CurrentMapping)
+		}
+		return nil
+	})
+	if len(nm.Status.CurrentMapping) != 1 {
+		t.Errorf("the status is %v", nm.Status.CurrentMapping)
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -58,6 +59,8 @@ type Options struct {
 	// DenyDirectConnections leaves out the endpoints that live on a third
 	// cluster, to which this one would have to talk past the consumer.
 	DenyDirectConnections bool
+	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes, into which no endpoint of a consumer may lead.
+	OwnCIDRs []netip.Prefix
 	// Failed is told of the errors of reconciliations; nil tells nobody.
 	Failed func(error)
 }
@@ -87,6 +90,7 @@ const (
 	missingForeignClusterReason = "ForeignClusterNotFound"
 	directConnectionsReason     = "InvalidDirectConnections"
 	notConnectedReason          = "NoDirectConnection"
+	forbiddenAddressReason      = "ForbiddenAddress"
 	unknownNetworkReason        = "NetworkNotConnected"
 	incompleteNetworkReason     = "NetworkNotConfigured"
 	failedCreateReason          = "FailedCreateEndpointSlice"

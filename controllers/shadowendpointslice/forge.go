@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -126,6 +127,8 @@ func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
 		switch {
 		case errors.Is(err, errNotConnected):
 			v.problems = append(v.problems, problem{notConnectedReason, fmt.Sprintf("endpoint %d is left out: %v", i, err)})
+		case errors.Is(err, errNotTheirs):
+			v.problems = append(v.problems, problem{forbiddenAddressReason, fmt.Sprintf("endpoint %d is left out: %v", i, err)})
 		case err != nil:
 			return nil, fmt.Errorf("mapping endpoint %d, %w", i, err)
 		default:
@@ -159,12 +162,15 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 	endpoint["conditions"] = conditions
 
 	addresses, ok := endpoint["addresses"].([]any)
-	if !ok || v.options.AddressMapper == nil || !v.mappable {
+	if !ok || !v.mappable {
 		return endpoint, nil
 	}
 	mapped := make([]any, len(addresses))
 	for i, item := range addresses {
 		address, err := v.address(ctx, item)
+		if err == nil {
+			err = v.checkAddress(address)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -178,9 +184,36 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 // from here past the consumer. It concerns no other endpoint.
 var errNotConnected = errors.New("there is no direct connection to it")
 
+// errNotTheirs is of an endpoint whose address cannot be one of the consumer's: with it a consumer would have the pods of this
+// cluster talk to what is nobody's business of its own. (The class of CVE-2021-25740.)
+var errNotTheirs = errors.New("its address is none of the consumer's")
+
+// checkAddress refuses addresses that never lead to another cluster, and those of this one.
+func (v *conversion) checkAddress(item any) error {
+	text, ok := item.(string)
+	if !ok {
+		return nil // for the API server to refuse
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return nil // likewise
+	}
+	address = address.Unmap()
+	switch {
+	case address.IsLoopback(), address.IsUnspecified(), address.IsLinkLocalUnicast(), address.IsMulticast():
+		return fmt.Errorf("%w: %s leads to no other cluster", errNotTheirs, text)
+	}
+	for _, own := range v.options.OwnCIDRs {
+		if own.Contains(address) {
+			return fmt.Errorf("%w: %s is within %s, which is this cluster's", errNotTheirs, text, own)
+		}
+	}
+	return nil
+}
+
 func (v *conversion) address(ctx context.Context, item any) (any, error) {
 	address, ok := item.(string)
-	if !ok {
+	if !ok || v.options.AddressMapper == nil {
 		return item, nil
 	}
 	if third := v.directs[address]; third != "" {

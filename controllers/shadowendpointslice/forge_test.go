@@ -6,9 +6,11 @@ package shadowendpointslice
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
 )
@@ -88,5 +90,29 @@ func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
 	c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}})
 	if _, _, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true, networking: true}); err == nil || errors.Is(err, errMalformed) {
 		t.Errorf("error = %v, want one that is worth a retry", err)
+	}
+}
+
+// Endpoints that lead to the provider's own insides, or to no cluster at all, are left out; the others are not held up.
+func TestEndpointsOfTheConsumerAlone(t *testing.T) {
+	c := NewController(nil, nil, nil, Options{OwnCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:1::/32")}})
+	for address, allowed := range map[string]bool{
+		"10.70.0.1": true, "fd00:2::1": true, "192.0.2.7": true,
+		"127.0.0.1": false, "169.254.169.254": false, "0.0.0.0": false, "224.0.0.1": false,
+		"::1": false, "fe80::1": false, "::ffff:127.0.0.1": false, "10.244.3.4": false, "fd00:1::9": false,
+	} {
+		shadow := kind.New()
+		shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+		shadow.Object["spec"] = map[string]any{"template": map[string]any{
+			"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{address}}, map[string]any{"addresses": []any{"10.70.0.2"}}},
+		}}
+		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
+		if got := len(endpoints) == 2; got != allowed || (len(problems) == 0) != allowed {
+			t.Errorf("%s: %d endpoints, problems %v", address, len(endpoints), problems)
+		}
 	}
 }

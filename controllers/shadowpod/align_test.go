@@ -14,7 +14,7 @@ import (
 )
 
 func TestMetadataFollowsTheShadowPod(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	m := provider.StartManager(t)
 	shadow := shadowPod(namespace, "meta")
 	shadow.SetLabels(map[string]string{"keep": "1", "drop": "1", wire.OriginLabel: "consumer"})
@@ -41,7 +41,7 @@ func TestMetadataFollowsTheShadowPod(t *testing.T) {
 }
 
 func TestALabelTakenFromThePodIsPutBack(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "stripped")
 	provider.Create(t, shadow)
@@ -58,7 +58,7 @@ func TestALabelTakenFromThePodIsPutBack(t *testing.T) {
 }
 
 func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	m := provider.StartManager(t)
 	shadow := shadowPod(namespace, "mutable")
 	set(shadow, []any{map[string]any{"name": "init", "image": "registry.example/init:1"}}, "spec", "pod", "initContainers")
@@ -96,7 +96,7 @@ func TestWhatMayChangeInAPodIsPushed(t *testing.T) {
 
 // The provider's admission may rewrite images: that is not undone.
 func TestWhatTheProviderChangedInThePodStays(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	first := provider.StartManager(t)
 	shadow := shadowPod(namespace, "mirrored")
 	provider.Create(t, shadow)

@@ -46,6 +46,8 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/podend"
 )
 
 // APIServerMapper says under which address the pods of this cluster reach the
@@ -69,6 +71,8 @@ type Options struct {
 	// APIServerMapper maps the addresses of host aliases for the consumer's API
 	// server; nil leaves them as they are.
 	APIServerMapper APIServerMapper
+	// Policy is what consumers may run here; nil allows everything.
+	Policy *tenancy.Policy
 	// Failed is told of the errors of reconciliations; nil tells nobody.
 	Failed func(error)
 }
@@ -155,7 +159,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 // follow keeps an existing pod of ours and its ShadowPod in step. The phase
 // comes first: it is the only part that could be lost for ever.
 func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
-	if phase := finalPhase(pod); phase != "" {
+	if phase := podend.FinalPhase(pod); phase != "" {
 		c.finished.Set(client.ObjectKeyFromObject(shadow), finish{shadow: shadow.GetUID(), phase: phase})
 		return 0, c.finish(ctx, shadow, pod, phase)
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 func TestMakesThePodVerbatim(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "verbatim")
 	set(shadow, []any{map[string]any{"ip": "10.0.0.9", "hostnames": []any{"kubernetes.default"}}}, "spec", "pod", "hostAliases")
@@ -40,7 +40,7 @@ func TestMakesThePodVerbatim(t *testing.T) {
 }
 
 func TestAPodThatRunsCostsTwoWrites(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	m := provider.StartManager(t)
 	shadow := shadowPod(namespace, "budget")
 	provider.Create(t, shadow)
@@ -60,7 +60,7 @@ func TestAPodThatRunsCostsTwoWrites(t *testing.T) {
 }
 
 func TestARestartWritesNothing(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	first := provider.StartManager(t)
 	shadow := shadowPod(namespace, "restart")
 	provider.Create(t, shadow)
@@ -76,7 +76,7 @@ func TestARestartWritesNothing(t *testing.T) {
 }
 
 func TestADeletedPodComesBack(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "lost")
 	provider.Create(t, shadow)
@@ -90,7 +90,7 @@ func TestADeletedPodComesBack(t *testing.T) {
 }
 
 func TestAPodDeletedWhileNobodyLookedComesBack(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	first := provider.StartManager(t)
 	shadow := shadowPod(namespace, "unseen")
 	provider.Create(t, shadow)
@@ -106,7 +106,7 @@ func TestAPodDeletedWhileNobodyLookedComesBack(t *testing.T) {
 func TestAPodStoppedByItsDeletionComesBack(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodFailed, corev1.PodSucceeded} {
 		t.Run(string(phase), func(t *testing.T) {
-			namespace := provider.Namespace(t)
+			namespace := extended(t)
 			provider.StartManager(t)
 			shadow := shadowPod(namespace, "drained")
 			provider.Create(t, shadow)
@@ -126,7 +126,7 @@ func TestAPodStoppedByItsDeletionComesBack(t *testing.T) {
 func TestAFinishedPodNeverRunsAgain(t *testing.T) {
 	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
 		t.Run(string(phase), func(t *testing.T) {
-			namespace := provider.Namespace(t)
+			namespace := extended(t)
 			first := provider.StartManager(t)
 			shadow := shadowPod(namespace, "finished")
 			provider.Create(t, shadow)
@@ -150,7 +150,7 @@ func TestAFinishedPodNeverRunsAgain(t *testing.T) {
 }
 
 func TestAForeignPodIsLeftAlone(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	m := provider.StartManager(t)
 	theirs := foreignPod(namespace, "taken")
 	provider.Create(t, theirs)
@@ -174,7 +174,7 @@ func TestAForeignPodIsLeftAlone(t *testing.T) {
 }
 
 func TestAForeignPodWithOurLabelIsLeftAlone(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	m := provider.StartManager(t)
 	theirs := foreignPod(namespace, "imposter")
 	theirs.Labels[wire.ManagedByLabel] = wire.ManagedByShadowPod
@@ -189,7 +189,7 @@ func TestAForeignPodWithOurLabelIsLeftAlone(t *testing.T) {
 
 // The consumer deletes a pod of a StatefulSet and makes the next one at once.
 func TestASuccessorWaitsForThePodOfItsPredecessor(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	former := shadowPod(namespace, "web-0")
 	provider.Create(t, former)
@@ -217,7 +217,7 @@ func TestASuccessorWaitsForThePodOfItsPredecessor(t *testing.T) {
 }
 
 func TestWithoutAnOriginNothingIsMade(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "orphan")
 	shadow.SetLabels(nil)
@@ -231,7 +231,7 @@ func TestWithoutAnOriginNothingIsMade(t *testing.T) {
 }
 
 func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	for name, spec := range map[string]any{
 		"no-containers": map[string]any{"containers": []any{}},
@@ -239,7 +239,11 @@ func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
 	} {
 		shadow := set(shadowPod(namespace, name), spec, "spec", "pod")
 		provider.Create(t, shadow)
-		provider.AwaitEvent(t, namespace, "ShadowPod", name, wire.FailedCreatePodReason)
+		reason := wire.FailedCreatePodReason
+		if name == "wrong-type" {
+			reason = "RefusedByProvider" // what cannot be read cannot be judged
+		}
+		provider.AwaitEvent(t, namespace, "ShadowPod", name, reason)
 	}
 	settle(t, namespace)
 }
@@ -247,7 +251,10 @@ func TestAMalformedShadowPodStopsNothingElse(t *testing.T) {
 // Pods come to a new namespace sooner than its service account.
 func TestAPodThatIsForbiddenForAMomentIsNoNews(t *testing.T) {
 	provider.StartManager(t)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "new-"}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: "new-", Labels: map[string]string{wire.RemoteClusterIDLabel: "consumer"},
+		Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: "liqo-tenant-consumer/provider"},
+	}}
 	provider.Create(t, namespace)
 	shadow := shadowPod(namespace.Name, "early")
 	provider.Create(t, shadow)
@@ -258,7 +265,7 @@ func TestAPodThatIsForbiddenForAMomentIsNoNews(t *testing.T) {
 }
 
 func TestAPodThatStaysForbiddenIsReported(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	quota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
@@ -277,7 +284,7 @@ func TestAPodThatStaysForbiddenIsReported(t *testing.T) {
 
 // TestTheFirstPhaseOfAYoungPodWaits: only how a pod ends is news at once.
 func TestTheFirstPhaseOfAYoungPodWaits(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	manager := provider.StartManager(t, func(o *controllers.Options) { o.RecordAfter = time.Hour })
 	running, finished := shadowPod(namespace, "running"), shadowPod(namespace, "finished")
 	set(finished, "Never", "spec", "pod", "restartPolicy")

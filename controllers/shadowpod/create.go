@@ -50,6 +50,13 @@ var errForeign = report.Errorf(report.Foreign, "a pod of this name exists that i
 // create makes the pod of shadow.
 func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructured) error {
 	key := client.ObjectKeyFromObject(shadow)
+	refusal, err := c.judge(ctx, shadow)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		return c.refuse(ctx, shadow, refusal)
+	}
 	pod, err := c.forge(ctx, shadow)
 	if err != nil {
 		if !errors.Is(err, networks.ErrNotYet) {
@@ -63,7 +70,7 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 	err = c.client.Create(ctx, pod, client.FieldOwner(wire.ShadowPodFieldManager))
 	switch {
 	case err == nil:
-		return c.created(shadow, pod)
+		return errors.Join(c.admitted(ctx, shadow), c.created(shadow, pod))
 	case apierrors.IsAlreadyExists(err):
 		return c.meet(ctx, shadow)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):

@@ -20,10 +20,13 @@ func task(namespace, name string) *unstructured.Unstructured {
 	return set(shadowPod(namespace, name), "Never", "spec", "pod", "restartPolicy")
 }
 
-// bound returns the ShadowPod with a pod that is bound to a node: its deletion
-// is graceful.
-func bound(shadow *unstructured.Unstructured) *unstructured.Unstructured {
-	return set(shadow, "nowhere", "spec", "pod", "nodeName")
+// bind puts the pod on a node, as a scheduler would: only then is it deleted with grace.
+func bind(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	to := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "nowhere"}}
+	if err := provider.Client.SubResource("binding").Create(t.Context(), pod, to); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // failLongAgo gives the pod the status of one whose container has failed.
@@ -34,7 +37,7 @@ func failLongAgo(t *testing.T, pod *corev1.Pod) {
 }
 
 func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	cases := map[string]struct {
 		policy string
 		end    func(*testing.T, *corev1.Pod)
@@ -59,9 +62,10 @@ func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing
 	shadows, pods := map[string]*unstructured.Unstructured{}, map[string]*corev1.Pod{}
 	first := provider.StartManager(t)
 	for name, tc := range cases {
-		shadows[name] = set(bound(task(namespace, name)), tc.policy, "spec", "pod", "restartPolicy")
+		shadows[name] = set(task(namespace, name), tc.policy, "spec", "pod", "restartPolicy")
 		provider.Create(t, shadows[name])
 		pods[name] = awaitPod(t, shadows[name], "")
+		bind(t, pods[name])
 		setPhase(t, pods[name], corev1.PodRunning)
 		awaitPhase(t, shadows[name], corev1.PodRunning)
 	}
@@ -87,7 +91,7 @@ func TestAPodThatFinishedAndWasDeletedWhileNobodyLookedNeverRunsAgain(t *testing
 }
 
 func TestOnlyPodsThatMayFinishAreHeldAndNoLongerThanNeeded(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	m := provider.StartManager(t)
 	server, job := shadowPod(namespace, "server"), task(namespace, "job")
 	provider.Create(t, server)
@@ -115,12 +119,13 @@ func TestOnlyPodsThatMayFinishAreHeldAndNoLongerThanNeeded(t *testing.T) {
 }
 
 func TestAPodThatMayFinishComesBackWhenItHasNot(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	first := provider.StartManager(t)
-	seen, unseen := bound(task(namespace, "seen")), task(namespace, "unseen")
+	seen, unseen := task(namespace, "seen"), task(namespace, "unseen")
 	provider.Create(t, seen)
 	provider.Create(t, unseen)
 	one, two := awaitPod(t, seen, ""), awaitPod(t, unseen, "")
+	bind(t, one)
 
 	// As long as its processes have time to end, it may finish.
 	if err := provider.Client.Delete(t.Context(), one); err != nil {
@@ -142,7 +147,7 @@ func TestAPodThatMayFinishComesBackWhenItHasNot(t *testing.T) {
 }
 
 func TestNothingHangsOnTheFinalizer(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	first := provider.StartManager(t)
 	names := []string{"deleted", "deleted-unseen", "left-in-namespace"}
 	shadows, pods := map[string]*unstructured.Unstructured{}, map[string]*corev1.Pod{}
@@ -170,7 +175,7 @@ func TestNothingHangsOnTheFinalizer(t *testing.T) {
 
 // The label is how the cache finds the pod.
 func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	first := provider.StartManager(t)
 	shadow := task(namespace, "lost")
 	provider.Create(t, shadow)

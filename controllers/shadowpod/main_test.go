@@ -29,6 +29,12 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
+// extended makes a namespace that the consumer has extended to this cluster.
+func extended(t *testing.T) string {
+	t.Helper()
+	return provider.Extended(t, "consumer")
+}
+
 // shadowPod returns one as a virtual kubelet makes it.
 func shadowPod(namespace, name string) *unstructured.Unstructured {
 	shadow := &unstructured.Unstructured{Object: map[string]any{

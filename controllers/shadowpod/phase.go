@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/podend"
 )
 
 // finish is the end of the pod of one ShadowPod.
@@ -32,86 +32,6 @@ type recording struct {
 	phase           corev1.PodPhase
 }
 
-// finalPhase returns the phase in which the pod has ended for good, and "" as
-// long as it must be there.
-//
-// A terminal phase alone does not say that: a kubelet gives one also to pods
-// that it stops because they are deleted, and so does the control plane to
-// those that it drains, preempts or loses with their node. All of these come
-// back, unless the work was done nevertheless.
-func finalPhase(pod *corev1.Pod) corev1.PodPhase {
-	evicted := pod.DeletionTimestamp != nil
-	switch pod.Status.Phase {
-	case corev1.PodSucceeded:
-		if evicted && pod.Spec.RestartPolicy == corev1.RestartPolicyAlways {
-			return "" // it never ends by itself: it was stopped
-		}
-		return corev1.PodSucceeded
-	case corev1.PodFailed:
-		if evicted && !failedBefore(pod) || isBeingReplaced(pod) {
-			return ""
-		}
-		return corev1.PodFailed
-	}
-	return ""
-}
-
-// failedBefore tells whether a pod that may end by itself had failed before its
-// deletion was asked for: as a whole, or because a container that is not
-// restarted had failed and none has ended since. A second in which both happen
-// counts for the deletion: processes that obey a signal end that fast.
-func failedBefore(pod *corev1.Pod) bool {
-	policy := pod.Spec.RestartPolicy
-	if policy != corev1.RestartPolicyNever && policy != corev1.RestartPolicyOnFailure {
-		return false
-	}
-	if pod.Status.Reason == deadlineExceeded || disruption(pod) == corev1.PodReasonTerminationByKubelet {
-		return true
-	}
-	grace := time.Duration(ptr.Deref(pod.DeletionGracePeriodSeconds, 0)) * time.Second
-	return policy == corev1.RestartPolicyNever && containersFailedBefore(pod, pod.DeletionTimestamp.Add(-grace))
-}
-
-func containersFailedBefore(pod *corev1.Pod, asked time.Time) bool {
-	failed := false
-	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for i := range statuses {
-			ended := statuses[i].State.Terminated
-			switch {
-			case ended == nil: // it never started, because of one that failed before it
-			case ended.FinishedAt.IsZero() || !ended.FinishedAt.Time.Before(asked):
-				return false
-			case ended.ExitCode != 0:
-				failed = true
-			}
-		}
-	}
-	return failed
-}
-
-// deadlineExceeded is the reason with which a kubelet fails a pod whose
-// activeDeadlineSeconds are over.
-const deadlineExceeded = "DeadlineExceeded"
-
-// isBeingReplaced tells whether the control plane failed the pod on the way to
-// deleting it. A kubelet that fails pods for want of resources
-// (TerminationByKubelet) deletes nothing: such a pod has failed.
-func isBeingReplaced(pod *corev1.Pod) bool {
-	reason := disruption(pod)
-	return reason != "" && reason != corev1.PodReasonTerminationByKubelet
-}
-
-// disruption returns why the pod was stopped from outside, "" if it was not.
-func disruption(pod *corev1.Pod) string {
-	for i := range pod.Status.Conditions {
-		condition := &pod.Status.Conditions[i]
-		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
-			return condition.Reason
-		}
-	}
-	return ""
-}
-
 func isFinal(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
@@ -121,7 +41,7 @@ func isFinal(phase corev1.PodPhase) bool {
 // would look like one that was stopped and must come back.
 func (c *Controller) notice(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
-	phase := finalPhase(pod)
+	phase := podend.FinalPhase(pod)
 	if phase == "" || owner == nil || owner.Kind != offloading.ShadowPodKind {
 		return
 	}

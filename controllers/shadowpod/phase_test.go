@@ -15,44 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/podend"
 )
-
-func TestFinalPhase(t *testing.T) {
-	type pod struct {
-		phase      corev1.PodPhase
-		deleted    bool
-		restart    corev1.RestartPolicy
-		disruption string
-	}
-	for name, tc := range map[string]struct {
-		pod  pod
-		want corev1.PodPhase
-	}{
-		"running":                              {pod{phase: corev1.PodRunning}, ""},
-		"unknown":                              {pod{phase: corev1.PodUnknown}, ""},
-		"succeeded":                            {pod{phase: corev1.PodSucceeded}, corev1.PodSucceeded},
-		"failed":                               {pod{phase: corev1.PodFailed}, corev1.PodFailed},
-		"failed by its deletion":               {pod{phase: corev1.PodFailed, deleted: true}, ""},
-		"server stopped by its deletion":       {pod{phase: corev1.PodSucceeded, deleted: true, restart: corev1.RestartPolicyAlways}, ""},
-		"job that succeeded while deleted":     {pod{phase: corev1.PodSucceeded, deleted: true, restart: corev1.RestartPolicyNever}, corev1.PodSucceeded},
-		"lost with its node":                   {pod{phase: corev1.PodFailed, disruption: "DeletionByPodGC"}, ""},
-		"preempted":                            {pod{phase: corev1.PodFailed, disruption: corev1.PodReasonPreemptionByScheduler}, ""},
-		"failed by a kubelet out of resources": {pod{phase: corev1.PodFailed, disruption: corev1.PodReasonTerminationByKubelet}, corev1.PodFailed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: tc.pod.restart}, Status: corev1.PodStatus{Phase: tc.pod.phase}}
-			if tc.pod.deleted {
-				p.DeletionTimestamp = &metav1.Time{}
-			}
-			if tc.pod.disruption != "" {
-				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: tc.pod.disruption}}
-			}
-			if got := finalPhase(p); got != tc.want {
-				t.Errorf("finalPhase = %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
 
 // Whether a pod failed before its deletion is all that is known when nobody was
 // there to see the one and the other.
@@ -92,7 +56,7 @@ func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := finalPhase(kept.(*corev1.Pod)); got != tc.want {
+			if got := podend.FinalPhase(kept.(*corev1.Pod)); got != tc.want {
 				t.Errorf("finalPhase = %q, want %q", got, tc.want)
 			}
 		})

@@ -30,6 +30,14 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 	if !ok {
 		return nil
 	}
+	refusal, err := c.judge(ctx, shadow)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
+		return nil
+	}
 	pod := &corev1.Pod{}
 	if err := c.uncached.Get(ctx, client.ObjectKeyFromObject(shadow), pod); err != nil {
 		return client.IgnoreNotFound(err)

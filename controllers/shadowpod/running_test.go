@@ -28,7 +28,7 @@ func running(t *testing.T, pod *corev1.Pod) {
 
 // What kubectl debug and a resize in place do to the consumer's pod is done to the provider's, while it runs.
 func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	m := provider.StartManager(t)
 	shadow := shadowPod(namespace, "lively")
 	set(shadow, []any{map[string]any{"name": "main", "image": "registry.example/main:1",
@@ -83,7 +83,7 @@ func TestRunningPodsAreResizedAndDebugged(t *testing.T) {
 
 // An API server that cannot resize pods is not mistaken for a pod that is gone.
 func TestSubresourcesThatAreNotServed(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "old")
 	provider.Create(t, shadow)
@@ -100,7 +100,7 @@ func TestSubresourcesThatAreNotServed(t *testing.T) {
 
 // A size that the provider refuses is told, and holds the rest up no longer than that.
 func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := extended(t)
 	provider.StartManager(t)
 	shadow := shadowPod(namespace, "large")
 	provider.Create(t, shadow)

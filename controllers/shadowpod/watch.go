@@ -39,10 +39,11 @@ func trim(obj any) (any, error) {
 	kept.Spec.Containers = trimContainers(pod.Spec.Containers)
 	kept.Spec.InitContainers = trimContainers(pod.Spec.InitContainers)
 	kept.Spec.RestartPolicy = pod.Spec.RestartPolicy
+	kept.Spec.TerminationGracePeriodSeconds = pod.Spec.TerminationGracePeriodSeconds
 	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	kept.Spec.Tolerations = pod.Spec.Tolerations
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
-	if pod.Status.Phase == corev1.PodFailed {
+	if isFinal(pod.Status.Phase) {
 		kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
 		kept.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
 	}

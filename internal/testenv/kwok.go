@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -66,6 +67,72 @@ options:
   nodeLeaseDurationSeconds: 40
   enableDebuggingHandlers: true
 `))
+
+// ExitCodeAnnotation, on a pod, has it end as a kubelet ends pods: when it is deleted with grace, its containers exit with this
+// code, it is reported as Succeeded or Failed, and is removed a moment later. Other pods vanish, as kwok's do by itself.
+const ExitCodeAnnotation = "testenv.example.com/exit-code"
+
+// endingStages take the place of kwok's stage pod-delete.
+const endingStages = `---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-stop}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .metadata.deletionTimestamp, operator: Exists}
+    - {key: '.metadata.annotations["` + ExitCodeAnnotation + `"]', operator: Exists}
+    - {key: .status.phase, operator: NotIn, values: [Succeeded, Failed]}
+  delay: {durationMilliseconds: 300}
+  next:
+    statusTemplate: |
+      {{ $now := Now }}
+      {{ $code := index .metadata.annotations "` + ExitCodeAnnotation + `" }}
+      conditions:
+      - {type: Ready, status: "False", lastTransitionTime: {{ $now | Quote }}}
+      - {type: ContainersReady, status: "False", lastTransitionTime: {{ $now | Quote }}}
+      containerStatuses:
+      {{ range .spec.containers }}
+      - image: {{ .image | Quote }}
+        name: {{ .name | Quote }}
+        ready: false
+        started: false
+        restartCount: 0
+        state: {terminated: {exitCode: {{ $code }}, finishedAt: {{ $now | Quote }}, startedAt: {{ $now | Quote }}}}
+      {{ end }}
+      phase: {{ if eq $code "0" }}Succeeded{{ else }}Failed{{ end }}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-stopped}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .metadata.deletionTimestamp, operator: Exists}
+    - {key: '.metadata.annotations["` + ExitCodeAnnotation + `"]', operator: Exists}
+    - {key: .status.phase, operator: In, values: [Succeeded, Failed]}
+  delay: {durationMilliseconds: 500}
+  next: {delete: true}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-vanish}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .metadata.deletionTimestamp, operator: Exists}
+    - {key: '.metadata.annotations["` + ExitCodeAnnotation + `"]', operator: DoesNotExist}
+  next: {delete: true}
+`
+
+// withoutStage drops one of the documents of a file of stages.
+func withoutStage(stages, name string) string {
+	documents := strings.Split(stages, "\n---\n")
+	return strings.Join(slices.DeleteFunc(documents, func(d string) bool { return strings.Contains(d, "\n  name: "+name+"\n") }), "\n---\n") + "\n"
+}
 
 // AddKwokNodes adds n simulated nodes, which also carry the given labels, and returns when they are Ready.
 // Nodes are named <cluster>-kwok-1, -2, … over all calls.
@@ -202,7 +269,8 @@ func (c *Cluster) writeKwokConfig(port int) error {
 		values["User"] = nobody
 	}
 	var config strings.Builder
-	config.Write(stages)
+	config.WriteString(withoutStage(string(stages), "pod-delete"))
+	config.WriteString(endingStages)
 	if err := kwokConfig.Execute(&config, values); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
@@ -118,6 +119,15 @@ func (c *Cluster) Namespace(t *testing.T) string {
 		return c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace.Name, Name: "default"}, &corev1.ServiceAccount{})
 	})
 	return namespace.Name
+}
+
+// Extended creates a namespace as Namespace does, and marks it as one that the consumer has extended to this cluster.
+func (c *Cluster) Extended(t *testing.T, consumer string) string {
+	t.Helper()
+	name := c.Namespace(t)
+	c.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, fmt.Sprintf(`{"metadata":{"labels":{%q:%q},"annotations":{%q:"liqo-tenant-%s/%s"}}}`,
+		wire.RemoteClusterIDLabel, consumer, wire.ManagedByNamespaceMapAnnotation, consumer, c.ID))
+	return name
 }
 
 // Create an object, or end the test.

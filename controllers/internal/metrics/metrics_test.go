@@ -34,7 +34,7 @@ var provider = controllertest.Cluster{
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
 func TestARunningManagerCountsWhatItDoes(t *testing.T) {
-	namespace := provider.Namespace(t)
+	namespace := provider.Extended(t, "consumer")
 	m := provider.StartManager(t)
 	if n := m.Metric(t, "refract_controller_objects", "controller", "shadowpod"); n != 0 {
 		t.Errorf("%v objects before there are any", n)

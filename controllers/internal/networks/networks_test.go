@@ -240,7 +240,7 @@ func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 // share a network that Liqo knows nothing of.
 func TestTheAPIServerIsMapped(t *testing.T) {
 	define(t)
-	namespace := provider.Namespace(t)
+	namespaces := map[string]string{"far": provider.Extended(t, "connected"), "near": provider.Extended(t, "shared")}
 	peer(t, "connected", true)
 	peer(t, "shared", false)
 	provider.StartManager(t)
@@ -254,13 +254,13 @@ spec:
   pod:
     containers: [{name: main, image: "registry.example/main:1"}]
     hostAliases: [{ip: 10.70.0.7, hostnames: [kubernetes.default, kubernetes.default.svc]}, {ip: 10.70.0.8, hostnames: [other]}]`,
-			name, namespace, wire.OriginLabel, origin, wire.DestinationLabel)))
+			name, namespaces[name], wire.OriginLabel, origin, wire.DestinationLabel)))
 	}
 	awaitAliases := func(name string, want ...string) {
 		t.Helper()
 		controllertest.Eventually(t, fmt.Sprintf("pod %s with host aliases %q", name, want), func() error {
 			pod := &corev1.Pod{}
-			if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, pod); err != nil {
+			if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: namespaces[name], Name: name}, pod); err != nil {
 				return err
 			}
 			var got []string
@@ -276,7 +276,7 @@ spec:
 	aliased("far", "connected")
 	aliased("near", "shared")
 	awaitAliases("near", "10.70.0.7", "10.70.0.8")
-	awaitNote(t, namespace, offloading.ShadowPodKind, "far", wire.FailedCreatePodReason, "cluster connected")
-	remap(t, configure(t, namespace, "connected", "{external: [10.70.0.0/16]}"), "{external: [10.80.0.0/16]}")
+	awaitNote(t, namespaces["far"], offloading.ShadowPodKind, "far", wire.FailedCreatePodReason, "cluster connected")
+	remap(t, configure(t, namespaces["far"], "connected", "{external: [10.70.0.0/16]}"), "{external: [10.80.0.0/16]}")
 	awaitAliases("far", "10.80.0.7", "10.70.0.8")
 }

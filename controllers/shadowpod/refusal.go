@@ -1,0 +1,108 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/controllers/tenancy"
+)
+
+// refusedReason is of the Event and of the condition about a pod that this cluster does not allow.
+const refusedReason = "RefusedByProvider"
+
+// judge returns why this cluster does not allow the pod of shadow, nil when it does.
+func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
+	if c.options.Policy == nil {
+		return nil, nil
+	}
+	spec, ok := podSpec(shadow)
+	origin := shadow.GetLabels()[wire.OriginLabel]
+	if !ok || origin == "" {
+		return nil, nil // create reports it
+	}
+	namespace := &corev1.Namespace{}
+	if err := c.client.Get(ctx, client.ObjectKey{Name: shadow.GetNamespace()}, namespace); err != nil {
+		return nil, fmt.Errorf("getting namespace %s, %w", shadow.GetNamespace(), err)
+	}
+	if refusal := c.options.Policy.CheckNamespace(namespace, origin); refusal != nil {
+		return refusal, nil
+	}
+	return c.options.Policy.CheckPod(namespace, shadow.GetLabels(), shadow.GetAnnotations(), spec), nil
+}
+
+// refuse tells on the ShadowPod, and by an Event that reaches the consumer's pod, why there is no pod. A change of the
+// ShadowPod brings us back, and so does the next resync, after what the provider allows has changed; until then nothing would
+// be gained by another attempt.
+func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructured, refusal *tenancy.Refusal) error {
+	c.report.Warn(shadow, refusedReason, createAction, refusal.Error())
+	return c.setAdmitted(ctx, shadow, metav1.ConditionFalse, refusedReason, refusal.Error())
+}
+
+// admitted takes an earlier refusal back.
+func (c *Controller) admitted(ctx context.Context, shadow *unstructured.Unstructured) error {
+	if condition := admission(shadow); condition == nil || condition.Status == metav1.ConditionTrue {
+		return nil
+	}
+	return c.setAdmitted(ctx, shadow, metav1.ConditionTrue, offloading.ShadowPodAdmitted, "")
+}
+
+// admission returns the condition of shadow, nil when it has none, or none that can be read.
+func admission(shadow *unstructured.Unstructured) *metav1.Condition {
+	return meta.FindStatusCondition(conditionsOf(shadow), offloading.ShadowPodAdmitted)
+}
+
+func conditionsOf(shadow *unstructured.Unstructured) []metav1.Condition {
+	var status offloading.ShadowPodStatus
+	fields, _ := shadow.Object["status"].(map[string]any)
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &status) != nil {
+		return nil
+	}
+	return status.Conditions
+}
+
+func (c *Controller) setAdmitted(ctx context.Context, shadow *unstructured.Unstructured, status metav1.ConditionStatus, reason, message string) error {
+	conditions := conditionsOf(shadow)
+	changed := meta.SetStatusCondition(&conditions, metav1.Condition{
+		Type: offloading.ShadowPodAdmitted, Status: status, Reason: reason, Message: message,
+		ObservedGeneration: shadow.GetGeneration(), LastTransitionTime: metav1.NewTime(c.now()),
+	})
+	if !changed {
+		return nil
+	}
+	var patch jsonpatch.Patch
+	if _, ok := shadow.Object["status"].(map[string]any); ok {
+		patch.Add("/status/conditions", conditions)
+	} else {
+		patch.Add("/status", map[string]any{"phase": corev1.PodUnknown, "conditions": conditions})
+	}
+	bytes, err := patch.For(shadow.GetUID())
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(shadow)
+	if err := c.client.Status().Patch(ctx, partial(shadow.GroupVersionKind(), key), bytes); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the condition %s of ShadowPod %s, %w", offloading.ShadowPodAdmitted, key, err)
+	}
+	return nil
+}
+
+func (c *Controller) now() time.Time {
+	if c.options.Clock == nil {
+		return time.Now()
+	}
+	return c.options.Clock.Now()
+}

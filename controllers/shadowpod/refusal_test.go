@@ -1,0 +1,117 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/tenancy"
+)
+
+// admitted returns the condition of a ShadowPod: its status and its message.
+func admitted(shadow *unstructured.Unstructured) (status, message string) {
+	conditions, _, _ := unstructured.NestedSlice(shadow.Object, "status", "conditions")
+	for _, item := range conditions {
+		if c, _ := item.(map[string]any); c["type"] == "Admitted" {
+			return fmt.Sprint(c["status"]), fmt.Sprint(c["message"])
+		}
+	}
+	return "", ""
+}
+
+// A consumer asks for what no tenant gets: there is no pod, and it is told once which field, which rule, and who can change it.
+func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
+	namespace := extended(t)
+	m := provider.StartManager(t)
+	security := func(value map[string]any) []any {
+		return []any{map[string]any{"name": "main", "image": "registry.example/main:1", "securityContext": value}}
+	}
+	for name, c := range map[string]struct {
+		value  any
+		fields []string
+		says   string
+	}{
+		"host-pid":      {true, []string{"hostPID"}, "hostPID"},
+		"host-network":  {true, []string{"hostNetwork"}, "hostNetwork"},
+		"host-ipc":      {true, []string{"hostIPC"}, "hostIPC"},
+		"privileged":    {security(map[string]any{"privileged": true}), []string{"containers"}, "privileged"},
+		"capability":    {security(map[string]any{"capabilities": map[string]any{"add": []any{"SYS_ADMIN"}}}), []string{"containers"}, "SYS_ADMIN"},
+		"host-path":     {[]any{map[string]any{"name": "root", "hostPath": map[string]any{"path": "/"}}}, []string{"volumes"}, "hostPath"},
+		"host-port":     {[]any{map[string]any{"name": "main", "image": "a", "ports": []any{map[string]any{"containerPort": int64(80), "hostPort": int64(80)}}}}, []string{"containers"}, "hostPort"},
+		"node":          {"control-plane-1", []string{"nodeName"}, "spec.pod.nodeName"},
+		"node-critical": {"system-node-critical", []string{"priorityClassName"}, "system-node-critical"},
+		"priority":      {int64(2000001000), []string{"priority"}, "spec.pod.priority"},
+	} {
+		shadow := set(shadowPod(namespace, name), c.value, append([]string{"spec", "pod"}, c.fields...)...)
+		provider.Create(t, shadow)
+		controllertest.Eventually(t, "the refusal of "+name, func() error {
+			provider.Get(t, shadow, namespace, name)
+			status, message := admitted(shadow)
+			if status != "False" || !strings.Contains(message, c.says) || !strings.Contains(message, ";") {
+				return fmt.Errorf("the condition is %q: %s", status, message)
+			}
+			return nil
+		})
+		if podExists(t, namespace, name) {
+			t.Errorf("%s: there is a pod", name)
+		}
+		if events := provider.Events(t, namespace, "ShadowPod", name); len(events) != 1 || !strings.Contains(fmt.Sprint(events), c.says) {
+			t.Errorf("%s: events %v, want one with %q", name, events, c.says)
+		}
+		if writes := m.Writes.About("POST", namespace, "/pods"); len(writes) != 0 {
+			t.Errorf("%s: %q", name, writes)
+		}
+	}
+}
+
+// Whose a ShadowPod is, is decided by the namespace: not by what it says itself, nor in a namespace that nobody extended.
+func TestRefusesOtherOriginsAndNamespaces(t *testing.T) {
+	namespace, foreign := extended(t), provider.Namespace(t)
+	provider.StartManager(t)
+	forged := shadowPod(namespace, "forged")
+	forged.SetLabels(map[string]string{wire.OriginLabel: "somebody-else"})
+	for _, shadow := range []*unstructured.Unstructured{forged, shadowPod(foreign, "elsewhere")} {
+		provider.Create(t, shadow)
+		controllertest.Eventually(t, "the refusal of "+shadow.GetName(), func() error {
+			provider.Get(t, shadow, shadow.GetNamespace(), shadow.GetName())
+			if status, _ := admitted(shadow); status != "False" {
+				return fmt.Errorf("the condition is %q", status)
+			}
+			return nil
+		})
+		if podExists(t, shadow.GetNamespace(), shadow.GetName()) {
+			t.Errorf("%s has a pod", shadow.GetName())
+		}
+	}
+}
+
+// What the provider allows is its own decision: for all consumers, for one, and for a namespace.
+func TestAllowsWhatTheProviderAllows(t *testing.T) {
+	allowed, labelled := extended(t), extended(t)
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: labelled}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"baseline"}}}`, tenancy.EnforceLabel))
+	provider.StartManager(t, func(o *controllers.Options) {
+		o.Tenancy = tenancy.Options{PodSecurity: "restricted", Levels: map[string]string{"consumer": "privileged"}}
+	})
+	shadow := set(shadowPod(allowed, "host"), true, "spec", "pod", "hostNetwork")
+	provider.Create(t, shadow)
+	awaitPod(t, shadow, "")
+	shadow = set(shadowPod(labelled, "host"), true, "spec", "pod", "hostNetwork")
+	provider.Create(t, shadow)
+	controllertest.Eventually(t, "the refusal in the namespace with a level of its own", func() error {
+		provider.Get(t, shadow, labelled, "host")
+		if status, message := admitted(shadow); status != "False" || !strings.Contains(message, "baseline") {
+			return fmt.Errorf("the condition is %q: %s", status, message)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,195 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package tenancy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	psapi "k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// EnforceLabel, on a namespace, is the Pod Security level of its pods. The namespaces of consumers get it when they are
+// created; an administrator who sets another level there is obeyed. (Kubernetes: Pod Security admission.)
+const EnforceLabel = psapi.EnforceLevelLabel
+
+// Options are what the provider decides about its tenants. The zero value is the default.
+type Options struct {
+	// PodSecurity is the level of all consumers, Levels that of some, by cluster id. Empty is baseline.
+	PodSecurity string
+	Levels      map[string]string
+	// PriorityClasses and RuntimeClasses are those that the pods of consumers may name. "*" is any but the system's.
+	PriorityClasses []string
+	RuntimeClasses  []string
+	// ReservedPrefixes begin names that no namespace of a consumer gets, besides those that are always reserved.
+	ReservedPrefixes []string
+	// MaxNamespaces of one consumer; 0 is any number.
+	MaxNamespaces int
+}
+
+// Validate returns what is wrong with the options, naming the level and the remedy.
+func (o *Options) Validate() error {
+	if err := validLevel(o.PodSecurity); err != nil {
+		return err
+	}
+	for id, level := range o.Levels {
+		if err := validLevel(level); err != nil {
+			return fmt.Errorf("consumer %s: %w", id, err)
+		}
+	}
+	if o.MaxNamespaces < 0 {
+		return fmt.Errorf("the maximum number of namespaces is %d: use 1 or more, or 0 for any number", o.MaxNamespaces)
+	}
+	return nil
+}
+
+func validLevel(level string) error {
+	if level == "" {
+		return nil
+	}
+	if _, err := psapi.ParseLevel(level); err != nil {
+		return fmt.Errorf("level %q of Pod Security is unknown: use privileged, baseline or restricted", level)
+	}
+	return nil
+}
+
+// Level returns the Pod Security level of a consumer's namespaces.
+func (o *Options) Level(clusterID string) string {
+	if level := o.Levels[clusterID]; level != "" {
+		return level
+	}
+	if o.PodSecurity != "" {
+		return o.PodSecurity
+	}
+	return string(psapi.LevelBaseline)
+}
+
+// Refusal is why a consumer may not have a pod as it asks for it.
+type Refusal struct {
+	Field string // of the ShadowPod
+	Rule  string
+	// Remedy names who can change what.
+	Remedy string
+}
+
+// maxRuleBytes leaves an Event room for the field and the remedy: a rule quotes what the consumer wrote, as long as it likes.
+const maxRuleBytes = 512
+
+// Error implements error.
+func (r *Refusal) Error() string {
+	rule := r.Rule
+	if len(rule) > maxRuleBytes {
+		rule = strings.ToValidUTF8(rule[:maxRuleBytes], "") + "…"
+	}
+	return fmt.Sprintf("%s is not allowed here: %s; %s", r.Field, rule, r.Remedy)
+}
+
+// Policy judges pods. Safe for concurrent use.
+type Policy struct {
+	options   Options
+	evaluator policy.Evaluator
+}
+
+// NewPolicy returns the policy of the options, which must be valid.
+func NewPolicy(o Options) (*Policy, error) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the Pod Security checks, %w", err)
+	}
+	return &Policy{options: o, evaluator: evaluator}, nil
+}
+
+const podField = "spec.pod."
+
+// CheckNamespace refuses pods in a namespace that was not extended to this cluster by that consumer.
+func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
+	owner := namespace.Labels[wire.RemoteClusterIDLabel]
+	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
+		return &Refusal{"metadata.namespace", fmt.Sprintf("namespace %s was not extended by a consumer", namespace.Name),
+			"create ShadowPods in namespaces that the consumer's NamespaceOffloading extends to this cluster"}
+	}
+	if owner != origin {
+		return &Refusal{"metadata.labels[" + wire.OriginLabel + "]", fmt.Sprintf("namespace %s belongs to consumer %s, not to %s", namespace.Name, owner, origin),
+			"a consumer creates ShadowPods with its own cluster id"}
+	}
+	return nil
+}
+
+// CheckPod refuses what the pod asks for; nil is no refusal. spec is as it is stored in the ShadowPod.
+func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[string]string, spec map[string]any) *Refusal {
+	pod := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod.Spec); err != nil {
+		return &Refusal{"spec.pod", "it is not the spec of a pod: " + err.Error(), "correct it at the consumer"}
+	}
+	const admin = "an administrator of this cluster can change that in the settings of the controller manager"
+	switch {
+	case pod.Spec.NodeName != "":
+		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "leave the field out"}
+	case pod.Spec.Priority != nil && pod.Spec.PriorityClassName == "":
+		return &Refusal{podField + "priority", "a priority comes with a priority class", "leave the field out"}
+	case pod.Spec.PriorityClassName != "" && !p.mayHavePriority(pod.Spec.PriorityClassName):
+		return &Refusal{podField + "priorityClassName", fmt.Sprintf("priority class %q is not among those of consumers", pod.Spec.PriorityClassName), admin}
+	case pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" && !allows(p.options.RuntimeClasses, *pod.Spec.RuntimeClassName):
+		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not among those of consumers", *pod.Spec.RuntimeClassName), admin}
+	}
+	pod.Labels, pod.Annotations = labels, annotations
+	return p.checkSecurity(namespace, pod)
+}
+
+// mayHavePriority never allows the system's classes: pods of those displace what keeps the cluster alive.
+func (p *Policy) mayHavePriority(class string) bool {
+	return !strings.HasPrefix(class, "system-") && allows(p.options.PriorityClasses, class)
+}
+
+func allows(list []string, name string) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, name)
+}
+
+// checkSecurity holds the pod to the level of its namespace: that of the label, else that of the consumer.
+func (p *Policy) checkSecurity(namespace *corev1.Namespace, pod *corev1.Pod) *Refusal {
+	text := namespace.Labels[EnforceLabel]
+	if validLevel(text) != nil || text == "" {
+		text = p.options.Level(namespace.Labels[wire.RemoteClusterIDLabel])
+	}
+	level, err := psapi.ParseLevel(text)
+	if err != nil {
+		level = psapi.LevelRestricted // on doubt, the least
+	}
+	result := policy.AggregateCheckResults(p.evaluator.EvaluatePod(psapi.LevelVersion{Level: level, Version: psapi.LatestVersion()}, &pod.ObjectMeta, &pod.Spec))
+	if result.Allowed {
+		return nil
+	}
+	return &Refusal{"spec.pod", fmt.Sprintf("it violates Pod Security level %q of namespace %s: %s", level, namespace.Name, result.ForbiddenDetail()),
+		"an administrator of this cluster can set the level of the consumer, or label " + EnforceLabel + " of the namespace"}
+}
+
+// Names, and what names begin with, of namespaces that are never for consumers. "liqo-demo-rome" is one that the documented
+// mapping makes of a consumer's liqo-demo.
+var (
+	reservedNames    = []string{"default", "liqo", "liqo-system", "refract", "refract-system"}
+	reservedPrefixes = []string{"kube-", "openshift-", "liqo-tenant-"}
+)
+
+// CheckName refuses the name of a namespace that a consumer asks for. installation is the namespace of the controllers.
+func (o *Options) CheckName(name, installation string) error {
+	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+		return fmt.Errorf("it cannot exist: %s", problems[0])
+	}
+	if slices.Contains(reservedNames, name) || name == installation {
+		return fmt.Errorf("the name is reserved")
+	}
+	for _, prefix := range slices.Concat(reservedPrefixes, o.ReservedPrefixes) {
+		if strings.HasPrefix(name, prefix) {
+			return fmt.Errorf("names that begin with %q are reserved", prefix)
+		}
+	}
+	return nil
+}

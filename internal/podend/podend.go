@@ -1,0 +1,114 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podend decides whether a pod of the provider has ended for good.
+//
+// A terminal phase alone does not say so. A kubelet also reports one for a pod that it stops because the pod is deleted:
+// containers that exit with 0 on SIGTERM make it Succeeded, others Failed, until the object is removed a moment later. The
+// control plane fails pods that it drains, preempts or loses with their node. The consumer's pod has not ended then: its
+// replacement is created, and no controller at the consumer must take it for finished.
+//
+// The provider's controller, which creates the replacement, and the virtual kubelet, which shows the status, both ask here:
+// if they disagreed, a pod would be replaced that the consumer has already seen finished, or the reverse.
+package podend
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+)
+
+// deadlineExceeded is the reason with which a kubelet fails a pod whose activeDeadlineSeconds are over.
+const deadlineExceeded = "DeadlineExceeded"
+
+// FinalPhase returns the phase in which the pod has ended for good, and "" as long as it is expected to run:
+//
+//   - A pod that nobody deletes has ended when its phase says so, unless the control plane failed it on the way to deleting
+//     it (a DisruptionTarget condition other than a kubelet's).
+//   - A pod that is being deleted has ended only if it had before its deletion was asked for: a container that ends at the
+//     same second or later was stopped. One that is always restarted never ends by itself.
+func FinalPhase(pod *corev1.Pod) corev1.PodPhase {
+	phase := pod.Status.Phase
+	switch {
+	case phase != corev1.PodSucceeded && phase != corev1.PodFailed:
+		return ""
+	case phase == corev1.PodFailed && isBeingReplaced(pod):
+		return ""
+	case pod.DeletionTimestamp == nil, endedBefore(pod):
+		return phase
+	}
+	return ""
+}
+
+// endedBefore reports whether a pod in a terminal phase had ended when its deletion was asked for.
+func endedBefore(pod *corev1.Pod) bool {
+	policy := pod.Spec.RestartPolicy
+	if policy != corev1.RestartPolicyNever && policy != corev1.RestartPolicyOnFailure {
+		return false
+	}
+	if pod.Status.Phase == corev1.PodFailed {
+		if pod.Status.Reason == deadlineExceeded || Disruption(pod) == corev1.PodReasonTerminationByKubelet {
+			return true
+		}
+		if policy == corev1.RestartPolicyOnFailure {
+			return false // a container that fails is restarted, unless the pod is stopped
+		}
+	}
+	return containersEndedBefore(pod, askedAt(pod))
+}
+
+// askedAt returns the earliest time at which the deletion of a pod may have been asked for.
+//
+// While a grace period runs it is certain. At its end the kubelet deletes the pod without grace, and if a finalizer holds it
+// then, the API server moves the deletion timestamp to that moment: the deletion was asked for some time earlier, up to the
+// pod's own grace period. (Kubernetes: registry, markAsDeleting.)
+func askedAt(pod *corev1.Pod) time.Time {
+	grace := ptr.Deref(pod.DeletionGracePeriodSeconds, 0)
+	if grace == 0 {
+		grace = ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
+	}
+	return pod.DeletionTimestamp.Add(-time.Duration(grace) * time.Second)
+}
+
+// containersEndedBefore reports whether the containers say that they ended, in the phase that the pod has, before that time.
+// Success without any word of the containers is believed: nobody else has stopped them.
+func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
+	failed, known := false, false
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			ended := statuses[i].State.Terminated
+			switch {
+			case ended == nil: // it never started, because of one that failed before it
+				continue
+			case ended.FinishedAt.IsZero() || !ended.FinishedAt.Time.Before(asked):
+				return false
+			case ended.ExitCode != 0:
+				failed = true
+			}
+			known = true
+		}
+	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return known || len(pod.Status.ContainerStatuses) == 0
+	}
+	return failed
+}
+
+// isBeingReplaced reports whether the control plane failed the pod on the way to deleting it. A kubelet that fails pods for
+// want of resources (TerminationByKubelet) deletes nothing: such a pod has failed.
+func isBeingReplaced(pod *corev1.Pod) bool {
+	reason := Disruption(pod)
+	return reason != "" && reason != corev1.PodReasonTerminationByKubelet
+}
+
+// Disruption returns why the pod was stopped from outside, "" if it was not.
+func Disruption(pod *corev1.Pod) string {
+	for i := range pod.Status.Conditions {
+		condition := &pod.Status.Conditions[i]
+		if condition.Type == corev1.DisruptionTarget && condition.Status == corev1.ConditionTrue {
+			return condition.Reason
+		}
+	}
+	return ""
+}

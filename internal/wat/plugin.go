@@ -1,0 +1,25 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wat
+
+import (
+	"fmt"
+	"strings"
+)
+
+// manifestAt is where Plugin puts the manifest; modules may use the memory below.
+const manifestAt = 32768
+
+// Plugin is the text of a module that introduces itself properly: it has memory, speaks ABI version 1 and gives
+// the manifest. imports come first, fields after them; both may use all of the text format.
+func Plugin(manifest, imports, fields string) string {
+	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(manifest)
+	return fmt.Sprintf(`(module
+  %s
+  (memory (export "memory") 1)
+  (data (i32.const %d) "%s")
+  (func (export "refract_abi_version") (result i32) (i32.const 1))
+  (func (export "refract_manifest") (result i64) (i64.const %d))
+  %s)`, imports, manifestAt, escaped, manifestAt<<32|len(manifest), fields)
+}

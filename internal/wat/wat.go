@@ -1,0 +1,43 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wat assembles the WebAssembly text format, as far as the tests of the host write it: hostile and
+// tiny modules stand in the tree as text that a reader understands, and no binary has to be believed.
+//
+// Supported: imports of functions; exports, also inline; memories, tables, globals, start, active data and
+// element segments; functions with named parameters, locals and labels; flat and folded instructions.
+// Types are written out in each function. Not supported: anything else, which is an error that names the line.
+package wat
+
+import "fmt"
+
+// Assemble translates one (module …).
+func Assemble(source string) (binary []byte, err error) {
+	nodes, err := parse(source)
+	if err != nil {
+		return nil, err
+	}
+	if len(nodes) != 1 || nodes[0].head() != "module" {
+		return nil, fmt.Errorf("line 1: want one (module …)")
+	}
+	a := &assembler{funcs: names{}, globals: names{}, tables: names{}}
+	defer func() {
+		if r := recover(); r != nil {
+			problem, ok := r.(syntaxError)
+			if !ok {
+				panic(r)
+			}
+			err = problem
+		}
+	}()
+	a.module(nodes[0].list[1:])
+	return a.encode(), nil
+}
+
+type syntaxError string
+
+func (e syntaxError) Error() string { return string(e) }
+
+func fail(n node, format string, args ...any) {
+	panic(syntaxError(fmt.Sprintf("line %d: %s", n.line, fmt.Sprintf(format, args...))))
+}
