@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,11 +46,7 @@ type containerMetrics struct {
 // serveSummary answers /stats/summary from the provider's metrics API. A pod
 // or a namespace without metrics is left out: what is known is worth showing.
 func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request) {
-	pods, err := s.config.Pods.Pods()
-	if err != nil {
-		http.Error(w, "listing the pods of the node, "+err.Error(), http.StatusInternalServerError)
-		return
-	}
+	pods := s.config.Pods.Pods()
 	writeJSON(w, r, summarize(s.config.NodeName, pods, s.metricsOf(r.Context(), pods)))
 }
 
@@ -61,16 +58,23 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) map[types.Na
 	group.SetLimit(metricsRequests)
 	var mu sync.Mutex
 	found := map[types.NamespacedName]podMetrics{}
+	asked := map[string]map[string]*corev1.Pod{}
+	for _, pod := range pods {
+		if asked[pod.Namespace] == nil {
+			asked[pod.Namespace] = map[string]*corev1.Pod{}
+		}
+		asked[pod.Namespace][pod.Name] = pod
+	}
 	for local, remote := range s.offloaded(pods) {
 		group.Go(func() error {
-			items, err := s.remoteMetrics(ctx, remote)
+			items, err := s.remoteMetrics(ctx, remote, asked[local])
 			if err != nil {
 				log.FromContext(ctx).V(1).Info("No metrics from the provider", "namespace", remote, "reason", err.Error())
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for _, item := range items {
-				found[types.NamespacedName{Namespace: local, Name: item.Metadata.Name}] = item
+			for name, item := range items {
+				found[types.NamespacedName{Namespace: local, Name: name}] = item
 			}
 			return nil
 		})
@@ -90,8 +94,9 @@ func (s *Server) offloaded(pods []*corev1.Pod) map[string]string {
 	return namespaces
 }
 
-// remoteMetrics lists the metrics of one namespace of the provider.
-func (s *Server) remoteMetrics(ctx context.Context, namespace string) ([]podMetrics, error) {
+// remoteMetrics returns, by name, the metrics of those pods in one namespace of the provider. What was read before an error
+// is worth showing.
+func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[string]*corev1.Pod) (map[string]podMetrics, error) {
 	target := s.config.Remote.URL.JoinPath("apis", "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods")
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
@@ -106,13 +111,84 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string) ([]podMetr
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the metrics API answered %s", response.Status)
 	}
-	var list struct {
-		Items []podMetrics `json:"items"`
+	found := map[string]podMetrics{}
+	err = eachItem(io.LimitReader(response.Body, maxMetricsBytes), func(item podMetrics) {
+		if pod := pods[item.Metadata.Name]; pod != nil {
+			found[pod.Name] = podMetrics{Timestamp: item.Timestamp, Containers: containersOf(pod, item.Containers)}
+		}
+	})
+	if err != nil {
+		return found, fmt.Errorf("reading %s, %w", target.Path, err)
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxMetricsBytes)).Decode(&list); err != nil {
-		return nil, fmt.Errorf("reading %s, %w", target.Path, err)
+	return found, nil
+}
+
+// eachItem reads a list one item after another: a provider chooses how long it is, and most of it may be about pods of others.
+func eachItem(list io.Reader, do func(podMetrics)) error {
+	decoder := json.NewDecoder(list)
+	if err := expect(decoder, json.Delim('{')); err != nil {
+		return err
 	}
-	return list.Items, nil
+	for decoder.More() {
+		field, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		if field != "items" {
+			var skipped json.RawMessage
+			if err := decoder.Decode(&skipped); err != nil {
+				return err
+			}
+			continue
+		}
+		switch token, err := decoder.Token(); {
+		case err != nil:
+			return err
+		case token == nil: // an empty list, as Go writes it
+			continue
+		case token != json.Delim('['):
+			return fmt.Errorf("%v where [ was expected", token)
+		}
+		for decoder.More() {
+			var item podMetrics
+			if err := decoder.Decode(&item); err != nil {
+				return err
+			}
+			do(item)
+		}
+		if err := expect(decoder, json.Delim(']')); err != nil {
+			return err
+		}
+	}
+	return expect(decoder, json.Delim('}'))
+}
+
+func expect(decoder *json.Decoder, want json.Delim) error {
+	token, err := decoder.Token()
+	if err == nil && token != want {
+		err = fmt.Errorf("%v where %v was expected", token, want)
+	}
+	return err
+}
+
+// containersOf are the measured containers that the pod has, each once.
+func containersOf(pod *corev1.Pod, measured []containerMetrics) []containerMetrics {
+	var kept []containerMetrics
+	keep := func(name string) {
+		if at := slices.IndexFunc(measured, func(m containerMetrics) bool { return m.Name == name }); at >= 0 {
+			kept = append(kept, measured[at])
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		keep(pod.Spec.InitContainers[i].Name)
+	}
+	for i := range pod.Spec.Containers {
+		keep(pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		keep(pod.Spec.EphemeralContainers[i].Name)
+	}
+	return kept
 }
 
 // summarize joins the local pods with their metrics; the node is their sum.

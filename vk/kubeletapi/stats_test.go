@@ -52,14 +52,46 @@ func TestNothingMeasuredIsNoUsage(t *testing.T) {
 // onePod is shop/web, as a list.
 type onePod struct{ runningPods }
 
-func (onePod) Pods() ([]*corev1.Pod, error) {
-	return []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}}, nil
+func (onePod) Pods() []*corev1.Pod {
+	return []*corev1.Pod{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+	}}
+}
+
+// A provider names pods of others, and containers that nobody has.
+func TestSummaryHoldsPodsOfThisNodeOnly(t *testing.T) {
+	usage := `"timestamp":"2026-01-01T00:00:00Z","containers":[{"name":"app","usage":{"cpu":"1m","memory":"1Ki"}},{"name":"made-up","usage":{"cpu":"5","memory":"1Gi"}},{"name":"app","usage":{"cpu":"7"}}]`
+	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"kind":"PodMetricsList","metadata":{},"items":[{"metadata":{"name":"stranger"},`+usage+`},{"metadata":{"name":"web"},`+usage+`}]}`)
+	})
+	pods := onePod{}.Pods()
+	s.config.Pods = onePod{}
+	metrics := s.metricsOf(t.Context(), pods)
+	if len(metrics) != 1 {
+		t.Errorf("kept the metrics of %d pods, want those of one", len(metrics))
+	}
+	got := summarize("milan", pods, metrics)
+	if len(got.Pods) != 1 || len(got.Pods[0].Containers) != 1 || *got.Node.CPU.UsageNanoCores != 1_000_000 {
+		t.Errorf("got %+v", got.Pods)
+	}
+}
+
+// What was read before the answer breaks off is shown.
+func TestSummaryOfHalfAnAnswer(t *testing.T) {
+	s := provider(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"web"},"timestamp":"2026-01-01T00:00:00Z","containers":[]},{"meta`)
+	})
+	if got := s.metricsOf(t.Context(), onePod{}.Pods()); len(got) != 1 {
+		t.Errorf("got %v", got)
+	}
 }
 
 func TestSummaryOfProviders(t *testing.T) {
 	tests := []struct{ name, answer, want string }{
 		{"with metrics", `{"items":[{"metadata":{"name":"web"},"timestamp":"2026-01-01T00:00:00Z","containers":[{"name":"app","usage":{"cpu":"1m","memory":"1Ki"}}]}]}`, `"usageNanoCores":1000000`},
 		{"without metrics", `{"items":[]}`, `"pods":[]`},
+		{"with none", `{"metadata":{},"items":null}`, `"pods":[]`},
 		{"that answer nonsense", `{"items":"`, `"pods":[]`},
 	}
 	for _, test := range tests {

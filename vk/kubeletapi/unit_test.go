@@ -126,7 +126,7 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 // runningPods are all but those called db.
 type runningPods struct{}
 
-func (runningPods) Pods() ([]*corev1.Pod, error)           { return nil, nil }
+func (runningPods) Pods() []*corev1.Pod                    { return nil }
 func (runningPods) Pod(_, name string) (*corev1.Pod, bool) { return &corev1.Pod{}, name != "db" }
 
 // shop is the only namespace that is offloaded.

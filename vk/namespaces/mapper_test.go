@@ -60,7 +60,16 @@ func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
 // put makes the map the only one, and has it evaluated.
 func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string]any) {
 	t.Helper()
-	object := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"currentMapping": mapping}}}
+	desired := map[string]any{}
+	for local, entry := range mapping {
+		fields, _ := entry.(map[string]any)
+		if remote, ok := fields["remoteNamespace"].(string); ok {
+			desired[local] = remote
+		}
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"desiredMapping": desired}, "status": map[string]any{"currentMapping": mapping},
+	}}
 	object.SetName("milan")
 	object.SetNamespace("tenant")
 	object.SetUID(types.UID(uid))

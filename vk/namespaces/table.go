@@ -35,14 +35,17 @@ type table struct {
 }
 
 // parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
-// The problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one twin
+// A namespace is mapped when this cluster asks for it, in the spec, and the provider has accepted it, in the status. The
+// problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one twin
 // nothing here tells whose it is; who has started with it goes on.
 func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{twins: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
-	if desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping"); err == nil {
-		for local := range desired {
-			parsed.named[local] = true
-		}
+	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")
+	if err != nil {
+		return parsed, nil, fmt.Errorf("reading spec.desiredMapping, %w", err)
+	}
+	for local := range desired {
+		parsed.named[local] = true
 	}
 	entries, _, err := unstructured.NestedFieldNoCopy(object.Object, "status", "currentMapping")
 	if err != nil {
@@ -59,6 +62,13 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 	for _, local := range slices.Sorted(maps.Keys(mapping)) {
 		parsed.named[local] = true
 		remote, accepted, problem := parseEntry(mapping[local])
+		// What is reflected is asked for here: the provider's answer opens no namespace by itself.
+		if asked, _ := desired[local].(string); problem == "" && accepted && asked != remote {
+			accepted = false
+			if asked != "" {
+				problem = fmt.Sprintf("was asked to be mapped to %s, and the provider maps it to %s: it stays as it is", asked, remote)
+			}
+		}
 		if other, twice := taken[remote]; problem == "" && twice {
 			problem = fmt.Sprintf("is mapped to %s, and so is %s: give each namespace a twin of its own", remote, other)
 			delete(parsed.twins, other)

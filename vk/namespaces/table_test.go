@@ -15,18 +15,21 @@ func entry(remote, phase any) map[string]any {
 }
 
 func TestParse(t *testing.T) {
-	object := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"currentMapping": map[string]any{
-		"shop":    entry("shop-a", "Accepted"),
-		"slow":    entry("slow-a", "CreationLoopBackOff"),
-		"rival":   entry("shop-a", "CreationLoopBackOff"), // the provider knows whose twin it is
-		"going":   entry("going-a", "Terminating"),
-		"empty":   entry("", "Accepted"),
-		"upper":   entry("NOT_A_NAME", "Accepted"),
-		"number":  entry(int64(7), "Accepted"),
-		"phase":   entry("phase-a", int64(1)),
-		"list":    []any{"x"},
-		"twins-1": entry("same", "Accepted"),
-		"twins-2": entry("same", "Accepted"),
+	desired := map[string]any{"shop": "shop-a", "slow": "slow-a", "rival": "shop-a", "empty": "", "upper": "NOT_A_NAME", "twins-1": "same", "twins-2": "same", "other": "other-a"}
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"desiredMapping": desired}, "status": map[string]any{"currentMapping": map[string]any{
+		"uninvited": entry("kube-system", "Accepted"),
+		"other":     entry("other-b", "Accepted"),
+		"shop":      entry("shop-a", "Accepted"),
+		"slow":      entry("slow-a", "CreationLoopBackOff"),
+		"rival":     entry("shop-a", "CreationLoopBackOff"), // the provider knows whose twin it is
+		"going":     entry("going-a", "Terminating"),
+		"empty":     entry("", "Accepted"),
+		"upper":     entry("NOT_A_NAME", "Accepted"),
+		"number":    entry(int64(7), "Accepted"),
+		"phase":     entry("phase-a", int64(1)),
+		"list":      []any{"x"},
+		"twins-1":   entry("same", "Accepted"),
+		"twins-2":   entry("same", "Accepted"),
 	}}}}
 	got, problems, err := parse(object)
 	if err != nil {
@@ -35,12 +38,12 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"shop": "shop-a"}, got.twins); diff != "" {
 		t.Errorf("twins (-want +got):\n%s", diff)
 	}
-	doubtful := map[string]bool{"empty": true, "upper": true, "number": true, "phase": true, "list": true, "twins-1": true, "twins-2": true}
+	doubtful := map[string]bool{"empty": true, "upper": true, "number": true, "phase": true, "list": true, "twins-1": true, "twins-2": true, "other": true}
 	if diff := cmp.Diff(doubtful, got.doubtful); diff != "" {
 		t.Errorf("doubtful (-want +got):\n%s", diff)
 	}
-	if len(got.named) != 11 || len(problems) != 6 {
-		t.Errorf("got %d entries and problems %q, want 11 and 6", len(got.named), problems)
+	if len(got.named) != 13 || len(problems) != 7 {
+		t.Errorf("got %d entries and problems %q, want 13 and 7", len(got.named), problems)
 	}
 }
 

@@ -127,6 +127,11 @@ func judge(status, local map[string]any, gates []string, now time.Time) {
 	status["conditions"] = put(listOf(status["conditions"]), judged)
 }
 
+// Condition returns the condition of that type, nil when there is none.
+func Condition(status map[string]any, kind corev1.PodConditionType) map[string]any {
+	return condition(status, string(kind))
+}
+
 func condition(status map[string]any, kind string) map[string]any {
 	for _, item := range listOf(status["conditions"]) {
 		if found, _ := item.(map[string]any); found["type"] == kind {

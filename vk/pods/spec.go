@@ -126,6 +126,22 @@ func named(containers document.View, i int, name any) (container document.View, 
 
 // UpdateSpec returns the present spec with the fields that may change taken from want.
 func UpdateSpec(want document.View, have map[string]any) map[string]any {
+	updated := update(want, have, true)
+	if resized(want, have) {
+		updated["resources"] = want.Field("resources").Value()
+	}
+	if further := furtherEphemeral(want, have); len(further) > 0 {
+		updated[ephemeralContainers] = append(slices.Clone(listOf(have[ephemeralContainers])), further...)
+	}
+	return updated
+}
+
+// UpdatePlain is UpdateSpec without what takes a subresource of a pod: sizes and ephemeral containers.
+func UpdatePlain(want document.View, have map[string]any) map[string]any {
+	return update(want, have, false)
+}
+
+func update(want document.View, have map[string]any, sizes bool) map[string]any {
 	updated := maps.Clone(have)
 	for _, field := range mutable {
 		if value := want.Field(field).Value(); value != nil {
@@ -133,9 +149,6 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 		} else {
 			delete(updated, field)
 		}
-	}
-	if resized(want, have) {
-		updated["resources"] = want.Field("resources").Value()
 	}
 	for _, list := range containerSpecs {
 		items := listOf(have[list])
@@ -146,24 +159,21 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 		for i, item := range items {
 			changed[i] = item
 			if present, _ := item.(map[string]any); containerChanged(want.Field(list), i, present) {
-				changed[i] = updateContainer(want.Field(list), i, present)
+				changed[i] = updateContainer(want.Field(list), i, present, sizes)
 			}
 		}
 		updated[list] = changed
 	}
-	if further := furtherEphemeral(want, have); len(further) > 0 {
-		updated[ephemeralContainers] = append(slices.Clone(listOf(have[ephemeralContainers])), further...)
-	}
 	return updated
 }
 
-func updateContainer(wanted document.View, i int, present map[string]any) map[string]any {
+func updateContainer(wanted document.View, i int, present map[string]any, sizes bool) map[string]any {
 	updated := maps.Clone(present)
 	container, _ := find(wanted, i, present["name"])
 	if image, ok := container.Field("image").Text(); ok {
 		updated["image"] = image
 	}
-	if resized(container, present) {
+	if sizes && resized(container, present) {
 		updated["resources"] = container.Field("resources").Value()
 	}
 	return updated

@@ -68,6 +68,39 @@ func Reject(status map[string]any, phase corev1.PodPhase, reason, message string
 	return rejected
 }
 
+// Interrupt returns the status of a running pod that does not run for the moment, and will again: the phase and what the
+// containers are doing stay, the pod is not ready. A pod that does not run is as it was.
+func Interrupt(status map[string]any, reason, message string, now time.Time) map[string]any {
+	if Phase(status) != corev1.PodRunning {
+		return status
+	}
+	interrupted := maps.Clone(status)
+	stamp := now.UTC().Format(time.RFC3339)
+	conditions := listOf(status["conditions"])
+	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		before := condition(status, string(kind))
+		if before["status"] == string(corev1.ConditionFalse) && before["reason"] == reason && before["message"] == message {
+			continue
+		}
+		after := map[string]any{"type": string(kind), "status": string(corev1.ConditionFalse), "reason": reason, "message": message, "lastTransitionTime": stamp}
+		if since := before["lastTransitionTime"]; since != nil && before["status"] == after["status"] {
+			after["lastTransitionTime"] = since
+		}
+		conditions = put(conditions, after)
+	}
+	interrupted["conditions"] = conditions
+	for _, list := range containerLists {
+		if items, ok := status[list].([]any); ok {
+			interrupted[list] = each(items, func(container map[string]any) {
+				if state, _ := container["state"].(map[string]any); state["running"] != nil {
+					container["ready"] = false
+				}
+			})
+		}
+	}
+	return interrupted
+}
+
 // each returns the list with a changed copy of each of its maps.
 func each(list []any, edit func(map[string]any)) []any {
 	edited := make([]any, len(list))

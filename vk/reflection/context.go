@@ -53,7 +53,7 @@ func (m *Manager) newContext(s *settings, t *twin, hook host.Hook) map[string]an
 		"localNamespace": t.local, "remoteNamespace": t.remote,
 		"nodeName": o.NodeName, "nodeIP": o.NodeIP,
 		"apiServerSupport": o.APIServerSupport,
-		"apiServer":        map[string]any{"host": o.APIServer.Host, "port": o.APIServer.Port, "ips": s.apiServerIPs},
+		"apiServer":        map[string]any{"host": o.APIServer.Host, "port": o.APIServer.Port, "ips": s.apiServerIPs, "pending": m.awaitsAPIServer(s)},
 		"virtualNodes":     s.virtualNodes, "disableIPReflection": o.DisableIPReflection,
 	}
 	if s.patch != nil {
@@ -69,6 +69,12 @@ func (m *Manager) newContext(s *settings, t *twin, hook host.Hook) map[string]an
 		root["storageClass"] = class
 	}
 	return root
+}
+
+// awaitsAPIServer reports whether the network is yet to tell how the provider reaches this cluster's API server. Where
+// there is no network that could, nobody waits.
+func (m *Manager) awaitsAPIServer(s *settings) bool {
+	return m.options.APIServer.Host == "" && m.ips != nil && len(s.apiServerIPs) == 0
 }
 
 // outgoing returns the context root for an object: that of the namespace, and of an EndpointSlice the annotations of its

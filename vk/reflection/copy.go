@@ -30,6 +30,8 @@ type wanted struct {
 	annotations map[string]any
 	extra       map[string]string // annotations of the engine
 	local       *unstructured.Unstructured
+	// lesser is what an API server may take that refuses the whole, nil for nothing.
+	lesser func() *unstructured.Unstructured
 }
 
 // want reads the bent object. A plugin's result that cannot be an object is an *outputError.

@@ -66,7 +66,7 @@ func DefaultKinds() []Kind {
 			Rename: renameRootCA, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
 		},
 		{
-			Name: SecretKind, Source: secretsResource, Policy: DenyList, Workers: 3,
+			Name: SecretKind, Source: secretsResource, Policy: DenyList, Workers: 3, Confidential: true,
 			// Those of the pods' tokens are the business of another kind.
 			Except: "!" + wire.ServiceAccountNameLabel,
 		},

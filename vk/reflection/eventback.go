@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,6 +28,19 @@ import (
 // eventTries is how often the copy of an Event is tried: nothing depends on it, and of those that cannot be written there may
 // be many. With the backoff that is about four minutes.
 const eventTries = 20
+
+// Warnings are shown at once, as long as there are not many: a provider that floods a namespace with them gets this much of
+// this cluster's API server.
+const (
+	warningsPerSecond = 5
+	warningsBurst     = 50
+	warningWait       = time.Second
+)
+
+func isWarning(event *unstructured.Unstructured) bool {
+	kind, _ := event.Object["type"].(string)
+	return kind == corev1.EventTypeWarning
+}
 
 // receive takes in the provider's Events about a namespace until ctx ends.
 func (r *reflector) receive(ctx context.Context, c *copies) {
@@ -100,8 +114,14 @@ func (r *reflector) reconcileEvent(ctx context.Context, w *worker, key Key) erro
 	case about.sure && e.copy != 0 && now.Before(e.wrote.Add(eventWindow)):
 		r.agenda.add(key, e.wrote.Add(eventWindow))
 		return nil
+	case about.sure && isWarning(e.event) && t.warnings.TokensAt(now) < 1:
+		r.agenda.add(key, now.Add(warningWait))
+		return nil
 	case about.sure:
 		err := r.show(ctx, w, t, c, e, about)
+		if class, _ := classify(err); isWarning(e.event) && (err == nil || class == classRefused) {
+			t.warnings.AllowN(now, 1) // what a plugin stops costs this cluster's API server nothing
+		}
 		if err != nil && r.worthAnotherTry(key, err, about) {
 			return err
 		}

@@ -60,7 +60,8 @@ func (r *reflector) show(ctx context.Context, w *worker, t *twin, c *copies, e *
 	}
 	root := maps.Clone(r.m.context(t, host.Incoming))
 	root["involved"] = about.reference()
-	outcome, err := r.bend(ctx, w, host.Incoming, t.local, e.event.Object, root)
+	event, _ := cutMessages(e.event.Object).(map[string]any)
+	outcome, err := r.bend(ctx, w, host.Incoming, t.local, event, root)
 	if err != nil {
 		return err
 	}

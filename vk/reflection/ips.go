@@ -66,7 +66,10 @@ func (m *Manager) locateAPIServer() {
 		}
 	}
 	slices.Sort(addresses)
-	m.change(func(s *settings) { s.apiServerIPs = texts(addresses) })
+	before := m.settings.Load()
+	if m.change(func(s *settings) { s.apiServerIPs = texts(addresses) }) && m.awaitsAPIServer(before) {
+		m.enqueueKinds(func(k Kind) bool { return k.Name == PodKind })
+	}
 }
 
 // remapper returns what the plugins' remap_ip does. Outgoing, an address of this cluster is translated into one that

@@ -77,6 +77,8 @@ type Kind struct {
 	FixedSpec bool
 	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
 	RoutineSkipper string
+	// Confidential: what a plugin sees of an object must not reach another one, not even of the same namespace.
+	Confidential bool
 	// NoChain: no plugin sees what is written.
 	NoChain bool
 	// FailureReason of Events about what could not be written, "" = FailedReflection.

@@ -243,7 +243,16 @@ func (l *lab) writeMap(name string, current map[string]any) {
 		"metadata": map[string]any{"name": name, "labels": map[string]any{"liqo.io/remote-cluster-id": l.id}},
 	}}
 	_, _ = maps.Create(l.Context(), object, metav1.CreateOptions{})
+	desired := map[string]any{}
+	for local, entry := range current {
+		fields, _ := entry.(map[string]any)
+		if remote, ok := fields["remoteNamespace"].(string); ok {
+			desired[local] = remote
+		}
+	}
 	present := must(maps.Get(l.Context(), name, metav1.GetOptions{}))(l.T)
+	present.Object["spec"] = map[string]any{"desiredMapping": desired}
+	present = must(maps.Update(l.Context(), present, metav1.UpdateOptions{}))(l.T)
 	present.Object["status"] = map[string]any{"currentMapping": current}
 	must(maps.UpdateStatus(l.Context(), present, metav1.UpdateOptions{}))(l.T)
 }

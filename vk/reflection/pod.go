@@ -186,10 +186,21 @@ func (r *reflector) updateShadow(ctx context.Context, w *worker, v *podView, x *
 	if x.sameMetadata(v.shadow) && !pods.SpecChanged(spec, have) {
 		return nil
 	}
-	object := &unstructured.Unstructured{Object: maps.Clone(v.shadow.Object)}
-	object.Object["metadata"] = x.metadata(w, v.shadow)
-	object.Object["spec"] = map[string]any{"pod": pods.UpdateSpec(spec, have)}
-	return r.update(ctx, w, v.twin, x, v.shadow, object)
+	shadow := func(spec map[string]any) *unstructured.Unstructured {
+		object := &unstructured.Unstructured{Object: maps.Clone(v.shadow.Object)}
+		object.Object["metadata"] = x.metadata(w, v.shadow)
+		object.Object["spec"] = map[string]any{"pod": spec}
+		return object
+	}
+	// A provider with Liqo's webhook takes neither sizes nor debuggers: they must not keep the rest back.
+	x.lesser = func() *unstructured.Unstructured {
+		plain := pods.UpdatePlain(spec, have)
+		if x.sameMetadata(v.shadow) && sameValue(plain, have) {
+			return nil
+		}
+		return shadow(plain)
+	}
+	return r.update(ctx, w, v.twin, x, v.shadow, shadow(pods.UpdateSpec(spec, have)))
 }
 
 // endPod lets a pod that is being deleted go when nothing of it is left on the provider.

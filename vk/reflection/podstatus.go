@@ -13,10 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
 )
 
@@ -24,6 +26,9 @@ import (
 func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error {
 	if v.remote == nil || standsForAnother(v.remote, v.local) {
 		return r.showEnd(ctx, w, v)
+	}
+	if why := interruption(v); why != "" {
+		return r.showInterruption(ctx, w, v, why)
 	}
 	next, err := r.incomingStatus(ctx, w, v)
 	if err != nil {
@@ -60,15 +65,66 @@ func readinessGates(pod *unstructured.Unstructured) (types []string) {
 	return types
 }
 
+// RecreatingReason is why a pod is not ready whose counterpart on the provider was stopped and is created again.
+const RecreatingReason = "RemotePodRecreating"
+
+// interruption returns why the provider's pod says nothing about how ours is doing, "" when it does: it is being stopped,
+// which is not the end of ours, or it is a replacement that does not run yet. While our own pod is being deleted the
+// provider's end is its own.
+func interruption(v *podView) string {
+	if v.local.GetDeletionTimestamp() != nil {
+		return ""
+	}
+	status, _ := v.remote.Object["status"].(map[string]any)
+	phase := pods.Phase(status)
+	switch {
+	case v.remote.GetDeletionTimestamp() != nil || pods.Finished(phase):
+		if finalPhase(v.remote) == "" {
+			return "the provider has stopped the pod; it is created again"
+		}
+	case pods.Phase(v.status) == corev1.PodRunning && (phase == corev1.PodPending || phase == ""):
+		why := "the provider has created the pod again; it does not run yet"
+		if scheduled := pods.Condition(status, corev1.PodScheduled); scheduled["status"] == string(corev1.ConditionFalse) {
+			why = fmt.Sprintf("%s: %v", why, scheduled["message"])
+		}
+		return why
+	}
+	return ""
+}
+
+// finalPhase is as of podend. A pod that cannot be read has not ended: what is shown as finished stays so for ever.
+func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
+	typed := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pod.Object, typed); err != nil {
+		return ""
+	}
+	return podend.FinalPhase(typed)
+}
+
+// showInterruption shows the pod as what it is meanwhile: as it was, but not ready.
+func (r *reflector) showInterruption(ctx context.Context, w *worker, v *podView, why string) error {
+	next := pods.Interrupt(v.status, RecreatingReason, why, r.m.options.Clock.Now())
+	if sameStatus(next, v.status) {
+		return nil
+	}
+	return r.patchStatus(ctx, w, v.local, next, marks{offloaded: true})
+}
+
 // showEnd takes, when the provider's pod is gone for good, the word of the ShadowPod about how it ended. A pod that is
-// gone for a moment changes nothing: the provider makes it again.
+// gone for a moment is not ready: the provider makes it again.
 func (r *reflector) showEnd(ctx context.Context, w *worker, v *podView) error {
 	if v.shadow == nil || v.remote != nil {
 		return nil
 	}
 	phase, _, _ := unstructured.NestedString(v.shadow.Object, "status", "phase")
-	if !pods.Finished(corev1.PodPhase(phase)) || pods.Finished(pods.Phase(v.status)) {
+	if pods.Finished(pods.Phase(v.status)) {
 		return nil
+	}
+	if !pods.Finished(corev1.PodPhase(phase)) {
+		if v.local.GetDeletionTimestamp() != nil {
+			return nil
+		}
+		return r.showInterruption(ctx, w, v, "the provider's pod is gone; it is created again")
 	}
 	next := pods.Reject(v.status, corev1.PodPhase(phase), wire.RemotePodTerminatedReason, "", r.m.options.Clock.Now())
 	return r.patchStatus(ctx, w, v.local, next, marks{offloaded: true})
@@ -80,7 +136,9 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
 	root := maps.Clone(r.m.context(v.twin, host.Incoming))
 	root["local"] = v.local.Object
-	root["remoteUnavailable"] = labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true"
+	if labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true" {
+		root["remoteUnavailable"], root["now"] = true, r.m.options.Clock.Now().UTC().Format(time.RFC3339)
+	}
 	if noted, ok := annotationsOf(v.local.Object)[RestartsAnnotation].(string); ok {
 		v.state.restarts.Recall(noted)
 	}
@@ -104,7 +162,7 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 		return nil, &outputError{"the incoming status became something else than an object"}
 	}
 	spec, _ := v.local.Object["spec"].(map[string]any)
-	return pods.Settle(next, v.status, spec), nil
+	return cutStatus(pods.Settle(next, v.status, spec)), nil
 }
 
 // sameStatus compares by value, whatever the order of keys.
@@ -154,6 +212,11 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 			return nil
 		}
 		status = nil
+	}
+	if status != nil {
+		if err := checkStatusSize(status); err != nil {
+			return err
+		}
 	}
 	stored, err := r.patchLocal(ctx, local, statusPatch(local, status, m), "status")
 	if err != nil || stored == nil {

@@ -103,19 +103,19 @@ func readFlag(annotations map[string]any, key string) (flag, error) {
 	return flag{}, &policyError{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the copy on the provider is left as it is`, key, text)}
 }
 
-// decideSlice asks, for an EndpointSlice: its own annotations, whichever policy; then those of its Service; then, when
-// there is no Service to ask, the policy on the slice itself. (Liqo: EndpointSlice reflection.)
+// decideSlice asks, for an EndpointSlice: its own annotations, whichever policy, of which only a true one decides; then those
+// of its Service; then, when there is no Service to ask, the policy on the slice itself. (Liqo: EndpointSlice reflection.)
 func (p Policy) decideSlice(slice map[string]any, service func() *unstructured.Unstructured) (verdict, error) {
 	skip, allow, err := flags(slice)
 	switch {
 	case err != nil:
 		return verdict{}, err
-	case skip.present && allow.present:
+	case skip.value && allow.value:
 		return verdict{}, errBothSet
-	case skip.present:
-		return verdict{cross: !skip.value, explicit: true, reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
-	case allow.present:
-		return verdict{cross: allow.value, explicit: true, reason: "annotation " + wire.AllowReflectionAnnotation + ` is "false"`}, nil
+	case skip.value:
+		return verdict{explicit: true, reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
+	case allow.value:
+		return verdict{cross: true, explicit: true}, nil
 	}
 	if owner := service(); owner != nil {
 		decided, err := p.decide(annotationsOf(owner.Object))

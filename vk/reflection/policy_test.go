@@ -68,7 +68,12 @@ func TestPolicyOfSlices(t *testing.T) {
 		{AllowList, nil, map[string]any{allow: "true"}, true, false},
 		{DenyList, map[string]any{allow: "true"}, map[string]any{skip: "true"}, true, false},
 		{AllowList, map[string]any{skip: "true"}, map[string]any{allow: "true"}, false, false},
-		{DenyList, map[string]any{skip: "false"}, map[string]any{skip: "true"}, true, false},
+		{DenyList, map[string]any{skip: "false"}, map[string]any{skip: "true"}, false, false}, // only a true value decides
+		{AllowList, map[string]any{skip: "false"}, nil, false, false},
+		{AllowList, map[string]any{skip: "false"}, map[string]any{}, false, false},
+		{DenyList, map[string]any{allow: "false"}, nil, true, false},
+		{DenyList, map[string]any{skip: "true", allow: "false"}, nil, false, false},
+		{AllowList, map[string]any{skip: "false", allow: "true"}, nil, true, false},
 		{DenyList, map[string]any{skip: "true", allow: "true"}, nil, false, true},
 		{DenyList, map[string]any{skip: "x"}, nil, false, true},
 		{DenyList, nil, map[string]any{skip: "x"}, false, true},

@@ -103,6 +103,11 @@ func (r *reflector) remoteObject(c *copies, t *twin, name string) (object *unstr
 func (r *reflector) bend(ctx context.Context, w *worker, hook host.Hook, namespace string, object, context map[string]any) (*host.Outcome, error) {
 	w.doc.Reset(object)
 	w.env.Context, w.env.RemapIP = context, r.m.remapper(namespace, hook)
+	w.env.Domain = namespace
+	if r.kind.Confidential {
+		metadata, _ := object["metadata"].(map[string]any)
+		w.env.Domain = fmt.Sprintf("%s/%v", namespace, metadata["uid"])
+	}
 	outcome, err := r.m.options.Registry.Run(ctx, r.kind.Name, hook, w.doc, &w.env)
 	if outcome != nil {
 		r.m.metrics.ran(r.kind.Name, hook, outcome)

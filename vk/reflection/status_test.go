@@ -5,6 +5,8 @@ package reflection
 
 import (
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const (
@@ -43,6 +45,14 @@ func TestLoadBalancersComeBack(t *testing.T) {
 		l.settled()
 		if made := l.local.writes(t)[before:]; len(made) != 1 {
 			t.Errorf("the status of a %s took the writes %q", kind, made)
+		}
+	}
+	// The provider's says VIP, the default: no address that it names takes over traffic here.
+	for s, want := range map[*side]string{l.remote: "VIP", l.local: "Proxy"} {
+		namespace := map[*side]string{l.remote: l.twin, l.local: l.namespace}[s]
+		list, _, _ := unstructured.NestedSlice(s.get(t, "Service", namespace, "web").Object, "status", "loadBalancer", "ingress")
+		if address, _ := list[0].(map[string]any); address["ipMode"] != want {
+			t.Errorf("the address is %v, want it of mode %s", address, want)
 		}
 	}
 	l.stop()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"maps"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host"
@@ -65,7 +66,34 @@ func (r *reflector) backStatus(ctx context.Context, w *worker, t *twin, local, r
 	if !ok {
 		return nil, &outputError{"the incoming status became something else than an object"}
 	}
-	return next, nil
+	if r.kind.Source == servicesResource {
+		next = throughBalancer(next)
+	}
+	return cutStatus(next), nil
+}
+
+// throughBalancer returns the status of a Service with load-balancer addresses that traffic really goes to. In the default
+// mode, VIP, kube-proxy delivers here whatever is sent to such an address: a provider that names an address which is not its
+// own would receive the traffic of every pod to it. (Kubernetes: ipMode of load balancers; the class of CVE-2020-8554.)
+func throughBalancer(status map[string]any) map[string]any {
+	balancer, _ := status["loadBalancer"].(map[string]any)
+	entries, _ := balancer["ingress"].([]any)
+	if len(entries) == 0 {
+		return status
+	}
+	through := make([]any, len(entries))
+	for i, item := range entries {
+		through[i] = item
+		entry, _ := item.(map[string]any)
+		if ip, _ := entry["ip"].(string); ip != "" {
+			entry = maps.Clone(entry)
+			entry["ipMode"] = string(corev1.LoadBalancerIPModeProxy)
+			through[i] = entry
+		}
+	}
+	balancer, status = maps.Clone(balancer), maps.Clone(status)
+	balancer["ingress"], status["loadBalancer"] = through, balancer
+	return status
 }
 
 // maySpeak tells whether the status is ours to write.
@@ -151,6 +179,9 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	asked := document.Hash(status)
 	if r.statuses.accepted(key, asked, document.Hash(local.Object["status"])) {
 		return nil
+	}
+	if err := checkStatusSize(status); err != nil {
+		return err
 	}
 	var subresources []string
 	if r.kind.StatusSubresource {

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"golang.org/x/time/rate"
 )
 
 // twin is a namespace that is extended, and what of it is reflected.
@@ -17,6 +19,7 @@ type twin struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	contexts      atomic.Pointer[contexts]
+	warnings      *rate.Limiter // of the provider's that are shown here
 
 	mu     sync.RWMutex
 	copies map[string]*copies // by kind
@@ -75,7 +78,7 @@ func (m *Manager) allTwins() []*twin {
 func (m *Manager) StartNamespace(local, remote string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	t := &twin{local: local, remote: remote, copies: map[string]*copies{}}
+	t := &twin{local: local, remote: remote, copies: map[string]*copies{}, warnings: rate.NewLimiter(warningsPerSecond, warningsBurst)}
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()
 	m.twins[local] = t

@@ -105,6 +105,15 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 			}
 		}
 	}
+	if x.lesser != nil && denied(err) {
+		if rest := x.lesser(); rest != nil {
+			refusal := err
+			if stored, err = r.send(ctx, t, x, rest); err == nil {
+				w.warned = true
+				r.m.events.warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s refuses a part of what changed, the rest is updated: %v", r.m.options.RemoteClusterID, refusal))
+			}
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, t.remote, x.name, err)
 	}
@@ -114,6 +123,11 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	}
 	r.wrote(w, t, hash, x, remote, stored, verb)
 	return nil
+}
+
+// denied reports that an admission webhook, or validation, refuses a write.
+func denied(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // send replaces or applies.

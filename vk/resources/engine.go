@@ -5,6 +5,7 @@ package resources
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -30,8 +31,9 @@ type Engine interface {
 
 // Chains keeps plugin chains for kinds that come and go. A *source.Chains does.
 type Chains interface {
-	// AddKind makes the chains of a kind; nothing happens when there are some.
-	AddKind(kind string) error
+	// AddKind builds the chains of a kind, whose objects have the specs of pods at these paths; nothing happens when there
+	// are some.
+	AddKind(kind string, podSpecs ...string) error
 	// RemoveKind drops them.
 	RemoveKind(kind string)
 }
@@ -45,11 +47,13 @@ type plan struct {
 	workers           int
 	statusBack        bool
 	statusSubresource bool
+	podSpecs          string // paths, separated by newlines
 }
 
 // with takes over what needs no other look at the clusters.
 func (p plan) with(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
 	p.policy, p.workers, p.statusBack = reflection.Policy(spec.Policy), int(*spec.Workers), spec.StatusBack
+	p.podSpecs = strings.Join(spec.PodSpecPaths, "\n")
 	return p
 }
 
@@ -75,6 +79,14 @@ func (p plan) reflected() reflection.Kind {
 	return kind
 }
 
+// podSpecPaths are for the guard of the kind's chains.
+func (p plan) podSpecPaths() []string {
+	if p.podSpecs == "" {
+		return nil
+	}
+	return strings.Split(p.podSpecs, "\n")
+}
+
 // start has the engine reflect as planned, unless it does already.
 func (f *Follower) start(name string, p plan) error {
 	f.mu.Lock()
@@ -95,7 +107,7 @@ func (f *Follower) start(name string, p plan) error {
 		f.halt(old.kind)
 	}
 	if f.options.Chains != nil {
-		if err := f.options.Chains.AddKind(p.kind); err != nil {
+		if err := f.options.Chains.AddKind(p.kind, p.podSpecPaths()...); err != nil {
 			return fmt.Errorf("making the plugin chains of %s, %w", p.kind, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/host/document"
 )
 
 // reserved are the resources with rules of their own, and the groups that reflection is made of.
@@ -65,7 +66,20 @@ func checkSettings(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) err
 	case *spec.Workers < 0:
 		return wrong("spec.workers is %d: use 0 to pause the reflection, or more", *spec.Workers)
 	}
+	for i, path := range spec.PodSpecPaths {
+		if err := badPath(path); err != nil {
+			return wrong("spec.podSpecPaths[%d] is %q, %v: use one like spec.template.spec, with * for any key or element", i, path, err)
+		}
+	}
 	return nil
+}
+
+func badPath(path string) error {
+	if path == "" {
+		return errors.New("which is empty")
+	}
+	_, err := document.ParsePath(path)
+	return err
 }
 
 func checkTarget(spec *pluginsv1alpha1.ReflectedResourceSpec) error {

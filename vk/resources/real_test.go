@@ -74,10 +74,12 @@ spec: {clusterID: milan, offloadingPatch: {labelsNotReflected: [internal.example
 // extend extends further namespaces, or others.
 func (l *lab) extend(twins map[string]string) {
 	l.Helper()
-	var mapping strings.Builder
+	var mapping, desired strings.Builder
 	for local, twin := range twins {
 		fmt.Fprintf(&mapping, "%s: {remoteNamespace: %s, phase: Accepted}, ", local, twin)
+		fmt.Fprintf(&desired, "%s: %s, ", local, twin)
 	}
+	l.patch(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, "milan", "spec: {desiredMapping: {"+desired.String()+"}}")
 	l.patch(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, "milan", "status: {currentMapping: {"+mapping.String()+"}}", "status")
 }
 

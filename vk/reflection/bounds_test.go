@@ -1,0 +1,104 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func TestMessagesAreCut(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ü", maxMessageBytes)
+	status := map[string]any{
+		"message": long, "phase": long, // which is no message
+		"conditions": []any{map[string]any{"type": "Ready", "message": "short"}, map[string]any{"type": "Other", "message": long}},
+	}
+	before := runtime.DeepCopyJSON(status)
+	cut := cutStatus(status)
+	if !reflect.DeepEqual(status, before) {
+		t.Error("the cached status changed")
+	}
+	second := cut["conditions"].([]any)[1].(map[string]any)
+	for _, text := range []any{cut["message"], second["message"]} {
+		if s := text.(string); len(s) > maxMessageBytes || !strings.HasSuffix(s, cutMark) {
+			t.Errorf("%d bytes: …%s", len(s), s[len(s)-20:])
+		}
+	}
+	if cut["phase"] != long || cut["conditions"].([]any)[0].(map[string]any)["message"] != "short" {
+		t.Error("something else was cut")
+	}
+	if again := cutStatus(cut); !same(again, cut) {
+		t.Error("what is cut is cut again")
+	}
+	var refused *outputError
+	if err := checkStatusSize(map[string]any{"a": strings.Repeat("x", maxStatusBytes)}); !errors.As(err, &refused) {
+		t.Errorf("%v, want a status that large to be refused", err)
+	}
+}
+
+// A provider says more than anybody reads: the message is cut, the object stays small.
+func TestALongMessageOfTheProvider(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.chainsForPods()
+	l.start()
+	l.pod("web")
+	status := strings.Replace(running(0), "{phase: Running,", "{phase: Running, message: "+strings.Repeat("x", 100_000)+",", 1)
+	l.runRemote("web", status)
+	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), func(o *unstructured.Unstructured) error {
+		if message, _, _ := unstructured.NestedString(o.Object, "status", "message"); len(message) > maxMessageBytes {
+			return fmt.Errorf("the message has %d bytes", len(message))
+		}
+		return nil
+	})
+}
+
+// A provider that floods a namespace with Warnings is heard, and then one after another.
+func TestWarningsAreLimited(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withEvents(t, PodKind)).start()
+	_, shadow := l.shadowed("web")
+	const flood = 3 * warningsBurst
+	for n := range flood {
+		l.say(fmt.Sprintf("flood-%d", n), shadow, "type: Warning, reason: Flood, message: "+strings.Repeat("y", 4000))
+	}
+	shown := func() (n int) {
+		list := must(l.local.of("Event", l.namespace).List(l.Context(), metav1.ListOptions{}))(t)
+		for i := range list.Items {
+			if list.Items[i].Object["reason"] != "Flood" {
+				continue
+			}
+			n++
+			if message, _ := list.Items[i].Object["message"].(string); len(message) > maxMessageBytes {
+				t.Errorf("a message has %d bytes", len(message))
+			}
+		}
+		return n
+	}
+	begun := time.Now()
+	first := -1
+	l.eventually(func() error {
+		n := shown()
+		if first < 0 && n >= warningsBurst {
+			first = n
+		}
+		if n < flood {
+			return fmt.Errorf("%d are shown", n)
+		}
+		return nil
+	})
+	// Those beyond the burst came one after another.
+	if took := time.Since(begun); first == flood || took < (flood-2*warningsBurst)/warningsPerSecond*time.Second/2 {
+		t.Errorf("%d were there with the burst, all after %s", first, took)
+	}
+}
