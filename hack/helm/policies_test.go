@@ -1,0 +1,170 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package helm
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+const twinNamespace = "shop-rome"
+
+// held is a real API server with the roles and policies of the chart.
+type held struct {
+	*testing.T
+	cluster *testenv.Cluster
+	admin   client.Client
+}
+
+func (h *held) as(user string, groups ...string) client.Client {
+	h.Helper()
+	config, err := h.cluster.ConfigFor(user, groups...)
+	if err != nil {
+		h.Fatal(err)
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme(h.T)})
+	if err != nil {
+		h.Fatal(err)
+	}
+	return c
+}
+
+func hold(t *testing.T) *held {
+	cluster := testenv.ForTest(t, testenv.Options{
+		CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true,
+		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
+	})[0]
+	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &held{t, cluster, admin}
+	for _, namespace := range []*corev1.Namespace{
+		{ObjectMeta: metav1.ObjectMeta{Name: releaseNamespace}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}},
+		{ObjectMeta: metav1.ObjectMeta{
+			Name:        twinNamespace,
+			Labels:      map[string]string{wire.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"},
+			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/home"},
+		}},
+	} {
+		h.must(admin.Create(t.Context(), namespace))
+	}
+	for _, object := range objects(t, map[string]any{
+		"discovery": map[string]any{"config": map[string]any{"clusterID": "home"}},
+		"consumers": []any{map[string]any{"clusterID": "rome"}},
+		"tenants":   map[string]any{"priorityClasses": []any{"batch"}},
+	}) {
+		switch object.(type) {
+		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding, *rbacv1.Role, *rbacv1.RoleBinding,
+			*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
+			h.must(admin.Create(t.Context(), object))
+		}
+	}
+	// What the controller manager binds in a namespace that it creates for a consumer.
+	h.must(admin.Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: twinNamespace, Name: "liqo-tenant-rome"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "rome"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-remote"},
+	}))
+	return h
+}
+
+func (h *held) must(err error) {
+	h.Helper()
+	if err != nil {
+		h.Fatal(err)
+	}
+}
+
+// refused waits until a creation is refused with these words: policies take effect a moment after they are there.
+func (h *held) refused(c client.Client, object client.Object, says string) {
+	h.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		err := c.Create(h.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
+		if err != nil && strings.Contains(err.Error(), says) {
+			return
+		}
+		if time.Now().After(end) {
+			h.Errorf("%T %s: %v, want a refusal with %q", object, client.ObjectKeyFromObject(object), err, says)
+			return
+		}
+	}
+}
+
+func shadow(namespace string, change func(*offloadingv1beta1.ShadowPod)) *offloadingv1beta1.ShadowPod {
+	s := &offloadingv1beta1.ShadowPod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web", Labels: map[string]string{wire.OriginLabel: "rome"}},
+		Spec:       offloadingv1beta1.ShadowPodSpec{Pod: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}},
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+// The policies of the chart, on a real API server, against a consumer that tries what it may not do, and against our own
+// controller manager should somebody else speak through it.
+func TestPoliciesHold(t *testing.T) {
+	h := hold(t)
+	rome := h.as("rome-kubelet", "rome")
+	for says, change := range map[string]func(*offloadingv1beta1.ShadowPod){
+		"spec.pod.nodeName":               func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.NodeName = "control-plane" },
+		"spec.pod.priorityClassName":      func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.PriorityClassName = "system-node-critical" },
+		"is not among those of consumers": func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.PriorityClassName = "production" },
+		"spec.pod.priority": func(s *offloadingv1beta1.ShadowPod) {
+			priority := int32(2000001000)
+			s.Spec.Pod.Priority = &priority
+		},
+		"offloading.liqo.io/origin": func(s *offloadingv1beta1.ShadowPod) { s.Labels[wire.OriginLabel] = "milan" },
+	} {
+		h.refused(rome, shadow(twinNamespace, change), says)
+	}
+	h.refused(h.admin, shadow("somebody-elses", nil), "was not extended")
+	h.refused(rome, shadow("somebody-elses", nil), "forbidden") // by RBAC: no consumer comes this far
+	h.refused(rome, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: twinNamespace, Name: "thief"},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}, ExternalIPs: []string{"10.0.0.10"}},
+	}, "spec.externalIPs")
+
+	manager := h.as(fmt.Sprintf("system:serviceaccount:%s:%s-controller-manager", releaseNamespace, releaseName), "system:serviceaccounts", "system:authenticated")
+	pod := func(namespace string, change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}
+		change(p)
+		return p
+	}
+	h.refused(manager, pod("somebody-elses", func(*corev1.Pod) {}), "only in namespaces that consumers have extended")
+	h.refused(manager, pod("kube-system", func(*corev1.Pod) {}), "only in namespaces that consumers have extended")
+	h.refused(manager, pod(twinNamespace, func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" }), "spec.nodeName")
+	h.refused(manager, pod(twinNamespace, func(p *corev1.Pod) { p.Spec.HostPID = true }), "PodSecurity")
+	yes := true
+	h.refused(manager, pod(twinNamespace, func(p *corev1.Pod) {
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+	}), "PodSecurity")
+	err := manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
+	if err == nil || !strings.Contains(err.Error(), "deletes only namespaces that it has created") {
+		t.Errorf("deleting somebody else's namespace: %v", err)
+	}
+
+	// What they are for still works.
+	h.must(rome.Create(t.Context(), shadow(twinNamespace, nil)))
+	h.must(rome.Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: twinNamespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}, client.DryRunAll))
+	h.must(manager.Create(t.Context(), pod(twinNamespace, func(*corev1.Pod) {})))
+	h.must(manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: twinNamespace}}, client.DryRunAll))
+}
