@@ -6,6 +6,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 )
@@ -39,6 +41,12 @@ type options struct {
 	webhookHost                            string
 	webhookPort                            int
 	runtimeClass                           string
+	podSecurity                            string
+	podSecurityOf                          map[string]string
+	priorityClasses, runtimeClasses        []string
+	reservedPrefixes                       []string
+	maxNamespaces                          int
+	ownCIDRs                               []string
 	logs                                   cmdutil.Logs
 }
 
@@ -48,7 +56,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.liqoNamespace, "liqo-namespace", envOr("POD_NAMESPACE", "liqo"), "namespace of this installation, with the leader-election lease and the Service and the Secret of the webhook; by default $POD_NAMESPACE, or liqo")
 	flags.Float32Var(&o.clientQPS, "client-qps", -1, "requests a second to the API server; negative leaves the flow to the API server")
 	flags.IntVar(&o.clientBurst, "client-max-burst", 0, "requests at once when --client-qps is positive; 0 is the default of Kubernetes clients")
-	flags.BoolVar(&o.leaderElection, "enable-leader-election", false, "let one of several replicas work; needed with more than one")
+	flags.BoolVar(&o.leaderElection, "enable-leader-election", true, "let one process work at a time: also with one replica there are two during an upgrade")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often everything is looked at again though nothing has changed")
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "ShadowPods worked on at once")
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "ShadowEndpointSlices worked on at once")
@@ -57,6 +65,13 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "leave out endpoints of third clusters to which traffic would go past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole that consumers get in their namespaces of this cluster")
+	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+tenancy.EnforceLabel+" already keeps it")
+	flags.StringToStringVar(&o.podSecurityOf, "tenant-pod-security-of", nil, "Pod Security levels of single consumers, as cluster-id=level, separated by commas")
+	flags.StringSliceVar(&o.priorityClasses, "tenant-priority-classes", nil, "priority classes that the pods of consumers may name; * is any but those of the system")
+	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may name; * is any")
+	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers do not get, besides kube-, openshift- and liqo-tenant-")
+	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is any number")
+	flags.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "ranges of the pods, Services and nodes of this cluster, separated by commas: endpoints of consumers that lead there are left out")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
 	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
 	flags.BoolVar(&o.webhook, "enable-scheduling-webhook", true, "serve the admission webhook that lets the pods of extended namespaces onto virtual nodes")
@@ -76,7 +91,7 @@ func envOr(name, otherwise string) string {
 // validate returns everything that is wrong at once; each error names its flag
 // and the remedy.
 func (o *options) validate() error {
-	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.logs.Validate())
+	return errors.Join(o.validateID(), o.validateClient(), o.validateWork(), o.validateTenancy(), o.logs.Validate())
 }
 
 func (o *options) validateID() error {
@@ -125,6 +140,35 @@ func (o *options) validateWork() error {
 		faults = append(faults, fmt.Errorf("--resync-period is %s: use a positive duration such as 10h", o.resyncPeriod))
 	}
 	return errors.Join(faults...)
+}
+
+func (o *options) validateTenancy() error {
+	settings := o.tenancy()
+	if err := settings.Validate(); err != nil {
+		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-max-namespaces: %w", err)
+	}
+	_, err := o.ownRanges()
+	return err
+}
+
+// ownRanges returns the ranges of this cluster.
+func (o *options) ownRanges() (ranges []netip.Prefix, err error) {
+	for _, text := range o.ownCIDRs {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("--own-cidrs: %q is no range, use one such as 10.244.0.0/16 (%w)", text, err)
+		}
+		ranges = append(ranges, prefix.Masked())
+	}
+	return ranges, nil
+}
+
+// tenancy returns what this cluster allows its consumers.
+func (o *options) tenancy() tenancy.Options {
+	return tenancy.Options{
+		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, PriorityClasses: o.priorityClasses, RuntimeClasses: o.runtimeClasses,
+		ReservedPrefixes: o.reservedPrefixes, MaxNamespaces: o.maxNamespaces,
+	}
 }
 
 // webhooks returns the settings of the webhooks, nil when none is served.

@@ -29,6 +29,10 @@ func run(ctx context.Context, o *options) error {
 	if err := addProbes(mgr); err != nil {
 		return err
 	}
+	ranges, err := o.ownRanges()
+	if err != nil {
+		return err
+	}
 	err = controllers.Register(ctx, mgr, controllers.Options{
 		ClusterID:                  core.ClusterID(o.clusterID),
 		ShadowPodWorkers:           o.podWorkers,
@@ -38,6 +42,9 @@ func run(ctx context.Context, o *options) error {
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
 		ExtendedClusterRole:        o.extendedClusterRole,
+		OwnCIDRs:                   ranges,
+		Tenancy:                    o.tenancy(),
+		Installation:               o.liqoNamespace,
 		Clock:                      clock.RealClock{},
 		Registerer:                 metrics.Registry,
 		Webhooks:                   o.webhooks(),

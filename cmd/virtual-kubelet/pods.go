@@ -6,9 +6,11 @@ package main
 import (
 	"fmt"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/refract-project/refract/vk/reflection"
 )
@@ -16,17 +18,20 @@ import (
 // podSource shows the kubelet API the pods that the reflection has cached.
 type podSource struct{ manager *reflection.Manager }
 
-func (s podSource) Pods() ([]*corev1.Pod, error) {
-	cached := s.manager.Pods()
-	pods := make([]*corev1.Pod, 0, len(cached))
-	for _, object := range cached {
+func (s podSource) Pods() []*corev1.Pod { return typedAll(s.manager.Pods(), ctrl.Log.WithName("pods")) }
+
+// typedAll leaves out what cannot be read, and says so: one such pod does not hide the others.
+func typedAll(objects []*unstructured.Unstructured, log logr.Logger) []*corev1.Pod {
+	pods := make([]*corev1.Pod, 0, len(objects))
+	for _, object := range objects {
 		pod, err := typed(object)
 		if err != nil {
-			return nil, err
+			log.Error(err, "A pod is left out of /pods and /stats/summary", "namespace", object.GetNamespace(), "pod", object.GetName())
+			continue
 		}
 		pods = append(pods, pod)
 	}
-	return pods, nil
+	return pods
 }
 
 func (s podSource) Pod(namespace, name string) (*corev1.Pod, bool) {

@@ -147,23 +147,30 @@ func expectEvent(ctx context.Context, t *testing.T, l *lab.Lab, reason, words st
 	}))
 }
 
-func testPod(ctx context.Context, t *testing.T, l *lab.Lab) {
+// offload makes a namespace that extends to the provider, and waits until pods can be made in it.
+func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
+	t.Helper()
 	client := l.Consumer.Client.CoreV1()
-	_, err := client.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	_, err := client.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	must(t, err)
 	offloading := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": offloadingv1beta1.GroupVersion.String(), "kind": "NamespaceOffloading",
 		"metadata": map[string]any{"name": "offloading"}, "spec": map[string]any{"podOffloadingStrategy": "LocalAndRemote"},
 	}}
-	_, err = l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace("shop").Create(ctx, offloading, metav1.CreateOptions{})
+	_, err = l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(namespace).Create(ctx, offloading, metav1.CreateOptions{})
 	must(t, err)
 	must(t, l.Wait(ctx, "the service account", func(ctx context.Context) (string, error) {
-		if _, err := client.ServiceAccounts("shop").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		if _, err := client.ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error(), nil
 		}
 		return "", nil
 	}))
-	_, err = client.Pods("shop").Create(ctx, &corev1.Pod{
+}
+
+func testPod(ctx context.Context, t *testing.T, l *lab.Lab) {
+	client := l.Consumer.Client.CoreV1()
+	offload(ctx, t, l, "shop")
+	_, err := client.Pods("shop").Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec: corev1.PodSpec{
 			NodeName: lab.NodeName, Containers: []corev1.Container{{Name: "app", Image: "none"}},

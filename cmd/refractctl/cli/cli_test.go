@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/wat"
 )
 
 var cluster *testenv.Cluster
@@ -240,7 +242,7 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"info --context=elsewhere":                    "--context",
 		"info --kubeconfig=testdata/unreachable.yaml": "does not answer as it should",
 		"info --kubeconfig=/dev/null":                 "--kubeconfig=/dev/null names no cluster",
-		"plugin run":                                  "name a module: refractctl plugin run FILE.wasm -f OBJECT.yaml",
+		"plugin run":                                  "name a module: refractctl plugin run FILE.wasm -f OBJECTS.yaml",
 		"plugin inspect a.wasm b.wasm":                "name one module, not 2: refractctl plugin inspect FILE.wasm",
 		"plugin inspect --fast":                       "unknown flag: --fast: see refractctl plugin inspect --help",
 		"plugin inspect missing.wasm":                 "missing.wasm",
@@ -314,6 +316,49 @@ func TestPluginRun(t *testing.T) {
 	for _, want := range []string{"service ", "sha256:", "refract v1", "outgoing", "metadata.labels", "refract: "} {
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s\nerror = %v", want, out, err)
+		}
+	}
+}
+
+// All documents of a file cross, each in its turn, whatever became of the one before.
+func TestPluginRunOnEveryDocument(t *testing.T) {
+	object := func(name string) string {
+		return "apiVersion: v1\nkind: Service\nmetadata:\n  name: " + name + "\n  namespace: shop\nspec:\n  clusterIP: 10.96.0.7\n"
+	}
+	const module = "../../../plugins/service/service.wasm"
+	file := filepath.Join(t.TempDir(), "all.yaml")
+	list := "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: three}, spec: {clusterIP: 10.96.0.9}}\n"
+	text := object("one") + "---\n# nothing\n---\n" + "apiVersion: v1\nkind: Pod\nmetadata: {name: other}\n---\n" + object("two") + "---\n" + list
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := refractctl(t, "plugin", "run", module, "-f", file)
+	if err == nil || !strings.Contains(err.Error(), "object 2 of 4 (pod/other)") {
+		t.Errorf("error = %v", err)
+	}
+	if strings.Count(out, "kind: Service") != 3 || strings.Count(out, "---") != 2 || strings.Contains(out, "10.96.0.") {
+		t.Errorf("output = %s", out)
+	}
+}
+
+// The guard of the engine stands behind both hooks.
+func TestPluginRunGuardsBothHooks(t *testing.T) {
+	wasm, err := wat.Assemble(wat.Plugin(`{"name":"forger","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"]}`,
+		`(import "refract" "set_string" (func $set (param i32 i32 i32 i32 i32)))`,
+		`(data (i32.const 0) "metadata.labels[offloading.liqo.io/origin]")
+		(func $hook (result i32) (call $set (i32.const 1) (i32.const 0) (i32.const 42) (i32.const 0) (i32.const 4)) (i32.const 0))
+		(export "outgoing" (func $hook)) (export "incoming" (func $hook))`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := filepath.Join(t.TempDir(), "forger.wasm")
+	if err := os.WriteFile(module, wasm, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, hook := range []string{"outgoing", "incoming"} {
+		_, _, err := refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", "--hook", hook)
+		if err == nil || !strings.Contains(err.Error(), "metadata.labels[offloading.liqo.io/origin]") {
+			t.Errorf("%s: %v", hook, err)
 		}
 	}
 }

@@ -37,9 +37,7 @@ func load(ctx context.Context, file string, change func(*source.Options)) (*load
 	if err != nil {
 		return nil, fmt.Errorf("starting the plugin host, %w", err)
 	}
-	plugin, err := h.Load(ctx, module.Name, module.Wasm, host.PluginConfig{
-		Config: module.Options.Config, Limits: host.Limits(module.Options.Limits), Writes: module.Options.Writes,
-	})
+	plugin, err := h.Load(ctx, module.Name, module.Wasm, module.Options.PluginConfig())
 	if err != nil {
 		_ = h.Close(ctx)
 		return nil, fmt.Errorf("%s is no usable plugin, %w", file, err)

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
@@ -35,10 +37,10 @@ type trial struct {
 func newRunCommand() *cobra.Command {
 	t := &trial{}
 	command := &cobra.Command{
-		Use:   "run FILE.wasm -f OBJECT.yaml",
-		Short: "Run a plugin on one object and print what becomes of it",
-		Long: "Run a plugin on one object, on the real host with its limits and its guard, and print the object, or the\n" +
-			"difference with --diff. Warnings and the fuel used go to the standard error. Options in FILE.yaml beside the\n" +
+		Use:   "run FILE.wasm -f OBJECTS.yaml",
+		Short: "Run a plugin on the objects of a file and print what becomes of them",
+		Long: "Run a plugin on each object of a file, on the real host with its limits and its guard, and print the objects, or\n" +
+			"the differences with --diff. Warnings and the fuel used go to the standard error. Options in FILE.yaml beside the\n" +
 			"module are used.",
 		Example: "  refractctl plugin run strip.wasm -f service.yaml --config=config.yaml --diff\n" +
 			"  kubectl get pod web -o yaml | refractctl plugin run pod.wasm -f -",
@@ -47,7 +49,7 @@ func newRunCommand() *cobra.Command {
 		RunE:              t.run,
 	}
 	flags := command.Flags()
-	flags.StringVarP(&t.object, "filename", "f", "", "file with the object, YAML or JSON; - is the standard input")
+	flags.StringVarP(&t.object, "filename", "f", "", "file with one or more objects, YAML or JSON; - is the standard input")
 	flags.StringVar(&t.context, "context", "", "file with what the plugin may see of the two clusters")
 	flags.StringVar(&t.config, "config", "", "file with the plugin's configuration")
 	flags.StringVar(&t.hook, "hook", host.Outgoing.String(), "direction of the crossing: outgoing or incoming")
@@ -65,7 +67,7 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	object, err := readObject("filename", t.object, cmd.InOrStdin())
+	objects, err := readObjects("filename", t.object, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
@@ -88,18 +90,40 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, plugin.close(ctx)) }()
-	doc, outcome, err := cross(ctx, plugin.Plugin, hook, object, env)
-	tell(cmd.ErrOrStderr(), outcome)
-	if err != nil {
-		return err
+	written := 0
+	for n, object := range objects {
+		if oneErr := t.one(cmd, plugin.Plugin, hook, object, env, &written); oneErr != nil {
+			if len(objects) > 1 {
+				oneErr = fmt.Errorf("object %d of %d (%s), %w", n+1, len(objects), nameOf(object), oneErr)
+			}
+			err = errors.Join(err, oneErr)
+		}
 	}
-	if outcome.Skipped {
-		return nil
+	return err
+}
+
+// one runs the plugin on one object and prints what became of it, as a further document behind those written before.
+func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, object map[string]any, env *host.Env, written *int) error {
+	doc, outcome, err := cross(cmd.Context(), plugin, hook, object, env)
+	tell(cmd.ErrOrStderr(), outcome)
+	if err != nil || outcome.Skipped {
+		return err
 	}
 	if t.diff {
 		return printDiff(cmd.OutOrStdout(), cmd.ErrOrStderr(), object, doc.Value())
 	}
+	if *written++; *written > 1 && format(t.output) == asYAML {
+		fmt.Fprintln(cmd.OutOrStdout(), "---")
+	}
 	return format(t.output).print(cmd.OutOrStdout(), doc.Value())
+}
+
+// nameOf an object, as kubectl writes it.
+func nameOf(object map[string]any) string {
+	kind, _ := object["kind"].(string)
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return strings.ToLower(kind) + "/" + name
 }
 
 func (t *trial) validate() (host.Hook, error) {
@@ -126,11 +150,7 @@ func cross(ctx context.Context, plugin *host.Plugin, hook host.Hook, object map[
 	if err != nil {
 		return nil, nil, err
 	}
-	guard := host.Guard{}
-	if hook == host.Outgoing {
-		guard = host.DefaultGuard(kind)
-	}
-	chain, err := host.NewChain(hook, guard, plugin)
+	chain, err := host.NewChain(hook, host.DefaultGuard(kind), plugin)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -140,7 +160,7 @@ func cross(ctx context.Context, plugin *host.Plugin, hook host.Hook, object map[
 	return doc, outcome, err
 }
 
-// crossable returns the kind of the object, or says why a virtual kubelet would
+// crossable returns the kind of the object with its API group, or says why a virtual kubelet would
 // not run this plugin on it.
 func crossable(plugin *host.Plugin, hook host.Hook, object map[string]any) (string, error) {
 	apiVersion, _ := object["apiVersion"].(string)
@@ -153,12 +173,13 @@ func crossable(plugin *host.Plugin, hook host.Hook, object map[string]any) (stri
 	switch {
 	case kind == "":
 		return "", errors.New("--filename: the object has no kind: give a whole object, with apiVersion, kind and metadata")
-	case strings.HasSuffix(kind, "List"):
-		return "", fmt.Errorf("--filename: this is a %s: give one object", kind)
 	case !slices.Contains(manifest.Hooks, hook.String()):
 		return "", fmt.Errorf("plugin %s has no hook %s: its manifest says %q", plugin.Name(), hook, manifest.Hooks)
 	case !manifest.Matches(kind, group, hook):
 		return "", fmt.Errorf("plugin %s is not for the kind %s: its manifest says %q", plugin.Name(), kind, manifest.Kinds)
+	}
+	if group != "" {
+		kind += "." + group
 	}
 	return kind, nil
 }
@@ -201,28 +222,70 @@ func readOptional(flag, file string) (map[string]any, error) {
 	if file == "" {
 		return nil, nil
 	}
-	return readObject(flag, file, nil)
+	objects, err := readObjects(flag, file, nil)
+	if err == nil && len(objects) != 1 {
+		err = fmt.Errorf("--%s: %s must hold one object, not %d", flag, file, len(objects))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return objects[0], nil
 }
 
-// readObject reads YAML or JSON whose root is a map; whole numbers stay whole.
-func readObject(flag, file string, stdin io.Reader) (map[string]any, error) {
-	var text []byte
-	var err error
-	if file == "-" && stdin != nil {
-		text, err = io.ReadAll(stdin)
-	} else {
-		text, err = os.ReadFile(file)
+// readObjects reads the documents of a file, YAML or JSON, each of which is a map; whole numbers stay whole. A v1 List
+// stands for its items.
+func readObjects(flag, file string, stdin io.Reader) (objects []map[string]any, err error) {
+	in := stdin
+	if file != "-" || stdin == nil {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", flag, err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
 	}
-	if err != nil {
-		return nil, fmt.Errorf("--%s: %w", flag, err)
+	documents := yamlutil.NewYAMLReader(bufio.NewReader(in))
+	for n := 1; ; n++ {
+		text, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--%s: reading document %d of %s, %w", flag, n, file, err)
+		}
+		object, err := decodeDocument(text)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %s, document %d %w", flag, file, n, err)
+		}
+		if object == nil { // nothing between two separators, or comments alone
+			continue
+		}
+		if items, ok := object["items"].([]any); ok && object["kind"] == "List" {
+			for i, item := range items {
+				one, ok := item.(map[string]any)
+				if !ok {
+					return nil, fmt.Errorf("--%s: item %d of the List in %s is not an object", flag, i+1, file)
+				}
+				objects = append(objects, one)
+			}
+			continue
+		}
+		objects = append(objects, object)
 	}
+	if len(objects) == 0 {
+		return nil, fmt.Errorf("--%s: %s holds no object", flag, file)
+	}
+	return objects, nil
+}
+
+func decodeDocument(text []byte) (map[string]any, error) {
 	data, err := yaml.YAMLToJSON(text)
 	if err != nil {
-		return nil, fmt.Errorf("--%s: %s is not YAML, %w", flag, file, err)
+		return nil, fmt.Errorf("is not YAML, %w", err)
 	}
 	var object map[string]any
-	if err := utiljson.Unmarshal(data, &object); err != nil || object == nil {
-		return nil, fmt.Errorf("--%s: %s must hold one object (a map), not a list or a value", flag, file)
+	if err := utiljson.Unmarshal(data, &object); err != nil {
+		return nil, errors.New("must be an object (a map), not a list or a value")
 	}
 	return object, nil
 }

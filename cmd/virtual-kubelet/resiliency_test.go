@@ -1,0 +1,192 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// resilient are pods of each restart policy, whose containers obey SIGTERM or are killed.
+type resilient struct {
+	t      *testing.T
+	l      *lab.Lab
+	remote string // namespace
+	pods   map[string]types.UID
+	rounds int32 // how often they were stopped so far
+
+	mu       sync.Mutex
+	finished []string // what the consumer was shown and must never see
+}
+
+// testResiliency stops pods at the provider in every way that Kubernetes does: each comes back, and to the consumer none of
+// them ends. (Liqo: remote pod resiliency.)
+func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
+	r := &resilient{t: t, l: l, pods: map[string]types.UID{}}
+	pods := l.Consumer.Client.CoreV1().Pods("shop")
+	for _, policy := range []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever} {
+		for _, code := range []string{"0", "137"} {
+			pod, err := pods.Create(ctx, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Name: strings.ToLower(string(policy)) + "-" + code, Annotations: map[string]string{testenv.ExitCodeAnnotation: code}, Labels: map[string]string{"test": "resilient"},
+				},
+				Spec: corev1.PodSpec{
+					NodeName: lab.NodeName, RestartPolicy: policy, Containers: []corev1.Container{{Name: "app", Image: "none"}},
+					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, TerminationGracePeriodSeconds: ptr.To(int64(5)),
+				},
+			}, metav1.CreateOptions{})
+			must(t, err)
+			r.pods[pod.Name] = pod.UID
+		}
+	}
+	watchCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.watch(watchCtx)
+	r.run(ctx)
+	for _, how := range []struct {
+		name string
+		stop func(ctx context.Context, name string) error
+	}{
+		{"preemption", r.preempt},
+		{"eviction, as of a drain", r.evict},
+		{"deletion with grace", func(ctx context.Context, name string) error {
+			return r.provider().Delete(ctx, name, metav1.DeleteOptions{})
+		}},
+		{"deletion without grace", func(ctx context.Context, name string) error {
+			return r.provider().Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})
+		}},
+	} {
+		t.Log(how.name)
+		r.stop(ctx, how.stop)
+		r.run(ctx)
+	}
+	t.Log("eviction while the consumer is away")
+	must(t, l.StopKubelet(ctx))
+	r.stop(ctx, r.evict)
+	must(t, l.StartKubelet(ctx))
+	r.run(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.finished {
+		t.Error(f)
+	}
+}
+
+func (r *resilient) provider() podClient { return r.l.Provider.Client.CoreV1().Pods(r.remote) }
+
+type podClient interface {
+	EvictV1(ctx context.Context, eviction *policyv1.Eviction) error
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Pod, error)
+	UpdateStatus(ctx context.Context, pod *corev1.Pod, opts metav1.UpdateOptions) (*corev1.Pod, error)
+}
+
+func (r *resilient) evict(ctx context.Context, name string) error {
+	return r.provider().EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: r.remote, Name: name}})
+}
+
+// preempt is what a scheduler does for a pod of a higher priority: it says why, and deletes.
+func (r *resilient) preempt(ctx context.Context, name string) error {
+	pod, err := r.provider().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler, LastTransitionTime: metav1.Now(),
+	})
+	if _, err := r.provider().UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return r.provider().Delete(ctx, name, metav1.DeleteOptions{})
+}
+
+// watch notes every end that the consumer is shown.
+func (r *resilient) watch(ctx context.Context) {
+	watch, err := r.l.Consumer.Client.CoreV1().Pods("shop").Watch(ctx, metav1.ListOptions{LabelSelector: "test=resilient"})
+	must(r.t, err)
+	go func() {
+		for event := range watch.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if ok && (event.Type == "DELETED" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) {
+				r.mu.Lock()
+				r.finished = append(r.finished, fmt.Sprintf("pod %s was %s, %s, after it was stopped %d times", pod.Name, event.Type, pod.Status.Phase, r.rounds))
+				r.mu.Unlock()
+			}
+		}
+	}()
+}
+
+// stop ends all pods at the provider and waits for those that come after them.
+func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, name string) error) {
+	r.t.Helper()
+	for name := range r.pods {
+		pod, err := r.provider().Get(ctx, name, metav1.GetOptions{})
+		must(r.t, err)
+		must(r.t, stop(ctx, name))
+		must(r.t, r.l.Wait(ctx, "another pod "+name+" at the provider", func(ctx context.Context) (string, error) {
+			now, err := r.provider().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				shadow, _ := r.l.Kubectl(ctx, "--context=cloud", "-n="+r.remote, "get", "shadowpod", name, "-o=jsonpath={.status}")
+				return fmt.Sprintf("%v; its ShadowPod says %s", err, shadow), nil
+			}
+			if now.UID == pod.UID {
+				return fmt.Sprintf("it is the same, %s", now.Status.Phase), nil
+			}
+			return "", nil
+		}))
+	}
+	r.mu.Lock()
+	r.rounds++
+	r.mu.Unlock()
+}
+
+// run waits until the consumer sees all pods ready, restarted as often as they were stopped.
+func (r *resilient) run(ctx context.Context) {
+	r.t.Helper()
+	for name, uid := range r.pods {
+		must(r.t, r.l.Wait(ctx, "pod "+name+" to run", func(ctx context.Context) (string, error) {
+			pod, err := r.l.Consumer.Client.CoreV1().Pods("shop").Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error(), nil
+			}
+			r.remote = "shop-" + r.l.Consumer.ID
+			status := pod.Status
+			ready := status.Phase == corev1.PodRunning && len(status.ContainerStatuses) == 1 && status.ContainerStatuses[0].Ready
+			if pod.UID != uid || !ready || status.ContainerStatuses[0].RestartCount != r.rounds {
+				return fmt.Sprintf("it is %s, of %d restarts %+v", status.Phase, r.rounds, status.ContainerStatuses), nil
+			}
+			return "", nil
+		}))
+	}
+}
+
+// TestResiliency runs the processes as they are shipped, on nodes that end pods as kubelets do.
+func TestResiliency(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	l, err := lab.Up(ctx, lab.Options{Log: t.Logf})
+	must(t, err)
+	defer func() {
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	}()
+	must(t, l.StartAll(ctx))
+	must(t, l.AwaitNodeReady(ctx))
+	offload(ctx, t, l, "shop")
+	testResiliency(ctx, t, l)
+}
