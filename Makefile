@@ -16,6 +16,7 @@ endif
 CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager cmd/virtual-kubelet
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
 TEST_TIMEOUT ?= 15m
+FUZZ_TIME ?= 30s
 
 ##@ Use
 
@@ -92,6 +93,10 @@ demo: tools ## Watch it work: two real clusters, an application offloaded, plugi
 .PHONY: bench
 bench: ## Benchmarks of the WebAssembly host against native code, with and without fuel
 	@hack/bench.sh
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZ_TIME (default 30s) each, and count the executions
+	@hack/fuzz.sh $(FUZZ_TIME)
 
 .PHONY: bench-e2e
 bench-e2e: tools ## Cost of offloading 1,000 pods and 1,000 Services, on two real clusters (ARGS=--pods=100 for less)
