@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -143,6 +144,24 @@ func lostWay(err error) bool {
 
 // overdue tells that a call was not answered in time, be it for the way or for what the API server has to do about it.
 func overdue(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !answered(err) }
+
+// mayHaveArrived tells whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. An API
+// server that fails after it has begun to write has not answered either.
+func mayHaveArrived(err error) bool {
+	var slow *slowError
+	var dial *net.OpError
+	status := apierrors.APIStatus(nil)
+	switch {
+	case err == nil || errors.As(err, &slow):
+		return true
+	case errors.As(err, &status):
+		return status.Status().Code >= http.StatusInternalServerError
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return false
+	default:
+		return overdue(err) || lostWay(err)
+	}
+}
 
 // answered tells that the API server said something.
 func answered(err error) bool {

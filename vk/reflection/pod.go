@@ -41,6 +41,13 @@ type podState struct {
 	held     types.UID // the provider's pod whose status is not shown yet
 	since    time.Time
 	lacking  time.Time // since when a Secret is awaited, see tokenArrival
+	shadow   asked
+}
+
+// asked is what is known of the ShadowPod that the provider was asked for.
+type asked struct {
+	uid   types.UID // of the one that was seen last, "" since it was asked for (again)
+	since time.Time // when it was asked for, unless it was seen since
 }
 
 // podView is everything a decision about a pod is made of.
@@ -82,6 +89,9 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 	}
 	v.status, _ = v.local.Object["status"].(map[string]any)
 	v.state = r.stateOf(key, v.local.GetUID())
+	if v.shadow != nil {
+		v.state.shadow = asked{uid: v.shadow.GetUID()}
+	}
 	v.aborted = pods.Phase(v.status) == "Failed" && pods.Reason(v.status) == wire.OffloadingAbortedReason
 	switch {
 	case v.local.GetDeletionTimestamp() != nil:
@@ -166,7 +176,11 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 	x.extra = map[string]string{OriginUIDAnnotation: string(v.local.GetUID())}
 	if v.shadow == nil {
 		r.tellTokens(v, x.view.Field("spec").Field("volumes").Value())
-		if err := r.create(ctx, w, v.twin, x); err != nil || debuggers == 0 {
+		err := r.create(ctx, w, v.twin, x)
+		if mayHaveArrived(err) {
+			v.state.shadow = asked{since: r.m.options.Clock.Now()}
+		}
+		if err != nil || debuggers == 0 {
 			return false, err
 		}
 		return false, &retryLater{soon}
@@ -206,6 +220,9 @@ func (r *reflector) updateShadow(ctx context.Context, w *worker, v *podView, x *
 // endPod lets a pod that is being deleted go when nothing of it is left on the provider.
 func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 	if v.shadow == nil && v.remote == nil {
+		if err := r.shadowIsGone(ctx, v); err != nil {
+			return err
+		}
 		return r.letGo(ctx, w, v)
 	}
 	if v.shadow != nil && v.shadow.GetDeletionTimestamp() == nil {
@@ -217,6 +234,29 @@ func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 		return nil
 	}
 	return r.showStatus(ctx, w, v)
+}
+
+// straggling is how long a request may still arrive after its answer was given up: it may lie in the buffer of a proxy, or
+// be on its way through a connection that is lost for us.
+const straggling = 2 * time.Second
+
+// shadowIsGone is an error as long as the pod may have a ShadowPod that the cache does not show. A cache says what was, and a
+// create that has no answer is an open question: only the deletion that the watch has delivered, or the API server itself,
+// says that there is none. Who lets the pod go earlier has it run twice, once here under the same name.
+func (r *reflector) shadowIsGone(ctx context.Context, v *podView) error {
+	known := v.state.shadow
+	switch {
+	case known == asked{} || v.copies.writes.isGone(known.uid):
+		return nil // never asked for by this process, and listed since it began; or seen to go
+	case r.m.options.Clock.Since(known.since) < straggling:
+		return &retryLater{straggling - r.m.options.Clock.Since(known.since)}
+	}
+	var foreign *foreignError
+	if err := r.mustBeFree(ctx, v.twin, v.copies, v.key); err != nil && !errors.As(err, &foreign) {
+		return err
+	}
+	v.state.shadow = asked{}
+	return nil
 }
 
 // letGo ends a pod of which nothing is left on the provider. Who holds it by a finalizer (a Job counts its pods that way)

@@ -95,6 +95,13 @@ func (l *writeLog) noteGone(uid types.UID, gone bool) {
 	}
 }
 
+// isGone reports whether the watch has delivered, lately, the deletion of the object.
+func (l *writeLog) isGone(uid types.UID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone[uid]
+}
+
 // view returns the newer of the cached object and our last write. going is true while our deletion of the cached
 // object has not been delivered.
 func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {

@@ -1,0 +1,123 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// lossy is a way to the provider on which answers are lost.
+type lossy struct {
+	next  http.RoundTripper
+	late  time.Duration // by which a create whose answer is lost arrives after that
+	armed atomic.Bool   // the next create of a ShadowPod is lost, and everything after it, until mended
+	cut   atomic.Bool
+	held  atomic.Bool // watches of ShadowPods show nothing
+}
+
+var errLost = &lostConnection{}
+
+type lostConnection struct{}
+
+func (*lostConnection) Error() string   { return "connection reset by peer" }
+func (*lostConnection) Timeout() bool   { return false }
+func (*lostConnection) Temporary() bool { return false }
+
+// RoundTrip implements http.RoundTripper.
+func (y *lossy) RoundTrip(request *http.Request) (*http.Response, error) {
+	if y.cut.Load() {
+		return nil, errLost
+	}
+	if shadows := strings.HasSuffix(request.URL.Path, "/shadowpods"); shadows && request.Method == http.MethodPost && y.armed.CompareAndSwap(true, false) {
+		y.cut.Store(true)
+		sent := request.Clone(request.Context())
+		if y.late > 0 {
+			body, _ := io.ReadAll(request.Body)
+			sent = request.Clone(context.WithoutCancel(request.Context()))
+			sent.Body = io.NopCloser(bytes.NewReader(body))
+			time.AfterFunc(y.late, func() { y.send(sent) })
+		} else {
+			y.send(sent)
+		}
+		return nil, errLost
+	}
+	response, err := y.next.RoundTrip(request)
+	if err == nil && strings.HasSuffix(request.URL.Path, "/shadowpods") && request.URL.Query().Has("watch") {
+		response.Body = &heldBody{response.Body, &y.held}
+	}
+	return response, err
+}
+
+func (y *lossy) send(request *http.Request) {
+	if response, err := y.next.RoundTrip(request); err == nil {
+		_ = response.Body.Close()
+	}
+}
+
+type heldBody struct {
+	io.ReadCloser
+	held *atomic.Bool
+}
+
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	for b.held.Load() && err == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+	return n, err
+}
+
+// The answer to the create of a ShadowPod is lost, and the pod is deleted before the watch shows what has become of it. The
+// pod is held until there is none: a StatefulSet would make its next pod while this one runs.
+func TestCreateWhoseAnswerIsLost(t *testing.T) {
+	for name, late := range map[string]time.Duration{"arrived before": 0, "arrives later": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			way := &lossy{late: late}
+			l := newLab(t)
+			l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
+			l.start()
+			way.armed.Store(true)
+			way.held.Store(true)
+			l.pod("web-0")
+			l.eventually(func() error {
+				if !way.cut.Load() {
+					return errors.New("no ShadowPod was asked for")
+				}
+				return nil
+			})
+			l.local.delete(t, "Pod", l.namespace, "web-0")
+			l.eventually(func() error {
+				if pod := l.manager.Pod(l.namespace, "web-0"); pod == nil || pod.GetDeletionTimestamp() == nil {
+					return errors.New("the pod is not known to be going")
+				}
+				return nil
+			})
+			way.cut.Store(false)
+
+			seen := false
+			l.eventually(func() error {
+				gone := l.local.get(t, "Pod", l.namespace, "web-0") == nil // asked first: what is gone then stays so
+				there := l.remote.get(t, "ShadowPod", l.twin, "web-0") != nil
+				if gone && there || gone && !seen {
+					t.Fatal("the pod was let go while the provider has, or will have, its ShadowPod")
+				}
+				if seen = seen || there; !seen || there {
+					return errors.New("the ShadowPod has not come and gone")
+				}
+				return nil
+			})
+			way.held.Store(false)
+			l.absent(l.local, "Pod", l.namespace, "web-0")
+		})
+	}
+}
