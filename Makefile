@@ -53,6 +53,7 @@ test: tools ## Run all tests on real control planes, the concurrent packages und
 	rest=$$(grep -vE '$(concurrent_pattern)' <<<"$$all" || true); \
 	race=$$(grep -E '$(concurrent_pattern)' <<<"$$all" || true); \
 	[ -z "$$rest" ] || go test -timeout $(TEST_TIMEOUT) $$rest || status=1; \
+	go test -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' ./host || status=1; \
 	[ -z "$$race" ] || go test -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
 	exit $$status
 

@@ -14,9 +14,10 @@ missing=()
 for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
   [ -x "$(tool_dir kubernetes)/$name" ] || missing+=("$name")
 done
-for name in etcd kwok; do
-  [ -x "$(tool_dir $name)/$name" ] || missing+=("$name")
+for name in etcd etcdutl; do
+  [ -x "$(tool_dir etcd)/$name" ] || missing+=("$name")
 done
+[ -x "$(tool_dir kwok)/kwok" ] || missing+=(kwok)
 if ! tinygo=$(tinygo_on_path); then
   tinygo=$TINYGO_DIR/bin/tinygo
   [ -x "$tinygo" ] || missing+=(tinygo)

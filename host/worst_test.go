@@ -199,6 +199,9 @@ func leastRatio(limit float64, measure func() float64) float64 {
 // TestFuelPaysForTheHost: with the default fuel a call is over after about half a second, whatever it asks the host to do.
 func TestFuelPaysForTheHost(t *testing.T) {
 	const most = 10
+	if raced {
+		t.Skip("make test runs it without the race detector")
+	}
 	h, object := newHost(t), worstObject()
 	guest := looping(t, "", &texts{at: 40_000})
 	covered := map[string]bool{}

@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/rewind"
 )
 
 // defaultRemoteRole is Liqo's name of the role.
@@ -187,6 +188,7 @@ func (o *options) restConfig() (*rest.Config, error) {
 	}
 	config.QPS, config.Burst = o.clientQPS, o.clientBurst
 	config.UserAgent = "refract-controller-manager/" + cmdutil.Version()
+	rewind.Wrap(config)
 	return config, nil
 }
 

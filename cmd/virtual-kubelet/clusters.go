@@ -17,6 +17,7 @@ import (
 
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/rewind"
 )
 
 const (
@@ -38,6 +39,7 @@ func (o *options) localClient() (*rest.Config, kubernetes.Interface, error) {
 		return nil, nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
 	}
 	config = o.limited(config)
+	rewind.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client for this cluster, %w", err)

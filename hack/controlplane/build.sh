@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds one binary of the test control planes from the Go module proxy, into the cache.
-# Usage: hack/controlplane/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|kwok
+# Usage: hack/controlplane/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|etcdutl|kwok
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 name=${1:?which binary?}
@@ -17,6 +17,7 @@ case $name in
     done
     ;;
   etcd) component=etcd package=go.etcd.io/etcd/server/v3 ;;
+  etcdutl) component=etcd package=go.etcd.io/etcd/etcdutl/v3 ;;
   kwok) component=kwok package=sigs.k8s.io/kwok/cmd/kwok ldflags+=" -X sigs.k8s.io/kwok/pkg/consts.Version=$KWOK_VERSION" ;;
   *) die "unknown binary $name" ;;
 esac

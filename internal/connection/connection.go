@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/internal/rewind"
 )
 
 const (
@@ -169,6 +171,7 @@ func endpoints(config *rest.Config) (api, streams *endpoint, err error) {
 	if api, err = newEndpoint(config); err != nil {
 		return nil, nil, err
 	}
+	api.transport = rewind.Transport(api.transport)
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
 	streams, err = newEndpoint(config)

@@ -129,6 +129,9 @@ func (l *Lab) storeIdentity(ctx context.Context) error {
 	if err := l.Provider.KubeconfigFor(path, RemoteUser, ConsumerID); err != nil {
 		return err
 	}
+	if err := l.Provider.direct(path); err != nil {
+		return err
+	}
 	kubeconfig, err := os.ReadFile(path)
 	if err != nil {
 		return err

@@ -4,11 +4,13 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
@@ -61,6 +63,8 @@ type Options struct {
 	KubeletArgs []string
 	// APIServerSupport lets offloaded pods use the consumer's API server, with tokens that cost two writes a pod.
 	APIServerSupport bool
+	// Balanced has our processes reach both API servers through a load balancer each.
+	Balanced bool
 	// Log receives the progress.
 	Log func(format string, args ...any)
 }
@@ -73,6 +77,8 @@ type Side struct {
 	Dynamic dynamic.Interface
 	// Journal reads who wrote what since the Lab was up.
 	Journal *Journal
+	// balancer before its API server, nil without one.
+	balancer *testenv.Balancer
 }
 
 // Lab is a pair of joined clusters. It is not for concurrent use.
@@ -127,6 +133,9 @@ func (l *Lab) up(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	if err := l.balance(); err != nil {
+		return err
+	}
 	var err error
 	if l.ports, err = pickPorts(); err != nil {
 		return err
@@ -153,6 +162,41 @@ func (l *Lab) startClusters(ctx context.Context) error {
 	return nil
 }
 
+func (l *Lab) balance() (err error) {
+	if !l.opts.Balanced {
+		return nil
+	}
+	for _, side := range []*Side{l.Consumer, l.Provider} {
+		if side.balancer, err = testenv.Balance(side.address()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// address of the API server, host and port.
+func (s *Side) address() string { return strings.TrimPrefix(s.Config().Host, "https://") }
+
+// direct makes a kubeconfig of one of our processes lead through the balancer, if there is one.
+func (s *Side) direct(path string) error {
+	if s.balancer == nil {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, bytes.ReplaceAll(text, []byte(s.address()), []byte(s.balancer.Address())), 0o600)
+}
+
+// account writes the kubeconfig of one of our processes in the cluster.
+func (s *Side) account(ctx context.Context, path, namespace, name string) error {
+	if err := s.ServiceAccountKubeconfig(ctx, path, namespace, name); err != nil {
+		return err
+	}
+	return s.direct(path)
+}
+
 func newSide(cluster *testenv.Cluster, id string) (*Side, error) {
 	config := cluster.Config()
 	client, err := kubernetes.NewForConfig(config)
@@ -174,9 +218,13 @@ func newSide(cluster *testenv.Cluster, id string) (*Side, error) {
 func (l *Lab) Down() error {
 	var err error
 	for _, side := range []*Side{l.Consumer, l.Provider} {
-		if side != nil {
-			err = errors.Join(err, side.Stop())
+		if side == nil {
+			continue
 		}
+		if side.balancer != nil {
+			side.balancer.Close()
+		}
+		err = errors.Join(err, side.Stop())
 	}
 	if removeErr := l.removeDir(); removeErr != nil {
 		err = errors.Join(err, fmt.Errorf("removing the lab's folder, %w", removeErr))

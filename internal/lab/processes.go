@@ -47,7 +47,7 @@ func (l *Lab) StartAll(ctx context.Context) error {
 // StartKubelet starts the virtual kubelet; AwaitNodeReady tells when it works.
 func (l *Lab) StartKubelet(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "kubelet.conf")
-	if err := l.Consumer.ServiceAccountKubeconfig(ctx, kubeconfig, TenantNamespace, kubeletAccount); err != nil {
+	if err := l.Consumer.account(ctx, kubeconfig, TenantNamespace, kubeletAccount); err != nil {
 		return err
 	}
 	certificate, key, err := l.servingCertificate()
@@ -79,7 +79,7 @@ func (l *Lab) SetKubeletArgs(args ...string) { l.opts.KubeletArgs = args }
 // StartProviderManager starts the controllers that enforce in the provider what the consumer asked for.
 func (l *Lab) StartProviderManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-cloud.conf")
-	if err := l.Provider.ServiceAccountKubeconfig(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
+	if err := l.Provider.account(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
 		return err
 	}
 	return l.start(l.Provider, providerManagerName, "controller-manager", append(webhookArgs(l.ports.providerWebhook),
@@ -90,7 +90,7 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 // StartConsumerManager starts the controllers that extend namespaces of the consumer.
 func (l *Lab) StartConsumerManager(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "manager-home.conf")
-	if err := l.Consumer.ServiceAccountKubeconfig(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
+	if err := l.Consumer.account(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
 		return err
 	}
 	return l.start(l.Consumer, consumerManagerName, "controller-manager", append(webhookArgs(l.ports.consumerWebhook),

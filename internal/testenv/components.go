@@ -16,7 +16,10 @@ var components = []string{"etcd", "kube-apiserver", "kube-controller-manager", "
 
 // etcd and the API server speak over a Unix socket in the state folder, named relative to it: no port, no TLS, and no limit
 // on the folder's path.
-const etcdSocket = "unix://etcd.sock"
+const (
+	etcdSocket     = "unix://etcd.sock"
+	etcdPeerSocket = "unix://etcd-peer.sock"
+)
 
 // auditPolicy records who did what with which result, once for every request, without bodies.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
@@ -102,11 +105,10 @@ func (c *Cluster) writePair(name string, cert, key []byte) error {
 }
 
 func (c *Cluster) etcdArgs() []string {
-	const peer = "unix://etcd-peer.sock"
 	return []string{
 		"--name=etcd", "--data-dir=etcd", "--log-level=warn",
 		"--listen-client-urls=" + etcdSocket, "--advertise-client-urls=" + etcdSocket,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=etcd=" + peer,
+		"--listen-peer-urls=" + etcdPeerSocket, "--initial-advertise-peer-urls=" + etcdPeerSocket, "--initial-cluster=etcd=" + etcdPeerSocket,
 		// The data need not survive a power failure.
 		"--unsafe-no-fsync",
 	}

@@ -17,8 +17,8 @@ var ErrNoTools = errors.New("run `make tools` first (REFRACT_CACHE names a cache
 
 // tools are the paths of the pinned files.
 type tools struct {
-	etcd, apiServer, controllerManager, scheduler, kubectl string
-	kwok, kwokStages                                       string
+	etcd, etcdutl, apiServer, controllerManager, scheduler, kubectl string
+	kwok, kwokStages                                                string
 }
 
 func findTools() (tools, error) {
@@ -28,6 +28,7 @@ func findTools() (tools, error) {
 		path            *string
 	}{
 		{"etcd", "etcd", &t.etcd},
+		{"etcd", "etcdutl", &t.etcdutl},
 		{"kubernetes", "kube-apiserver", &t.apiServer},
 		{"kubernetes", "kube-controller-manager", &t.controllerManager},
 		{"kubernetes", "kube-scheduler", &t.scheduler},

@@ -217,9 +217,10 @@ func TestTokensAreRenewed(t *testing.T) {
 	l.userPod("web", "{serviceAccountToken: {audience: short, expirationSeconds: 600, path: t}}")
 	first := l.present(l.remote, "Secret", l.twin, "web-token")
 	l.settled()
-	l.quiet("most of the life of a token", func() { clock.Step(470 * time.Second) })
+	issued := first.GetCreationTimestamp().Time // by the API server's clock, however long it took
+	l.quiet("most of the life of a token", func() { clock.SetTime(issued.Add(470 * time.Second)) })
 	before := len(l.remote.writes(t))
-	clock.Step(45 * time.Second) // 480 s, and the jitter
+	clock.SetTime(issued.Add(520 * time.Second)) // 480 s, and the jitter
 	second := l.present(l.remote, "Secret", l.twin, "web-token", func(o *unstructured.Unstructured) error {
 		if o.GetResourceVersion() == first.GetResourceVersion() {
 			return fmt.Errorf("it was not written")

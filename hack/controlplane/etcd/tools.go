@@ -3,7 +3,10 @@
 
 //go:build tools
 
-// Package tools pins the command that hack/controlplane/build.sh builds from this module.
+// Package tools pins the commands that hack/controlplane/build.sh builds from this module.
 package tools
 
-import _ "go.etcd.io/etcd/server/v3"
+import (
+	_ "go.etcd.io/etcd/etcdutl/v3"
+	_ "go.etcd.io/etcd/server/v3"
+)

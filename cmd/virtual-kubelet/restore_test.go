@@ -1,0 +1,224 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// restored is a pair of clusters of which one is put back to a backup.
+type restored struct {
+	ctx context.Context
+	t   *testing.T
+	l   *lab.Lab
+}
+
+const restoredTwin = "shop-" + lab.ConsumerID
+
+// TestEtcdIsRestored puts each cluster back to a backup of its etcd, while all of our processes run and reach it through a load
+// balancer. What was lost is made good within seconds, nothing of anybody else is deleted, and no pod of the other cluster
+// is made again.
+func TestEtcdIsRestored(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Balanced: true})
+	must(t, err)
+	defer func() {
+		if t.Failed() && l.Kubelet() != nil {
+			log, _ := os.ReadFile(l.Kubelet().LogPath())
+			t.Logf("the virtual kubelet says:\n%s", log)
+		}
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	}()
+	must(t, l.StartAll(ctx))
+	must(t, l.AwaitNodeReady(ctx))
+	offload(ctx, t, l, "shop")
+	r := &restored{ctx: ctx, t: t, l: l}
+	for _, name := range []string{"kept", "dropped"} {
+		r.write(l.Consumer, "shop", name, "before")
+		r.pod(name)
+	}
+	must(t, l.Wait(ctx, "the twin of shop", func(ctx context.Context) (string, error) {
+		return r.is(l.Provider, restoredTwin, "kept", "before"), nil
+	}))
+	r.write(l.Provider, restoredTwin, "theirs", "before")
+	r.runs("kept", "dropped")
+	r.provider()
+	r.consumer()
+}
+
+func (r *restored) provider() {
+	t, l := r.t, r.l
+	backup := filepath.Join(t.TempDir(), "provider.db")
+	must(t, l.Provider.Backup(r.ctx, backup))
+	r.age(l.Provider)
+	r.write(l.Consumer, "shop", "kept", "after")
+	r.write(l.Consumer, "shop", "new", "after")
+	r.delete(l.Consumer, "shop", "dropped")
+	must(t, l.Consumer.Client.CoreV1().Pods("shop").Delete(r.ctx, "dropped", metav1.DeleteOptions{}))
+	r.pod("new")
+	r.runs("new")
+	r.says(l.Provider, restoredTwin, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
+	r.pods("kept", "new")
+	kept := r.uid(l.Consumer, "shop", "kept")
+
+	must(t, l.Provider.Restore(r.ctx, backup))
+	begun := time.Now()
+	r.says(l.Provider, restoredTwin, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
+	r.pods("kept", "new")
+	r.runs("kept", "new")
+	t.Logf("the provider was right again %s after its API server was back", time.Since(begun).Round(100*time.Millisecond))
+	if uid := r.uid(l.Consumer, "shop", "kept"); uid != kept {
+		t.Error("the pod was replaced at the consumer, though it was only restored at the provider")
+	}
+	r.write(l.Consumer, "shop", "kept", "later")
+	r.says(l.Provider, restoredTwin, map[string]string{"kept": "later", "theirs": "before"})
+}
+
+func (r *restored) consumer() {
+	t, l := r.t, r.l
+	backup := filepath.Join(t.TempDir(), "consumer.db")
+	must(t, l.Consumer.Backup(r.ctx, backup))
+	r.age(l.Consumer)
+	r.delete(l.Consumer, "shop", "kept")
+	r.write(l.Consumer, "shop", "new", "changed")
+	r.write(l.Consumer, "shop", "lost", "after")
+	r.pod("lost")
+	r.runs("lost")
+	r.says(l.Provider, restoredTwin, map[string]string{"kept": "", "new": "changed", "lost": "after"})
+	kept := r.uid(l.Provider, restoredTwin, "kept")
+
+	must(t, l.Consumer.Restore(r.ctx, backup))
+	begun := time.Now()
+	r.says(l.Provider, restoredTwin, map[string]string{"kept": "later", "new": "after", "lost": "", "theirs": "before"})
+	r.pods("kept", "new")
+	r.runs("kept", "new")
+	t.Logf("all was right again %s after the consumer's API server was back", time.Since(begun).Round(100*time.Millisecond))
+	if uid := r.uid(l.Provider, restoredTwin, "kept"); uid != kept {
+		t.Error("the pod was made again at the provider, though only the consumer was restored")
+	}
+	must(t, l.AwaitNodeReady(r.ctx))
+	r.write(l.Consumer, "shop", "fresh", "now")
+	r.says(l.Provider, restoredTwin, map[string]string{"fresh": "now"})
+}
+
+// age writes as much as happens in a cluster between a backup and the day on which it is needed.
+func (r *restored) age(side *lab.Side) {
+	for i := range 400 {
+		r.write(side, metav1.NamespaceDefault, "clock", fmt.Sprint(i))
+	}
+}
+
+// write makes a ConfigMap with that content.
+func (r *restored) write(side *lab.Side, namespace, name, content string) {
+	r.t.Helper()
+	maps := side.Client.CoreV1().ConfigMaps(namespace)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"content": content}}
+	_, err := maps.Update(r.ctx, object, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = maps.Create(r.ctx, object, metav1.CreateOptions{})
+	}
+	must(r.t, err)
+}
+
+func (r *restored) delete(side *lab.Side, namespace, name string) {
+	r.t.Helper()
+	must(r.t, side.Client.CoreV1().ConfigMaps(namespace).Delete(r.ctx, name, metav1.DeleteOptions{}))
+}
+
+// is tells what is wrong with a ConfigMap; content "" means that there is to be none.
+func (r *restored) is(side *lab.Side, namespace, name, content string) string {
+	object, err := side.Client.CoreV1().ConfigMaps(namespace).Get(r.ctx, name, metav1.GetOptions{})
+	switch {
+	case content == "" && apierrors.IsNotFound(err):
+		return ""
+	case err != nil:
+		return err.Error()
+	case object.Data["content"] != content:
+		return fmt.Sprintf("ConfigMap %s says %q, not %q", name, object.Data["content"], content)
+	}
+	return ""
+}
+
+func (r *restored) says(side *lab.Side, namespace string, contents map[string]string) {
+	r.t.Helper()
+	for name, content := range contents {
+		must(r.t, r.l.Wait(r.ctx, "ConfigMap "+name+" of "+side.ID, func(context.Context) (string, error) {
+			return r.is(side, namespace, name, content), nil
+		}))
+	}
+}
+
+// pod makes a pod on the virtual node.
+func (r *restored) pod(name string) {
+	r.t.Helper()
+	_, err := r.l.Consumer.Client.CoreV1().Pods("shop").Create(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+		NodeName: lab.NodeName, Containers: []corev1.Container{{Name: "app", Image: "none"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+	}}, metav1.CreateOptions{})
+	must(r.t, err)
+}
+
+// pods waits until both clusters have these pods, and no others.
+func (r *restored) pods(names ...string) {
+	r.t.Helper()
+	for side, namespace := range map[*lab.Side]string{r.l.Consumer: "shop", r.l.Provider: restoredTwin} {
+		must(r.t, r.l.Wait(r.ctx, "the pods of "+side.ID, func(ctx context.Context) (string, error) {
+			list, err := side.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err.Error(), nil
+			}
+			found := map[string]bool{}
+			for i := range list.Items {
+				found[list.Items[i].Name] = true
+			}
+			for _, name := range names {
+				if !found[name] {
+					return "there is no pod " + name, nil
+				}
+			}
+			if len(found) != len(names) {
+				return fmt.Sprintf("there are %d pods, not %d", len(found), len(names)), nil
+			}
+			return "", nil
+		}))
+	}
+}
+
+// runs waits until the consumer sees the pods ready.
+func (r *restored) runs(names ...string) {
+	r.t.Helper()
+	for _, name := range names {
+		must(r.t, r.l.Wait(r.ctx, "pod "+name+" to run", func(ctx context.Context) (string, error) {
+			pod, err := r.l.Consumer.Client.CoreV1().Pods("shop").Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error(), nil
+			}
+			if len(pod.Status.ContainerStatuses) == 0 || !pod.Status.ContainerStatuses[0].Ready {
+				return fmt.Sprintf("it is %s", pod.Status.Phase), nil
+			}
+			return "", nil
+		}))
+	}
+}
+
+func (r *restored) uid(side *lab.Side, namespace, name string) types.UID {
+	r.t.Helper()
+	pod, err := side.Client.CoreV1().Pods(namespace).Get(r.ctx, name, metav1.GetOptions{})
+	must(r.t, err)
+	return pod.UID
+}

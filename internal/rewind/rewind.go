@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rewind
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// maxAnswer bounds what is read of one object's metadata, in bytes: many times what an API server stores of it.
+const maxAnswer = 8 << 20
+
+// metadataOnly asks for as little as an API server can answer with.
+const metadataOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+// Wrap makes every client of the configuration list again when the storage of its API server was set back.
+func Wrap(config *rest.Config) { config.Wrap(Transport) }
+
+// Transport is what Wrap puts around the transport of a client. Safe for concurrent use.
+func Transport(next http.RoundTripper) http.RoundTripper { return &transport{next: next} }
+
+type transport struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	known := resumes(request.Method, request.URL.Query())
+	if known == 0 {
+		return t.next.RoundTrip(request)
+	}
+	answer, err := t.check(request, known)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer == nil:
+		return t.next.RoundTrip(request)
+	case answer.StatusCode != http.StatusForbidden:
+		return answer, nil
+	}
+	// An API server that has just started forbids what it will allow in a moment, so it is asked again when it allows the watch.
+	// Some proxies tell of that no earlier than of the first event, therefore it is not asked then only.
+	_ = answer.Body.Close()
+	watch, err := t.next.RoundTrip(request)
+	if err != nil || watch.StatusCode != http.StatusOK {
+		return watch, err
+	}
+	answer, err = t.check(request, known)
+	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // who may watch but not list is not helped
+		if answer != nil {
+			_ = answer.Body.Close()
+		}
+		return watch, nil
+	}
+	_ = watch.Body.Close()
+	return answer, err
+}
+
+// check asks for the version of the storage now. It returns no answer when that is not older than what is known, and
+// otherwise what the watch is to be answered with: 410, or that the API server does not say.
+func (t *transport) check(watch *http.Request, known uint64) (answer *http.Response, err error) {
+	query := watch.URL.Query()
+	for _, key := range []string{"watch", "resourceVersion", "resourceVersionMatch", "allowWatchBookmarks", "timeoutSeconds", "labelSelector"} {
+		query.Del(key)
+	}
+	query.Set("limit", "1")
+	list := watch.Clone(watch.Context())
+	list.URL.RawQuery = query.Encode()
+	list.Header.Set("Accept", metadataOnly)
+	response, err := t.next.RoundTrip(list)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return response, err
+	}
+	defer func() {
+		_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer)) // or the connection is not used again
+		_ = response.Body.Close()
+	}()
+	var said struct{ Metadata metav1.ListMeta }
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(&said); err != nil {
+		return nil, fmt.Errorf("reading the version of %s, %w", watch.URL.Path, err)
+	}
+	present, err := strconv.ParseUint(said.Metadata.ResourceVersion, 10, 64)
+	if err != nil || present >= known {
+		return nil, nil // versions that are no numbers are not compared
+	}
+	slog.Warn("The storage of the API server was set back, as by restoring etcd from a backup: everything is listed again",
+		"server", watch.URL.Host, "resource", watch.URL.Path, "known", known, "present", present)
+	return gone(watch, known, present)
+}
+
+// resumes returns the resource version from which a request goes on watching, 0 for any other request.
+func resumes(method string, query url.Values) uint64 {
+	if method != http.MethodGet || query.Get("sendInitialEvents") == "true" {
+		return 0
+	}
+	if watch, _ := strconv.ParseBool(query.Get("watch")); !watch {
+		return 0
+	}
+	version, _ := strconv.ParseUint(query.Get("resourceVersion"), 10, 64)
+	return version
+}
+
+// gone is what an API server answers to a version that it does not have any more.
+func gone(request *http.Request, known, present uint64) (*http.Response, error) {
+	body, err := json.Marshal(&metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
+		Message: fmt.Sprintf("the storage was set back to resource version %d, the watch was to go on from %d", present, known),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		Status: http.StatusText(http.StatusGone), StatusCode: http.StatusGone, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		Request: request,
+	}, nil
+}

@@ -1,0 +1,94 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// Backup writes a snapshot of etcd to a new file, as `etcdctl snapshot save` does.
+func (c *Cluster) Backup(ctx context.Context, path string) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", c.path(strings.TrimPrefix(etcdSocket, "unix://")))
+	}}}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/maintenance/snapshot", strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("backing up etcd of cluster %s, %w", c.opts.Name, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	for parts := json.NewDecoder(response.Body); ; {
+		var part struct {
+			Result struct{ Blob []byte }
+			Error  *struct{ Message string }
+		}
+		err := parts.Decode(&part)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err == nil && part.Error != nil:
+			err = errors.New(part.Error.Message)
+		}
+		if err != nil {
+			return fmt.Errorf("backing up etcd of cluster %s, %w", c.opts.Name, err)
+		}
+		if _, err := file.Write(part.Result.Blob); err != nil {
+			return err
+		}
+	}
+}
+
+// Restore puts the cluster back to a backup, as an administrator does: with the control plane down, `etcdutl snapshot restore`
+// makes new data, with which everything is started again. Commands go on meanwhile. It returns when the API server is ready.
+func (c *Cluster) Restore(ctx context.Context, backup string) error {
+	_, simulates := c.Processes()["kwok"]
+	c.stopComponents()
+	if err := os.RemoveAll(c.path("etcd")); err != nil {
+		return err
+	}
+	restore := exec.CommandContext(ctx, c.tools.etcdutl, "snapshot", "restore", backup, "--data-dir="+c.path("etcd"),
+		"--name=etcd", "--initial-cluster=etcd="+etcdPeerSocket, "--initial-advertise-peer-urls="+etcdPeerSocket)
+	if out, err := restore.CombinedOutput(); err != nil {
+		return fmt.Errorf("restoring etcd of cluster %s, %w: %s", c.opts.Name, err, out)
+	}
+	if err := c.run("etcd", c.tools.etcd, c.etcdArgs()); err != nil {
+		return err
+	}
+	if err := c.StartAPIServer(ctx); err != nil {
+		return err
+	}
+	if err := c.startControllers(); err != nil || !simulates {
+		return err
+	}
+	return c.startKwok(ctx)
+}
+
+func (c *Cluster) stopComponents() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range components {
+		if p := c.processes[name]; p != nil {
+			p.kill()
+			delete(c.processes, name)
+		}
+	}
+}

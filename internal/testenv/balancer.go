@@ -1,0 +1,86 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// redial is how often a balancer tries its server for a client that waits.
+const redial = 50 * time.Millisecond
+
+// Balancer stands before a server as a load balancer does: while the server is down, clients are connected and wait, so that
+// none of them sees a connection refused. Its methods are safe for concurrent use.
+type Balancer struct {
+	listener net.Listener
+	target   string
+	cancel   context.CancelFunc
+	wg       sync.WaitGroup
+}
+
+// Balance listens on a port of 127.0.0.1 for the server at target, host and port, until Close.
+func Balance(target string) (*Balancer, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting a balancer of %s, %w", target, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	b := &Balancer{listener: listener, target: target, cancel: cancel}
+	b.wg.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			b.wg.Go(func() { b.carry(ctx, client) })
+		}
+	})
+	return b, nil
+}
+
+// Address is where clients find it, host and port.
+func (b *Balancer) Address() string { return b.listener.Addr().String() }
+
+// Close ends all connections.
+func (b *Balancer) Close() {
+	_ = b.listener.Close()
+	b.cancel()
+	b.wg.Wait()
+}
+
+func (b *Balancer) carry(ctx context.Context, client net.Conn) {
+	defer func() { _ = client.Close() }()
+	server, err := b.dial(ctx)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	over := make(chan struct{}, 2)
+	for to, from := range map[net.Conn]net.Conn{client: server, server: client} {
+		go func() { _, _ = io.Copy(to, from); over <- struct{}{} }()
+	}
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+func (b *Balancer) dial(ctx context.Context) (net.Conn, error) {
+	for {
+		server, err := (&net.Dialer{}).DialContext(ctx, "tcp4", b.target)
+		if err == nil {
+			return server, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(redial):
+		}
+	}
+}
