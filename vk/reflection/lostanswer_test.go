@@ -21,7 +21,7 @@ type lossy struct {
 	late  time.Duration // by which a create whose answer is lost arrives after that
 	armed atomic.Bool   // the next create of a ShadowPod is lost, and everything after it, until mended
 	cut   atomic.Bool
-	held  atomic.Bool // watches of ShadowPods show nothing
+	held  atomic.Bool // watches show nothing
 }
 
 var errLost = &lostConnection{}
@@ -51,7 +51,7 @@ func (y *lossy) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errLost
 	}
 	response, err := y.next.RoundTrip(request)
-	if err == nil && strings.HasSuffix(request.URL.Path, "/shadowpods") && request.URL.Query().Has("watch") {
+	if err == nil && request.URL.Query().Has("watch") {
 		response.Body = &heldBody{response.Body, &y.held}
 	}
 	return response, err
@@ -76,15 +76,23 @@ func (b *heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// throughLossy leads the manager's way to the provider through one that loses answers.
+func (l *lab) throughLossy() *lossy {
+	way := &lossy{}
+	l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
+	l.Cleanup(func() { way.held.Store(false) })
+	return way
+}
+
 // The answer to the create of a ShadowPod is lost, and the pod is deleted before the watch shows what has become of it. The
 // pod is held until there is none: a StatefulSet would make its next pod while this one runs.
 func TestCreateWhoseAnswerIsLost(t *testing.T) {
 	for name, late := range map[string]time.Duration{"arrived before": 0, "arrives later": time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			way := &lossy{late: late}
 			l := newLab(t)
-			l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
+			way := l.throughLossy()
+			way.late = late
 			l.start()
 			way.armed.Store(true)
 			way.held.Store(true)
@@ -119,5 +127,41 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 			way.held.Store(false)
 			l.absent(l.local, "Pod", l.namespace, "web-0")
 		})
+	}
+}
+
+// Copies are deleted at the provider while the watches there show nothing. They are made again at the next change, at once, and
+// nothing is tried over and over.
+func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, configuration(t), func(o *Options) { o.Kinds = kinds(PodKind, ServiceKind, ConfigMapKind) })
+	way := l.throughLossy()
+	l.start()
+	l.local.create(t, l.namespace, service("web", ""))
+	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web}, data: {a: b}}`)
+	l.pod("web")
+	of := map[string]string{"Service": "Service", "ConfigMap": "ConfigMap", "Pod": "ShadowPod"}
+	for _, copied := range of {
+		l.present(l.remote, copied, l.twin, "web")
+	}
+	l.settled()
+	way.held.Store(true)
+	before := len(l.remote.writes(t))
+	for kind, copied := range of {
+		l.remote.delete(t, copied, l.twin, "web")
+		l.local.patchYAML(t, kind, l.namespace, "web", `{metadata: {labels: {turn: second}}}`)
+		l.present(l.remote, copied, l.twin, "web", field("metadata.labels/turn", "second"))
+	}
+	l.settled()
+	if writes := l.remote.writes(t)[before:]; len(writes) > 2*len(of) {
+		t.Errorf("what was gone was written by %q", writes)
+	}
+	way.held.Store(false)
+	l.quiet("that the watches show it", func() {})
+	for kind := range of {
+		l.local.deleteNow(t, kind, l.namespace, "web")
+	}
+	for _, copied := range of {
+		l.absent(l.remote, copied, l.twin, "web")
 	}
 }

@@ -90,8 +90,8 @@ func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, r
 	}
 	defer r.writing(x.copies.writes, key)()
 	stored, err := r.send(ctx, t, x, object)
-	if apierrors.IsNotFound(err) {
-		return &retryLater{soon} // it is going, and the watch will say so
+	if apierrors.IsNotFound(err) || r.kind.Mode == Apply && apierrors.IsConflict(err) {
+		return r.vanished(ctx, t, x, remote, err)
 	}
 	if isImmutability(err) && standsForAnother(remote, x.local) {
 		// Made anew here with another value where none may change: so is the copy, when it is gone.
@@ -211,22 +211,48 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *foreignError, and one
 // of ours (the watch is late) is taken note of and looked at again.
 func (r *reflector) mustBeFree(ctx context.Context, t *twin, c *copies, key Key) error {
+	found, err := r.lookUp(ctx, t, key)
+	switch {
+	case err != nil || found == nil:
+		return err
+	case !r.managed(found):
+		return &foreignError{r.kind.target().Resource, t.remote, found.GetName()}
+	}
+	c.writes.wrote(key, found, found)
+	return &retryLater{time.Millisecond}
+}
+
+// lookUp reads what bears the name of a copy from the provider, past the cache; nil for nothing.
+func (r *reflector) lookUp(ctx context.Context, t *twin, key Key) (found *unstructured.Unstructured, err error) {
 	name := r.remoteName(key.Name)
-	var found *unstructured.Unstructured
-	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		found, err = r.target(t).Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, t.remote, name, err)
-	case !r.managed(found):
-		return &foreignError{r.kind.target().Resource, t.remote, name}
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, t.remote, name, err)
 	}
 	_, _ = dropManagedFields(found)
-	c.writes.wrote(key, found, found)
+	return found, nil
+}
+
+// vanished decides about an update that found no copy, or not the one that the cache shows. When that is so, the cache is
+// behind, for however long: the copy is made again, or what is there in its place is looked at.
+func (r *reflector) vanished(ctx context.Context, t *twin, x *wanted, remote *unstructured.Unstructured, refusal error) error {
+	found, err := r.lookUp(ctx, t, x.key)
+	if err != nil {
+		return err
+	}
+	if found != nil && found.GetUID() == remote.GetUID() {
+		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, t.remote, x.name, refusal)
+	}
+	x.copies.writes.vanished(x.key, remote.GetUID())
+	if found != nil && r.managed(found) {
+		x.copies.writes.wrote(x.key, found, found)
+	}
 	return &retryLater{time.Millisecond}
 }
 
@@ -235,7 +261,7 @@ func (r *reflector) remove(ctx context.Context, w *worker, t *twin, c *copies, r
 	if remote == nil || remote.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	uid := remote.GetUID()
+	key, uid := Key{Namespace: t.local, Name: r.localName(remote.GetName())}, remote.GetUID()
 	err := r.m.callRemote(ctx, func(ctx context.Context) error {
 		return r.target(t).Delete(ctx, remote.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	})
@@ -244,8 +270,10 @@ func (r *reflector) remove(ctx context.Context, w *worker, t *twin, c *copies, r
 	}
 	if err == nil {
 		r.counted("delete", "remote")
+		c.writes.deleted(key, remote)
+	} else {
+		c.writes.vanished(key, uid)
 	}
-	c.writes.deleted(Key{Namespace: t.local, Name: r.localName(remote.GetName())}, remote)
 	w.result = "deleted"
 	return nil
 }

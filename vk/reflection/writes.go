@@ -29,8 +29,8 @@ type writeLog struct {
 	last  map[Key]written
 	// flying are the writes that wait for their answer, each with what the watch has delivered meanwhile.
 	flying map[Key][]step
-	// gone are objects whose deletion the watch has delivered, lately: the answer to a write may come after that, and
-	// must not bring them back. ring forgets the oldest; it grows when it is needed, for there is a log per kind and namespace.
+	// gone are objects that are known to be deleted, lately: the answer to a write may come after that, and neither it nor
+	// a cache that is behind must bring them back. ring forgets the oldest; it grows when it is needed, for there is a log per kind and namespace.
 	gone map[types.UID]bool
 	ring []types.UID
 	next int
@@ -95,7 +95,17 @@ func (l *writeLog) noteGone(uid types.UID, gone bool) {
 	}
 }
 
-// isGone reports whether the watch has delivered, lately, the deletion of the object.
+// vanished records that the API server does not have the object, whatever the watch has delivered.
+func (l *writeLog) vanished(key Key, uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noteGone(uid, true)
+	if l.last[key].uid == uid {
+		delete(l.last, key)
+	}
+}
+
+// isGone reports whether it is known, by the watch or otherwise, that the object was deleted lately.
 func (l *writeLog) isGone(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,6 +117,9 @@ func (l *writeLog) isGone(uid types.UID) bool {
 func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if cached != nil && l.gone[cached.GetUID()] {
+		cached = nil
+	}
 	entry, ok := l.last[key]
 	if !ok {
 		return cached, false
