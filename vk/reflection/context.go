@@ -169,6 +169,18 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 	if changed {
 		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork || k.FollowsNodes })
 	}
+	if !deleted && m.standsForProvider(node) && !m.nodeIsOurs.Swap(true) {
+		m.log.Info("the node is known to be ours: its pods are reflected", "node", node.GetName())
+		m.enqueueKinds(func(k Kind) bool { return k.PerNode })
+		m.lookAtStrandedPods()
+	}
+}
+
+// standsForProvider tells the virtual node of this virtual kubelet from every other node. A kubelet that was started with the name
+// of a real node must leave the pods of that node alone; one whose node has lost its labels goes on with its own.
+func (m *Manager) standsForProvider(node *unstructured.Unstructured) bool {
+	labels := labelsOf(node.Object)
+	return node.GetName() == m.options.NodeName && labels[wire.TypeLabel] == wire.VirtualNodeType && labels[wire.RemoteClusterIDLabel] == m.options.RemoteClusterID
 }
 
 func (m *Manager) enqueueKinds(which func(Kind) bool) {

@@ -41,6 +41,7 @@ type Manager struct {
 	metrics       *metrics
 	mapper        *namespaces.Mapper
 	leading       atomic.Bool
+	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are somebody's
 	evaluated     atomic.Uint64 // objects so far
 
 	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster

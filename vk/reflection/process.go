@@ -143,6 +143,9 @@ func (r *reflector) safely(ctx context.Context, w *worker, key Key) (err error) 
 			w.doc = document.New()
 		}
 	}()
+	if r.kind.PerNode && !r.m.nodeIsOurs.Load() {
+		return nil // until nodeChanged
+	}
 	return r.reconcile(ctx, w, key)
 }
 

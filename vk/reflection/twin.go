@@ -111,6 +111,11 @@ func (m *Manager) NamespacesChanged() {
 		changed()
 	}
 	m.lookAtStrandedVolumes()
+	m.lookAtStrandedPods()
+}
+
+// lookAtStrandedPods looks at the pods of this node whose namespaces are not extended.
+func (m *Manager) lookAtStrandedPods() {
 	r := m.reflector(PodKind)
 	if r == nil || !r.pods.HasSynced() {
 		return
