@@ -63,6 +63,8 @@ type Options struct {
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are extended.
 	ExtendedClusterRole string
+	// WithdrawalGrace is how long a namespace stays on a provider that its clusterSelector does not pick any more.
+	WithdrawalGrace time.Duration
 	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
@@ -91,7 +93,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			Workers: o.NamespaceWorkers, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: m.Failed("namespacemap"),
 		}),
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
-			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
+			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
 		podstatus.NewController(c("podstatus"), live, podstatus.Options{Workers: o.NamespaceWorkers, Failed: m.Failed("podstatus")}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{

@@ -37,6 +37,7 @@ type options struct {
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
 	extendedClusterRole                    string
+	withdrawalGrace                        time.Duration
 	metricsAddress, healthAddress          string
 	webhook                                bool
 	webhookHost                            string
@@ -65,6 +66,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod from which on its ShadowPod tells that it runs; how it ends is told at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "leave out endpoints of third clusters to which traffic would go past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
+	flags.DurationVar(&o.withdrawalGrace, "namespace-withdrawal-grace", time.Minute, "how long a namespace stays on a provider that its clusterSelector does not pick any more, before the remote namespace is deleted with everything in it; deleting the NamespaceOffloading does so at once")
 	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole that consumers get in their namespaces of this cluster")
 	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+tenancy.EnforceLabel+" already keeps it")
 	flags.StringToStringVar(&o.podSecurityOf, "tenant-pod-security-of", nil, "Pod Security levels of single consumers, as cluster-id=level, separated by commas")

@@ -42,6 +42,7 @@ func run(ctx context.Context, o *options) error {
 		DenyDirectConnections:      o.denyDirectConnections,
 		RemoteClusterRole:          o.remoteClusterRole,
 		ExtendedClusterRole:        o.extendedClusterRole,
+		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,
 		Tenancy:                    o.tenancy(),
 		Installation:               o.liqoNamespace,

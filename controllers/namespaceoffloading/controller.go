@@ -17,10 +17,10 @@
 // the first has gone, whatever the provider would say to that.
 //
 // Taking an entry out of a NamespaceMap deletes the twin namespace with all its
-// workloads. It is done when the NamespaceOffloading is deleted, or when none
-// of a provider's nodes is selected any more and all of them have been looked
-// at; a node that is not there, or a selector that makes no sense, removes
-// nothing.
+// workloads. It is done when the NamespaceOffloading is deleted, or when for a
+// while none of a provider's nodes is selected any more, neither by the labels
+// of the Node nor by those of the VirtualNode; a node that is not there, or a
+// selector that makes no sense, removes nothing.
 package namespaceoffloading
 
 import (
@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,6 +57,9 @@ type Options struct {
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the
 	// namespaces that are extended to their providers; none when empty.
 	ExtendedClusterRole string
+	// WithdrawalGrace is how long a namespace stays on a provider that its
+	// clusterSelector does not pick any more; 0 withdraws it at once.
+	WithdrawalGrace time.Duration
 	// Clock tells the time of transitions.
 	Clock clock.PassiveClock
 	// Failed is told of the errors of reconciliations; nil tells nobody.
@@ -117,8 +121,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if nso.DeletionTimestamp != nil {
 		return reconcile.Result{}, c.withdraw(ctx, nso, providers)
 	}
-	err = c.extend(ctx, nso, providers)
-	return reconcile.Result{}, errors.Join(err, c.writeStatus(ctx, nso, providers))
+	err = errors.Join(c.extend(ctx, nso, providers), c.writeStatus(ctx, nso, providers))
+	return reconcile.Result{RequeueAfter: c.nextLeave(providers)}, err
 }
 
 // extend maps the namespace on the selected providers and opens it to the
@@ -138,14 +142,18 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing is changed: %s", err))
 		return nil
 	}
+	answers := map[*provider]answer{}
+	for _, p := range providers {
+		answers[p] = c.decide(nso, p, selects)
+	}
 	admitted := slices.DeleteFunc(slices.Clone(providers), func(p *provider) bool {
-		return p.selected(selects) == no || p.selected(selects) == unsure && !p.knows(nso.Namespace)
+		return answers[p] == no || answers[p] == unsure && !p.knows(nso.Namespace)
 	})
 	// Before the provider can answer, so that the virtual kubelet finds the door open.
 	closed := c.admit(ctx, nso.Namespace, admitted)
 	problems, renamed := []error{closed}, []string(nil)
 	for _, p := range providers {
-		switch p.selected(selects) {
+		switch answers[p] {
 		case yes:
 			p.picked = true
 			switch now := p.wished(nso.Namespace); {

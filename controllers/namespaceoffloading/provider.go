@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,6 +39,9 @@ type provider struct {
 	dead bool
 	// picked by the clusterSelector, whether the namespace is mapped yet or not.
 	picked bool
+	// leaves is when the namespace, which is not selected any more, is withdrawn
+	// from it; zero when it is not.
+	leaves time.Time
 	// mapping is nil until somebody needs it.
 	mapping *offloading.NamespaceMap
 }
@@ -135,7 +139,8 @@ const (
 
 // selected says whether the selector picks the provider: any of its nodes is
 // enough. It is unsure as long as a node that could tell is not registered,
-// because what is known of it then are not all its labels.
+// because what is known of it then are not all its labels, and when a Node has
+// not the labels that its VirtualNode says: it lost them, and gets them back.
 func (p *provider) selected(s *selector) answer {
 	if len(p.nodes) == 0 {
 		return unsure
@@ -145,7 +150,7 @@ func (p *provider) selected(s *selector) answer {
 		if s.matches(n.resource.Name, n.labels()) {
 			return yes
 		}
-		if n.node == nil {
+		if n.node == nil || s.matches(n.resource.Name, n.promised()) {
 			result = unsure
 		}
 	}
@@ -158,6 +163,11 @@ func (n virtualNode) labels() map[string]string {
 	if n.node != nil {
 		return n.node.Labels
 	}
+	return n.promised()
+}
+
+// promised are the labels that the Node is to have, as far as the VirtualNode tells.
+func (n virtualNode) promised() map[string]string {
 	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }
 

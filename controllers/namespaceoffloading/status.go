@@ -6,6 +6,7 @@ package namespaceoffloading
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -79,7 +80,9 @@ func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) o
 }
 
 // requires tells whether there is to be a twin, wished for already or not.
-func (p *provider) requires(namespace string) bool { return p.picked || p.wishes(namespace) }
+func (p *provider) requires(namespace string) bool {
+	return p.picked || p.wishes(namespace) && p.leaves.IsZero()
+}
 
 func (p *provider) wishes(namespace string) bool {
 	if p.mapping == nil {
@@ -111,7 +114,12 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		return nil, ""
 	}
 	before := nso.Status.RemoteNamespacesConditions[p.id]
-	conditions := offloading.RemoteNamespaceConditions{c.since(before, requiredCondition(required))}
+	wanted := requiredCondition(required)
+	if !p.leaves.IsZero() && p.wishes(nso.Namespace) {
+		wanted.Message = fmt.Sprintf("The clusterSelector picks no virtual node of this cluster any more. The remote namespace is deleted, with everything in it, at %s; to keep it, have the selector match again",
+			p.leaves.UTC().Format(time.RFC3339))
+	}
+	conditions := offloading.RemoteNamespaceConditions{c.since(before, wanted)}
 	phase := offloading.MappingPhase("")
 	if current != nil {
 		phase = current.Phase
