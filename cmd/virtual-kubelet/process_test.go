@@ -95,6 +95,7 @@ func TestProcess(t *testing.T) {
 			t.Logf("working again after %s", took)
 		}
 	})
+	t.Run("what is offloaded and withdrawn at once leaves nothing", func(t *testing.T) { testWithdrawnAtOnce(ctx, t, l) })
 	t.Run("without the election what is shared is reflected at once", func(t *testing.T) { testWithoutElection(ctx, t, l) })
 }
 
@@ -165,6 +166,45 @@ func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 		}
 		return "", nil
 	}))
+}
+
+// testWithdrawnAtOnce takes namespaces back at every moment of their being extended.
+func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
+	for i := range 16 {
+		name := fmt.Sprintf("brief-%d", i)
+		offload(ctx, t, l, name)
+		time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+		must(t, l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(name).Delete(ctx, "offloading", metav1.DeleteOptions{}))
+	}
+	must(t, l.Wait(ctx, "the withdrawal", func(ctx context.Context) (string, error) {
+		list, err := l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error(), nil
+		}
+		for i := range list.Items {
+			if strings.HasPrefix(list.Items[i].GetNamespace(), "brief-") {
+				return list.Items[i].GetNamespace() + " is not withdrawn", nil
+			}
+		}
+		return "", nil
+	}))
+	// The provider may hear of a wish, and of its end, later than that.
+	for quiet := time.Now(); time.Since(quiet) < 2*time.Second; {
+		must(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
+			twins, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err.Error(), nil
+			}
+			for i := range twins.Items {
+				if strings.HasPrefix(twins.Items[i].Name, "brief-") {
+					quiet = time.Now()
+					return twins.Items[i].Name + " is there", nil
+				}
+			}
+			return "", nil
+		}))
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 func testPod(ctx context.Context, t *testing.T, l *lab.Lab) {

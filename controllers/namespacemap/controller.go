@@ -137,6 +137,9 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	if err := finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, true); err != nil {
 		return err
 	}
+	if err := c.announce(ctx, nm); err != nil {
+		return err
+	}
 	current := map[string]offloading.RemoteNamespaceStatus{}
 	var problems []error
 	left := c.room(nm)
@@ -160,6 +163,22 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 		c.report.Clear(client.ObjectKeyFromObject(nm))
 	}
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
+}
+
+// announce writes into the status, without a phase, the twins that are to be
+// made: one that is not wished any more by the time it has been made is found
+// there, and deleted. The write fails when the wishes have changed, and nothing
+// has been made then.
+func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap) error {
+	left := c.room(nm)
+	announced := maps.Clone(nm.Status.CurrentMapping)
+	for _, local := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
+		if _, has := announced[local]; !has && left > 0 {
+			announced = withEntry(announced, local, nm.Spec.DesiredMapping[local])
+			left--
+		}
+	}
+	return c.writeStatus(ctx, nm, announced)
 }
 
 // room returns how many namespaces the consumer may have besides those that it has.
