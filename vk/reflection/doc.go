@@ -46,7 +46,8 @@
 // The gate and the virtual node's Ready condition (package node) answer two questions and may differ. The gate asks
 // whether a call made now can get through. It is shut by the first call, list or watch that finds no way (refused, reset,
 // lost, no route, name or certificate wrong) and opened by a probe of /readyz that is answered: by anything below 500, for
-// what an answer says concerns the object it is about. A call that passes its deadline shuts it only if a probe is not
+// what an answer says concerns the object it is about. (401 and 403 count after some seconds only: an API server that has just
+// started denies what it will allow.) What waited comes back spread over up to two seconds. A call that passes its deadline shuts it only if a probe is not
 // answered either: admission may be slow for one object. Ready asks whether new pods should come. It changes for three
 // lost pings of /livez in a row, and 401, 403 and 5xx count as lost, since nothing would become of pods there, although
 // each call is still made and each object told why it is refused.

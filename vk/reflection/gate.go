@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
@@ -16,6 +17,24 @@ import (
 
 // errUnreachable is returned, without a call, while the provider is known to be unreachable.
 var errUnreachable = errors.New("provider is unreachable")
+
+const (
+	// startingUp is how long a provider that is back may deny what it allowed before: an API server that has just started has
+	// not read its roles yet.
+	startingUp = 5 * time.Second
+	// returnSpread bounds the time over which all that waited for the provider comes back to it, returnPace is how far apart
+	// two of them are, on average, when they are few.
+	returnSpread = 2 * time.Second
+	returnPace   = 5 * time.Millisecond
+)
+
+// deniedError is an answer of the provider that says who may not ask, 401 or 403.
+type deniedError struct{ error }
+
+// turnOf returns after which time one of n that come back is to come.
+func turnOf(n int) time.Duration {
+	return rand.N(min(time.Duration(n)*returnPace, returnSpread) + 1) //nolint:gosec // it only spreads load
+}
 
 // gate keeps a dead provider from holding workers. The first call, list or watch that cannot reach it shuts the gate;
 // until a probe succeeds, calls fail at once and watches wait. Then whoever waits goes on. Safe for concurrent use.
@@ -30,6 +49,7 @@ type gate struct {
 	asking sync.Mutex // one doubt is settled at a time
 	mu     sync.Mutex
 	shut   chan struct{} // closed when the gate opens again; nil while open
+	queue  int           // how many wait
 }
 
 // pass returns errUnreachable while the gate is shut.
@@ -42,16 +62,32 @@ func (g *gate) pass() error {
 	return nil
 }
 
-// wait blocks until the gate is open or ctx ends.
+// wait blocks until the gate is open or ctx ends. Those who waited together go on one after another.
 func (g *gate) wait(ctx context.Context) error {
 	g.mu.Lock()
 	shut := g.shut
+	if shut != nil {
+		g.queue++
+	}
 	g.mu.Unlock()
 	if shut == nil {
 		return ctx.Err()
 	}
+	defer func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.queue--
+	}()
 	select {
 	case <-shut:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	g.mu.Lock()
+	turn := turnOf(g.queue)
+	g.mu.Unlock()
+	select {
+	case <-g.clock.After(turn):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -82,10 +118,12 @@ func (g *gate) answers() bool {
 		return false
 	}
 	err := g.probe(g.ctx)
-	if err != nil {
-		g.fail(err)
+	var denied *deniedError
+	if err == nil || errors.As(err, &denied) {
+		return true
 	}
-	return err == nil
+	g.fail(err)
+	return false
 }
 
 // way is the transport to the provider. It tells the gate of every attempt that fails, also of those that client-go would
@@ -146,8 +184,20 @@ func (g *gate) fail(cause error) {
 }
 
 func (g *gate) untilBack() {
+	var refusing time.Time // since when it does nothing but deny
 	for {
-		if err := g.probe(g.ctx); err == nil {
+		err := g.probe(g.ctx)
+		var denied *deniedError
+		switch {
+		case err == nil:
+		case !errors.As(err, &denied):
+			refusing = time.Time{}
+		case refusing.IsZero():
+			refusing = g.clock.Now()
+		case g.clock.Since(refusing) >= startingUp:
+			err = nil // it means it, and each call is told
+		}
+		if err == nil {
 			break
 		}
 		select {

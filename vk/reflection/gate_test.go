@@ -12,8 +12,10 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -73,6 +75,73 @@ func TestGate(t *testing.T) {
 	}
 	if err := g.pass(); err != nil || lost.Load() != 1 || back.Load() != 1 {
 		t.Errorf("afterwards: %v; lost %d times, back %d times, want once each", err, lost.Load(), back.Load())
+	}
+}
+
+// An API server that has just started denies what it allows a moment later: it is not back before it does, unless it goes on.
+func TestGateOfAStartingAPIServer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		denies time.Duration // for how long
+		within [2]time.Duration
+	}{
+		"for a moment": {2 * time.Second, [2]time.Duration{2 * time.Second, 4 * time.Second}},
+		"for good":     {time.Hour, [2]time.Duration{startingUp, startingUp + 2*time.Second}},
+		"not at all":   {0, [2]time.Duration{0, time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				g := &gate{clock: clock.RealClock{}, every: 100 * time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
+					probe: func(context.Context) error {
+						if time.Since(begun) < tc.denies {
+							return &deniedError{apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no roles yet"))}
+						}
+						return nil
+					}}
+				if !g.answers() {
+					t.Error("an open gate is shut by an answer")
+				}
+				g.fail(errors.New("connection refused"))
+				if err := g.wait(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begun); took < tc.within[0] || took > tc.within[1] {
+					t.Errorf("the gate opened after %s, want %s", took, tc.within)
+				}
+			})
+		})
+	}
+}
+
+// Who waited for the provider comes back spread over two seconds, and the few at once.
+func TestReturnIsSpread(t *testing.T) {
+	for n, within := range map[int][2]time.Duration{2000: {time.Second, returnSpread}, 10: {0, 10 * returnPace}} {
+		synctest.Test(t, func(t *testing.T) {
+			var down atomic.Bool
+			down.Store(true)
+			g := &gate{clock: clock.RealClock{}, every: 100 * time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
+				probe: func(context.Context) error {
+					if down.Load() {
+						return errors.New("down")
+					}
+					return nil
+				}}
+			g.fail(errors.New("connection refused"))
+			var all sync.WaitGroup
+			for range n {
+				all.Go(func() { _ = g.wait(t.Context()) })
+			}
+			synctest.Wait()
+			begun := time.Now()
+			down.Store(false)
+			all.Wait()
+			if took := time.Since(begun) - g.every; took > within[1] || took < within[0]-g.every {
+				t.Errorf("%d came back within %s, want %s", n, took, within)
+			}
+			if g.queue != 0 {
+				t.Errorf("%d still wait", g.queue)
+			}
+		})
 	}
 }
 

@@ -130,7 +130,10 @@ func (m *Manager) newGate(client rest.Interface) *gate {
 		defer cancel()
 		err := client.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error()
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
-			return nil // it answers; whether it lets us in, or hides this path, is another matter, and told by each call
+			if code := status.Status().Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
+				return &deniedError{err}
+			}
+			return nil // it answers; whether it hides this path is another matter, and told by each call
 		}
 		return err
 	}}
@@ -283,6 +286,6 @@ func (m *Manager) providerChanged(reachable bool) {
 		return
 	}
 	for _, r := range m.all() {
-		r.unpark()
+		r.comeBack()
 	}
 }

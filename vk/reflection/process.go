@@ -201,11 +201,23 @@ func (r *reflector) park(key Key) {
 }
 
 func (r *reflector) unpark() {
-	r.mu.Lock()
-	waiting := r.parked
-	r.parked = map[Key]struct{}{}
-	r.mu.Unlock()
-	for key := range waiting {
+	for key := range r.takeParked() {
 		r.queue.AddRateLimited(key)
 	}
+}
+
+// comeBack goes on with what waited for the provider, not with all of it at once.
+func (r *reflector) comeBack() {
+	waiting := r.takeParked()
+	for key := range waiting {
+		r.queue.AddAfter(key, turnOf(len(waiting)))
+	}
+}
+
+func (r *reflector) takeParked() map[Key]struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := r.parked
+	r.parked = map[Key]struct{}{}
+	return waiting
 }
