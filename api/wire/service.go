@@ -23,3 +23,12 @@ const (
 	// RemoteAccessModesAnnotation lists its access modes there, separated by commas.
 	RemoteAccessModesAnnotation = "liqo.io/remote-access-modes"
 )
+
+// Whose status a Service, Ingress or custom resource of the consumer shows. These are ours: virtual kubelets write them, and the
+// controller manager takes back what they have left in a namespace that is withdrawn.
+const (
+	// StatusFromAnnotation is the cluster id of the provider, or of this cluster itself when a controller here has the word.
+	StatusFromAnnotation = "plugins.refract.io/status-from"
+	// StatusHashAnnotation is a hash of what was shown.
+	StatusHashAnnotation = "plugins.refract.io/status-hash"
+)

@@ -85,12 +85,18 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 	for kind, policy := range a.policies {
 		policies[kind] = reflection.Policy(*policy)
 	}
+	var without []string
+	for kind, shown := range a.statusBack {
+		if !*shown {
+			without = append(without, kind)
+		}
+	}
 	return reflection.New(reflection.Options{
 		Local: a.local, Remote: a.provider.Config(),
 		LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
 		NodeName: a.nodeName, NodeIP: a.nodeIP, TenantNamespace: a.tenantNamespace, VirtualNode: a.virtualNode, LiqoNamespace: a.liqoNamespace,
 		Registry: namedChains{a.plugins.registry, a.plugins.kinds},
-		Workers:  workers, Policies: policies,
+		Workers:  workers, Policies: policies, WithoutStatus: without,
 		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
 		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),
 		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},

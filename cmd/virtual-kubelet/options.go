@@ -37,6 +37,7 @@ type options struct {
 	resyncPeriod                         time.Duration
 	workers                              map[string]*int
 	policies                             map[string]*string
+	statusBack                           map[string]*bool
 	disableIPReflection                  bool
 	localPodCIDRs                        []string
 	podCIDRs, podCIDRRemaps              []string
@@ -83,7 +84,7 @@ func newOptions(env func(string) string) *options {
 		nodeIP:               env("POD_IP"),
 		servicePort:          env("KUBERNETES_SERVICE_PORT"),
 		nodeExtraAnnotations: map[string]string{}, nodeExtraLabels: map[string]string{},
-		workers: map[string]*int{}, policies: map[string]*string{},
+		workers: map[string]*int{}, policies: map[string]*string{}, statusBack: map[string]*bool{},
 	}
 }
 
@@ -146,6 +147,9 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 		}
 		if kind.Policy != reflection.Always && !kind.FollowsService { // slices cross as their Services do
 			o.policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Name)+" cross: DenyList (all but the annotated) or AllowList (the annotated)")
+		}
+		if kind.StatusFields != nil {
+			o.statusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Name)+" that no controller here writes")
 		}
 	}
 	f.BoolVar(&o.disableIPReflection, "disable-ip-reflection", false, "reflect no EndpointSlices and show no pod addresses")

@@ -165,6 +165,9 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 			}
 		case no:
 			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
+			if p.hasLeft(nso) {
+				problems = append(problems, c.clearStatuses(ctx, nso.Namespace, func(from string) bool { return from == p.id }))
+			}
 		}
 	}
 	c.tell(nso, closed, []complaint{
@@ -214,6 +217,9 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	}
 	if err := c.admit(ctx, nso.Namespace, nil); err != nil {
 		c.warnOfAccess(nso, err)
+		return err
+	}
+	if err := c.clearStatuses(ctx, nso.Namespace, func(string) bool { return true }); err != nil {
 		return err
 	}
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)

@@ -57,7 +57,9 @@ type Kind struct {
 
 	// StatusBack brings the status of the copy back, as the incoming chain bends it, of which StatusFields, nil = all.
 	// The provider whose status is shown is named in StatusFromAnnotation.
-	StatusBack   bool
+	StatusBack bool
+	// Mute takes back what StatusBack has shown, and shows nothing more.
+	Mute         bool
 	StatusFields []string
 	// StatusSubresource: the status of the source is written by itself.
 	StatusSubresource bool

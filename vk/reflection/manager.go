@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -145,6 +146,7 @@ func (m *Manager) addReflectors() error {
 		if workers, ok := m.options.Workers[kind.Name]; ok {
 			kind.Workers = workers
 		}
+		kind.Mute = slices.Contains(m.options.WithoutStatus, kind.Name)
 		if policy, ok := m.options.Policies[ServiceKind]; ok && kind.FollowsService {
 			kind.Policy = policy // a slice crosses as its Service does
 		}

@@ -41,6 +41,8 @@ type Options struct {
 	// Workers and Policies override those of a kind, by Kind.Name; 0 workers leaves the kind out.
 	Workers  map[string]int
 	Policies map[string]Policy
+	// WithoutStatus are the kinds, by Kind.Name, of which no status of the provider is shown here.
+	WithoutStatus []string
 
 	RemoteIPs           *ipmap.Table // how addresses of the provider's pods look here; nil = unchanged
 	LocalPodCIDRs       ipmap.Ranges // addresses that the provider remaps itself

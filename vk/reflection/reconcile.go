@@ -58,10 +58,14 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if err := r.converge(ctx, w, t, c, local, remote); err != nil {
 		return err
 	}
-	if r.kind.StatusBack {
-		if err := r.bringStatus(ctx, w, t, c, local); err != nil {
-			return err
-		}
+	switch {
+	case r.kind.Mute:
+		err = r.retractStatus(ctx, w, local)
+	case r.kind.StatusBack:
+		err = r.bringStatus(ctx, w, t, c, local)
+	}
+	if err != nil {
+		return err
 	}
 	if !w.warned {
 		r.m.events.ok(r.kind.Name, local.GetUID())

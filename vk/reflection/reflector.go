@@ -87,7 +87,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		r.added[key] = value
 	}
 	if kind.StatusBack {
-		r.kind.DropAnnotations = append(slices.Clone(kind.DropAnnotations), StatusFromAnnotation)
+		r.kind.DropAnnotations = append(slices.Clone(kind.DropAnnotations), StatusFromAnnotation, StatusHashAnnotation)
 	}
 	if kind.Rename != nil {
 		r.there, r.here = kind.Rename(m.options.LocalClusterID), map[string]string{}

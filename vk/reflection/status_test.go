@@ -86,6 +86,58 @@ func TestStatusOfAnotherStays(t *testing.T) {
 	}
 }
 
+// A controller of this cluster writes a status that is shown from the provider. It has the word from then on, which is said
+// once; nobody overwrites anybody, whatever either side does next.
+func TestALocalControllersStatusWins(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.local.create(t, l.namespace, balanced)
+	l.local.create(t, l.namespace, ingress)
+	l.start()
+	for _, kind := range []string{"Service", "Ingress"} {
+		l.present(l.remote, kind, l.twin, "web")
+		l.remote.patchYAML(t, kind, l.twin, "web", served, "status")
+		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7", "lb.example.com"))
+		l.settled()
+		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
+		l.event(l.namespace, kind, "web", StatusOverruledReason, "remove the annotation "+StatusFromAnnotation)
+		l.settled()
+		l.quiet("the provider's status of a "+kind, func() {
+			l.remote.patchYAML(t, kind, l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
+		})
+		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
+		l.settled()
+		l.present(l.local, kind, l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, "rome"), field("metadata.annotations/"+StatusHashAnnotation, ""))
+		if copied := l.remote.get(t, kind, l.twin, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil || annotationsOf(copied.Object)[StatusHashAnnotation] != nil {
+			t.Error("annotations of the status crossed")
+		}
+	}
+	l.stop()
+	l.quiet("a restart", func() { l.start() })
+	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: null}}}`)
+	l.present(l.local, "Service", l.namespace, "web", addresses("192.0.2.8"))
+}
+
+// Without statuses of the provider none is shown, and what was shown is taken back.
+func TestWithoutStatus(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, statuses(t))
+	l.local.create(t, l.namespace, balanced)
+	l.start()
+	l.present(l.remote, "Service", l.twin, "web")
+	l.remote.patchYAML(t, "Service", l.twin, "web", served, "status")
+	l.present(l.local, "Service", l.namespace, "web", addresses("192.0.2.7", "lb.example.com"))
+	l.settled()
+	l.stop()
+	l.options.WithoutStatus = []string{ServiceKind}
+	l.start()
+	l.present(l.local, "Service", l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, ""), field("metadata.annotations/"+StatusHashAnnotation, ""))
+	l.settled()
+	l.quiet("the provider's status", func() {
+		l.remote.patchYAML(t, "Service", l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
+	})
+}
+
 // The classes that the VirtualNode names hold for what is there already, as far as Kubernetes lets them change, and for what
 // comes; the default one counts, or else the first.
 func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {

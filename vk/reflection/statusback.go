@@ -5,11 +5,14 @@ package reflection
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 )
@@ -17,7 +20,16 @@ import (
 // StatusFromAnnotation, on objects of this cluster whose status comes from a provider, is its cluster id. An object has
 // one status and may have copies on several providers, and a controller of its own here: the first to say something has
 // the word until it takes it back or its cluster is no longer known here.
-const StatusFromAnnotation = "plugins.refract.io/status-from"
+//
+// The id of this cluster itself says that a controller here has the word for good: it wrote after the provider, see yield.
+const StatusFromAnnotation = wire.StatusFromAnnotation
+
+// StatusHashAnnotation, beside StatusFromAnnotation, is a hash of what was shown: whatever else the status says was written by
+// a controller of this cluster.
+const StatusHashAnnotation = wire.StatusHashAnnotation
+
+// StatusOverruledReason is the reason of the Event that a provider's status is not shown any more.
+const StatusOverruledReason = "StatusOverruled"
 
 // bringStatus makes the status of the copy that of the object here.
 func (r *reflector) bringStatus(ctx context.Context, w *worker, t *twin, c *copies, local *unstructured.Unstructured) error {
@@ -26,6 +38,9 @@ func (r *reflector) bringStatus(ctx context.Context, w *worker, t *twin, c *copi
 		return nil
 	}
 	present, _ := local.Object["status"].(map[string]any)
+	if r.overruled(local, present) {
+		return r.yield(ctx, w, local)
+	}
 	if !r.maySpeak(local, present) {
 		return nil
 	}
@@ -96,12 +111,55 @@ func throughBalancer(status map[string]any) map[string]any {
 	return status
 }
 
+// overruled tells whether a controller of this cluster has written the status after us.
+func (r *reflector) overruled(local *unstructured.Unstructured, present map[string]any) bool {
+	annotations := annotationsOf(local.Object)
+	said, _ := annotations[StatusHashAnnotation].(string)
+	return annotations[StatusFromAnnotation] == r.m.options.RemoteClusterID && said != "" && said != r.hashShown(present)
+}
+
+// hashShown is the hash of the fields that come back.
+func (r *reflector) hashShown(status map[string]any) string {
+	fields := map[string]any{}
+	for _, field := range r.kind.StatusFields {
+		if !isEmpty(status[field]) {
+			fields[field] = status[field]
+		}
+	}
+	return strconv.FormatUint(document.Hash(fields), 16)
+}
+
+// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other for ever; which
+// of the two is right the user knows, and is told how to say so.
+func (r *reflector) yield(ctx context.Context, w *worker, local *unstructured.Unstructured) error {
+	patch := []operation{unchanged(local), {"remove", "/metadata/annotations/" + pointer(StatusHashAnnotation), nil}}
+	patch = addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{StatusFromAnnotation: r.m.options.LocalClusterID})
+	stored, err := r.patchLocal(ctx, local, patch, r.statusSubresource()...)
+	if err != nil || stored == nil {
+		return err
+	}
+	w.result, w.warned = "written", true
+	r.m.events.warn(r.kind.Name, local, StatusOverruledReason, fmt.Sprintf(
+		"a controller of this cluster writes the status, so that of cluster %s is not shown any more; to show it, give the object a class that no controller here serves and remove the annotation %s",
+		r.m.options.RemoteClusterID, StatusFromAnnotation))
+	return nil
+}
+
+func (r *reflector) statusSubresource() []string {
+	if r.kind.StatusSubresource {
+		return []string{"status"}
+	}
+	return nil
+}
+
 // maySpeak tells whether the status is ours to write.
 func (r *reflector) maySpeak(local *unstructured.Unstructured, present map[string]any) bool {
 	from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string)
 	switch {
 	case from == r.m.options.RemoteClusterID:
 		return true
+	case from == r.m.options.LocalClusterID:
+		return false
 	case from != "":
 		return !r.m.knowsCluster(from)
 	case r.kind.StatusFields == nil:
@@ -162,7 +220,7 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 // writeStatus writes the status and who it is from. Custom resources keep no annotation that comes with a status, so there the
 // word is taken first.
 func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any) error {
-	mark := addEntries(nil, "/metadata/annotations", annotationsOf(local.Object), map[string]string{StatusFromAnnotation: r.m.options.RemoteClusterID})
+	mark := addEntries(nil, "/metadata/annotations", annotationsOf(local.Object), r.marked(status))
 	if r.kind.StatusSubresource && r.kind.StatusFields == nil && len(mark) > 0 {
 		var err error
 		if local, err = r.patchLocal(ctx, local, append(mark, unchanged(local))); err != nil || local == nil {
@@ -171,6 +229,15 @@ func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructu
 		mark = nil
 	}
 	return r.putStatus(ctx, w, local, status, mark)
+}
+
+// marked are the annotations of a status that is shown.
+func (r *reflector) marked(status map[string]any) map[string]string {
+	marks := map[string]string{StatusFromAnnotation: r.m.options.RemoteClusterID}
+	if r.kind.StatusFields != nil {
+		marks[StatusHashAnnotation] = r.hashShown(status)
+	}
+	return marks
 }
 
 // putStatus writes the status together with something else, and remembers what the API server made of it.
@@ -183,19 +250,20 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	if err := checkStatusSize(status); err != nil {
 		return err
 	}
-	var subresources []string
-	if r.kind.StatusSubresource {
-		subresources = []string{"status"}
-	}
-	stored, err := r.patchLocal(ctx, local, append(with, unchanged(local), operation{"add", "/status", status}), subresources...)
+	stored, err := r.patchLocal(ctx, local, append(with, unchanged(local), operation{"add", "/status", status}), r.statusSubresource()...)
 	if err != nil || stored == nil {
 		return err
 	}
+	w.result = "written"
 	if got := document.Hash(stored.Object["status"]); got != asked {
 		r.statuses.accept(key, asked, got)
 	}
-	w.result = "written"
-	return nil
+	if made, _ := stored.Object["status"].(map[string]any); r.overruled(stored, made) {
+		// The API server made something else of it: that is what was shown.
+		right := addEntries([]operation{unchanged(stored)}, "/metadata/annotations", annotationsOf(stored.Object), r.marked(made))
+		_, err = r.patchLocal(ctx, stored, right, r.statusSubresource()...)
+	}
+	return err
 }
 
 // retractStatus takes back what came from a copy that goes. What a whole status was before nobody knows, so that stays, and
@@ -205,11 +273,16 @@ func (r *reflector) retractStatus(ctx context.Context, w *worker, local *unstruc
 		return nil
 	}
 	patch := []operation{unchanged(local), {"remove", "/metadata/annotations/" + pointer(StatusFromAnnotation), nil}}
+	if _, has := annotationsOf(local.Object)[StatusHashAnnotation]; has {
+		patch = append(patch, operation{"remove", "/metadata/annotations/" + pointer(StatusHashAnnotation), nil})
+	}
 	present, _ := local.Object["status"].(map[string]any)
 	var subresources []string
 	if r.kind.StatusSubresource && r.kind.StatusFields != nil {
-		subresources = []string{"status"}
-		patch = append(patch, operation{"add", "/status", r.mergeStatus(present, nil)})
+		subresources = r.statusSubresource()
+		if !r.overruled(local, present) {
+			patch = append(patch, operation{"add", "/status", r.mergeStatus(present, nil)})
+		}
 	}
 	if _, err := r.patchLocal(ctx, local, patch, subresources...); err != nil {
 		return err

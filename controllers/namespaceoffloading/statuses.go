@@ -1,0 +1,77 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// clearStatuses takes back, of the Services and Ingresses of the namespace, the
+// addresses that providers have shown: nothing listens there any more. The
+// virtual kubelet cannot, it may be down, or has lost its rights in the
+// namespace by then. An address that a controller of this cluster has written
+// is not marked, and stays.
+func (c *Controller) clearStatuses(ctx context.Context, namespace string, of func(provider string) bool) error {
+	services, ingresses := &corev1.ServiceList{}, &networkingv1.IngressList{}
+	for _, list := range []client.ObjectList{services, ingresses} {
+		if err := c.uncached.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return fmt.Errorf("listing what has addresses of providers in namespace %s, %w", namespace, err)
+		}
+	}
+	var problems []error
+	for i := range services.Items {
+		problems = append(problems, c.clearStatus(ctx, &services.Items[i], of))
+	}
+	for i := range ingresses.Items {
+		problems = append(problems, c.clearStatus(ctx, &ingresses.Items[i], of))
+	}
+	return errors.Join(problems...)
+}
+
+func (c *Controller) clearStatus(ctx context.Context, object client.Object, of func(provider string) bool) error {
+	from := object.GetAnnotations()[wire.StatusFromAnnotation]
+	if from == "" || from == c.options.ClusterID.String() || !of(from) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"resourceVersion": object.GetResourceVersion(),
+			"annotations":     map[string]any{wire.StatusFromAnnotation: nil, wire.StatusHashAnnotation: nil},
+		},
+		"status": map[string]any{"loadBalancer": map[string]any{"ingress": nil}},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding patch, %w", err)
+	}
+	err = c.client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("taking back the status of %s %s, %w", object.GetName(), object.GetNamespace(), err)
+	}
+	return nil
+}
+
+// hasLeft tells whether the twin there is gone since the status was written.
+func (p *provider) hasLeft(nso *offloading.NamespaceOffloading) bool {
+	if p.knows(nso.Namespace) {
+		return false
+	}
+	for _, condition := range nso.Status.RemoteNamespacesConditions[p.id] {
+		if condition.Type == offloading.NamespaceReady {
+			return true
+		}
+	}
+	return false
+}
