@@ -28,6 +28,7 @@ import (
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 	"github.com/refract-project/refract/controllers/podstatus"
+	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
@@ -68,6 +69,8 @@ type Options struct {
 	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
+	// Quotas says how the Quotas of consumers are enforced.
+	Quotas quota.Options
 	// Clock tells the time.
 	Clock clock.WithTicker
 	// Registerer takes the metrics; nil exports them nowhere.
@@ -77,14 +80,14 @@ type Options struct {
 }
 
 // all returns the controllers with their dependencies.
-func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, policy *tenancy.Policy, o Options) []Controller {
+func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, policy *tenancy.Policy, quotas *quota.Ledger, o Options) []Controller {
 	live := mgr.GetAPIReader()
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	return []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
-			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy,
+			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas,
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
 			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
@@ -122,9 +125,10 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	all := all(mgr, m, reached, policy, o)
+	quotas := quota.NewLedger(mgr.GetClient(), o.Quotas)
+	all := all(mgr, m, reached, policy, quotas, o)
 	if o.Webhooks != nil {
-		certificate, err := registerWebhooks(ctx, mgr, m, o.Webhooks)
+		certificate, err := registerWebhooks(ctx, mgr, m, quotas, o.Webhooks)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/podscheduling"
+	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/webhookcert"
 	"github.com/refract-project/refract/internal/rbac"
 )
@@ -32,7 +33,7 @@ type WebhookOptions struct {
 
 // registerWebhooks adds a server of all webhooks to mgr, and returns the
 // controller of its certificate. Every replica serves.
-func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metrics, o *WebhookOptions) (Controller, error) {
+func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metrics, quotas *quota.Ledger, o *WebhookOptions) (Controller, error) {
 	service := rbac.WebhookName + "." + o.Namespace + ".svc"
 	// By the name localhost an API server on the same machine finds it, too.
 	certificate := webhookcert.NewCertificate(mgr.GetConfig(), types.NamespacedName{Namespace: o.Namespace, Name: rbac.WebhookName}, service, "localhost")
@@ -42,6 +43,9 @@ func registerWebhooks(ctx context.Context, mgr manager.Manager, m *metrics.Metri
 	})
 	if err := podscheduling.NewWebhook(mgr.GetClient(), podscheduling.Options{RuntimeClass: o.RuntimeClass}).Register(ctx, mgr, server); err != nil {
 		return nil, fmt.Errorf("registering the scheduling webhook, %w", err)
+	}
+	if err := quota.NewWebhook(quotas).Register(ctx, mgr, server); err != nil {
+		return nil, fmt.Errorf("registering the quota webhook, %w", err)
 	}
 	if err := mgr.Add(server); err != nil {
 		return nil, fmt.Errorf("adding the webhook server, %w", err)

@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
@@ -49,6 +52,8 @@ type options struct {
 	reservedPrefixes                       []string
 	maxNamespaces                          int
 	ownCIDRs                               []string
+	enforceQuotas                          bool
+	limits                                 string
 	logs                                   cmdutil.Logs
 }
 
@@ -74,6 +79,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may name; * is any")
 	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers do not get, besides kube-, openshift- and liqo-tenant-")
 	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is any number")
+	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "hold the users of consumers to their Quotas; a consumer without any in its tenant namespace is not limited")
+	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "how strictly pods must say what they use, where the Quota does not say: None, Soft (requests of cpu and memory are mandatory) or Hard (and the limits must be the same)")
 	flags.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "ranges of the pods, Services and nodes of this cluster, separated by commas: endpoints of consumers that lead there are left out")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
 	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
@@ -150,8 +157,19 @@ func (o *options) validateTenancy() error {
 	if err := settings.Validate(); err != nil {
 		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-max-namespaces: %w", err)
 	}
-	_, err := o.ownRanges()
-	return err
+	_, err := o.quotas()
+	_, rangeErr := o.ownRanges()
+	return errors.Join(err, rangeErr)
+}
+
+// quotas returns how Quotas are enforced. The degree may be written in any case: Liqo's own default is not as its CRD wants it.
+func (o *options) quotas() (quota.Options, error) {
+	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
+		if strings.EqualFold(o.limits, string(known)) {
+			return quota.Options{Off: !o.enforceQuotas, Limits: known}, nil
+		}
+	}
+	return quota.Options{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)
 }
 
 // ownRanges returns the ranges of this cluster.

@@ -33,6 +33,10 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	quotas, err := o.quotas()
+	if err != nil {
+		return err
+	}
 	err = controllers.Register(ctx, mgr, controllers.Options{
 		ClusterID:                  core.ClusterID(o.clusterID),
 		ShadowPodWorkers:           o.podWorkers,
@@ -45,6 +49,7 @@ func run(ctx context.Context, o *options) error {
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,
 		Tenancy:                    o.tenancy(),
+		Quotas:                     quotas,
 		Installation:               o.liqoNamespace,
 		Clock:                      clock.RealClock{},
 		Registerer:                 metrics.Registry,

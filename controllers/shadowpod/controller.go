@@ -27,6 +27,7 @@ package shadowpod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -46,6 +47,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/memo"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/podend"
 )
@@ -73,6 +75,8 @@ type Options struct {
 	APIServerMapper APIServerMapper
 	// Policy is what consumers may run here; nil allows everything.
 	Policy *tenancy.Policy
+	// Quotas say how much of it; nil limits nothing.
+	Quotas *quota.Ledger
 	// Failed is told of the errors of reconciliations; nil tells nobody.
 	Failed func(error)
 }
@@ -113,6 +117,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
+		c.releaseQuota(request.NamespacedName)
 		return reconcile.Result{}, c.releaseStranded(ctx, request.NamespacedName)
 	}
 	if err != nil {
@@ -149,7 +154,10 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	}
 	switch {
 	case pod == nil:
-		return 0, c.create(ctx, shadow)
+		if err := c.create(ctx, shadow); !errors.Is(err, errOverQuota) {
+			return 0, err
+		}
+		return quotaRetry, nil // somebody else's pod may end, or the Quota be changed
 	case !metav1.IsControlledBy(pod, shadow):
 		return 0, c.yield(ctx, shadow, pod)
 	}

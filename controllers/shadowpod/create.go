@@ -67,7 +67,13 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 		}
 		return err
 	}
+	if err := c.takeQuota(ctx, shadow); err != nil {
+		return err
+	}
 	err = c.client.Create(ctx, pod, client.FieldOwner(wire.ShadowPodFieldManager))
+	if err != nil {
+		c.releaseQuota(key)
+	}
 	switch {
 	case err == nil:
 		return errors.Join(c.admitted(ctx, shadow), c.created(shadow, pod))

@@ -31,6 +31,9 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 		return nil
 	}
 	refusal, err := c.judge(ctx, shadow)
+	if err == nil && refusal == nil {
+		refusal, err = c.checkQuota(ctx, shadow)
+	}
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func trim(obj any) (any, error) {
 	kept.Spec.InitContainers = trimContainers(pod.Spec.InitContainers)
 	kept.Spec.RestartPolicy = pod.Spec.RestartPolicy
 	kept.Spec.TerminationGracePeriodSeconds = pod.Spec.TerminationGracePeriodSeconds
+	kept.Spec.Overhead, kept.Spec.Resources = pod.Spec.Overhead, pod.Spec.Resources // what it has in use of a Quota
 	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	kept.Spec.Tolerations = pod.Spec.Tolerations
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
@@ -58,7 +59,10 @@ func trim(obj any) (any, error) {
 func trimContainers(containers []corev1.Container) []corev1.Container {
 	kept := make([]corev1.Container, 0, len(containers))
 	for i := range containers {
-		kept = append(kept, corev1.Container{Name: containers[i].Name, Image: containers[i].Image})
+		kept = append(kept, corev1.Container{
+			Name: containers[i].Name, Image: containers[i].Image, RestartPolicy: containers[i].RestartPolicy,
+			Resources: corev1.ResourceRequirements{Requests: containers[i].Resources.Requests},
+		})
 	}
 	return kept
 }

@@ -27,6 +27,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/podscheduling"
+	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -255,6 +256,14 @@ func TestWrongValuesAreRefused(t *testing.T) {
 	mustFail(t, map[string]any{"storage": map[string]any{"enable": true}}, "additional properties")
 	mustFail(t, map[string]any{"offloading": map[string]any{"homeAPIServer": map[string]any{"address": "a"}}}, "additional properties")
 	mustFail(t, map[string]any{"virtualKubelet": map[string]any{"replicas": "two"}}, "replicas")
+	mustFail(t, map[string]any{"controllerManager": map[string]any{"config": map[string]any{"defaultLimitsEnforcement": "strict"}}}, "defaultLimitsEnforcement")
+	for _, path := range [][]string{{"quotas"}, {"controllerManager", "quotas"}, {"controllerManager", "config", "foreignClusterPingInterval"}, {"webhook", "replicas"}, {"networking", "gateway"}, {"virtualKubelet", "extra", "quota"}} {
+		unknown := map[string]any{path[len(path)-1]: true}
+		for _, key := range slices.Backward(path[:len(path)-1]) {
+			unknown = map[string]any{key: unknown}
+		}
+		mustFail(t, unknown, "additional properties")
+	}
 	mustFail(t, map[string]any{"webhook": map[string]any{"failurePolicy": "ignore"}}, "failurePolicy")
 }
 
@@ -296,9 +305,13 @@ func TestWebhookAsksAboutThePodsThatItIsFor(t *testing.T) {
 		Namespace: releaseNamespace, Name: rbac.WebhookName, Path: &path,
 	}}
 	want := podscheduling.Configuration(rbac.WebhookName, releaseNamespace, client, admissionregistrationv1.Fail)
+	quotaPath := quota.Path
+	quotas := client.DeepCopy()
+	quotas.Service.Path = &quotaPath
+	want.Webhooks = append(want.Webhooks, quota.Configuration(*quotas, admissionregistrationv1.Fail))
 	got := get[*admissionregistrationv1.MutatingWebhookConfiguration](t, all, rbac.WebhookName)
 	if diff := cmp.Diff(want.Webhooks, got.Webhooks); diff != "" {
-		t.Errorf("package podscheduling (-) and the chart (+) differ:\n%s", diff)
+		t.Errorf("packages podscheduling and quota (-) and the chart (+) differ:\n%s", diff)
 	}
 	service := get[*corev1.Service](t, all, rbac.WebhookName)
 	pod := get[*appsv1.Deployment](t, all, releaseName+"-controller-manager").Spec.Template

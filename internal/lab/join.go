@@ -46,7 +46,7 @@ func (l *Lab) join(ctx context.Context) error {
 		return err
 	}
 	for side, port := range map[*Side]int{l.Consumer: l.ports.consumerWebhook, l.Provider: l.ports.providerWebhook} {
-		if err := side.installWebhook(ctx, port); err != nil {
+		if err := side.installWebhook(ctx, port, l.opts.Quotas && side == l.Provider); err != nil {
 			return err
 		}
 	}

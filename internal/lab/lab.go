@@ -63,6 +63,8 @@ type Options struct {
 	KubeletArgs []string
 	// APIServerSupport lets offloaded pods use the consumer's API server, with tokens that cost two writes a pod.
 	APIServerSupport bool
+	// Quotas installs the webhook that notes who created a ShadowPod, which costs a call for each.
+	Quotas bool
 	// Balanced has our processes reach both API servers through a load balancer each.
 	Balanced bool
 	// Log receives the progress.

@@ -14,18 +14,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/controllers/podscheduling"
+	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
 // installWebhook does for the scheduling webhook what the chart does, but for the Service: there is no network that it could
 // lead into, so the API server calls the controller manager by its address on loopback.
-func (s *Side) installWebhook(ctx context.Context, port int) error {
+func (s *Side) installWebhook(ctx context.Context, port int, quotas bool) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: rbac.WebhookName}}
 	if _, err := s.Client.CoreV1().Secrets(SystemNamespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating the webhook's Secret in %s, %w", s.ID, err)
 	}
 	url := fmt.Sprintf("https://localhost:%d%s", port, podscheduling.Path)
 	configuration := podscheduling.Configuration(rbac.WebhookName, SystemNamespace, admissionregistrationv1.WebhookClientConfig{URL: &url}, admissionregistrationv1.Ignore)
+	if quotas {
+		url := fmt.Sprintf("https://localhost:%d%s", port, quota.Path)
+		configuration.Webhooks = append(configuration.Webhooks, quota.Configuration(admissionregistrationv1.WebhookClientConfig{URL: &url}, admissionregistrationv1.Fail))
+	}
 	_, err := s.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating the webhook configuration in %s, %w", s.ID, err)

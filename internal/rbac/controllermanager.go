@@ -20,6 +20,8 @@ func providerRules() []Rule {
 	return []Rule{
 		grant("to know what consumers ask for",
 			"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch")),
+		grant("to know how much of it they may have",
+			"offloading.liqo.io", on("quotas"), do("get", "list", "watch")),
 		grant("to tell how far it has come",
 			"offloading.liqo.io", on("shadowpods/status"), do("patch")),
 		grant("to own what it makes, where owner references are checked",

@@ -1,0 +1,147 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package quota_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/quota"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// TestQuotaOfAConsumer runs both clusters with all processes: who created a ShadowPod is noted, nobody can write it themselves, and
+// a pod that exceeds the Quota is told so where its user looks, in the consumer.
+func TestQuotaOfAConsumer(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Quotas: true})
+	must(t, err)
+	t.Cleanup(func() {
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	})
+	must(t, l.StartAll(ctx))
+	must(t, l.AwaitNodeReady(ctx))
+	_, err = l.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = l.Refractctl(ctx, "offload", "namespace", "shop", "--context", lab.ConsumerID)
+	must(t, err)
+	shadows := offloading.ShadowPodGVR
+	run := func(name, cpu string) {
+		t.Helper()
+		must(t, l.Wait(ctx, "pod "+name+" to be created", func(ctx context.Context) (string, error) {
+			_, err := l.Consumer.Client.CoreV1().Pods("shop").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+				NodeName: lab.NodeName, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				Containers: []corev1.Container{{Name: "app", Image: "none", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}},
+			}}, metav1.CreateOptions{})
+			if err != nil {
+				return err.Error(), nil
+			}
+			return "", nil
+		}))
+	}
+	creator := func(name string) (label string) {
+		t.Helper()
+		must(t, l.Wait(ctx, "ShadowPod "+name, func(ctx context.Context) (string, error) {
+			shadow, err := l.Provider.Dynamic.Resource(shadows).Namespace("shop-home").Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error(), nil
+			}
+			label = shadow.GetLabels()[wire.CreatorUserLabel]
+			return "", nil
+		}))
+		return label
+	}
+	run("first", "400m")
+	if label := creator("first"); label != quota.Escape(lab.RemoteUser) {
+		t.Fatalf("the creator of the ShadowPod is %q, want %q", label, quota.Escape(lab.RemoteUser))
+	}
+
+	config, err := l.Provider.ConfigFor(lab.RemoteUser, lab.ConsumerID)
+	must(t, err)
+	consumer := dynamic.NewForConfigOrDie(config).Resource(shadows).Namespace("shop-home")
+	for _, forged := range []string{"somebody-else", ""} {
+		must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			shadow, err := consumer.Get(ctx, "first", metav1.GetOptions{})
+			must(t, err)
+			labels := shadow.GetLabels()
+			labels[wire.CreatorUserLabel] = forged
+			shadow.SetLabels(labels)
+			_, err = consumer.Update(ctx, shadow, metav1.UpdateOptions{})
+			return err
+		}))
+		if label := creator("first"); label != quota.Escape(lab.RemoteUser) {
+			t.Errorf("after it was set to %q the creator is %q", forged, label)
+		}
+	}
+	for what, text := range map[string]any{"no spec of a pod": "x", "containers that are none": map[string]any{"containers": map[string]any{"a": "b"}}, "a quantity that is none": map[string]any{
+		"containers": []any{map[string]any{"name": "a", "resources": map[string]any{"requests": map[string]any{"cpu": "much"}}}}}} {
+		bad := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod",
+			"metadata": map[string]any{"name": "bad", "labels": map[string]any{wire.OriginLabel: lab.ConsumerID}}, "spec": map[string]any{"pod": text}}}
+		if _, err := consumer.Create(ctx, bad, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "spec.pod") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+
+	// The first pod has 400m of these.
+	limit := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "Quota", "metadata": map[string]any{"name": "home"},
+		"spec": map[string]any{"user": lab.RemoteUser, "resources": map[string]any{"cpu": "500m"}}}}
+	_, err = l.Provider.Dynamic.Resource(schema.GroupVersionResource{Group: "offloading.liqo.io", Version: "v1beta1", Resource: "quotas"}).
+		Namespace(lab.ProviderTenantNamespace).Create(ctx, limit, metav1.CreateOptions{})
+	must(t, err)
+	must(t, l.Wait(ctx, "the Quota to be known", func(ctx context.Context) (string, error) {
+		probe := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod",
+			"metadata": map[string]any{"name": "probe", "labels": map[string]any{wire.OriginLabel: lab.ConsumerID}},
+			"spec":     map[string]any{"pod": map[string]any{"containers": []any{map[string]any{"name": "a", "resources": map[string]any{"requests": map[string]any{"cpu": "9"}}}}}}}}
+		if _, err := consumer.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
+			return "it is not enforced", nil
+		}
+		return "", nil
+	}))
+	run("second", "200m")
+	must(t, l.Wait(ctx, "the Event on the pod", func(ctx context.Context) (string, error) {
+		events, err := l.Consumer.Client.CoreV1().Events("shop").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=second,type=Warning"})
+		if err != nil {
+			return err.Error(), nil
+		}
+		var said []string
+		for _, event := range events.Items {
+			said = append(said, event.Message)
+			if strings.Contains(event.Message, "cpu: 200m wanted, 400m of 500m in use") && strings.Contains(event.Message, "have an administrator") {
+				return "", nil
+			}
+		}
+		return fmt.Sprintf("there are %q", said), nil
+	}))
+	must(t, l.Consumer.Client.CoreV1().Pods("shop").Delete(ctx, "first", metav1.DeleteOptions{}))
+	must(t, l.Wait(ctx, "the second pod to run when the first is gone", func(ctx context.Context) (string, error) {
+		pod, err := l.Consumer.Client.CoreV1().Pods("shop").Get(ctx, "second", metav1.GetOptions{})
+		if err != nil || pod.Status.Phase != corev1.PodRunning {
+			return fmt.Sprintf("it is %s, %v", pod.Status.Phase, err), nil
+		}
+		return "", nil
+	}))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,139 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+)
+
+// Path is where the webhook is served; it is Liqo's.
+const Path = "/mutate/shadowpods"
+
+// Webhook notes who created a ShadowPod, and refuses those that exceed a Quota.
+// Deletions are not its business: what is in use is read from the pods. It is
+// safe for concurrent use.
+type Webhook struct{ ledger *Ledger }
+
+// NewWebhook returns a webhook that asks ledger.
+func NewWebhook(ledger *Ledger) *Webhook { return &Webhook{ledger} }
+
+// Register serves the webhook on server. The cache of mgr is made to hold
+// Quotas also on replicas that do not lead.
+func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
+	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.Quota{}); err != nil {
+		return fmt.Errorf("watching Quotas, %w", err)
+	}
+	server.Register(Path, &admission.Webhook{Handler: w})
+	return nil
+}
+
+// Configuration is the entry about ShadowPods of the webhook configuration. It
+// is what the chart installs.
+func Configuration(client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) admissionregistrationv1.MutatingWebhook {
+	return admissionregistrationv1.MutatingWebhook{
+		Name:         "shadowpods.quota.refract.io",
+		ClientConfig: client,
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups: []string{offloading.GroupVersion.Group}, APIVersions: []string{offloading.GroupVersion.Version},
+				Resources: []string{"shadowpods"}, Scope: ptr.To(admissionregistrationv1.NamespacedScope),
+			},
+		}},
+		FailurePolicy:           &policy,
+		MatchPolicy:             ptr.To(admissionregistrationv1.Equivalent),
+		ReinvocationPolicy:      ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy),
+		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          ptr.To(int32(5)),
+		AdmissionReviewVersions: []string{"v1"},
+	}
+}
+
+// Handle implements admission.Handler.
+func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
+	shadow, err := decode(request.Object.Raw)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	creator := Escape(request.UserInfo.Username)
+	changed := true
+	if request.Operation == admissionv1.Update {
+		before, err := decode(request.OldObject.Raw)
+		if err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		if known := before.Labels[wire.CreatorUserLabel]; known != "" {
+			creator = known
+		}
+		changed = !reflect.DeepEqual(before.Spec.Pod, shadow.Spec.Pod)
+	}
+	patch := label(shadow, creator)
+	if changed && shadow.DeletionTimestamp == nil {
+		if shadow.Labels == nil {
+			shadow.Labels = map[string]string{}
+		}
+		shadow.Labels[wire.CreatorUserLabel] = creator
+		refusal, err := w.ledger.Check(ctx, Pod{
+			Key: types.NamespacedName{Namespace: request.Namespace, Name: request.Name}, Labels: shadow.Labels, Spec: &shadow.Spec.Pod,
+			Again: request.Operation == admissionv1.Update,
+		})
+		if err != nil {
+			return admission.Errored(http.StatusInternalServerError, err)
+		}
+		if refusal != nil {
+			return admission.Denied(refusal.Error())
+		}
+	}
+	return patched(patch)
+}
+
+func decode(raw []byte) (*offloading.ShadowPod, error) {
+	shadow := &offloading.ShadowPod{}
+	if err := json.Unmarshal(raw, shadow); err != nil {
+		return nil, fmt.Errorf("reading the ShadowPod: %w; spec.pod must be a pod's spec", err)
+	}
+	return shadow, nil
+}
+
+// label notes the creator, whatever the ShadowPod says of it.
+func label(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch) {
+	switch {
+	case shadow.Labels[wire.CreatorUserLabel] == creator:
+	case shadow.Labels == nil:
+		patch.Add("/metadata/labels", map[string]string{wire.CreatorUserLabel: creator})
+	default:
+		patch.Add(jsonpatch.Pointer("metadata", "labels", wire.CreatorUserLabel), creator)
+	}
+	return patch
+}
+
+func patched(patch jsonpatch.Patch) admission.Response {
+	response := admission.Allowed("")
+	if len(patch) == 0 {
+		return response
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("encoding patch, %w", err))
+	}
+	kind := admissionv1.PatchTypeJSONPatch
+	response.Patch, response.PatchType = raw, &kind
+	return response
+}

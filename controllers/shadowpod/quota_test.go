@@ -1,0 +1,186 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package shadowpod_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/quota"
+)
+
+// limited makes a consumer with a Quota for its user of the same name, and returns a namespace that it has extended.
+func limited(t *testing.T, consumer string, resources corev1.ResourceList) (namespace string, q *offloading.Quota) {
+	t.Helper()
+	tenant := provider.Namespace(t)
+	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, fmt.Sprintf(
+		`{"metadata":{"labels":{%q:"true",%q:%q}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, consumer))
+	q = &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: consumer}, Spec: offloading.QuotaSpec{User: consumer, Resources: resources}}
+	provider.Create(t, q)
+	return provider.Extended(t, consumer), q
+}
+
+// asking returns a ShadowPod of the consumer's user of the same name, that requests so much CPU.
+func asking(namespace, name, consumer, cpu string) *unstructured.Unstructured {
+	shadow := shadowPod(namespace, name)
+	shadow.SetLabels(map[string]string{wire.OriginLabel: consumer, wire.CreatorUserLabel: consumer})
+	return set(shadow, []any{map[string]any{"name": "main", "image": "a", "resources": map[string]any{"requests": map[string]any{"cpu": cpu}}}}, "spec", "pod", "containers")
+}
+
+func awaitRefusal(t *testing.T, shadow *unstructured.Unstructured, words string) {
+	t.Helper()
+	controllertest.Eventually(t, "the refusal of "+shadow.GetName(), func() error {
+		provider.Get(t, shadow, shadow.GetNamespace(), shadow.GetName())
+		if status, message := admitted(shadow); status != "False" || !strings.Contains(message, words) {
+			return fmt.Errorf("the condition is %q: %s", status, message)
+		}
+		return nil
+	})
+	if podExists(t, shadow.GetNamespace(), shadow.GetName()) {
+		t.Errorf("there is a pod %s", shadow.GetName())
+	}
+}
+
+func quantities(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+// What exceeds a Quota waits, is told once, and comes when there is room: when another pod is gone, not before.
+func TestQuota(t *testing.T) {
+	namespace, q := limited(t, "padua", quantities("cpu", "1"))
+	m := provider.StartManager(t)
+	first, second, third := asking(namespace, "first", "padua", "400m"), asking(namespace, "second", "padua", "400m"), asking(namespace, "third", "padua", "900m")
+	for _, shadow := range []*unstructured.Unstructured{first, second} {
+		provider.Create(t, shadow)
+		awaitPod(t, shadow, "")
+	}
+	provider.Create(t, third)
+	awaitRefusal(t, third, "cpu: 900m wanted, 800m of 1 in use")
+	if events := provider.Events(t, namespace, "ShadowPod", "third"); len(events) != 1 {
+		t.Errorf("events %v, want one", events)
+	}
+
+	// Another manager comes to the same figure.
+	m.Stop(t)
+	provider.StartManager(t)
+	fourth := asking(namespace, "fourth", "padua", "500m")
+	provider.Create(t, fourth)
+	awaitRefusal(t, fourth, "cpu: 500m wanted, 800m of 1 in use")
+	small := asking(namespace, "small", "padua", "200m")
+	provider.Create(t, small)
+	awaitPod(t, small, "")
+
+	// A pod that goes counts until it is gone.
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}}
+	provider.Patch(t, pod, `{"metadata":{"finalizers":["example.com/held"]}}`)
+	provider.Delete(t, first)
+	controllertest.Eventually(t, "the first pod to go", func() error {
+		provider.Get(t, pod, namespace, "first")
+		if pod.DeletionTimestamp == nil {
+			return fmt.Errorf("it is not being deleted")
+		}
+		return nil
+	})
+	late := asking(namespace, "late", "padua", "100m")
+	provider.Create(t, late)
+	awaitRefusal(t, late, "cpu: 100m wanted, 1 of 1 in use")
+	provider.Patch(t, pod, `{"metadata":{"finalizers":null}}`)
+	awaitPod(t, late, "")
+
+	// A larger Quota lets the others in.
+	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"4"}}}`)
+	awaitPod(t, third, "")
+	awaitPod(t, fourth, "")
+
+	// A running pod does not grow past it.
+	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"1400m"}}}`)
+	provider.Patch(t, second, `{"spec":{"pod":{"containers":[{"name":"main","image":"a","resources":{"requests":{"cpu":"3"}}}]}}}`)
+	controllertest.Eventually(t, "the Event about the resize", func() error {
+		if events := fmt.Sprint(provider.Events(t, namespace, "ShadowPod", "second")); !strings.Contains(events, "cpu: 3 wanted") {
+			return fmt.Errorf("events %s", events)
+		}
+		return nil
+	})
+}
+
+// Many pods at once do not get past a Quota between them, and the pods of another consumer do not count.
+func TestQuotaUnderLoad(t *testing.T) {
+	namespace, _ := limited(t, "trapani", quantities("cpu", "100", "pods", "5"))
+	other, _ := limited(t, "agrigento", quantities("pods", "2"))
+	provider.StartManager(t)
+	for i := range 20 {
+		provider.Create(t, asking(namespace, fmt.Sprintf("web-%d", i), "trapani", "1m"))
+	}
+	neighbour := set(asking(other, "web", "agrigento", "0"), []any{map[string]any{"name": "main", "image": "a"}}, "spec", "pod", "containers")
+	provider.Create(t, neighbour)
+	awaitPod(t, neighbour, "")
+	controllertest.Eventually(t, "all of them to be decided", func() error {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(offloading.GroupVersion.WithKind("ShadowPodList"))
+		pods := &corev1.PodList{}
+		if err := provider.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		if err := provider.Client.List(t.Context(), pods, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		if len(pods.Items) > 5 {
+			t.Fatalf("there are %d pods", len(pods.Items))
+		}
+		refused := 0
+		for i := range list.Items {
+			if status, _ := admitted(&list.Items[i]); status == "False" {
+				refused++
+			}
+		}
+		if len(pods.Items)+refused != 20 {
+			return fmt.Errorf("%d pods, %d refused", len(pods.Items), refused)
+		}
+		return nil
+	})
+}
+
+// A cordon keeps new pods out, and what must be declared is asked for; a pod that was there and is lost comes back.
+func TestQuotaRules(t *testing.T) {
+	namespace, q := limited(t, "enna", quantities("cpu", "10", "memory", "10Gi"))
+	provider.StartManager(t, func(o *controllers.Options) {
+		o.RecordAfter, o.Quotas = time.Millisecond, quota.Options{Limits: offloading.SoftLimitsEnforcement}
+	})
+	silent := asking(namespace, "silent", "enna", "1")
+	provider.Create(t, silent)
+	awaitRefusal(t, silent, "a request of memory is mandatory")
+	stranger := asking(namespace, "stranger", "enna", "1")
+	stranger.SetLabels(map[string]string{wire.OriginLabel: "enna"})
+	provider.Create(t, stranger)
+	awaitRefusal(t, stranger, "has no Quota")
+
+	provider.Patch(t, q, `{"spec":{"limitsEnforcement":"None"}}`)
+	good := asking(namespace, "good", "enna", "1")
+	provider.Create(t, good)
+	pod := awaitPod(t, good, "")
+	provider.PatchStatus(t, pod, `{"status":{"phase":"Running"}}`)
+	awaitPhase(t, good, corev1.PodRunning)
+	provider.Patch(t, q, `{"spec":{"cordoned":true}}`)
+	fresh := asking(namespace, "fresh", "enna", "1")
+	provider.Create(t, fresh)
+	awaitRefusal(t, fresh, "cordoned")
+	provider.Delete(t, pod)
+	awaitPod(t, good, pod.UID)
+}
