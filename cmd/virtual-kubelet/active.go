@@ -70,6 +70,10 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 	if err != nil {
 		return nil, err
 	}
+	own, err := ipmap.ParseRanges("--own-cidrs", a.ownCIDRs)
+	if err != nil {
+		return nil, err
+	}
 	followIPs, err := a.mayFollowIPs(ctx)
 	if err != nil {
 		return nil, err
@@ -97,7 +101,7 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		NodeName: a.nodeName, NodeIP: a.nodeIP, TenantNamespace: a.tenantNamespace, VirtualNode: a.virtualNode, LiqoNamespace: a.liqoNamespace,
 		Registry: namedChains{a.plugins.registry, a.plugins.kinds},
 		Workers:  workers, Policies: policies, WithoutStatus: without,
-		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
+		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, OwnCIDRs: own, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
 		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),
 		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},
 		Classes:      a.classes(),

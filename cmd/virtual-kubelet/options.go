@@ -38,6 +38,7 @@ type options struct {
 	workers                              map[string]*int
 	policies                             map[string]*string
 	statusBack                           map[string]*bool
+	ownCIDRs                             []string
 	disableIPReflection                  bool
 	localPodCIDRs                        []string
 	podCIDRs, podCIDRRemaps              []string
@@ -154,6 +155,7 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	}
 	f.BoolVar(&o.disableIPReflection, "disable-ip-reflection", false, "reflect no EndpointSlices and show no pod addresses")
 	f.StringArrayVar(&o.localPodCIDRs, "local-podcidr", nil, "range of this cluster's pods, whose addresses the provider remaps itself; may be given several times")
+	f.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "ranges of the pods, Services and nodes of this cluster, separated by commas: addresses there are not believed to be the provider's")
 	f.StringSliceVar(&o.podCIDRs, "remote-pod-cidr", nil, "ranges of the provider's pods")
 	f.StringSliceVar(&o.podCIDRRemaps, "remote-pod-cidr-remap", nil, "what those ranges look like here, in the same order")
 	f.StringSliceVar(&o.externalCIDRs, "remote-external-cidr", nil, "external ranges of the provider")

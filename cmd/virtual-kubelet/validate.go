@@ -170,7 +170,8 @@ func (o *options) validateReflection() error {
 	}
 	_, err := o.remoteIPs()
 	_, err2 := ipmap.ParseRanges("--local-podcidr", o.localPodCIDRs)
-	return errors.Join(append(faults, err, err2)...)
+	_, err3 := ipmap.ParseRanges("--own-cidrs", o.ownCIDRs)
+	return errors.Join(append(faults, err, err2, err3)...)
 }
 
 func (o *options) remoteIPs() (*ipmap.Table, error) {

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 func TestMessagesAreCut(t *testing.T) {
@@ -100,5 +102,44 @@ func TestWarningsAreLimited(t *testing.T) {
 	// Those beyond the burst came one after another.
 	if took := time.Since(begun); first == flood || took < (flood-2*warningsBurst)/warningsPerSecond*time.Second/2 {
 		t.Errorf("%d were there with the burst, all after %s", first, took)
+	}
+}
+
+// Addresses that nothing of the provider can have are not shown, which is said once; all others are.
+func TestStrangeAddressesOfTheProvider(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withDefaultPlugins(t), func(o *Options) {
+		o.Kinds = kinds(PodKind, ServiceKind, IngressKind)
+		o.OwnCIDRs, _ = ipmap.ParseRanges("--own-cidrs", []string{"10.96.0.0/12"})
+		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
+	})
+	l.start()
+	for name, status := range map[string]string{
+		"service":  "podIP: 10.96.0.1, podIPs: [{ip: 10.96.0.1}]",
+		"pod":      "podIP: 10.1.2.3, podIPs: [{ip: 10.1.2.3}]",
+		"loopback": "podIP: 127.0.0.1, podIPs: [{ip: 127.0.0.1}]",
+		"metadata": "podIP: 169.254.169.254, podIPs: [{ip: 169.254.169.254}]",
+		"second":   `podIP: 10.245.0.7, podIPs: [{ip: 10.245.0.7}, {ip: "fe80::1"}]`,
+	} {
+		l.pod(name)
+		l.runRemote(name, "{phase: Running, "+status+"}")
+		l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Running"), field("status.podIP", ""), field("status.podIPs", ""))
+		l.event(l.namespace, "Pod", name, "Warning", StrangeAddressReason, "--own-cidrs")
+	}
+	l.pod("good")
+	l.runRemote("good", "{phase: Running, podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}]}")
+	l.present(l.local, "Pod", l.namespace, "good", field("status.podIP", "10.245.0.9"))
+
+	l.local.create(t, l.namespace, balanced)
+	l.local.create(t, l.namespace, ingress)
+	for _, kind := range []string{"Service", "Ingress"} {
+		l.present(l.remote, kind, l.twin, "web")
+		l.remote.patchYAML(t, kind, l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}]}}}`, "status")
+		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7"))
+		l.event(l.namespace, kind, "web", "Warning", StrangeAddressReason, "10.96.0.10, ::1")
+	}
+	l.settled()
+	if events := l.events(l.namespace, "Pod", "loopback"); len(events) != 1 {
+		t.Errorf("one address made the Events %q", events)
 	}
 }

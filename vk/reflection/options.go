@@ -46,6 +46,7 @@ type Options struct {
 
 	RemoteIPs           *ipmap.Table // how addresses of the provider's pods look here; nil = unchanged
 	LocalPodCIDRs       ipmap.Ranges // addresses that the provider remaps itself
+	OwnCIDRs            ipmap.Ranges // of this cluster, which no provider may say that its pods and load balancers have
 	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
 	DisableIPReflection bool         // no pod IPs, no EndpointSlices
 

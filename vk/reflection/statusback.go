@@ -81,6 +81,13 @@ func (r *reflector) backStatus(ctx context.Context, w *worker, t *twin, local, r
 	if !ok {
 		return nil, &outputError{"the incoming status became something else than an object"}
 	}
+	if r.kind.StatusFields != nil {
+		var strange []string
+		if next, strange = r.m.withoutStrangeBalancers(next); len(strange) > 0 {
+			w.warned = true
+			r.m.events.warn(r.kind.Name, local, StrangeAddressReason, r.m.strangeNote(strange))
+		}
+	}
 	if r.kind.Source == servicesResource {
 		next = throughBalancer(next)
 	}

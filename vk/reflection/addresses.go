@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+)
+
+// StrangeAddressReason is the reason of the Event that an address of the provider is not shown.
+const StrangeAddressReason = "StrangeAddress"
+
+// strange tells an address that nothing of a provider can have: it leads back to who uses it, or into this cluster. The traffic
+// of a Service here would go there. (The class of CVE-2021-25740.)
+func (m *Manager) strange(text string) bool {
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return false // for the API server to refuse
+	}
+	address = address.Unmap()
+	return address.IsLoopback() || address.IsUnspecified() || address.IsLinkLocalUnicast() || address.IsMulticast() ||
+		m.options.LocalPodCIDRs.Contain(address.String()) || m.options.OwnCIDRs.Contain(address.String())
+}
+
+// withoutStrangePodIPs returns the status of a pod without addresses that the provider's pods cannot have, and which these are.
+// All of them go with one: the first is the pod's, and the others are its in another family.
+func (m *Manager) withoutStrangePodIPs(status map[string]any) (map[string]any, []string) {
+	var strange []string
+	note := func(ip any) {
+		if text, _ := ip.(string); text != "" && m.strange(text) {
+			strange = append(strange, text)
+		}
+	}
+	list, _ := status["podIPs"].([]any)
+	for _, item := range list {
+		entry, _ := item.(map[string]any)
+		note(entry["ip"])
+	}
+	if len(list) == 0 {
+		note(status["podIP"])
+	}
+	if len(strange) == 0 {
+		return status, nil
+	}
+	status = maps.Clone(status)
+	delete(status, "podIP")
+	delete(status, "podIPs")
+	return status, strange
+}
+
+// withoutStrangeBalancers returns the status without load-balancer addresses that the provider cannot have, and which these are.
+func (m *Manager) withoutStrangeBalancers(status map[string]any) (map[string]any, []string) {
+	balancer, _ := status["loadBalancer"].(map[string]any)
+	entries, _ := balancer["ingress"].([]any)
+	var strange []string
+	kept := make([]any, 0, len(entries))
+	for _, item := range entries {
+		entry, _ := item.(map[string]any)
+		if ip, _ := entry["ip"].(string); ip != "" && m.strange(ip) {
+			strange = append(strange, ip)
+			continue
+		}
+		kept = append(kept, item)
+	}
+	if len(strange) == 0 {
+		return status, nil
+	}
+	balancer, status = maps.Clone(balancer), maps.Clone(status)
+	balancer["ingress"], status["loadBalancer"] = kept, balancer
+	return status, strange
+}
+
+func (m *Manager) strangeNote(addresses []string) string {
+	return fmt.Sprintf("cluster %s says %s, which nothing of it can have: the address is not shown, and no traffic goes there; have its administrator look, or correct --own-cidrs and --local-podcidr",
+		m.options.RemoteClusterID, strings.Join(addresses, ", "))
+}
