@@ -160,7 +160,16 @@ func TestPoliciesHold(t *testing.T) {
 		t.Errorf("deleting somebody else's namespace: %v", err)
 	}
 
+	victim := pod(twinNamespace, func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "victim", "worker" })
+	h.must(h.admin.Create(t.Context(), victim))
+	err = rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0))
+	if err == nil || !strings.Contains(err.Error(), "gracePeriodSeconds 0 is not allowed") {
+		t.Errorf("a consumer has a pod forgotten that still runs: %v", err)
+	}
+
 	// What they are for still works.
+	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
+	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.DryRunAll))
 	h.must(rome.Create(t.Context(), shadow(twinNamespace, nil)))
 	h.must(rome.Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: twinNamespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},

@@ -135,7 +135,7 @@ not patch shadowendpointslices.offloading.liqo.io in twin
 may delete services in twin
 may watch pods in twin
 not create pods in twin
-not delete pods in twin
+may delete pods in twin
 not patch shadowpods.offloading.liqo.io/status in twin
 may get pods/log in twin
 may create pods/exec in twin

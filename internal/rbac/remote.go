@@ -23,6 +23,8 @@ func VirtualKubeletRemote() Role {
 				"networking.k8s.io", on("ingresses"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to see how its pods fare, and what is said of its objects",
 				"", on("pods", "events"), do("get", "list", "watch")),
+			grant("to end the pods that are deleted with a shorter grace period than their own",
+				"", on("pods"), do("delete")),
 			grant("to answer for what its pods use, where the provider measures that",
 				"metrics.k8s.io", on("pods"), do("list")),
 			grant("to answer for logs",

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,6 +44,7 @@ type podState struct {
 	since    time.Time
 	lacking  time.Time // since when a Secret is awaited, see tokenArrival
 	shadow   asked
+	hastened int64 // the grace period that the provider's pod was given last, in seconds
 }
 
 // asked is what is known of the ShadowPod that the provider was asked for.
@@ -230,10 +233,52 @@ func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 			return err
 		}
 	}
+	if err := r.hasten(ctx, v); err != nil {
+		return err
+	}
 	if v.aborted || pods.Finished(pods.Phase(v.status)) {
 		return nil
 	}
 	return r.showStatus(ctx, w, v)
+}
+
+// hasten gives the provider's pod no more time to end than ours has, which `kubectl delete --grace-period`, a drain or an
+// eviction has shortened. When its ShadowPod goes, the provider gives it what its spec says. Longer than that is not to be
+// had: of two grace periods Kubernetes takes the shorter one.
+func (r *reflector) hasten(ctx context.Context, v *podView) error {
+	going := v.local.GetDeletionGracePeriodSeconds()
+	if v.remote == nil || going == nil {
+		return nil
+	}
+	most := max(1, *going) // with 0 it would be forgotten there while its containers still run
+	if v.state.hastened == most {
+		return nil
+	}
+	left := int64(corev1.DefaultTerminationGracePeriodSeconds)
+	if own, ok, _ := unstructured.NestedInt64(v.local.Object, "spec", "terminationGracePeriodSeconds"); ok {
+		left = own
+	}
+	if theirs := v.remote.GetDeletionGracePeriodSeconds(); theirs != nil {
+		left = min(left, *theirs)
+	}
+	if most >= left {
+		return nil
+	}
+	uid := v.remote.GetUID()
+	err := r.m.callRemote(ctx, func(ctx context.Context) error {
+		return r.m.remote.Resource(podsResource).Namespace(v.twin.remote).
+			Delete(ctx, v.remote.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &most, Preconditions: &metav1.Preconditions{UID: &uid}})
+	})
+	switch {
+	case err == nil:
+		r.counted("delete", "remote")
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone
+	case apierrors.IsForbidden(err): // as it is at Liqo's providers: it ends, in its own time
+	default:
+		return fmt.Errorf("shortening the grace period of pod %s/%s, %w", v.twin.remote, v.remote.GetName(), err)
+	}
+	v.state.hastened = most
+	return nil
 }
 
 // straggling is how long a request may still arrive after its answer was given up: it may lie in the buffer of a proxy, or

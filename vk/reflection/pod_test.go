@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -184,6 +185,47 @@ func (s *side) deleteNow(t *testing.T, kind, namespace, name string) {
 	now := int64(0)
 	if err := s.of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A pod that is deleted, or evicted, with less time than its spec says gets no more at the provider; and again when it is
+// shortened further.
+func TestGracePeriodsCross(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.start()
+	grace := func(seconds int64) *metav1.DeleteOptions { return &metav1.DeleteOptions{GracePeriodSeconds: &seconds} }
+	for name, tc := range map[string]struct {
+		end  func(name string) error
+		want string
+	}{
+		"deleted": {func(name string) error {
+			return l.local.of("Pod", l.namespace).Delete(t.Context(), name, *grace(7))
+		}, "7"},
+		"evicted": {func(name string) error {
+			return l.local.core.CoreV1().Pods(l.namespace).EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.namespace}, DeleteOptions: grace(9)})
+		}, "9"},
+		"usual": {func(name string) error {
+			return l.local.of("Pod", l.namespace).Delete(t.Context(), name, metav1.DeleteOptions{})
+		}, "30"},
+	} {
+		l.pod(name)
+		l.runRemoteWith(name, `{nodeName: worker, containers: [{name: web, image: "web:1"}]}`, running(0))
+		l.remote.patchYAML(t, "Pod", l.twin, name, `{metadata: {finalizers: [example.com/slow]}}`)
+		l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Running"))
+		if err := tc.end(name); err != nil {
+			t.Fatal(err)
+		}
+		l.present(l.remote, "Pod", l.twin, name, field("metadata.deletionGracePeriodSeconds", tc.want))
+		if name == "deleted" {
+			if err := l.local.of("Pod", l.namespace).Delete(t.Context(), name, *grace(2)); err != nil {
+				t.Fatal(err)
+			}
+			l.present(l.remote, "Pod", l.twin, name, field("metadata.deletionGracePeriodSeconds", "2"))
+		}
+		l.remote.patchYAML(t, "Pod", l.twin, name, `{metadata: {finalizers: null}}`)
+		l.remote.deleteNow(t, "Pod", l.twin, name) // as its kubelet does
+		l.absent(l.local, "Pod", l.namespace, name)
 	}
 }
 
