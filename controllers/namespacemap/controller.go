@@ -85,13 +85,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case apierrors.IsNotFound(err):
 		c.report.Clear(request.NamespacedName)
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, c.revokeOrphans(ctx, request.Namespace)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("getting NamespaceMap %s, %w", request.NamespacedName, err)
 	case !isReplicated(nm):
-		return reconcile.Result{}, nil
+		return reconcile.Result{}, c.revokeOrphans(ctx, request.Namespace)
 	}
 	if trusted, err := c.checkOrigin(ctx, nm); err != nil || !trusted {
+		if err == nil {
+			err = c.revokeOrphans(ctx, nm.Namespace)
+		}
 		return reconcile.Result{}, err
 	}
 	if nm.DeletionTimestamp != nil {

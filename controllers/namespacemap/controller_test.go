@@ -251,6 +251,59 @@ func TestAConsumerCannotSpeakForAnother(t *testing.T) {
 	}
 }
 
+// A consumer whose tenant namespace loses its label has no rights in any of its twins any more, also when it changes or removes
+// its map; its workloads stay. With the label the rights are back.
+func TestARemovedConsumerHasNoRights(t *testing.T) {
+	home := tenant(t, "genoa")
+	m := provider.StartManager(t)
+	nm := replicated(home, "genoa", map[string]string{"shop": home + "-shop", "bank": home + "-bank"})
+	provider.Create(t, nm)
+	awaitPhases(t, nm, phases{"shop": offloading.MappingAccepted, "bank": offloading.MappingAccepted})
+	rights := func(want int) {
+		t.Helper()
+		controllertest.Eventually(t, fmt.Sprintf("%d subjects", want), func() error {
+			for _, twin := range []string{home + "-shop", home + "-bank"} {
+				binding := &rbacv1.RoleBinding{}
+				if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: twin, Name: home}, binding); err != nil {
+					return err
+				}
+				if len(binding.Subjects) != want {
+					return fmt.Errorf("%s lets in %v", twin, binding.Subjects)
+				}
+			}
+			return nil
+		})
+	}
+	rights(1)
+	label := func(value string) {
+		provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, wire.RemoteClusterIDLabel, value))
+	}
+	label("null")
+	rights(0)
+	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"more":"`+home+`-more"}}}`)
+	m.Stop(t)
+	provider.StartManager(t)
+	provider.AwaitEvent(t, home, "NamespaceMap", "provider", "ForeignOrigin")
+	rights(0)
+	twin(t, home+"-shop")
+	if !isAbsent(t, home+"-more") {
+		t.Error("a consumer without rights got a namespace")
+	}
+	label(`"genoa"`)
+	rights(1)
+
+	// Without a map that could be looked at, as its owner may have it.
+	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:"somebody-else"}}}`, wire.OriginIDLabel))
+	label("null")
+	rights(0)
+	label(`"genoa"`)
+	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:"genoa"}}}`, wire.OriginIDLabel))
+	rights(1)
+	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, wire.ReplicatedLabel))
+	label("null")
+	rights(0)
+}
+
 // A namespace that nobody has made the tenant namespace of a consumer gives no rights, whatever a map in it says.
 func TestNoTenantNamespaceNoNamespaces(t *testing.T) {
 	unlabelled := provider.Namespace(t)

@@ -5,6 +5,7 @@ package namespacemap
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -44,8 +46,29 @@ func (c *Controller) watch(mgr manager.Manager) error {
 		WithOptions(workers.Options(c.options.Workers)).
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(isReplicated))).
 		Watches(&corev1.Namespace{}, toMap, marked).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.mapsIn), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		Watches(&rbacv1.RoleBinding{}, toMap, marked).
 		Complete(report.Failures(c, c.options.Failed))
+}
+
+// mapsIn returns the NamespaceMaps of consumers in a namespace, whose labels say
+// whether they are trusted, and those for which something was made that are gone.
+func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (requests []reconcile.Request) {
+	list := &offloading.NamespaceMapList{}
+	bindings, err := c.bindingsOf(ctx, namespace.GetName())
+	if err := errors.Join(err, c.client.List(ctx, list, client.InNamespace(namespace.GetName()))); err != nil {
+		log.FromContext(ctx).Error(err, "looking for the NamespaceMaps of a namespace", "namespace", namespace.GetName())
+		return nil
+	}
+	for i := range list.Items {
+		if isReplicated(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	for i := range bindings {
+		requests = append(requests, mapOf(ctx, &bindings[i])...)
+	}
+	return requests
 }
 
 // mapOf returns the NamespaceMap that a namespace or RoleBinding was made for.
