@@ -61,6 +61,28 @@ func TestPodsFindTheAPIServer(t *testing.T) {
 	}
 }
 
+// A pod that needs this cluster's API server is not offloaded before the network has told where that is reached, which is said;
+// then it goes on by itself. It would talk to the provider's API server for ever.
+func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withTokens(t), func(o *Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
+	l.options.LiqoNamespace = l.tenant // any namespace of this test's own
+	l.defineIPs()
+	l.start()
+	l.userPod("needs", vaultToken)
+	l.pod("needs-none")
+	l.present(l.remote, "ShadowPod", l.twin, "needs-none")
+	l.event(l.namespace, "Pod", "needs", "Warning", PluginFailedReason, "has not told yet at which address", "liqo.io/api-server-support")
+	l.settled()
+	if l.remote.get(t, "ShadowPod", l.twin, "needs") != nil {
+		t.Fatal("the pod was offloaded without a way to its API server")
+	}
+	must(l.local.dynamic.Resource(ipsResource).Namespace(l.options.LiqoNamespace).Create(t.Context(), ip("api-server", "10.96.0.1", "10.70.0.1"), metav1.CreateOptions{}))(t)
+	if variables, aliases := environment(l.present(l.remote, "ShadowPod", l.twin, "needs")); variables["KUBERNETES_SERVICE_HOST"] != "kubernetes.default" || !strings.Contains(aliases, "10.70.0.1") {
+		t.Errorf("the pod has the environment %v and the host aliases %s", variables, aliases)
+	}
+}
+
 func TestRenewalOfTokens(t *testing.T) {
 	t.Parallel()
 	clock := fakeClock()

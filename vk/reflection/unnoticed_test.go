@@ -13,8 +13,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,46 +124,16 @@ func TestSlowAdmissionIsNoOutage(t *testing.T) {
 func (l *lab) slowAdmission(name string) {
 	l.Helper()
 	ended := make(chan struct{})
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var review struct {
-			APIVersion, Kind string
-			Request          struct{ UID, Name string }
-		}
-		body, _ := io.ReadAll(r.Body)
-		_ = yaml.Unmarshal(body, &review)
-		if review.Request.Name == name {
+	l.admission("services", "v1", "CREATE", func(ctx context.Context, asked question) string {
+		if asked.Name == name {
 			select {
 			case <-ended:
-			case <-r.Context().Done():
+			case <-ctx.Done():
 			}
-			return
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": %q, "allowed": true}}`, review.Request.UID)
-	}))
-	l.Cleanup(server.Close)
+		return ""
+	})
 	l.Cleanup(func() { close(ended) })
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	hooks := l.remote.dynamic.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"})
-	object := &unstructured.Unstructured{}
-	text := fmt.Sprintf(`
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: %[1]s}
-webhooks:
-- name: slow.example.com
-  clientConfig: {url: "%[2]s", caBundle: %[3]s}
-  rules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [services]}]
-  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
-  failurePolicy: Fail
-  sideEffects: None
-  timeoutSeconds: 30
-  admissionReviewVersions: [v1]`, l.twin, server.URL, base64.StdEncoding.EncodeToString(authority))
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		l.Fatal(err)
-	}
-	must(hooks.Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
-	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.twin, metav1.DeleteOptions{}) })
 	l.eventually(func() error { // the API server hears of it after a while
 		trial := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service",
 			"metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}}}
@@ -172,6 +144,100 @@ webhooks:
 		}
 		return nil
 	})
+}
+
+// question is what an API server asks a webhook.
+type question struct {
+	UID, Name         string
+	Object, OldObject map[string]any
+}
+
+// admission has the provider ask about objects of the twin. An answer that is not empty denies them.
+func (l *lab) admission(resource, version, operation string, answer func(context.Context, question) (denial string)) {
+	l.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct {
+			APIVersion, Kind string
+			Request          question
+		}
+		body, _ := io.ReadAll(r.Body)
+		_ = yaml.Unmarshal(body, &review)
+		denial := answer(r.Context(), review.Request)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": %q, "allowed": %t, "status": {"code": 403, "message": %q}}}`,
+			review.Request.UID, denial == "", denial)
+	}))
+	l.Cleanup(server.Close)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	hooks := l.remote.dynamic.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"})
+	object := &unstructured.Unstructured{}
+	text := fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: %[1]s}
+webhooks:
+- name: test.example.com
+  clientConfig: {url: "%[2]s", caBundle: %[3]s}
+  rules: [{apiGroups: ["*"], apiVersions: [%[4]s], operations: [%[5]s], resources: [%[6]s]}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+  failurePolicy: Fail
+  sideEffects: None
+  timeoutSeconds: 30
+  admissionReviewVersions: [v1]`, l.twin, server.URL, base64.StdEncoding.EncodeToString(authority), version, operation, resource)
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		l.Fatal(err)
+	}
+	must(hooks.Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
+	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.twin, metav1.DeleteOptions{}) })
+}
+
+// A provider of the other implementation denies changes of a ShadowPod but for images, the deadline and tolerations. A debugger
+// or a resize is told, and keeps nothing else of the pod back, then or later.
+func TestProviderThatDeniesChanges(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.start()
+	l.pod("web")
+	l.present(l.remote, "ShadowPod", l.twin, "web")
+	plain := func(object map[string]any) any {
+		pod, _, _ := unstructured.NestedMap(object, "spec", "pod")
+		delete(pod, "activeDeadlineSeconds")
+		delete(pod, "tolerations")
+		containers, _ := pod["containers"].([]any)
+		for _, item := range containers {
+			delete(asMap(item), "image")
+		}
+		return pod
+	}
+	var asked atomic.Int32
+	l.admission("shadowpods", "v1beta1", "UPDATE", func(_ context.Context, q question) string {
+		asked.Add(1)
+		if !reflect.DeepEqual(plain(q.Object), plain(q.OldObject)) {
+			return "the spec of a ShadowPod does not change"
+		}
+		return ""
+	})
+	for n := 0; asked.Load() == 0; n++ { // the API server hears of it after a while
+		l.local.patchYAML(t, "Pod", l.namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
+		l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/turn", fmt.Sprint(n)))
+	}
+	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {ephemeralContainers: [{name: debug, image: busybox}]}}`, "ephemeralcontainers")
+	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
+	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {turn: later}}}`)
+	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/turn", "later"))
+	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest is updated")
+	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
+	l.present(l.remote, "ShadowPod", l.twin, "web", func(o *unstructured.Unstructured) error {
+		if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "web:2") || strings.Contains(text, "busybox") {
+			return fmt.Errorf("its spec is %s", text)
+		}
+		return nil
+	})
+	before := asked.Load()
+	l.settled()
+	if n := asked.Load() - before; n > 3 {
+		t.Errorf("what is denied was sent %d times more", n)
+	}
 }
 
 // syncedBuffer is a log that is read while it is written.
