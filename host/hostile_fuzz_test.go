@@ -7,6 +7,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"os"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -30,13 +31,30 @@ var damaged = host.PluginConfig{Limits: host.Limits{Fuel: 1_000_000, MemoryPages
 // slowestLoad is ten times the estimate that the limits allow.
 const slowestLoad = 20 * time.Second
 
+// largestLoad is how much memory a load may allocate, in bytes and altogether: sixteen times what a default plugin takes, and
+// some for each byte of what is loaded.
+func largestLoad(wasm []byte) uint64 { return 128<<20 + 2048*uint64(len(wasm)) }
+
+// allocated is how much this process has allocated so far, in bytes.
+func allocated() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
+}
+
 // tryModule loads bytes of any origin. Whatever comes of it is an error of the host's own types, and if it loads, an
 // object goes through it or does not, but is not changed by half.
 func tryModule(t *testing.T, h *host.Host, wasm []byte) {
 	t.Helper()
 	ctx := context.Background()
-	begun := time.Now()
+	begun, before := time.Now(), allocated()
 	p, err := h.Load(ctx, "bad", wasm, damaged)
+	if took := allocated() - before; took > largestLoad(wasm) {
+		t.Fatalf("loading %d bytes allocated %d MiB", len(wasm), took>>20)
+	}
+	if err != nil && len(err.Error()) > 4096 {
+		t.Fatalf("loading %d bytes gave an error of %d", len(wasm), len(err.Error()))
+	}
 	// Loading is bounded whatever the bytes are; how long that is depends on the machine, and on what else it does.
 	if took := time.Since(begun); took > slowestLoad {
 		t.Fatalf("loading %d bytes took %v", len(wasm), took)
@@ -102,6 +120,11 @@ func FuzzLoad(f *testing.F) {
 	for _, dir := range []string{"load", "run"} {
 		for _, g := range readGuests(f, dir) {
 			f.Add(g.assemble(f))
+		}
+	}
+	for _, n := range []int{100, 5_000} { // of which small ones take a compiler long
+		for _, wasm := range host.Costly(n) {
+			f.Add(wasm)
 		}
 	}
 	f.Add([]byte{})

@@ -48,6 +48,9 @@ func costly(n int) map[string][]byte {
 	}
 }
 
+// Costly lets the fuzzer begin with them.
+func Costly(n int) map[string][]byte { return costly(n) }
+
 func TestCostlyModulesAreRefused(t *testing.T) {
 	h := newHost(t)
 	for name, wasm := range costly(20_000) {

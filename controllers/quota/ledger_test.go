@@ -61,6 +61,7 @@ func TestExceeds(t *testing.T) {
 	for name, tc := range map[string]struct{ demand, used, hard, want string }{
 		"fits":             {`{cpu: 1, pods: 1}`, `{cpu: 1, pods: 1}`, `{cpu: 2, pods: 2}`, ""},
 		"by a millicore":   {`{cpu: 1001m}`, `{cpu: 1}`, `{cpu: 2}`, "cpu: 1001m wanted, 1 of 2 in use"},
+		"by less than one": {`{cpu: 1600m}`, `{cpu: 1}`, `{cpu: 2500m}`, "cpu: 1600m wanted, 1 of 2500m in use"},
 		"one pod too many": {`{pods: 1}`, `{pods: 2}`, `{pods: 2}`, "pods: 1 wanted, 2 of 2 in use"},
 		"pods do not matter when they are not named": {`{pods: 1}`, `{pods: 99}`, `{cpu: 2}`, ""},
 		"another resource":                           {`{cpu: 1, nvidia.com/gpu: 1}`, `{}`, `{cpu: 2}`, "nvidia.com/gpu is not among its resources"},
