@@ -143,3 +143,39 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		t.Errorf("one address made the Events %q", events)
 	}
 }
+
+// A provider that changes a status all the time costs this cluster one write a second after the first ones, and the latest is shown.
+func TestStatusesArePaced(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.Kinds = kinds(PodKind, ServiceKind) })
+	l.start()
+	l.pod("web")
+	l.runRemote("web", running(0))
+	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
+	l.local.create(t, l.namespace, balanced)
+	l.present(l.remote, "Service", l.twin, "web")
+	l.settled()
+	before, begun := len(l.local.writes(t)), time.Now()
+	const changes = 60
+	for n := range changes {
+		l.remoteStatus("web", running(n+1))
+		l.remote.patchYAML(t, "Service", l.twin, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, n+1), "status")
+	}
+	l.present(l.local, "Pod", l.namespace, "web", restarts(changes))
+	l.present(l.local, "Service", l.namespace, "web", addresses(fmt.Sprintf("192.0.2.%d", changes)))
+	most := 2 * (statusBurst + 1 + int(time.Since(begun).Seconds()))
+	if writes := l.local.writes(t)[before:]; len(writes) > most {
+		t.Errorf("%d changes made %d writes, want at most %d", 2*changes, len(writes), most)
+	}
+	l.local.deleteNow(t, "Pod", l.namespace, "web")
+	l.absent(l.remote, "ShadowPod", l.twin, "web")
+	l.eventually(func() error {
+		p := &l.manager.reflector(PodKind).paces
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.byKey) > 0 {
+			return errors.New("the pace of a pod that is gone is remembered")
+		}
+		return nil
+	})
+}

@@ -60,6 +60,7 @@ func (r *reflector) reconcileClaim(ctx context.Context, w *worker, key Key) erro
 	if v.local == nil {
 		c.memory.forget(key)
 		r.statuses.forget(key)
+		r.paces.forget(key)
 	}
 	if err := r.findVolume(ctx, w, v); err != nil {
 		return err

@@ -72,6 +72,7 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 	if local == nil {
 		r.states.Delete(key)
 		r.statuses.forget(key)
+		r.paces.forget(key)
 	}
 	t := r.m.twin(key.Namespace)
 	if t == nil {

@@ -50,6 +50,9 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 	if wait := r.settling(v); wait > 0 {
 		return &retryLater{wait}
 	}
+	if wait := r.paces.wait(v.key, r.m.options.Clock.Now()); wait > 0 {
+		return &retryLater{wait}
+	}
 	return r.patchStatus(ctx, w, v.local, next, m)
 }
 

@@ -31,6 +31,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if local == nil {
 		c.memory.forget(key)
 		r.statuses.forget(key)
+		r.paces.forget(key)
 		return r.remove(ctx, w, t, c, remote)
 	}
 	if r.kind.Never != nil && r.kind.Never(local) {

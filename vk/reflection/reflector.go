@@ -53,6 +53,7 @@ type reflector struct {
 
 	localWrites *writeLog
 	statuses    *memory
+	paces       paces    // of the statuses that come back
 	states      sync.Map // Key to *podState, or *tokenState
 	mounting    sync.Map // Key to mounting; kind ServiceAccount only
 	reconcile   func(context.Context, *worker, Key) error

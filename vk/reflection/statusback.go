@@ -55,6 +55,9 @@ func (r *reflector) bringStatus(ctx context.Context, w *worker, t *twin, c *copi
 	if sameValue(merged, present) {
 		return nil
 	}
+	if wait := r.paces.wait(keyOf(local), r.m.options.Clock.Now()); wait > 0 {
+		return &retryLater{wait}
+	}
 	return r.writeStatus(ctx, w, local, merged)
 }
 
