@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
@@ -42,6 +43,8 @@ import (
 type Options struct {
 	// Workers is how many NamespaceMaps are worked on at once.
 	Workers int
+	// ClusterID is this cluster, the provider; empty takes maps of any name.
+	ClusterID core.ClusterID
 	// RemoteClusterRole is the ClusterRole that consumers get in their twins.
 	RemoteClusterRole string
 	// Tenancy is what this cluster allows its consumers.
@@ -73,6 +76,7 @@ func (c *Controller) Name() string { return "namespacemap" }
 const (
 	missingOriginReason = "MissingOrigin"
 	foreignOriginReason = "ForeignOrigin"
+	wrongNameReason     = "WrongName"
 	failedTwinReason    = "FailedCreateNamespace"
 	failedDeleteReason  = "FailedDeleteNamespace"
 	mapAction           = "MapNamespaces"
@@ -99,6 +103,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if nm.DeletionTimestamp != nil {
 		return reconcile.Result{}, c.finalize(ctx, nm)
+	}
+	if id := c.options.ClusterID.String(); id != "" && nm.Name != id {
+		// With several maps a consumer would have the number of namespaces several times that it may have.
+		c.report.Warn(nm, wrongNameReason, mapAction, fmt.Sprintf(
+			"it is ignored: each consumer has one NamespaceMap here, named %s as this cluster is; wish for the namespaces in that one, and delete this one", id))
+		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, c.realize(ctx, nm)
 }

@@ -358,4 +358,12 @@ func TestNumberOfNamespaces(t *testing.T) {
 	if !isAbsent(t, home+"-c") {
 		t.Error("there are three namespaces")
 	}
+	// Nor are there more with a second map.
+	second := replicated(home, "rome", map[string]string{"d": home + "-d"})
+	second.Name = "another"
+	provider.Create(t, second)
+	provider.AwaitEvent(t, home, "NamespaceMap", "another", "WrongName")
+	if !isAbsent(t, home+"-d") {
+		t.Error("there are three namespaces by two maps")
+	}
 }

@@ -22,6 +22,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
@@ -269,7 +270,7 @@ func TestANamespaceIsExtended(t *testing.T) {
 	consumer.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: here}}, fmt.Sprintf(
 		`{"metadata":{"labels":{%q:"true",%q:"far"}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel))
 	consumer.StartManager(t)
-	provider.StartManager(t)
+	provider.StartManager(t, func(o *controllers.Options) { o.ClusterID = "far" })
 	vn := &offloading.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: here, Name: "far"},
 		Spec:       offloading.VirtualNodeSpec{ClusterID: "far", KubeconfigSecretRef: &corev1.LocalObjectReference{Name: "kubeconfig-controlplane-far"}},
