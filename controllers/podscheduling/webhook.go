@@ -5,11 +5,9 @@ package podscheduling
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -19,7 +17,6 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
 )
 
 // Path is where the webhook is served; it is Liqo's.
@@ -79,7 +76,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	if err != nil {
 		return unchanged(ctx, fmt.Sprintf("NamespaceOffloading %s/%s is ignored and the pod stays in this cluster: correct spec.%s", nso.Namespace, nso.Name, err))
 	}
-	return patched(p.patch(where))
+	return p.patch(where).Admitted()
 }
 
 // unchanged admits the pod and tells its creator, and the log, why it is not
@@ -87,18 +84,4 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 func unchanged(ctx context.Context, why string) admission.Response {
 	log.FromContext(ctx).Info("pod admitted unchanged", "reason", why)
 	return admission.Allowed("").WithWarnings(why)
-}
-
-func patched(patch jsonpatch.Patch) admission.Response {
-	response := admission.Allowed("")
-	if len(patch) == 0 {
-		return response
-	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("encoding patch, %w", err))
-	}
-	kind := admissionv1.PatchTypeJSONPatch
-	response.Patch, response.PatchType = raw, &kind
-	return response
 }

@@ -101,7 +101,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 			return admission.Denied(refusal.Error())
 		}
 	}
-	return patched(patch)
+	return patch.Admitted()
 }
 
 func decode(raw []byte) (*offloading.ShadowPod, error) {
@@ -122,18 +122,4 @@ func label(shadow *offloading.ShadowPod, creator string) (patch jsonpatch.Patch)
 		patch.Add(jsonpatch.Pointer("metadata", "labels", wire.CreatorUserLabel), creator)
 	}
 	return patch
-}
-
-func patched(patch jsonpatch.Patch) admission.Response {
-	response := admission.Allowed("")
-	if len(patch) == 0 {
-		return response
-	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, fmt.Errorf("encoding patch, %w", err))
-	}
-	kind := admissionv1.PatchTypeJSONPatch
-	response.Patch, response.PatchType = raw, &kind
-	return response
 }
