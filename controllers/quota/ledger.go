@@ -103,6 +103,9 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 		return nil, false, nil
 	}
 	who := ownerOf(pod.Labels)
+	if who.creator == "" && pod.Again {
+		return nil, false, nil // it is older than the Quotas: nobody noted then who created it, and it must not be lost for that
+	}
 	quotas, err := l.quotas(ctx, who.origin)
 	if err != nil || len(quotas) == 0 {
 		return nil, false, err

@@ -160,9 +160,22 @@ func TestQuotaUnderLoad(t *testing.T) {
 // A cordon keeps new pods out, and what must be declared is asked for; a pod that was there and is lost comes back.
 func TestQuotaRules(t *testing.T) {
 	namespace, q := limited(t, "enna", quantities("cpu", "10", "memory", "10Gi"))
+	provider.Delete(t, q)
 	provider.StartManager(t, func(o *controllers.Options) {
 		o.RecordAfter, o.Quotas = time.Millisecond, quota.Options{Limits: offloading.SoftLimitsEnforcement}
 	})
+	// From before there were Quotas, when nobody noted who created it.
+	old := asking(namespace, "old", "enna", "1")
+	old.SetLabels(map[string]string{wire.OriginLabel: "enna"})
+	provider.Create(t, old)
+	first := awaitPod(t, old, "")
+	provider.PatchStatus(t, first, `{"status":{"phase":"Running"}}`)
+	awaitPhase(t, old, corev1.PodRunning)
+	q.ResourceVersion = ""
+	provider.Create(t, q)
+	provider.Delete(t, first)
+	awaitPod(t, old, first.UID)
+
 	silent := asking(namespace, "silent", "enna", "1")
 	provider.Create(t, silent)
 	awaitRefusal(t, silent, "a request of memory is mandatory")

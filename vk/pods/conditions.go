@@ -34,16 +34,23 @@ func ofKubelet(condition map[string]any) bool {
 // touch, or somebody at the provider, who is followed. The note tells the two apart: it says which of the conditions here were
 // taken over from the provider, and what they said then.
 //
-// next is the status from the provider, local the one shown, gates are the pod's readiness gates in their order. The results
-// are the status to show and the note to keep with it; now is for a condition that changes because of that.
-func Conditions(next, local map[string]any, gates []string, note string, now time.Time) (map[string]any, string) {
+// next is the status from the provider, local the one shown, gates are the pod's readiness gates in their order, and followed
+// those of them, or "*", about which the provider is believed: of all others only somebody here says whether they are open. The
+// results are the status to show and the note to keep with it; now is for a condition that changes because of that.
+func Conditions(next, local map[string]any, gates, followed []string, note string, now time.Time) (map[string]any, string) {
+	unheard := gates
+	if slices.Contains(followed, "*") {
+		unheard = nil
+	}
+	unheard = slices.DeleteFunc(slices.Clone(unheard), func(gate string) bool { return slices.Contains(followed, gate) })
+	next = without(next, unheard)
 	types := contested(next, local, gates)
 	if len(types) == 0 && note == "" {
 		return next, ""
 	}
 	taken := map[string]string{}
 	_ = json.Unmarshal([]byte(note), &taken) // what is no note says nothing
-	following, kept, judged := map[string]string{}, map[string]map[string]any{}, false
+	following, kept, judged := map[string]string{}, map[string]map[string]any{}, len(unheard) > 0
 	for _, kind := range types {
 		own, theirs := condition(local, kind), condition(next, kind)
 		switch {
@@ -58,15 +65,33 @@ func Conditions(next, local map[string]any, gates []string, note string, now tim
 	if err != nil || len(following) == 0 && note == "" {
 		text = nil
 	}
-	if len(kept) == 0 {
+	if len(kept) == 0 && !judged {
 		return next, string(text)
 	}
 	merged := maps.Clone(next)
-	merged["conditions"] = merge(next, local, kept)
+	if len(kept) > 0 {
+		merged["conditions"] = merge(next, local, kept)
+	}
 	if judged {
 		judge(merged, local, gates, now)
 	}
 	return merged, string(text)
+}
+
+// without returns the status without the conditions of some types.
+func without(status map[string]any, types []string) map[string]any {
+	conditions := listOf(status["conditions"])
+	strikes := func(item any) bool {
+		found, _ := item.(map[string]any)
+		kind, _ := found["type"].(string)
+		return slices.Contains(types, kind)
+	}
+	if !slices.ContainsFunc(conditions, strikes) {
+		return status
+	}
+	status = maps.Clone(status)
+	status["conditions"] = slices.DeleteFunc(slices.Clone(conditions), strikes)
+	return status
 }
 
 // contested are the types of the conditions that both sides may write.

@@ -30,22 +30,33 @@ func TestGates(t *testing.T) {
 		types           []string
 		wantA, wantB    string // status of the gates a and b
 		want, wantSince string // Ready
+		unheard         bool   // the provider is not believed about gates
 	}{
 		"no gates":                     {ready: "True", want: "True", wantSince: "T1"},
 		"a gate nobody has written":    {ready: "False", reason: closed, types: []string{"a"}, want: "False", wantSince: "T1"},
-		"theirs alone":                 {gate("a", "True"), "", "True", "", []string{"a"}, "True", "", "True", "T1"},
-		"ours alone, open":             {"", gate("a", "True"), "False", closed, []string{"a"}, "True", "", "True", "2026-02-03T04:05:06Z"},
-		"ours alone, closed":           {"", gate("a", "False"), "False", closed, []string{"a"}, "False", "", "False", "T1"},
-		"ours contradicts":             {gate("a", "True"), gate("a", "False"), "True", "", []string{"a"}, "False", "", "False", "2026-02-03T04:05:06Z"},
-		"one of each, open":            {gate("b", "True"), gate("a", "True"), "False", closed, []string{"a", "b"}, "True", "True", "True", "2026-02-03T04:05:06Z"},
-		"one of each, theirs closed":   {gate("b", "False"), gate("a", "True"), "False", closed, []string{"a", "b"}, "True", "False", "False", "T1"},
-		"not ready for another reason": {"", gate("a", "True"), "False", "RemoteClusterUnavailable", []string{"a"}, "True", "", "False", "T1"},
-		"ours that is no gate":         {"", gate("a", "True"), "False", closed, nil, "True", "", "False", "T1"},
-		"theirs that is no gate":       {gate("a", "False"), "", "True", "", nil, "False", "", "True", "T1"},
+		"theirs alone":                 {gate("a", "True"), "", "True", "", []string{"a"}, "True", "", "True", "T1", false},
+		"ours alone, open":             {"", gate("a", "True"), "False", closed, []string{"a"}, "True", "", "True", "2026-02-03T04:05:06Z", false},
+		"ours alone, closed":           {"", gate("a", "False"), "False", closed, []string{"a"}, "False", "", "False", "T1", false},
+		"ours contradicts":             {gate("a", "True"), gate("a", "False"), "True", "", []string{"a"}, "False", "", "False", "2026-02-03T04:05:06Z", false},
+		"one of each, open":            {gate("b", "True"), gate("a", "True"), "False", closed, []string{"a", "b"}, "True", "True", "True", "2026-02-03T04:05:06Z", false},
+		"one of each, theirs closed":   {gate("b", "False"), gate("a", "True"), "False", closed, []string{"a", "b"}, "True", "False", "False", "T1", false},
+		"not ready for another reason": {"", gate("a", "True"), "False", "RemoteClusterUnavailable", []string{"a"}, "True", "", "False", "T1", false},
+		"ours that is no gate":         {"", gate("a", "True"), "False", closed, nil, "True", "", "False", "T1", false},
+		"theirs that is no gate":       {gate("a", "False"), "", "True", "", nil, "False", "", "True", "T1", false},
+
+		"theirs alone, not believed":    {gate("a", "True"), "", "True", "", []string{"a"}, "", "", "False", "2026-02-03T04:05:06Z", true},
+		"ours open, theirs not heard":   {gate("a", "False"), gate("a", "True"), "False", closed, []string{"a"}, "True", "", "True", "2026-02-03T04:05:06Z", true},
+		"ours closed, theirs not heard": {gate("a", "True"), gate("a", "False"), "True", "", []string{"a"}, "False", "", "False", "2026-02-03T04:05:06Z", true},
+		"nobody's, not believed":        {"", "", "True", "", []string{"a"}, "", "", "False", "2026-02-03T04:05:06Z", true},
+		"no gate, not believed":         {gate("a", "False"), "", "True", "", nil, "False", "", "True", "T1", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			next, local := conditions(t, tc.ready, tc.reason, tc.theirs), conditions(t, tc.ready, tc.reason, tc.own)
-			got, note := Conditions(next, local, tc.types, "", now)
+			followed := []string{"*"}
+			if tc.unheard {
+				followed = nil
+			}
+			got, note := Conditions(next, local, tc.types, followed, "", now)
 			ready := condition(got, "Ready")
 			found := []any{condition(got, "a")["status"], condition(got, "b")["status"], ready["status"], ready["lastTransitionTime"]}
 			for i, want := range []string{tc.wantA, tc.wantB, tc.want, tc.wantSince} {
@@ -56,7 +67,7 @@ func TestGates(t *testing.T) {
 			if diff := cmp.Diff(conditions(t, tc.ready, tc.reason, tc.theirs), next); diff != "" {
 				t.Errorf("the provider's status was modified:\n%s", diff)
 			}
-			again, noteAgain := Conditions(next, got, tc.types, note, now.Add(time.Hour))
+			again, noteAgain := Conditions(next, got, tc.types, followed, note, now.Add(time.Hour))
 			if diff := cmp.Diff(got, again); diff != "" || note != noteAgain {
 				t.Errorf("shown once, it changes again, the note from %s to %s:\n%s", note, noteAgain, diff)
 			}
@@ -72,25 +83,25 @@ func TestConditionsFollowWhoeverWrites(t *testing.T) {
 
 func followsWhoeverWrites(t *testing.T, types ...string) {
 	now := time.Now()
-	shown, note := Conditions(conditions(t, "True", "", gate("a", "True")), conditions(t, "True", "", ""), types, "", now)
+	shown, note := Conditions(conditions(t, "True", "", gate("a", "True")), conditions(t, "True", "", ""), types, types, "", now)
 	if note == "" {
 		t.Fatal("nothing tells that the condition is the provider's")
 	}
 	for _, theirs := range []string{gate("a", "False"), ""} { // it changes, and goes
-		got, noted := Conditions(conditions(t, "False", gatesNotReady, theirs), shown, types, note, now)
+		got, noted := Conditions(conditions(t, "False", gatesNotReady, theirs), shown, types, types, note, now)
 		if diff := cmp.Diff(conditions(t, "False", gatesNotReady, theirs), got); diff != "" || noted == note {
 			t.Errorf("the provider's condition became %q, note %s (-want +got):\n%s", theirs, noted, diff)
 		}
 	}
 	ours := conditions(t, "True", "", `, {type: a, status: "False", reason: Draining}`)
 	for range 2 {
-		shown, note = Conditions(conditions(t, "True", "", gate("a", "True")), ours, types, note, now)
+		shown, note = Conditions(conditions(t, "True", "", gate("a", "True")), ours, types, types, note, now)
 		if condition(shown, "a")["reason"] != "Draining" || isTrue(condition(shown, "Ready")) != (types == nil) {
 			t.Errorf("what was written here became %v", shown)
 		}
 		ours = shown
 	}
-	if _, note := Conditions(conditions(t, "True", "", gate("a", "True")), conditions(t, "True", "", ""), types, "no note", now); note == "" || note == "no note" {
+	if _, note := Conditions(conditions(t, "True", "", gate("a", "True")), conditions(t, "True", "", ""), types, types, "no note", now); note == "" || note == "no note" {
 		t.Errorf("a note that is none became %q", note)
 	}
 }
@@ -100,7 +111,7 @@ func TestConditionsOfKubelets(t *testing.T) {
 	next := parse(t, `{conditions: [{type: Initialized, status: "True"}, {type: Ready, status: "True"}]}`)
 	local := parse(t, `{conditions: [{type: DisruptionTarget, status: "True"}, {type: Ready, status: "False"}, {type: PodResizePending, status: "True"}]}`)
 	want := parse(t, `{conditions: [{type: DisruptionTarget, status: "True"}, {type: Ready, status: "True"}, {type: Initialized, status: "True"}]}`)
-	got, note := Conditions(next, local, nil, "", time.Now())
+	got, note := Conditions(next, local, nil, nil, "", time.Now())
 	if diff := cmp.Diff(want, got); diff != "" || note != "" {
 		t.Errorf("note %q (-want +got):\n%s", note, diff)
 	}

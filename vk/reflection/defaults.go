@@ -48,7 +48,7 @@ func DefaultKinds() []Kind {
 			Name: PodKind, Source: podsResource,
 			Target: offloadingv1beta1.ShadowPodGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind),
 			Mode: Replace, Policy: Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
-			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation},
+			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
 			KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true,
 		},
 		{

@@ -36,6 +36,10 @@ const RestartsAnnotation = "plugins.refract.io/restarts"
 // and kept here likewise.
 const GatesAnnotation = "plugins.refract.io/readiness-gates"
 
+// RemoteGatesAnnotation, on pods of this cluster, names the readiness gates that something at the provider opens, separated by
+// commas, or "*" for all. Whether any other gate is open is for this cluster to say: a provider makes no pod ready by it.
+const RemoteGatesAnnotation = "plugins.refract.io/remote-readiness-gates"
+
 // podState is what is remembered about a pod. One worker at a time has it.
 type podState struct {
 	uid      types.UID

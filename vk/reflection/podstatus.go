@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 		next = v.status
 	} else {
 		noted, _ := annotationsOf(v.local.Object)[GatesAnnotation].(string)
-		next, m.gates = pods.Conditions(next, v.status, readinessGates(v.local), noted, r.m.options.Clock.Now())
+		next, m.gates = pods.Conditions(next, v.status, readinessGates(v.local), followedGates(v.local), noted, r.m.options.Clock.Now())
 	}
 	if sameStatus(next, v.status) {
 		if labelsOf(v.local.Object)[wire.OffloadedPodLabel] == "true" {
@@ -66,6 +67,17 @@ func readinessGates(pod *unstructured.Unstructured) (types []string) {
 		}
 	}
 	return types
+}
+
+// followedGates are the readiness gates about which the pod believes the provider.
+func followedGates(pod *unstructured.Unstructured) (followed []string) {
+	text, _ := annotationsOf(pod.Object)[RemoteGatesAnnotation].(string)
+	for _, gate := range strings.Split(text, ",") {
+		if gate = strings.TrimSpace(gate); gate != "" {
+			followed = append(followed, gate)
+		}
+	}
+	return followed
 }
 
 // RecreatingReason is why a pod is not ready whose counterpart on the provider was stopped and is created again.

@@ -38,7 +38,7 @@ func TestReadinessGates(t *testing.T) {
 	l.local.create(t, l.namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
-metadata: {name: web}
+metadata: {name: web, annotations: {plugins.refract.io/remote-readiness-gates: "there, elsewhere"}}
 spec:
   nodeName: %s
   automountServiceAccountToken: false
@@ -65,5 +65,29 @@ spec:
 	if writes := l.remote.writes(t); len(writes) != 1 {
 		t.Errorf("the provider saw the writes %q, want the ShadowPod", writes)
 	}
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.annotations/"+GatesAnnotation, ""))
+	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.annotations/"+GatesAnnotation, ""), field("metadata.annotations/"+RemoteGatesAnnotation, ""))
+}
+
+// A provider opens a gate about which nobody asked it: the pod is not ready by that, before somebody here says so.
+func TestAProviderOpensNoGatesByItself(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.start()
+	l.local.create(t, l.namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  nodeName: %s
+  automountServiceAccountToken: false
+  containers: [{name: web, image: "web:1"}]
+  readinessGates: [{conditionType: checked}]`, l.node))
+	l.runRemote("web", `{phase: Running, conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: "True"}, {type: checked, status: "True"}]}`)
+	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), says("checked", ""), says("Ready", "False"), says("ContainersReady", "True"))
+	l.settled()
+	l.note("web", map[string]any{"type": "checked", "status": "True"})
+	l.present(l.local, "Pod", l.namespace, "web", says("checked", "True"), says("Ready", "True"))
+	l.settled()
+	l.stop()
+	l.quiet("a restart", func() { l.start() })
 }
