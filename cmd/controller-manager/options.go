@@ -50,6 +50,7 @@ type options struct {
 	podSecurityOf                          map[string]string
 	priorityClasses, runtimeClasses        []string
 	reservedPrefixes                       []string
+	namePatterns                           []string
 	maxNamespaces                          int
 	ownCIDRs                               []string
 	enforceQuotas                          bool
@@ -78,6 +79,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.priorityClasses, "tenant-priority-classes", nil, "priority classes that the pods of consumers may name; * is any but those of the system")
 	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may name; * is any")
 	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers do not get, besides kube-, openshift- and liqo-tenant-")
+	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
 	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is any number")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "hold the users of consumers to their Quotas; a consumer without any in its tenant namespace is not limited")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "how strictly pods must say what they use, where the Quota does not say: None, Soft (requests of cpu and memory are mandatory) or Hard (and the limits must be the same)")
@@ -153,9 +155,14 @@ func (o *options) validateWork() error {
 }
 
 func (o *options) validateTenancy() error {
+	for _, text := range o.namePatterns {
+		if id, pattern, ok := strings.Cut(text, "="); !ok || id == "" || pattern == "" {
+			return fmt.Errorf("--tenant-namespace-pattern-of=%s: use cluster-id=pattern, such as milan=milan-.*", text)
+		}
+	}
 	settings := o.tenancy()
 	if err := settings.Validate(); err != nil {
-		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-max-namespaces: %w", err)
+		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of, --tenant-max-namespaces: %w", err)
 	}
 	_, err := o.quotas()
 	_, rangeErr := o.ownRanges()
@@ -186,9 +193,14 @@ func (o *options) ownRanges() (ranges []netip.Prefix, err error) {
 
 // tenancy returns what this cluster allows its consumers.
 func (o *options) tenancy() tenancy.Options {
+	patterns := map[string]string{}
+	for _, text := range o.namePatterns {
+		id, pattern, _ := strings.Cut(text, "=")
+		patterns[id] = pattern
+	}
 	return tenancy.Options{
 		PodSecurity: o.podSecurity, Levels: o.podSecurityOf, PriorityClasses: o.priorityClasses, RuntimeClasses: o.runtimeClasses,
-		ReservedPrefixes: o.reservedPrefixes, MaxNamespaces: o.maxNamespaces,
+		ReservedPrefixes: o.reservedPrefixes, NamePatterns: patterns, MaxNamespaces: o.maxNamespaces,
 	}
 }
 

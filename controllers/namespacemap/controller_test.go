@@ -321,12 +321,13 @@ func TestNoTenantNamespaceNoNamespaces(t *testing.T) {
 func TestNamesAndLevelsOfNamespaces(t *testing.T) {
 	home := tenant(t, "rome")
 	provider.StartManager(t, func(o *controllers.Options) {
-		o.Tenancy = tenancy.Options{Levels: map[string]string{"rome": "restricted"}, ReservedPrefixes: []string{"prod-"}}
+		o.Tenancy = tenancy.Options{Levels: map[string]string{"rome": "restricted"}, ReservedPrefixes: []string{"prod-"},
+			NamePatterns: map[string]string{"rome": "[^e].*[^y]"}}
 		o.Installation = "refract-here"
 	})
 	desired := map[string]string{"shop": home + "-shop"}
 	want := phases{"shop": offloading.MappingAccepted}
-	for n, name := range []string{"kube-system", "kube-anything", "openshift-config", "default", "liqo", "liqo-tenant-milan", "refract-here", "prod-shop"} {
+	for n, name := range []string{"kube-system", "kube-anything", "openshift-config", "default", "liqo", "liqo-tenant-milan", "refract-here", "prod-shop", "x-shop-y", "elsewhere"} {
 		local := fmt.Sprintf("wish-%d", n)
 		desired[local], want[local] = name, offloading.MappingCreationLoopBackOff
 	}

@@ -31,7 +31,7 @@ const (
 // leaves the phase as it was.
 func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (offloading.MappingPhase, error) {
 	before := nm.Status.CurrentMapping[local].Phase
-	if err := c.options.Tenancy.CheckName(twin, c.options.Installation); err != nil {
+	if err := c.options.Tenancy.CheckName(nm.Labels[wire.OriginIDLabel], twin, c.options.Installation); err != nil {
 		return c.refuse(nm, "namespace %q, for %s, is not created: %s; have the consumer choose another name", twin, local, err), nil
 	}
 	namespace := &corev1.Namespace{}

@@ -5,6 +5,7 @@ package tenancy
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,6 +32,8 @@ type Options struct {
 	RuntimeClasses  []string
 	// ReservedPrefixes begin names that no namespace of a consumer gets, besides those that are always reserved.
 	ReservedPrefixes []string
+	// NamePatterns are regular expressions (RE2), by cluster id, that the names of a consumer's namespaces match as a whole.
+	NamePatterns map[string]string
 	// MaxNamespaces of one consumer; 0 is any number.
 	MaxNamespaces int
 }
@@ -43,6 +46,11 @@ func (o *Options) Validate() error {
 	for id, level := range o.Levels {
 		if err := validLevel(level); err != nil {
 			return fmt.Errorf("consumer %s: %w", id, err)
+		}
+	}
+	for id, pattern := range o.NamePatterns {
+		if _, err := regexp.Compile(whole(pattern)); err != nil {
+			return fmt.Errorf("consumer %s: the pattern %q of names is no regular expression: %w", id, pattern, err)
 		}
 	}
 	if o.MaxNamespaces < 0 {
@@ -178,8 +186,10 @@ var (
 	reservedPrefixes = []string{"kube-", "openshift-", "liqo-tenant-"}
 )
 
+func whole(pattern string) string { return "^(?:" + pattern + ")$" }
+
 // CheckName refuses the name of a namespace that a consumer asks for. installation is the namespace of the controllers.
-func (o *Options) CheckName(name, installation string) error {
+func (o *Options) CheckName(clusterID, name, installation string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return fmt.Errorf("it cannot exist: %s", problems[0])
 	}
@@ -189,6 +199,11 @@ func (o *Options) CheckName(name, installation string) error {
 	for _, prefix := range slices.Concat(reservedPrefixes, o.ReservedPrefixes) {
 		if strings.HasPrefix(name, prefix) {
 			return fmt.Errorf("names that begin with %q are reserved", prefix)
+		}
+	}
+	if pattern, ok := o.NamePatterns[clusterID]; ok {
+		if matches, err := regexp.MatchString(whole(pattern), name); err != nil || !matches {
+			return fmt.Errorf("the names of this consumer must match %s", pattern)
 		}
 	}
 	return nil
