@@ -206,7 +206,8 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	remaining := 0
 	for _, p := range providers {
-		problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
+		// A moment after a namespace was extended the cache does not show the wish: it would stay, and the twin with it.
+		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso.Namespace, p))
 		if p.knows(nso.Namespace) && !p.dead {
 			remaining++
 		}

@@ -211,6 +211,25 @@ func (c *Controller) readMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
+// lookUpMap replaces what the cache said of the map, also that there is none.
+func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
+	key := client.ObjectKey{Namespace: p.namespace, Name: p.id}
+	if p.mapping != nil {
+		key = client.ObjectKeyFromObject(p.mapping)
+	}
+	mapping := &offloading.NamespaceMap{}
+	err := c.uncached.Get(ctx, key, mapping)
+	switch {
+	case apierrors.IsNotFound(err):
+		p.mapping = nil
+	case err != nil:
+		return fmt.Errorf("getting NamespaceMap %s, %w", key, err)
+	case peers.IsOutgoing(mapping):
+		p.mapping = mapping
+	}
+	return nil
+}
+
 // unmapNamespace takes the wish for a twin back. The provider deletes the twin.
 func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *provider) error {
 	if !p.wishes(namespace) {
