@@ -27,7 +27,7 @@ const (
 // Whose status a Service, Ingress or custom resource of the consumer shows. These are ours: virtual kubelets write them, and the
 // controller manager takes back what they have left in a namespace that is withdrawn.
 const (
-	// StatusFromAnnotation is the cluster id of the provider, or of this cluster itself when a controller here has the word.
+	// StatusFromAnnotation is the cluster ID of the owner of the status: a provider, or this cluster if one of its controllers writes it.
 	StatusFromAnnotation = "plugins.refract.io/status-from"
 	// StatusHashAnnotation is a hash of what was shown.
 	StatusHashAnnotation = "plugins.refract.io/status-hash"

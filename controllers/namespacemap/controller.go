@@ -107,7 +107,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if id := c.options.ClusterID.String(); id != "" && nm.Name != id {
 		// With several maps a consumer would have the number of namespaces several times that it may have.
 		c.report.Warn(nm, wrongNameReason, mapAction, fmt.Sprintf(
-			"it is ignored: each consumer has one NamespaceMap here, named %s as this cluster is; wish for the namespaces in that one, and delete this one", id))
+			"this NamespaceMap is ignored: a consumer has exactly one, named after the cluster ID of this provider (%s). Add the namespaces to that one and delete this one", id))
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, c.realize(ctx, nm)
@@ -178,10 +178,10 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	return errors.Join(err, c.writeStatus(ctx, nm, current))
 }
 
-// announce writes into the status, without a phase, the twins that are to be
-// made: one that is not wished any more by the time it has been made is found
-// there, and deleted. The write fails when the wishes have changed, and nothing
-// has been made then.
+// announce records in the status, without a phase, the remote namespaces that
+// are about to be created, so that one that is no longer desired by the time it
+// exists is found and deleted. The write fails if the desired mapping has changed
+// in the meantime; nothing has been created then.
 func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap) error {
 	left := c.room(nm)
 	announced := maps.Clone(nm.Status.CurrentMapping)

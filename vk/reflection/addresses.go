@@ -74,6 +74,6 @@ func (m *Manager) withoutStrangeBalancers(status map[string]any) (map[string]any
 }
 
 func (m *Manager) strangeNote(addresses []string) string {
-	return fmt.Sprintf("cluster %s says %s, which nothing of it can have: the address is not shown, and no traffic goes there; have its administrator look, or correct --own-cidrs and --local-podcidr",
+	return fmt.Sprintf("cluster %s reported the address %s, which is reserved or belongs to this cluster; it is not shown. Check the network of that cluster, or correct --own-cidrs and --local-podcidr",
 		m.options.RemoteClusterID, strings.Join(addresses, ", "))
 }

@@ -150,7 +150,7 @@ func (r *reflector) yield(ctx context.Context, w *worker, local *unstructured.Un
 	}
 	w.result, w.warned = "written", true
 	r.m.events.warn(r.kind.Name, local, StatusOverruledReason, fmt.Sprintf(
-		"a controller of this cluster writes the status, so that of cluster %s is not shown any more; to show it, give the object a class that no controller here serves and remove the annotation %s",
+		"a controller of this cluster updated the status; the status from cluster %s is no longer shown. To show it again, use a class that no controller of this cluster serves and remove the annotation %s",
 		r.m.options.RemoteClusterID, StatusFromAnnotation))
 	return nil
 }
