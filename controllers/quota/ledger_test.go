@@ -4,15 +4,20 @@
 package quota
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 )
 
 func specOf(t *testing.T, text string) *corev1.PodSpec {
@@ -113,4 +118,40 @@ func TestEscape(t *testing.T) {
 	if a, b := Escape(long+"1"), Escape(long+"2"); a == b || len(validation.IsValidLabelValue(a)) > 0 {
 		t.Errorf("two long names are %s and %s", a, b)
 	}
+}
+
+// laggingCache has a Quota and a tenant namespace, and no pod yet, however many were created.
+type laggingCache struct{ client.Reader }
+
+// List implements client.Reader.
+func (laggingCache) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *offloading.QuotaList:
+		l.Items = []offloading.Quota{{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "rome"}, Spec: offloading.QuotaSpec{
+			User: "rome", Resources: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")},
+		}}}
+	case *corev1.NamespaceList:
+		l.Items = []corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}}}
+	}
+	return nil
+}
+
+// A pod that was created a moment ago counts although the cache does not show it yet.
+func TestPendingPodsCount(t *testing.T) {
+	l := NewLedger(laggingCache{}, Options{})
+	pod := func(name string) Pod {
+		return Pod{Key: types.NamespacedName{Namespace: "shop", Name: name}, Spec: &corev1.PodSpec{},
+			Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}}
+	}
+	take := func(name string, fits bool) {
+		t.Helper()
+		if refusal, err := l.Take(t.Context(), pod(name)); err != nil || (refusal == nil) != fits {
+			t.Errorf("pod %s: %v, %v, want it to fit: %t", name, refusal, err, fits)
+		}
+	}
+	take("first", true)
+	take("first", true) // the same one, tried again
+	take("second", false)
+	l.Release(pod("first").Key)
+	take("second", true)
 }
