@@ -81,7 +81,7 @@ func (*instance) Value(any) any { return nil }
 func (i *instance) run(hook Hook, doc *document.Document, env *Env, call *Call) error {
 	limits := &i.plugin.limits
 	doc.Begin(i.plugin.config, limits.Handles, limits.OutputBytes)
-	doc.SetWorkLimit(limits.Fuel) // of one operation; what is left of the fuel is looked at when it is charged
+	doc.SetWorkLimit(limits.Fuel / hostPrice) // of one operation; what is left of the fuel is looked at when it is charged
 	i.begin(hook.String(), limits.Fuel)
 	i.doc, i.env, i.floor = doc, env, doc.Nodes()
 	if i.generation = (i.generation + generationStep) & generationMask; i.generation == 0 {
@@ -155,10 +155,14 @@ func (i *instance) used() int64 { return min(i.budget-i.left()+i.owed, i.budget)
 
 // charge takes fuel for the host's own work: without it a plugin could make the host do what it may not do itself.
 func (i *instance) charge(units int64) {
-	if i.owed += units; i.owed > maxOwed {
+	if i.owed += hostPrice * units; i.owed > maxOwed {
 		i.settle()
 	}
 }
+
+// hostPrice is the fuel for a unit of work, with room for machines whose memory is slow and whose loops are fast: there the
+// dearest functions took eleven times as long as the guest's own code at a price of 1.
+const hostPrice = 2
 
 // maxOwed is work that does not matter yet: some microseconds.
 const maxOwed = 4096
@@ -241,7 +245,7 @@ func (i *instance) misuse(function, problem string) {
 
 // abort ends the call with an error of the document.
 func (i *instance) abort(function string, err error) {
-	i.owed += i.doc.TakeWork() // what was done before it failed is paid for, too
+	i.owed += hostPrice * i.doc.TakeWork() // what was done before it failed is paid for, too
 	panic(i.documentError(function, err))
 }
 

@@ -49,6 +49,7 @@ func (i *instance) portableInput() (in []byte, work int64) {
 }
 
 func (i *instance) takeOutput(text []byte) error {
+	// At a price of 1: it is decoded once a call, and an object of the size that API servers take must come through.
 	if i.owed += decodeWork * int64(len(text)); i.owed > i.left() {
 		return &OutOfFuelError{Plugin: i.plugin.name, During: i.during, Fuel: i.budget}
 	}
