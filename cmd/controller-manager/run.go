@@ -6,7 +6,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -17,15 +20,51 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/internal/cmdutil"
-	"github.com/refract-project/refract/internal/rbac"
 )
 
-// run returns when ctx ends and everything has been shut down.
+// restartDelay between two terms, for what ends with the first.
+const restartDelay = 2 * time.Second
+
+// run returns when ctx ends and everything has been shut down. A lease that is lost, because the API server was away for
+// longer than it lasts, is no reason to end: a container that does is started again later and later.
 func run(ctx context.Context, o *options) error {
-	mgr, err := newManager(o)
+	config, err := o.restConfig()
 	if err != nil {
 		return err
 	}
+	lease, err := newLease(config, o.liqoNamespace)
+	if err != nil {
+		return err
+	}
+	defer lease.close()
+	led := false
+	for {
+		err := serve(ctx, o, config, lease)
+		lost := err != nil && strings.Contains(err.Error(), leaseLost)
+		led = led || lost
+		if ctx.Err() != nil || !led || !lost && !cmdutil.FromAPIServer(err) {
+			return err
+		}
+		log.Log.Info("Warning: this process does not work any more, and competes again", "reason", err.Error())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(restartDelay):
+		}
+	}
+}
+
+// leaseLost is what the error of a manager says whose lease was lost; it has no type.
+const leaseLost = "leader election lost"
+
+// serve until ctx ends or the lease is lost.
+func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) error {
+	mgr, err := newManager(o, config, lease)
+	if err != nil {
+		return err
+	}
+	registrations := cmdutil.NewRegistrations(metrics.Registry)
+	defer registrations.Close()
 	if err := addProbes(mgr); err != nil {
 		return err
 	}
@@ -52,7 +91,7 @@ func run(ctx context.Context, o *options) error {
 		Quotas:                     quotas,
 		Installation:               o.liqoNamespace,
 		Clock:                      clock.RealClock{},
-		Registerer:                 metrics.Registry,
+		Registerer:                 registrations,
 		Webhooks:                   o.webhooks(),
 	})
 	if err != nil {
@@ -62,20 +101,18 @@ func run(ctx context.Context, o *options) error {
 	return mgr.Start(ctx)
 }
 
-func newManager(o *options) (manager.Manager, error) {
-	config, err := o.restConfig()
-	if err != nil {
-		return nil, err
-	}
+func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager, error) {
 	options, err := controllers.ManagerOptions(config)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the controllers on %s, %w", config.Host, cmdutil.Explain(err))
 	}
 	options.Cache.SyncPeriod = &o.resyncPeriod
 	options.LeaderElection = o.leaderElection
-	options.LeaderElectionID, options.LeaderElectionNamespace = rbac.LeaderElectionID, o.liqoNamespace
-	// The next leader need not wait for the lease to run out. That is safe because the process ends when run returns.
+	options.LeaderElectionResourceLockInterface = lease
+	// The next leader need not wait for the lease to run out: it is released when everything has ended.
 	options.LeaderElectionReleaseOnCancel = true
+	again := true // the controllers of a later term have the names of the first
+	options.Controller.SkipNameValidation = &again
 	options.Metrics = metricsserver.Options{BindAddress: o.metricsAddress}
 	options.HealthProbeBindAddress = o.healthAddress
 	mgr, err := manager.New(config, options)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/vk/kubeletapi"
@@ -33,19 +34,27 @@ type active struct {
 	pinger     *node.Pinger
 	resources  *resources.Follower
 	node       *node.Controller // nil without --create-node
+	metrics    *cmdutil.Registrations
 }
 
 // activate builds everything and starts nothing. It waits for the kubeconfig of
 // the provider, not for the provider.
 func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
-	a := &active{kubelet: k}
+	a := &active{kubelet: k, metrics: cmdutil.NewRegistrations(metrics.Registry)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.close(context.WithoutCancel(ctx)))
+		}
+	}()
 	if a.provider, a.kubeconfig, err = k.connect(ctx); err != nil {
 		return nil, err
 	}
 	k.ready.waitFor("the plugins are not loaded yet")
-	if a.plugins, err = k.loadPlugins(ctx); err != nil {
+	loaded, err := k.loadPlugins(ctx)
+	if err != nil {
 		return nil, err
 	}
+	a.plugins = loaded
 	if a.reflection, err = a.newReflection(ctx); err != nil {
 		return nil, fmt.Errorf("setting up reflection, %w", err)
 	}
@@ -106,7 +115,7 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},
 		Classes:      a.classes(),
 		ResyncPeriod: a.resyncPeriod,
-		Registerer:   metrics.Registry, Log: slog.Default(),
+		Registerer:   a.metrics, Log: slog.Default(),
 	})
 }
 
@@ -153,12 +162,13 @@ const shutdownGrace = 5 * time.Second
 // run everything until ctx ends or a part fails for good.
 func (a *active) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
+	defer a.metrics.Close()
 	a.reflection.SetLeading(!a.sharedLease)
 	server, err := a.newServer(ctx)
 	if err != nil {
-		return err
+		return errors.Join(err, a.close(context.WithoutCancel(ctx)))
 	}
-	group.Go(func() error { return server.Serve(ctx, a.listener) })
+	group.Go(func() error { return server.Serve(ctx, a.listener.lend()) })
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
 	group.Go(func() error { return a.plugins.follow(ctx) })
 	group.Go(func() error { return a.reflection.Run(ctx) })
@@ -182,14 +192,32 @@ func (a *active) wait(ctx context.Context, group *errgroup.Group) error {
 	go func() { ended <- group.Wait() }()
 	select {
 	case err := <-ended:
-		return errors.Join(err, a.plugins.close(context.WithoutCancel(ctx)))
+		return errors.Join(err, a.close(context.WithoutCancel(ctx)))
 	case <-after(ctx, shutdownGrace):
 	}
-	log.FromContext(ctx).Info("Not waiting any longer for watches that wait for their next attempt", "after", shutdownGrace.String())
+	logger := log.FromContext(ctx)
+	logger.Info("Not waiting any longer for watches that wait for their next attempt", "after", shutdownGrace.String())
+	go func() { // this replica may lead again before they have ended
+		<-ended
+		if err := a.close(context.WithoutCancel(ctx)); err != nil {
+			logger.Error(err, "The plugins of this term were not closed")
+		}
+	}()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return nil
+}
+
+// close frees what no goroutine uses any more.
+func (a *active) close(ctx context.Context) error {
+	if a.metrics != nil {
+		a.metrics.Close()
+	}
+	if a.plugins == nil {
+		return nil
+	}
+	return a.plugins.close(ctx)
 }
 
 // after ctx has ended, and then some.

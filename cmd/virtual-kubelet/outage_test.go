@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/internal/testenv"
 )
 
 // testUnusableKubeconfig leaves everything as it was, and no kubelet.
@@ -95,6 +97,68 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	forget(ctx, t, l)
 }
 
+// TestConsumerAPIServerIsAway has this cluster's API server away for longer than any lease lasts, while a pod runs at the provider.
+func TestConsumerAPIServerIsAway(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Elect: true, KubeletArgs: []string{
+		"--vk-lease-duration=6s", "--vk-lease-renew-interval=4s", "--vk-lease-retry-period=1s"}})
+	must(t, err)
+	defer func() {
+		if t.Failed() && l.Kubelet() != nil {
+			for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
+				log, _ := os.ReadFile(command.LogPath())
+				t.Logf("%s says:\n%s", command.LogPath(), log)
+			}
+		}
+		if err := l.Down(); err != nil {
+			t.Error(err)
+		}
+	}()
+	must(t, l.StartAll(ctx))
+	must(t, l.AwaitNodeReady(ctx))
+	offload(ctx, t, l, "shop")
+	r := &restored{ctx: ctx, t: t, l: l}
+	r.pod("web")
+	r.runs("web")
+	uid := r.uid(l.Provider, restoredTwin, "web")
+
+	must(t, l.Consumer.StopAPIServer())
+	for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
+		must(t, l.Wait(ctx, "the lease to be lost", func(context.Context) (string, error) {
+			log, err := os.ReadFile(command.LogPath())
+			if !strings.Contains(string(log), "competes again") {
+				return command.LogPath() + " does not say so", err
+			}
+			return "", err
+		}))
+	}
+	must(t, l.Consumer.StartAPIServer(ctx))
+	begin := time.Now()
+	must(t, l.AwaitWebhook(ctx))
+	r.pod("late")
+	r.runs("web", "late")
+	extend(ctx, t, l, "second")
+	must(t, l.Wait(ctx, "the remote namespace", func(ctx context.Context) (string, error) {
+		if _, err := l.Provider.Client.CoreV1().Namespaces().Get(ctx, "second-"+lab.ConsumerID, metav1.GetOptions{}); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
+	}))
+	t.Logf("pods and namespaces cross again %s after the consumer's API server was back", time.Since(begin).Round(100*time.Millisecond))
+	if r.uid(l.Provider, restoredTwin, "web") != uid {
+		t.Error("the pod was made again at the provider")
+	}
+	metrics, err := l.KubeletMetrics(ctx)
+	must(t, err)
+	if metrics["refract_provider_reachable"] == nil {
+		t.Error("the metrics of reflection are not exported any more")
+	}
+	if out, err := l.Kubectl(ctx, "--context=home", "-n=shop", "logs", "late"); err != nil || out == "" {
+		t.Errorf("logs: %q, %v", out, err)
+	}
+}
+
 func TestEndDoesNotWaitForTheDeaf(t *testing.T) {
 	broken := errors.New("broken")
 	for name, test := range map[string]struct {
@@ -138,8 +202,8 @@ func TestReadinessSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestReplicasAreToldApart(t *testing.T) {
-	listen := func() net.Listener {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listen := func() lastingListener {
+		listener, err := (&options{listenAddress: "127.0.0.1"}).listen()
 		must(t, err)
 		t.Cleanup(func() { _ = listener.Close() })
 		return listener

@@ -148,11 +148,10 @@ func expectEvent(ctx context.Context, t *testing.T, l *lab.Lab, reason, words st
 	}))
 }
 
-// offload makes a namespace that extends to the provider, and waits until pods can be made in it.
-func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
+// extend makes a namespace that extends to the provider.
+func extend(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
-	client := l.Consumer.Client.CoreV1()
-	_, err := client.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := l.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	must(t, err)
 	offloading := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": offloadingv1beta1.GroupVersion.String(), "kind": "NamespaceOffloading",
@@ -160,8 +159,14 @@ func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	}}
 	_, err = l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(namespace).Create(ctx, offloading, metav1.CreateOptions{})
 	must(t, err)
+}
+
+// offload extends a namespace, and waits until pods can be made in it.
+func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
+	t.Helper()
+	extend(ctx, t, l, namespace)
 	must(t, l.Wait(ctx, "the service account", func(ctx context.Context) (string, error) {
-		if _, err := client.ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		if _, err := l.Consumer.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error(), nil
 		}
 		return "", nil

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -31,13 +32,17 @@ func run(ctx context.Context, o *options) (err error) {
 	if err != nil {
 		return err
 	}
-	k := &kubelet{options: o, local: local, client: client, report: newReporter(o, client)}
+	elector, err := cmdutil.LeaseClient(local, o.electRenew/2)
+	if err != nil {
+		return err
+	}
+	k := &kubelet{options: o, local: local, client: client, elector: elector, report: newReporter(o, client)}
 	defer k.report.close()
 	// Before the election: a replica that cannot serve must not lead.
 	if k.listener, err = o.listen(); err != nil {
 		return err
 	}
-	defer k.listener.Close() //nolint:errcheck // the server has closed it, or nobody used it
+	defer k.listener.Close() //nolint:errcheck // nothing is lost with it
 
 	group, ctx := errgroup.WithContext(ctx)
 	if err := k.serveOperations(ctx, group); err != nil {
@@ -46,9 +51,7 @@ func run(ctx context.Context, o *options) (err error) {
 	group.Go(func() error {
 		defer log.Log.Info("Stopped", "node", o.nodeName)
 		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was not read yet", o.tenantNamespace, o.nodeName))
-		election := k.election(o.nodeName, k.identity())
-		election.StandBy = func(string) { k.ready.waitFor("") }
-		if err := election.Run(ctx, k.lead); err != nil {
+		if err := k.compete(ctx); err != nil {
 			return err
 		}
 		return errEnded
@@ -67,19 +70,34 @@ type kubelet struct {
 	*options
 	local    *rest.Config
 	client   kubernetes.Interface
-	listener net.Listener // of the kubelet API
+	elector  kubernetes.Interface // for leases alone
+	listener lastingListener      // of the kubelet API
 	report   *reporter
 	ready    readiness
 }
 
 // listen for the kubelet API.
-func (o *options) listen() (net.Listener, error) {
+func (o *options) listen() (lastingListener, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.listenAddress, strconv.Itoa(int(o.listenPort))))
 	if err != nil {
-		return nil, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", o.listenAddress, o.listenPort, err)
+		return lastingListener{}, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", o.listenAddress, o.listenPort, err)
 	}
-	return listener, nil
+	return lastingListener{listener.(*net.TCPListener)}, nil
 }
+
+// lastingListener keeps its port while this replica does not lead: the port is part of its identity.
+type lastingListener struct{ *net.TCPListener }
+
+// lend it to a server, which closes what it is given.
+func (l lastingListener) lend() net.Listener {
+	_ = l.SetDeadline(time.Time{}) // fails as Accept will
+	return lentListener{l.TCPListener}
+}
+
+type lentListener struct{ *net.TCPListener }
+
+// Close ends Accept, and nothing else.
+func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
 // identity of this replica in elections: the pod, so that a container that starts
 // again goes on at once. On a machine without pods, where several may run, the
@@ -100,7 +118,7 @@ func (k *kubelet) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
 func (k *kubelet) election(name, identity string) node.Election {
 	return node.Election{
-		Client: k.client, Namespace: k.tenantNamespace, Name: name, Identity: identity,
+		Client: k.elector, Namespace: k.tenantNamespace, Name: name, Identity: identity,
 		Duration: k.electDuration, RenewDeadline: k.electRenew, RetryPeriod: k.electRetry,
 	}
 }
@@ -132,15 +150,46 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 // profilingAddress is out of reach of other pods: profiles show secrets.
 const profilingAddress = "127.0.0.1:6060"
 
+// compete for the lease and lead, again and again until ctx ends. A lease that is lost, because this cluster's API server was
+// away for longer than it lasts, is no reason to end: a container that does is started again later and later.
+func (k *kubelet) compete(ctx context.Context) error {
+	election := k.election(k.nodeName, k.identity())
+	election.StandBy = func(string) { k.ready.waitFor("") }
+	for ctx.Err() == nil {
+		err := election.Run(ctx, k.lead)
+		if !errors.Is(err, node.ErrLeadershipLost) {
+			return err
+		}
+		log.FromContext(ctx).Info("Warning: this replica does not work any more, and competes again", "reason", err.Error())
+	}
+	return nil
+}
+
+// activateRetry while an API server refuses what is asked at the start.
+const activateRetry = 2 * time.Second
+
 // lead runs the virtual kubelet until ctx ends.
 func (k *kubelet) lead(ctx context.Context) error {
-	a, err := k.activate(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
+	defer func() {
+		k.ready.set(nil)
+		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was lost and is not held again: is this cluster's API server there?", k.tenantNamespace, k.nodeName))
+	}()
+	for {
+		a, err := k.activate(ctx)
+		switch {
+		case err == nil:
+			k.ready.set(a)
+			return a.run(ctx)
+		case ctx.Err() != nil:
 			return nil
+		case !cmdutil.FromAPIServer(err):
+			return err
 		}
-		return err
+		log.FromContext(ctx).Error(err, "The virtual kubelet cannot start yet, trying again")
+		k.ready.waitFor(err.Error())
+		select {
+		case <-ctx.Done():
+		case <-time.After(activateRetry):
+		}
 	}
-	k.ready.set(a)
-	return a.run(ctx)
 }

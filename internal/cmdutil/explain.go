@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
@@ -23,4 +25,11 @@ func Explain(err error) error {
 		return fmt.Errorf("the API server does not answer as it should: does it run, and are server and credentials of the kubeconfig right? (%w)", err)
 	}
 	return err
+}
+
+// FromAPIServer reports whether an API server refused, or could not be reached: that passes, other errors do not.
+func FromAPIServer(err error) bool {
+	var status apierrors.APIStatus
+	var network net.Error
+	return errors.As(err, &status) || errors.As(err, &network)
 }

@@ -65,6 +65,8 @@ type Options struct {
 	APIServerSupport bool
 	// Quotas installs the webhook that notes who created a ShadowPod, which costs a call for each.
 	Quotas bool
+	// Elect has the controller managers compete for their leases, as they do when the chart installs them.
+	Elect bool
 	// Balanced has our processes reach both API servers through a load balancer each.
 	Balanced bool
 	// Log receives the progress.

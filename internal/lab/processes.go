@@ -83,7 +83,7 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 		return err
 	}
 	return l.start(l.Provider, providerManagerName, "controller-manager", append(webhookArgs(l.ports.providerWebhook),
-		"--kubeconfig="+kubeconfig, "--cluster-id="+ProviderID, "--liqo-namespace="+SystemNamespace, "--enable-leader-election=false",
+		"--kubeconfig="+kubeconfig, "--cluster-id="+ProviderID, "--liqo-namespace="+SystemNamespace, fmt.Sprintf("--enable-leader-election=%t", l.opts.Elect),
 		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))...)
 }
 
@@ -94,7 +94,7 @@ func (l *Lab) StartConsumerManager(ctx context.Context) error {
 		return err
 	}
 	return l.start(l.Consumer, consumerManagerName, "controller-manager", append(webhookArgs(l.ports.consumerWebhook),
-		"--kubeconfig="+kubeconfig, "--cluster-id="+ConsumerID, "--liqo-namespace="+SystemNamespace, "--enable-leader-election=false",
+		"--kubeconfig="+kubeconfig, "--cluster-id="+ConsumerID, "--liqo-namespace="+SystemNamespace, fmt.Sprintf("--enable-leader-election=%t", l.opts.Elect),
 		"--metrics-address="+address(l.ports.consumerMetrics), "--health-probe-address="+address(l.ports.consumerHealth))...)
 }
 

@@ -4,13 +4,18 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/internal/rbac"
@@ -92,4 +97,54 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 		t.Errorf("a lost lease gives %v, want %v", err, node.ErrLeadershipLost)
 	}
 	await("the work ends with the lease", second.ended)
+}
+
+// silenced lets a replica read its lease and release it, and not renew it.
+type silenced struct {
+	http.RoundTripper
+	on *atomic.Bool
+}
+
+func (s silenced) RoundTrip(r *http.Request) (*http.Response, error) {
+	if s.on.Load() && r.Method == http.MethodPut {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		if !bytes.Contains(body, []byte(`"holderIdentity":""`)) {
+			return nil, errors.New("the API server does not answer")
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	return s.RoundTripper.RoundTrip(r)
+}
+
+// testSlowEnd loses the lease while the API server can be reached again, before the work has ended.
+func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
+	const slow = "slow"
+	var silent atomic.Bool
+	config := cluster.Config()
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return silenced{next, &silent} })
+	client, err := kubernetes.NewForConfig(config)
+	must(t, err)
+	election := node.Election{Client: client, Namespace: metav1.NamespaceDefault, Name: slow, Identity: slow,
+		Duration: 5 * time.Second, RenewDeadline: time.Second, RetryPeriod: 200 * time.Millisecond}
+	err = election.Run(t.Context(), func(leading context.Context) error {
+		silent.Store(true)
+		<-leading.Done()
+		for range 20 { // it is released at once, or not at all
+			lease, err := client.CoordinationV1().Leases(metav1.NamespaceDefault).Get(t.Context(), slow, metav1.GetOptions{})
+			must(t, err)
+			if *lease.Spec.HolderIdentity != slow {
+				t.Errorf("while the work ends, the lease is held by %q", *lease.Spec.HolderIdentity)
+				return nil
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		return nil
+	})
+	if !errors.Is(err, node.ErrLeadershipLost) {
+		t.Errorf("got %v", err)
+	}
 }

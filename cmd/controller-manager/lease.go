@@ -1,0 +1,55 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// leaseTimeout of a request, of which several fit into the time within which the lease has to be renewed.
+const leaseTimeout = 5 * time.Second
+
+// lease of the process that works, which holds it under one name for as long as it lives: a manager of its own making would
+// be another candidate each time, and wait until the lease of the former has run out.
+type lease struct {
+	resourcelock.Interface
+	broadcaster record.EventBroadcaster
+}
+
+func newLease(config *rest.Config, namespace string) (*lease, error) {
+	client, err := cmdutil.LeaseClient(config, leaseTimeout)
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the name of this machine, by which it competes for the lease, %w", err)
+	}
+	broadcaster := record.NewBroadcaster()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(namespace)})
+	return &lease{broadcaster: broadcaster, Interface: &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: rbac.LeaderElectionID},
+		Client:    client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{
+			Identity:      host + "_" + string(uuid.NewUUID()),
+			EventRecorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "controller-manager", Host: host}),
+		},
+	}}, nil
+}
+
+func (l *lease) close() { l.broadcaster.Shutdown() }
