@@ -126,6 +126,8 @@ func VirtualKubeletTenant() Role {
 		Rules: []Rule{
 			grant("to know what its node offers and which namespaces are extended",
 				"offloading.liqo.io", on("virtualnodes", "namespacemaps"), do("get", "list", "watch")),
+			grant("to say whether it has its node",
+				"offloading.liqo.io", on("virtualnodes/status"), do("patch"), NodeNamePlaceholder),
 			grant("to open the provider's API server; no other Secret can be read",
 				"", on("secrets"), do("get", "list", "watch"), KubeconfigSecretPlaceholder),
 			grant("to take part in the elections of its node and of its provider (creation cannot be bound to a name)",

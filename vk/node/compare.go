@@ -56,6 +56,7 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 		// Deleted, replaced, or not in the cache yet; c.ensureNode asks the API server.
 		err := c.ensureNode(ctx)
 		c.warn(NotRegisteredReason, text(err))
+		c.showNode(ctx, err)
 		return false, err
 	}
 	// What the API server refuses of the one must not keep it from the other.
@@ -67,6 +68,7 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	}
 	if err == nil {
 		c.warn(UpdateFailedReason, "")
+		c.showNode(ctx, nil)
 	}
 	return err == nil, err
 }
@@ -135,11 +137,11 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("getting node %s, %w", c.config.Name, err)
 	case existing.Labels[wire.TypeLabel] != wire.VirtualNodeType && !c.owns(existing):
-		return fmt.Errorf("node %s exists and is not a virtual node (no label %s=%s): rename the VirtualNode or remove the node",
-			c.config.Name, wire.TypeLabel, wire.VirtualNodeType)
+		return takenError{fmt.Errorf("node %s exists and is not a virtual node (no label %s=%s): rename the VirtualNode or remove the node",
+			c.config.Name, wire.TypeLabel, wire.VirtualNodeType)}
 	case existing.Labels[wire.RemoteClusterIDLabel] != c.config.RemoteClusterID && !c.owns(existing):
-		return fmt.Errorf("node %s exists and is the virtual node of provider %q, not of %s: rename the VirtualNode or remove the node",
-			c.config.Name, existing.Labels[wire.RemoteClusterIDLabel], c.config.RemoteClusterID)
+		return takenError{fmt.Errorf("node %s exists and is the virtual node of provider %q, not of %s: rename the VirtualNode or remove the node",
+			c.config.Name, existing.Labels[wire.RemoteClusterIDLabel], c.config.RemoteClusterID)}
 	case c.refresh(existing) == nil:
 		return c.errNoVirtualNode()
 	}

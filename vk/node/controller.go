@@ -14,10 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
 const (
@@ -66,6 +69,8 @@ const (
 type Controller struct {
 	config  Config
 	client  kubernetes.Interface
+	dynamic dynamic.Interface
+	shown   offloadingv1beta1.VirtualNodeCondition // on the VirtualNode, by one goroutine at a time
 	trigger chan struct{}
 	ready   chan struct{}
 
@@ -96,8 +101,12 @@ func NewController(config Config) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client for node %s, %w", config.Name, err)
 	}
+	dynamicClient, err := dynamic.NewForConfig(local)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the VirtualNode of node %s, %w", config.Name, err)
+	}
 	return &Controller{
-		config: config, client: client, warned: map[string]string{},
+		config: config, client: client, dynamic: dynamicClient, warned: map[string]string{},
 		trigger: make(chan struct{}, 1), ready: make(chan struct{}),
 	}, nil
 }
@@ -173,6 +182,7 @@ func (c *Controller) register(ctx context.Context) error {
 			timer = c.config.Clock.After(wait)
 			log.FromContext(ctx).Info("The node cannot be registered yet, trying again", "in", wait.String(), "reason", err.Error())
 			c.warn(NotRegisteredReason, err.Error())
+			c.showNode(ctx, err)
 		}
 	}
 	c.warn(NotRegisteredReason, "")

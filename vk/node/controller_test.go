@@ -5,6 +5,8 @@ package node_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,6 +255,8 @@ func testDeletedVirtualNode(t *testing.T, s *suite) {
 
 func testForeignNode(_ *testing.T, s *suite) {
 	s.expectUntouched(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, "not a virtual node")
+	must(s, s.admin.Delete(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	s.expectCondition(offloadingv1beta1.RunningConditionStatus, node.RegisteredReason, "")
 }
 
 func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
@@ -275,7 +279,27 @@ func (s *suite) expectUntouched(existing *corev1.Node, why string) {
 		s.Error("the node was taken over")
 	default:
 	}
-	if writes := s.writesSince(marker); len(writes) > 0 {
+	s.expectCondition(offloadingv1beta1.NoneConditionStatus, node.NameTakenReason, why)
+	writes := s.writesSince(marker)
+	writes = slices.DeleteFunc(writes, func(write string) bool { return strings.Contains(write, "virtualnodes status") })
+	if len(writes) > 0 {
 		s.Errorf("a node that is not ours was written: %v", writes)
 	}
+}
+
+// expectCondition waits until the VirtualNode says that of its Node.
+func (s *suite) expectCondition(status offloadingv1beta1.VirtualNodeConditionStatus, reason, words string) {
+	s.Helper()
+	s.expect("condition", func(ctx context.Context) string {
+		var vn offloadingv1beta1.VirtualNode
+		if err := s.admin.Get(ctx, types.NamespacedName{Namespace: tenant, Name: name}, &vn); err != nil {
+			return err.Error()
+		}
+		for _, c := range vn.Status.Conditions {
+			if c.Type == offloadingv1beta1.NodeConditionType && c.Status == status && c.Reason == reason && strings.Contains(c.Message, words) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v", vn.Status.Conditions)
+	})
 }

@@ -1,0 +1,80 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// Reasons of the condition Node of a VirtualNode.
+const (
+	RegisteredReason = "NodeRegistered"
+	// NameTakenReason: the Node of that name is somebody else's.
+	NameTakenReason = "NodeNameTaken"
+)
+
+// takenError says that the Node of our name is not ours, and what to do.
+type takenError struct{ error }
+
+// showNode says on the VirtualNode whether it has its Node, or who has it. It writes what is news to it, once: another
+// implementation's controller may have a say there, too.
+func (c *Controller) showNode(ctx context.Context, problem error) {
+	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
+		Status: offloadingv1beta1.RunningConditionStatus, Reason: RegisteredReason, Message: "Node " + c.config.Name + " is registered"}
+	var taken takenError
+	switch {
+	case errors.As(problem, &taken):
+		next.Status, next.Reason, next.Message = offloadingv1beta1.NoneConditionStatus, NameTakenReason, taken.Error()
+	case problem != nil:
+		return
+	}
+	vn := c.observed.virtualNode()
+	if vn == nil || !vn.DeletionTimestamp.IsZero() || next == c.shown {
+		return
+	}
+	conditions := slices.Clone(vn.Status.Conditions)
+	at := slices.IndexFunc(conditions, func(d offloadingv1beta1.VirtualNodeCondition) bool { return d.Type == next.Type })
+	if at < 0 {
+		at, conditions = len(conditions), append(conditions, offloadingv1beta1.VirtualNodeCondition{})
+	}
+	if current := conditions[at]; current.Status == next.Status && (current.Message == next.Message || problem == nil) {
+		c.shown = next
+		return
+	}
+	conditions[at] = next
+	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
+	// Where the roles are another implementation's, its controllers write the condition.
+	if err := c.patchConditions(ctx, vn, conditions); err != nil && !apierrors.IsForbidden(err) {
+		log.FromContext(ctx).Error(err, "The condition of the VirtualNode is not up to date, trying again")
+		return
+	}
+	c.shown = next
+}
+
+func (c *Controller) patchConditions(ctx context.Context, vn *offloadingv1beta1.VirtualNode, conditions []offloadingv1beta1.VirtualNodeCondition) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": vn.ResourceVersion},
+		"status":   map[string]any{"conditions": conditions},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the conditions of VirtualNode %s/%s, %w", vn.Namespace, vn.Name, err)
+	}
+	nodes := c.dynamic.Resource(offloadingv1beta1.VirtualNodeGVR).Namespace(vn.Namespace)
+	if _, err := nodes.Patch(ctx, vn.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("writing the conditions of VirtualNode %s/%s, %w", vn.Namespace, vn.Name, err)
+	}
+	return nil
+}
