@@ -79,7 +79,7 @@ func (o *options) connectByFile() (*connection.Connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--foreign-kubeconfig=%s: %w", o.foreignKubeconfig, err)
 	}
-	return connection.New(o.limited(config))
+	return connection.New(o.limited(config), o.foreignAnswer.Value())
 }
 
 // open the provider with a kubeconfig from a Secret.
@@ -88,7 +88,7 @@ func (o *options) open(kubeconfig []byte) (*connection.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return connection.New(o.limited(config))
+	return connection.New(o.limited(config), o.foreignAnswer.Value())
 }
 
 func (k *kubelet) secret() connection.Secret {

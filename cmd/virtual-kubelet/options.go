@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/refract-project/refract/api/wire"
@@ -26,6 +27,7 @@ type options struct {
 	clientTimeout                                    time.Duration
 	clientQPS                                        float32
 	clientBurst                                      int
+	foreignAnswer                                    resource.QuantityValue
 
 	// Node.
 	nodeName, nodeIP                         string
@@ -78,6 +80,7 @@ type options struct {
 // newOptions reads the environment of the pod.
 func newOptions(env func(string) string) *options {
 	return &options{
+		foreignAnswer:        resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
 		envKubeconfig:        env("KUBECONFIG"),
 		virtualNode:          env("VIRTUALNODE_NAME"),
 		podName:              env("POD_NAME"),
@@ -120,6 +123,7 @@ func (o *options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.rolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of the installation, for advice on missing permissions")
 	f.DurationVar(&o.clientTimeout, "client-timeout", 0, "how long a request to either API server may take; 0 leaves it to each caller")
 	f.Float32Var(&o.clientQPS, "client-qps", -1, "requests a second to each API server for the node, leases and the kubelet API; negative sets no limit. Reflection never has one: it leaves the flow to the API servers' priority and fairness")
+	f.Var(&o.foreignAnswer, "foreign-answer-limit", "bytes that are read of one answer of the provider's API server: a longer list is not used, after a watch that has brought as much everything is listed again")
 	f.IntVar(&o.clientBurst, "client-max-burst", 100, "requests at once when --client-qps is positive; without effect on reflection")
 }
 

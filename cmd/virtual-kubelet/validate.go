@@ -88,6 +88,9 @@ func (o *options) validateClients() error {
 	if o.clientTimeout < 0 {
 		faults = append(faults, fmt.Errorf("--client-timeout=%s: use a positive duration, or 0 for none", o.clientTimeout))
 	}
+	if least := int64(16 << 20); o.foreignAnswer.Value() < least {
+		faults = append(faults, fmt.Errorf("--foreign-answer-limit=%s: use 16Mi or more, single objects are of some MiB", o.foreignAnswer.String()))
+	}
 	if o.clientQPS == 0 {
 		faults = append(faults, errors.New("--client-qps=0: use a positive number, or a negative one for no limit"))
 	}

@@ -109,9 +109,12 @@ func (s *remotes) open(key types.NamespacedName, with access, answers chan<- eve
 	return r, nil
 }
 
+// maxAnswer of a provider, in bytes: it has one NamespaceMap of ours, and an API server stores none of more than some MiB.
+const maxAnswer = 16 << 20
+
 func (s *remotes) dial(key types.NamespacedName, config *rest.Config, with access, answers chan<- event.GenericEvent) (*remote, error) {
 	config.QPS = -1
-	conn, err := connection.New(config)
+	conn, err := connection.New(config, maxAnswer)
 	if err != nil {
 		return nil, err
 	}

@@ -32,15 +32,17 @@ type Connection struct {
 	config  *rest.Config
 	api     swappable
 	streams swappable
+	most    int64
 }
 
-// New makes no requests.
-func New(config *rest.Config) (*Connection, error) {
-	api, streams, err := endpoints(config)
+// New makes no requests. An answer, and what a watch brings until everything is listed again, may have so many bytes; that of
+// Streams as many as it likes.
+func New(config *rest.Config, most int64) (*Connection, error) {
+	c := &Connection{most: most}
+	api, streams, err := c.endpoints(config)
 	if err != nil {
 		return nil, err
 	}
-	c := &Connection{}
 	c.api.base, c.streams.base = api.server, streams.server
 	c.api.swap(api)
 	c.streams.swap(streams)
@@ -147,7 +149,7 @@ func (c *Connection) Streams() http.RoundTripper { return &c.streams }
 // Update replaces address and credentials. Requests under way end as they
 // began. An unusable configuration changes nothing.
 func (c *Connection) Update(config *rest.Config) error {
-	api, streams, err := endpoints(config)
+	api, streams, err := c.endpoints(config)
 	if err != nil {
 		return err
 	}
@@ -163,7 +165,7 @@ type endpoint struct {
 }
 
 // endpoints for requests and for streams.
-func endpoints(config *rest.Config) (api, streams *endpoint, err error) {
+func (c *Connection) endpoints(config *rest.Config) (api, streams *endpoint, err error) {
 	config = rest.CopyConfig(config)
 	if config.Dial == nil {
 		config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
@@ -171,7 +173,7 @@ func endpoints(config *rest.Config) (api, streams *endpoint, err error) {
 	if api, err = newEndpoint(config); err != nil {
 		return nil, nil, err
 	}
-	api.transport = rewind.Transport(api.transport)
+	api.transport = rewind.Transport(bounded{next: api.transport, most: c.most})
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
 	streams, err = newEndpoint(config)

@@ -25,6 +25,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
+const unbounded = 1 << 62
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -100,7 +102,7 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 
 	config, err := connection.Parse(known)
 	must(t, err)
-	conn, err := connection.New(config)
+	conn, err := connection.New(config, unbounded)
 	must(t, err)
 	client, err := kubernetes.NewForConfig(conn.Config())
 	must(t, err)
@@ -148,7 +150,7 @@ func TestMovedServerIsFollowed(t *testing.T) {
 		return s
 	}
 	first, second := server("first"), server("second")
-	conn, err := connection.New(&rest.Config{Host: first.URL})
+	conn, err := connection.New(&rest.Config{Host: first.URL}, unbounded)
 	must(t, err)
 	get := func() string {
 		t.Helper()
@@ -206,7 +208,7 @@ func TestUnusableKubeconfigsSayWhy(t *testing.T) {
 	if _, err := connection.ParseFile(file); err != nil {
 		t.Errorf("a file of this machine that names another: %v", err)
 	}
-	if _, err := connection.New(&rest.Config{Host: "https://127.0.0.1", TLSClientConfig: rest.TLSClientConfig{CAFile: "/none"}}); err == nil || !strings.Contains(err.Error(), "/none") {
+	if _, err := connection.New(&rest.Config{Host: "https://127.0.0.1", TLSClientConfig: rest.TLSClientConfig{CAFile: "/none"}}, unbounded); err == nil || !strings.Contains(err.Error(), "/none") {
 		t.Errorf("a missing CA gives %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"math"
 	"net"
 	"net/http"
 	"testing"
@@ -141,7 +142,7 @@ func (s *suite) serveKubelet() int {
 	must(s, err)
 	remote, err := s.provider.ConfigFor("consumer")
 	must(s, err)
-	provider, err := connection.New(remote)
+	provider, err := connection.New(remote, math.MaxInt64)
 	must(s, err)
 	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", "kube-system", "extension-apiserver-authentication", "client-ca-file", client)
 	must(s, err)
