@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,6 +33,7 @@ import (
 	"github.com/refract-project/refract/controllers/shadowpod"
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/controllers/webhookcert"
+	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -59,7 +59,9 @@ type Options struct {
 	// DenyDirectConnections keeps endpoints of third clusters out.
 	DenyDirectConnections bool
 	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes: no endpoint of a consumer may lead there.
-	OwnCIDRs []netip.Prefix
+	OwnCIDRs ipmap.Ranges
+	// RangesOf are, by consumer, the ranges of the addresses of its endpoints.
+	RangesOf map[string]ipmap.Ranges
 	// RemoteClusterRole is the ClusterRole that consumers get in their twin namespaces.
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are extended.
@@ -90,7 +92,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas,
 		}),
 		shadowendpointslice.NewController(c("shadowendpointslice"), live, recorder("shadowendpointslice"), shadowendpointslice.Options{
-			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
+			Workers: o.ShadowEndpointSliceWorkers, DenyDirectConnections: o.DenyDirectConnections, OwnCIDRs: o.OwnCIDRs, RangesOf: o.RangesOf, AddressMapper: reached, Failed: m.Failed("shadowendpointslice"),
 		}),
 		namespacemap.NewController(c("namespacemap"), live, recorder("namespacemap"), namespacemap.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, RemoteClusterRole: o.RemoteClusterRole, Tenancy: o.Tenancy, Installation: o.Installation, Failed: m.Failed("namespacemap"),

@@ -6,7 +6,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/rewind"
 )
 
@@ -52,7 +52,7 @@ type options struct {
 	reservedPrefixes                       []string
 	namePatterns                           []string
 	maxNamespaces                          int
-	ownCIDRs                               []string
+	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
 	limits                                 string
 	logs                                   cmdutil.Logs
@@ -83,6 +83,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is any number")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "hold the users of consumers to their Quotas; a consumer without any in its tenant namespace is not limited")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "how strictly pods must say what they use, where the Quota does not say: None, Soft (requests of cpu and memory are mandatory) or Hard (and the limits must be the same)")
+	flags.StringArrayVar(&o.tenantCIDRs, "tenant-cidrs-of", nil, "ranges of the addresses of one consumer's endpoints, as cluster-id=range,range; others are left out. Without, they have to be in the ranges that the network between the clusters has for the consumer, if there is one; may be given several times")
 	flags.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "ranges of the pods, Services and nodes of this cluster, separated by commas: endpoints of consumers that lead there are left out")
 	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
 	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
@@ -165,8 +166,9 @@ func (o *options) validateTenancy() error {
 		return fmt.Errorf("--tenant-pod-security, --tenant-pod-security-of, --tenant-namespace-pattern-of, --tenant-max-namespaces: %w", err)
 	}
 	_, err := o.quotas()
-	_, rangeErr := o.ownRanges()
-	return errors.Join(err, rangeErr)
+	_, ownErr := o.ownRanges()
+	_, rangeErr := o.rangesOf()
+	return errors.Join(err, ownErr, rangeErr)
 }
 
 // quotas returns how Quotas are enforced. The degree may be written in any case: Liqo's own default is not as its CRD wants it.
@@ -180,15 +182,25 @@ func (o *options) quotas() (quota.Options, error) {
 }
 
 // ownRanges returns the ranges of this cluster.
-func (o *options) ownRanges() (ranges []netip.Prefix, err error) {
-	for _, text := range o.ownCIDRs {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			return nil, fmt.Errorf("--own-cidrs: %q is no range, use one such as 10.244.0.0/16 (%w)", text, err)
+func (o *options) ownRanges() (ipmap.Ranges, error) {
+	return ipmap.ParseRanges("--own-cidrs", o.ownCIDRs)
+}
+
+// rangesOf returns the ranges of each consumer for which there are any.
+func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
+	all := map[string]ipmap.Ranges{}
+	for _, text := range o.tenantCIDRs {
+		id, list, ok := strings.Cut(text, "=")
+		if !ok || id == "" || list == "" {
+			return nil, fmt.Errorf("--tenant-cidrs-of=%s: use cluster-id=range,range, such as milan=10.70.0.0/16", text)
 		}
-		ranges = append(ranges, prefix.Masked())
+		ranges, err := ipmap.ParseRanges("--tenant-cidrs-of="+text, strings.Split(list, ","))
+		if err != nil {
+			return nil, err
+		}
+		all[id] = append(all[id], ranges...)
 	}
-	return ranges, nil
+	return all, nil
 }
 
 // tenancy returns what this cluster allows its consumers.

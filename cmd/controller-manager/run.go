@@ -72,6 +72,10 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
+	rangesOf, err := o.rangesOf()
+	if err != nil {
+		return err
+	}
 	quotas, err := o.quotas()
 	if err != nil {
 		return err
@@ -87,6 +91,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ExtendedClusterRole:        o.extendedClusterRole,
 		WithdrawalGrace:            o.withdrawalGrace,
 		OwnCIDRs:                   ranges,
+		RangesOf:                   rangesOf,
 		Tenancy:                    o.tenancy(),
 		Quotas:                     quotas,
 		Installation:               o.liqoNamespace,

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -83,6 +84,14 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 	if err != nil {
 		return nil, err
 	}
+	foreign, err := ipmap.ParseRanges("--foreign-cidrs", a.foreignCIDRs)
+	if err != nil {
+		return nil, err
+	}
+	foreignPods, err := ipmap.ParseRanges("--remote-pod-cidr-remap, --remote-external-cidr-remap", slices.Concat(a.podCIDRRemaps, a.externalCIDRRemaps))
+	if err != nil {
+		return nil, err
+	}
 	followIPs, err := a.mayFollowIPs(ctx)
 	if err != nil {
 		return nil, err
@@ -110,7 +119,7 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		NodeName: a.nodeName, NodeIP: a.nodeIP, TenantNamespace: a.tenantNamespace, VirtualNode: a.virtualNode, LiqoNamespace: a.liqoNamespace,
 		Registry: namedChains{a.plugins.registry, a.plugins.kinds},
 		Workers:  workers, Policies: policies, WithoutStatus: without,
-		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, OwnCIDRs: own, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
+		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, OwnCIDRs: own, ForeignCIDRs: foreign, ForeignPodCIDRs: foreignPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
 		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),
 		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},
 		Classes:      a.classes(),

@@ -40,7 +40,7 @@ type options struct {
 	workers                              map[string]*int
 	policies                             map[string]*string
 	statusBack                           map[string]*bool
-	ownCIDRs                             []string
+	ownCIDRs, foreignCIDRs               []string
 	disableIPReflection                  bool
 	localPodCIDRs                        []string
 	podCIDRs, podCIDRRemaps              []string
@@ -159,6 +159,7 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	}
 	f.BoolVar(&o.disableIPReflection, "disable-ip-reflection", false, "reflect no EndpointSlices and show no pod addresses")
 	f.StringArrayVar(&o.localPodCIDRs, "local-podcidr", nil, "range of this cluster's pods, whose addresses the provider remaps itself; may be given several times")
+	f.StringSliceVar(&o.foreignCIDRs, "foreign-cidrs", nil, "ranges, as seen from this cluster, in which the provider's pods and load balancers have their addresses: others are not shown. Without, pods have theirs in --remote-pod-cidr-remap and --remote-external-cidr-remap, if these are given, and load balancers have any")
 	f.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "ranges of the pods, Services and nodes of this cluster, separated by commas: addresses there are not believed to be the provider's")
 	f.StringSliceVar(&o.podCIDRs, "remote-pod-cidr", nil, "ranges of the provider's pods")
 	f.StringSliceVar(&o.podCIDRRemaps, "remote-pod-cidr-remap", nil, "what those ranges look like here, in the same order")

@@ -174,7 +174,8 @@ func (o *options) validateReflection() error {
 	_, err := o.remoteIPs()
 	_, err2 := ipmap.ParseRanges("--local-podcidr", o.localPodCIDRs)
 	_, err3 := ipmap.ParseRanges("--own-cidrs", o.ownCIDRs)
-	return errors.Join(append(faults, err, err2, err3)...)
+	_, err4 := ipmap.ParseRanges("--foreign-cidrs", o.foreignCIDRs)
+	return errors.Join(append(faults, err, err2, err3, err4)...)
 }
 
 func (o *options) remoteIPs() (*ipmap.Table, error) {

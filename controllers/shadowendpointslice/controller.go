@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +34,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/shadows"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
@@ -44,6 +44,8 @@ const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 type AddressMapper interface {
 	// MapAddress returns the address here of address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
+	// MapOwn is the same for what must be in a range of that cluster.
+	MapOwn(ctx context.Context, cluster, address string) (string, error)
 	// MapPod is the same for what must be a pod there.
 	MapPod(ctx context.Context, cluster, address string) (string, error)
 	// Follow has f called when addresses of a cluster may be mapped otherwise.
@@ -60,7 +62,9 @@ type Options struct {
 	// cluster, to which this one would have to talk past the consumer.
 	DenyDirectConnections bool
 	// OwnCIDRs are the ranges of this cluster's pods, Services and nodes, into which no endpoint of a consumer may lead.
-	OwnCIDRs []netip.Prefix
+	OwnCIDRs ipmap.Ranges
+	// RangesOf are, by consumer, the ranges of its addresses. Without any, those of the network between the clusters count.
+	RangesOf map[string]ipmap.Ranges
 	// Failed is told of the errors of reconciliations; nil tells nobody.
 	Failed func(error)
 }

@@ -9,13 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/networks"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // errMalformed is of a ShadowEndpointSlice that is unusable until it is changed.
@@ -194,21 +194,24 @@ func (v *conversion) checkAddress(item any) error {
 	if !ok {
 		return nil // for the API server to refuse
 	}
-	address, err := netip.ParseAddr(text)
-	if err != nil {
-		return nil // likewise
-	}
-	address = address.Unmap()
 	switch {
-	case address.IsLoopback(), address.IsUnspecified(), address.IsLinkLocalUnicast(), address.IsMulticast():
+	case ipmap.Reserved(text):
 		return fmt.Errorf("%w: %s leads to no other cluster", errNotTheirs, text)
-	}
-	for _, own := range v.options.OwnCIDRs {
-		if own.Contains(address) {
-			return fmt.Errorf("%w: %s is within %s, which is this cluster's", errNotTheirs, text, own)
-		}
+	case v.options.OwnCIDRs.Contain(text):
+		return fmt.Errorf("%w: %s is in a range of this cluster", errNotTheirs, text)
 	}
 	return nil
+}
+
+// checkRange holds the address, as the consumer wrote it, to the ranges of whose it is said to be: the consumer itself, or the
+// third cluster to which this one has a direct connection. Where the provider has set ranges for the consumer, it has to for
+// the third as well, or the consumer would only have to call an address direct.
+func (v *conversion) checkRange(owner, address string) error {
+	if len(v.options.RangesOf[v.origin]) == 0 || v.options.RangesOf[owner].Contain(address) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is in no range that this cluster has set for cluster %s; the administrator of this cluster can add it (consumers[].cidrs)",
+		errNotTheirs, address, owner)
 }
 
 func (v *conversion) address(ctx context.Context, item any) (any, error) {
@@ -217,16 +220,29 @@ func (v *conversion) address(ctx context.Context, item any) (any, error) {
 		return item, nil
 	}
 	if third := v.directs[address]; third != "" {
+		if err := v.checkRange(third, address); err != nil {
+			return nil, err
+		}
 		mapped, err := v.options.AddressMapper.MapPod(ctx, third, address)
 		if errors.Is(err, networks.ErrUnknown) || errors.Is(err, networks.ErrOutside) {
 			err = fmt.Errorf("%w: %w", errNotConnected, err)
 		}
 		return mapped, err
 	}
-	if !v.from.networking {
-		return item, nil
+	if err := v.checkRange(v.origin, address); err != nil {
+		return nil, err
 	}
-	return v.options.AddressMapper.MapAddress(ctx, v.origin, address)
+	switch {
+	case !v.from.networking:
+		return item, nil
+	case len(v.options.RangesOf[v.origin]) > 0:
+		return v.options.AddressMapper.MapAddress(ctx, v.origin, address)
+	}
+	mapped, err := v.options.AddressMapper.MapOwn(ctx, v.origin, address)
+	if errors.Is(err, networks.ErrForeign) {
+		err = fmt.Errorf("%w: %w; where it is the consumer's nevertheless, the administrator of this cluster can set its ranges (consumers[].cidrs)", errNotTheirs, err)
+	}
+	return mapped, err
 }
 
 // withDefaults fills in what the API server would, so that a slice that was

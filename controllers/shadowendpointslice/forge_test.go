@@ -6,13 +6,17 @@ package shadowendpointslice
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/networks"
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // mapper says from which cluster an address was mapped.
@@ -26,6 +30,13 @@ func (mapper) MapAddress(_ context.Context, cluster, address string) (string, er
 }
 
 func (m mapper) MapPod(ctx context.Context, cluster, address string) (string, error) {
+	return m.MapAddress(ctx, cluster, address)
+}
+
+func (m mapper) MapOwn(ctx context.Context, cluster, address string) (string, error) {
+	if strings.HasPrefix(address, "172.16.") {
+		return "", networks.ErrForeign
+	}
 	return m.MapAddress(ctx, cluster, address)
 }
 
@@ -95,7 +106,7 @@ func TestAnAddressThatCannotBeMappedIsAnError(t *testing.T) {
 
 // Endpoints that lead to the provider's own insides, or to no cluster at all, are left out; the others are not held up.
 func TestEndpointsOfTheConsumerAlone(t *testing.T) {
-	c := NewController(nil, nil, nil, Options{OwnCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:1::/32")}})
+	c := NewController(nil, nil, nil, Options{OwnCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:1::/32")}})
 	for address, allowed := range map[string]bool{
 		"10.70.0.1": true, "fd00:2::1": true, "192.0.2.7": true,
 		"127.0.0.1": false, "169.254.169.254": false, "0.0.0.0": false, "224.0.0.1": false,
@@ -114,5 +125,48 @@ func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 		if got := len(endpoints) == 2; got != allowed || (len(problems) == 0) != allowed {
 			t.Errorf("%s: %d endpoints, problems %v", address, len(endpoints), problems)
 		}
+	}
+}
+
+// An address that is neither this cluster's nor the consumer's is a third party's: of a machine next to this cluster, say.
+func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
+	ranges := map[string]ipmap.Ranges{"home": {netip.MustParsePrefix("10.70.0.0/16")}, "third": {netip.MustParsePrefix("10.90.0.0/16")}}
+	without := map[string]ipmap.Ranges{"home": ranges["home"]}
+	connected := state{known: true, reachable: true, networking: true}
+	for name, tc := range map[string]struct {
+		ranges  map[string]ipmap.Ranges
+		from    state
+		address string
+		direct  string
+		allowed bool
+	}{
+		"of the consumer":                        {ranges, state{known: true, reachable: true}, "10.70.0.1", "", true},
+		"of a neighbour":                         {ranges, state{known: true, reachable: true}, "172.16.0.1", "", false},
+		"of a third cluster":                     {ranges, connected, "10.90.0.1", "third", true},
+		"a neighbour, called direct":             {ranges, connected, "172.16.0.1", "third", false},
+		"a neighbour, called of some cluster":    {without, connected, "172.16.0.1", "nowhere", false},
+		"of the network":                         {nil, connected, "10.70.0.1", "", true},
+		"not of the network":                     {nil, connected, "172.16.0.1", "", false},
+		"not of the network, allowed":            {map[string]ipmap.Ranges{"home": {netip.MustParsePrefix("172.16.0.0/12")}}, connected, "172.16.0.1", "", true},
+		"without a network, as nothing is known": {nil, state{known: true, reachable: true}, "172.16.0.1", "", true},
+		"ranges of somebody else do not count":   {map[string]ipmap.Ranges{"home": ranges["home"], "rome": {netip.MustParsePrefix("172.16.0.0/12")}}, connected, "172.16.0.1", "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			shadow := kind.New()
+			shadow.SetLabels(map[string]string{wire.OriginLabel: "home"})
+			if tc.direct != "" {
+				shadow.SetAnnotations(map[string]string{wire.DirectConnectionsDataAnnotation: fmt.Sprintf(`{"clusterAddresses":{%q:[%q]}}`, tc.direct, tc.address)})
+			}
+			shadow.Object["spec"] = map[string]any{"template": map[string]any{"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{tc.address}}}}}
+			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, RangesOf: tc.ranges})
+			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
+			if got := len(endpoints) == 1; got != tc.allowed || (len(problems) == 0) != tc.allowed {
+				t.Errorf("%d endpoints, problems %v", len(endpoints), problems)
+			}
+		})
 	}
 }

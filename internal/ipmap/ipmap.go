@@ -166,3 +166,14 @@ func (r Ranges) Contain(ip string) bool {
 	}
 	return false
 }
+
+// Reserved reports whether the address leads to no other cluster: back to who uses it, to its own network alone, or nowhere.
+// Text that is no address is not reserved.
+func Reserved(ip string) bool {
+	addr, err := netip.ParseAddr(ip)
+	if err != nil {
+		return false
+	}
+	addr = addr.Unmap()
+	return addr.IsLoopback() || addr.IsUnspecified() || addr.IsLinkLocalUnicast() || addr.IsMulticast()
+}

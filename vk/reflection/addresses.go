@@ -8,29 +8,34 @@ import (
 	"maps"
 	"net/netip"
 	"strings"
+
+	"github.com/refract-project/refract/internal/ipmap"
 )
 
 // StrangeAddressReason is the reason of the Event that an address of the provider is not shown.
 const StrangeAddressReason = "StrangeAddress"
 
-// strange tells an address that nothing of a provider can have: it leads back to who uses it, or into this cluster. The traffic
-// of a Service here would go there. (The class of CVE-2021-25740.)
-func (m *Manager) strange(text string) bool {
-	address, err := netip.ParseAddr(text)
-	if err != nil {
+// strange tells an address that nothing of a provider can have: it leads back to who uses it, or into this cluster, or is in
+// none of the ranges that are known to be its. The traffic of a Service here would go there. (The class of CVE-2021-25740.)
+func (m *Manager) strange(address string, known ipmap.Ranges) bool {
+	if _, err := netip.ParseAddr(address); err != nil {
 		return false // for the API server to refuse
 	}
-	address = address.Unmap()
-	return address.IsLoopback() || address.IsUnspecified() || address.IsLinkLocalUnicast() || address.IsMulticast() ||
-		m.options.LocalPodCIDRs.Contain(address.String()) || m.options.OwnCIDRs.Contain(address.String())
+	return ipmap.Reserved(address) || m.options.LocalPodCIDRs.Contain(address) || m.options.OwnCIDRs.Contain(address) ||
+		len(known) > 0 && !known.Contain(address)
 }
 
 // withoutStrangePodIPs returns the status of a pod without addresses that the provider's pods cannot have, and which these are.
 // All of them go with one: the first is the pod's, and the others are its in another family.
-func (m *Manager) withoutStrangePodIPs(status map[string]any) (map[string]any, []string) {
+// A pod on the network of its node has the address of that.
+func (m *Manager) withoutStrangePodIPs(status map[string]any, hostNetwork bool) (map[string]any, []string) {
+	known := m.options.ForeignCIDRs
+	if len(known) == 0 && !hostNetwork {
+		known = m.options.ForeignPodCIDRs
+	}
 	var strange []string
 	note := func(ip any) {
-		if text, _ := ip.(string); text != "" && m.strange(text) {
+		if text, _ := ip.(string); text != "" && m.strange(text, known) {
 			strange = append(strange, text)
 		}
 	}
@@ -59,7 +64,7 @@ func (m *Manager) withoutStrangeBalancers(status map[string]any) (map[string]any
 	kept := make([]any, 0, len(entries))
 	for _, item := range entries {
 		entry, _ := item.(map[string]any)
-		if ip, _ := entry["ip"].(string); ip != "" && m.strange(ip) {
+		if ip, _ := entry["ip"].(string); ip != "" && m.strange(ip, m.options.ForeignCIDRs) {
 			strange = append(strange, ip)
 			continue
 		}
@@ -74,6 +79,6 @@ func (m *Manager) withoutStrangeBalancers(status map[string]any) (map[string]any
 }
 
 func (m *Manager) strangeNote(addresses []string) string {
-	return fmt.Sprintf("cluster %s reported the address %s, which is reserved or belongs to this cluster; it is not shown. Check the network of that cluster, or correct --own-cidrs and --local-podcidr",
+	return fmt.Sprintf("cluster %s reported the address %s, which is reserved, belongs to this cluster, or is in no range of that one; it is not shown. Check the network of that cluster, or correct --own-cidrs, --local-podcidr, --remote-pod-cidr-remap and --foreign-cidrs",
 		m.options.RemoteClusterID, strings.Join(addresses, ", "))
 }

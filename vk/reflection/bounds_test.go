@@ -6,6 +6,7 @@ package reflection
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -112,6 +113,7 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		o.Kinds = kinds(PodKind, ServiceKind, IngressKind)
 		o.OwnCIDRs, _ = ipmap.ParseRanges("--own-cidrs", []string{"10.96.0.0/12"})
 		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
+		o.ForeignCIDRs, _ = ipmap.ParseRanges("--foreign-cidrs", []string{"10.0.0.0/8", "192.0.2.0/24"})
 	})
 	l.start()
 	for name, status := range map[string]string{
@@ -119,6 +121,7 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		"pod":      "podIP: 10.1.2.3, podIPs: [{ip: 10.1.2.3}]",
 		"loopback": "podIP: 127.0.0.1, podIPs: [{ip: 127.0.0.1}]",
 		"metadata": "podIP: 169.254.169.254, podIPs: [{ip: 169.254.169.254}]",
+		"neighbor": "podIP: 172.16.0.1, podIPs: [{ip: 172.16.0.1}]",
 		"second":   `podIP: 10.245.0.7, podIPs: [{ip: 10.245.0.7}, {ip: "fe80::1"}]`,
 	} {
 		l.pod(name)
@@ -134,13 +137,31 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 	l.local.create(t, l.namespace, ingress)
 	for _, kind := range []string{"Service", "Ingress"} {
 		l.present(l.remote, kind, l.twin, "web")
-		l.remote.patchYAML(t, kind, l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}]}}}`, "status")
+		l.remote.patchYAML(t, kind, l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}, {ip: 172.16.0.1}]}}}`, "status")
 		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7"))
-		l.event(l.namespace, kind, "web", "Warning", StrangeAddressReason, "10.96.0.10, ::1")
+		l.event(l.namespace, kind, "web", "Warning", StrangeAddressReason, "10.96.0.10, ::1, 172.16.0.1")
 	}
 	l.settled()
 	if events := l.events(l.namespace, "Pod", "loopback"); len(events) != 1 {
 		t.Errorf("one address made the Events %q", events)
+	}
+}
+
+// Where the network says where the provider's pods are, those on the network of their node may be elsewhere.
+func TestPodAddressesWithinTheNetwork(t *testing.T) {
+	t.Parallel()
+	m := &Manager{options: Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}}}
+	for _, tc := range []struct {
+		address              string
+		hostNetwork, strange bool
+	}{{"10.71.0.1", false, false}, {"172.16.0.1", false, true}, {"172.16.0.1", true, false}, {"127.0.0.1", true, true}} {
+		status, strange := m.withoutStrangePodIPs(map[string]any{"podIP": tc.address}, tc.hostNetwork)
+		if shown := status["podIP"] != nil; shown == tc.strange || (len(strange) > 0) != tc.strange {
+			t.Errorf("%+v: shown %t, strange %v", tc, shown, strange)
+		}
+	}
+	if status, _ := m.withoutStrangeBalancers(map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": "192.0.2.7"}}}}); len(status["loadBalancer"].(map[string]any)["ingress"].([]any)) != 1 {
+		t.Error("a load balancer has an address of its own")
 	}
 }
 

@@ -46,6 +46,8 @@ type Options struct {
 
 	RemoteIPs           *ipmap.Table // how addresses of the provider's pods look here; nil = unchanged
 	LocalPodCIDRs       ipmap.Ranges // addresses that the provider remaps itself
+	ForeignCIDRs        ipmap.Ranges // in which the provider's pods and load balancers have their addresses, as seen from here; nil = not known
+	ForeignPodCIDRs     ipmap.Ranges // the same for pods alone, without ForeignCIDRs
 	OwnCIDRs            ipmap.Ranges // of this cluster, which no provider may say that its pods and load balancers have
 	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
 	DisableIPReflection bool         // no pod IPs, no EndpointSlices

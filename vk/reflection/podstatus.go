@@ -176,12 +176,13 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	if !ok {
 		return nil, &outputError{"the incoming status became something else than an object"}
 	}
-	next, strange := r.m.withoutStrangePodIPs(next)
+	spec, _ := v.local.Object["spec"].(map[string]any)
+	hostNetwork, _ := spec["hostNetwork"].(bool)
+	next, strange := r.m.withoutStrangePodIPs(next, hostNetwork)
 	if len(strange) > 0 {
 		w.warned = true
 		r.m.events.warn(r.kind.Name, v.local, StrangeAddressReason, r.m.strangeNote(strange))
 	}
-	spec, _ := v.local.Object["spec"].(map[string]any)
 	return cutStatus(pods.Settle(next, v.status, spec)), nil
 }
 

@@ -21,6 +21,15 @@ func (n *Networks) MapAddress(ctx context.Context, cluster, address string) (str
 	return mapped, err
 }
 
+// MapOwn is MapAddress for what must be in one of the ranges of that cluster, where they are known: else ErrForeign.
+func (n *Networks) MapOwn(ctx context.Context, cluster, address string) (string, error) {
+	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
+	if err == nil && !within {
+		err = fmt.Errorf("mapping address %s of cluster %s: %w", address, cluster, ErrForeign)
+	}
+	return mapped, err
+}
+
 // MapPod returns the address here of a pod in the given cluster, and ErrOutside
 // when its pods have no such address.
 func (n *Networks) MapPod(ctx context.Context, cluster, address string) (string, error) {

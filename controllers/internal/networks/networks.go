@@ -42,6 +42,8 @@ var (
 	ErrUnknown = errors.New("its network is not known here")
 	// ErrOutside: the address is in no range of the cluster's pods.
 	ErrOutside = errors.New("it is in no pod range of that cluster")
+	// ErrForeign: the address is in no range of the cluster.
+	ErrForeign = errors.New("it is in no range of that cluster's Configuration")
 	// ErrNotYet: Configurations are just being read.
 	ErrNotYet = errors.New("they are being read")
 )
