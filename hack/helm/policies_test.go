@@ -14,7 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -160,6 +162,8 @@ func TestPoliciesHold(t *testing.T) {
 		t.Errorf("deleting somebody else's namespace: %v", err)
 	}
 
+	h.confines(manager)
+
 	victim := pod(twinNamespace, func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "victim", "worker" })
 	h.must(h.admin.Create(t.Context(), victim))
 	err = rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0))
@@ -176,4 +180,78 @@ func TestPoliciesHold(t *testing.T) {
 	}, client.DryRunAll))
 	h.must(manager.Create(t.Context(), pod(twinNamespace, func(*corev1.Pod) {})))
 	h.must(manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: twinNamespace}}, client.DryRunAll))
+}
+
+// confines is what our own controller manager may not do in this cluster, though its roles would let it, and what it must.
+func (h *held) confines(manager client.Client) {
+	h.Helper()
+	namespace := func(name string, change func(*corev1.Namespace)) *corev1.Namespace {
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels:      map[string]string{wire.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"},
+			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/home"},
+		}}
+		change(n)
+		return n
+	}
+	same := func(*corev1.Namespace) {}
+	h.refused(manager, namespace("own", func(n *corev1.Namespace) { n.Annotations = nil }), "only for consumers")
+	h.refused(manager, namespace("own", func(n *corev1.Namespace) { delete(n.Labels, wire.RemoteClusterIDLabel) }), "only for consumers")
+	h.refused(manager, namespace("own", func(n *corev1.Namespace) { delete(n.Labels, "pod-security.kubernetes.io/enforce") }), "only for consumers")
+	h.refused(manager, namespace("kube-own", same), "reserved")
+	h.must(manager.Create(h.Context(), namespace("own-rome", same), client.DryRunAll))
+
+	binding := func(namespace, role string, subject rbacv1.Subject) *rbacv1.RoleBinding {
+		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
+			Subjects: []rbacv1.Subject{subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}}
+	}
+	group := func(name string) rbacv1.Subject {
+		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
+	}
+	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "liqo-tenant-rome", Name: "rome"}
+	const remote, extended = "liqo-virtual-kubelet-remote", "liqo-virtual-kubelet-extended"
+	h.refused(manager, binding("somebody-elses", remote, group("rome")), "only into namespaces that were created for them")
+	h.refused(manager, binding(twinNamespace, remote, group("milan")), "only into namespaces that were created for them")
+	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only ServiceAccounts")
+	h.must(manager.Create(h.Context(), binding(twinNamespace, remote, group("rome")), client.DryRunAll))
+	h.must(manager.Create(h.Context(), binding("somebody-elses", extended, account), client.DryRunAll))
+
+	h.must(h.admin.Create(h.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "web", Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}))
+	for _, patch := range []struct {
+		object      client.Object
+		subresource string
+		patch       string
+		says        string // "" when it is allowed
+	}{
+		{&corev1.Namespace{}, "", `{metadata: {annotations: {%s: mine/home}}}`, "changes no namespace"},
+		{&corev1.Namespace{}, "", `{metadata: {labels: {team: mine}}}`, "changes no namespace"},
+		{&corev1.Namespace{}, "", `{metadata: {labels: {%s: rome}}}`, "changes no namespace"},
+		{&corev1.Namespace{}, "", `{metadata: {labels: {liqo.io/scheduling-enabled: "true"}}}`, ""},
+		{&corev1.Pod{}, "", `{metadata: {labels: {app: mine}}}`, "changes pods only"},
+		{&corev1.Pod{}, "", `{metadata: {annotations: {app: mine}}}`, "changes pods only"},
+		{&corev1.Pod{}, "", `{spec: {activeDeadlineSeconds: 1}}`, "changes pods only"},
+		{&corev1.Pod{}, "ephemeralcontainers", `{spec: {ephemeralContainers: [{name: shell, image: shell, terminationMessagePolicy: File, imagePullPolicy: Always}]}}`, "changes pods only"},
+		{&corev1.Pod{}, "", `{metadata: {labels: {liqo.io/remote-unavailable: "true"}}}`, ""},
+	} {
+		patch.object.SetName("somebody-elses")
+		text := strings.ReplaceAll(patch.patch, "%s", wire.ManagedByNamespaceMapAnnotation)
+		if strings.Contains(patch.patch, "%s: rome") {
+			text = strings.ReplaceAll(patch.patch, "%s", wire.RemoteClusterIDLabel)
+		}
+		if _, ok := patch.object.(*corev1.Pod); ok {
+			patch.object.SetNamespace("somebody-elses")
+			patch.object.SetName("web")
+		}
+		raw, err := yaml.YAMLToJSON([]byte(text))
+		h.must(err)
+		send := client.RawPatch(types.MergePatchType, raw)
+		if patch.subresource != "" {
+			err = manager.SubResource(patch.subresource).Patch(h.Context(), patch.object, send, client.DryRunAll)
+		} else {
+			err = manager.Patch(h.Context(), patch.object, send, client.DryRunAll)
+		}
+		if allowed := patch.says == ""; (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), patch.says) {
+			h.Errorf("%T %s %s: %v, want %q", patch.object, patch.subresource, text, err, patch.says)
+		}
+	}
 }
