@@ -69,7 +69,7 @@ func hold(t *testing.T) *held {
 	for _, object := range objects(t, map[string]any{
 		"discovery": map[string]any{"config": map[string]any{"clusterID": "home"}},
 		"consumers": []any{map[string]any{"clusterID": "rome"}},
-		"tenants":   map[string]any{"priorityClasses": []any{"batch"}},
+		"tenants":   map[string]any{"priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
 	}) {
 		switch object.(type) {
 		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding, *rbacv1.Role, *rbacv1.RoleBinding,
@@ -102,8 +102,7 @@ func (h *held) refused(c client.Client, object client.Object, says string) {
 			return
 		}
 		if time.Now().After(end) {
-			h.Errorf("%T %s: %v, want a refusal with %q", object, client.ObjectKeyFromObject(object), err, says)
-			return
+			h.Fatalf("%T %s: %v, want a refusal with %q", object, client.ObjectKeyFromObject(object), err, says)
 		}
 	}
 }
@@ -131,6 +130,10 @@ func TestPoliciesHold(t *testing.T) {
 		"spec.pod.priority": func(s *offloadingv1beta1.ShadowPod) {
 			priority := int32(2000001000)
 			s.Spec.Pod.Priority = &priority
+		},
+		"spec.pod.runtimeClassName": func(s *offloadingv1beta1.ShadowPod) {
+			class := "kata"
+			s.Spec.Pod.RuntimeClassName = &class
 		},
 		"offloading.liqo.io/origin": func(s *offloadingv1beta1.ShadowPod) { s.Labels[wire.OriginLabel] = "milan" },
 	} {
