@@ -58,6 +58,7 @@ func hold(t *testing.T) *held {
 	for _, namespace := range []*corev1.Namespace{
 		{ObjectMeta: metav1.ObjectMeta{Name: releaseNamespace}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}},
 		{ObjectMeta: metav1.ObjectMeta{
 			Name:        twinNamespace,
 			Labels:      map[string]string{wire.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"},
@@ -67,9 +68,11 @@ func hold(t *testing.T) *held {
 		h.must(admin.Create(t.Context(), namespace))
 	}
 	for _, object := range objects(t, map[string]any{
-		"discovery": map[string]any{"config": map[string]any{"clusterID": "home"}},
-		"consumers": []any{map[string]any{"clusterID": "rome"}},
-		"tenants":   map[string]any{"priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
+		"discovery":       map[string]any{"config": map[string]any{"clusterID": "home"}},
+		"consumers":       []any{map[string]any{"clusterID": "rome"}},
+		"virtualKubelets": []any{map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "milan"}},
+		"virtualKubelet":  map[string]any{"image": map[string]any{"name": "vk"}},
+		"tenants":         map[string]any{"priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
 	}) {
 		switch object.(type) {
 		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding, *rbacv1.Role, *rbacv1.RoleBinding,
@@ -166,6 +169,21 @@ func TestPoliciesHold(t *testing.T) {
 	}
 
 	h.confines(manager)
+
+	kubelet := h.as("system:serviceaccount:liqo-tenant-milan:milan", "system:serviceaccounts", "system:authenticated")
+	for node, allowed := range map[string]bool{"milan": true, "worker": false, "": false} {
+		bound := pod("default", func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "of-"+node+"-node", node })
+		h.must(h.admin.Create(t.Context(), bound))
+		status := client.RawPatch(types.MergePatchType, []byte(`{"status":{"message":"seen"}}`))
+		for what, err := range map[string]error{
+			"deleting": kubelet.Delete(t.Context(), bound.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll),
+			"patching": kubelet.Status().Patch(t.Context(), bound.DeepCopy(), status, client.DryRunAll),
+		} {
+			if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "only pods that are bound to its own node") {
+				t.Errorf("%s a pod of node %q: %v", what, node, err)
+			}
+		}
+	}
 
 	victim := pod(twinNamespace, func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "victim", "worker" })
 	h.must(h.admin.Create(t.Context(), victim))
