@@ -206,7 +206,7 @@ func TestTwoNamespacesCannotHaveOneTwin(t *testing.T) {
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`) // before shop in the alphabet
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
 	event := provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedCreateNamespace")
-	if !strings.Contains(event.Note, "one-pisa is the twin of namespace shop") || !strings.Contains(event.Note, "unoffload shop") {
+	if !strings.Contains(event.Note, "one-pisa is the remote namespace of shop") || !strings.Contains(event.Note, "unoffload shop") {
 		t.Errorf("note = %q, want whose twin it is and the remedy", event.Note)
 	}
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":null}}}`)

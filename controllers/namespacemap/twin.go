@@ -41,13 +41,13 @@ func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap
 	}
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return c.refuse(nm, "creating namespace %s, the twin of %s: %s", twin, local, err), err
+		return c.refuse(nm, "creating namespace %s for namespace %s of the consumer: %s", twin, local, err), err
 	case err != nil:
 		return before, fmt.Errorf("creating namespace %s, %w", twin, err)
 	case !isMadeFor(namespace, nm):
-		return c.refuse(nm, "namespace %s exists and was not made for this map, so it cannot be the twin of %s: choose another name for the twin, or delete that namespace", twin, local), errForeign(twin)
+		return c.refuse(nm, "namespace %s exists and was not created for this NamespaceMap, so it cannot be the remote namespace of %s: choose another name for the remote namespace, or delete the one that exists", twin, local), errForeign(twin)
 	case !isTwinOf(namespace, nm, local):
-		return c.refuse(nm, "namespace %s is the twin of namespace %s of this consumer, so it cannot be that of %s, too: have the consumer choose another name for the twin of one of them, or unoffload %s",
+		return c.refuse(nm, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: have the consumer choose another name for one of the remote namespaces, or unoffload %s",
 			twin, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(twin)
 	case namespace.DeletionTimestamp != nil:
 		return offloading.MappingTerminating, nil // made again when it is gone
@@ -165,7 +165,7 @@ func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.Names
 		return fmt.Errorf("getting RoleBinding %s, %w", client.ObjectKeyFromObject(desired), err)
 	}
 	if actual.RoleRef != desired.RoleRef {
-		return fmt.Errorf("RoleBinding %s refers to %s, not %s, which cannot be changed: delete it, and it is made anew",
+		return fmt.Errorf("RoleBinding %s refers to %s, not %s, which is immutable: delete the RoleBinding to recreate it",
 			client.ObjectKeyFromObject(actual), actual.RoleRef.Name, desired.RoleRef.Name)
 	}
 	if equality.Semantic.DeepEqual(actual.Subjects, desired.Subjects) {

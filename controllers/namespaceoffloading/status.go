@@ -159,16 +159,16 @@ func readyCondition(phase offloading.MappingPhase) offloading.RemoteNamespaceCon
 	switch phase {
 	case offloading.MappingAccepted:
 		condition.Status, condition.Reason = corev1.ConditionTrue, wire.NamespaceCreatedReason
-		condition.Message = "The twin namespace exists and may be used"
+		condition.Message = "The remote namespace exists and can be used"
 	case offloading.MappingCreationLoopBackOff:
 		condition.Reason = wire.CreationLoopBackOffReason
-		condition.Message = "The provider cannot create the twin namespace; the Events of its NamespaceMap say why"
+		condition.Message = "The provider cannot create the remote namespace; see the Events of its NamespaceMap"
 	case offloading.MappingTerminating:
 		condition.Reason = wire.TerminatingReason
-		condition.Message = "The twin namespace is being deleted"
+		condition.Message = "The remote namespace is being deleted"
 	default:
 		condition.Reason = wire.NamespaceCreatingReason
-		condition.Message = "Waiting for the provider to create the twin namespace"
+		condition.Message = "Waiting for the provider to create the remote namespace"
 	}
 	return condition
 }

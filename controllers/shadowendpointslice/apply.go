@@ -115,7 +115,7 @@ func (c *Controller) patch(ctx context.Context, shadow, desired, actual *unstruc
 	case jsonpatch.IsRejected(err):
 		c.refused.Set(key, refusal{actual.GetUID(), changes.String()})
 		c.report.Warn(shadow, failedUpdateReason, updateAction, fmt.Sprintf(
-			"updating the EndpointSlice: %s; correct the ShadowEndpointSlice, or delete the EndpointSlice, which is then made anew", err))
+			"updating the EndpointSlice: %s; correct the ShadowEndpointSlice, or delete the EndpointSlice to recreate it", err))
 		return reconcile.TerminalError(fmt.Errorf("updating EndpointSlice %s, %w", key, err))
 	case apierrors.IsForbidden(err):
 		c.report.Warn(shadow, failedUpdateReason, updateAction, "updating the EndpointSlice: "+err.Error())

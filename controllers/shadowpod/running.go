@@ -70,7 +70,7 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 		return nil
 	case isUnserved(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf(
-			"patching %s of the pod: the API server of this cluster is too old for that, so the pod stays as it is; delete the pod to have it made anew", name))
+			"patching %s of the pod: the API server of this cluster is too old for that, so the pod stays as it is; delete the pod to recreate it", name))
 		return nil
 	case apierrors.IsNotFound(err):
 		return nil

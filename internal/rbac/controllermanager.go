@@ -10,7 +10,7 @@ import "slices"
 func ControllerManager() Role {
 	return Role{
 		Name:    "controller-manager",
-		Purpose: "the controller manager: extends namespaces as a consumer, makes twins, pods and endpoints as a provider",
+		Purpose: "the controller manager: extends namespaces as a consumer, creates namespaces, pods and endpoints as a provider",
 		Scope:   ClusterScope,
 		Rules:   slices.Concat(providerRules(), consumerRules(), eventRules()),
 	}
@@ -36,9 +36,9 @@ func providerRules() []Rule {
 			"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
 		grant("to know under which addresses others are reached, where Liqo's network module remaps them",
 			"networking.liqo.io", on("configurations"), do("list", "watch")),
-		grant("to make twin namespaces, to remove them when nobody wants them any more, and to open extended ones to the scheduler",
+		grant("to create namespaces for consumers, to delete them when they are withdrawn, and to open extended ones to the scheduler",
 			"", on("namespaces"), do("get", "list", "watch", "create", "patch", "delete")),
-		grant("to let a consumer into its twins",
+		grant("to let a consumer into its namespaces",
 			"rbac.authorization.k8s.io", on("rolebindings"), do("get", "list", "watch", "create", "patch")),
 		grant("to let it in with this role and no other",
 			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), RemoteRolePlaceholder),
@@ -47,11 +47,11 @@ func providerRules() []Rule {
 
 func consumerRules() []Rule {
 	return []Rule{
-		grant("to know which namespaces are to be extended, and to hold those objects until the twins are gone",
+		grant("to know which namespaces are to be extended, and to hold those objects until the remote namespaces are gone",
 			"offloading.liqo.io", on("namespaceoffloadings"), do("get", "list", "watch", "patch")),
 		grant("to tell how far that has come",
 			"offloading.liqo.io", on("namespaceoffloadings/status", "namespacemaps/status"), do("patch")),
-		grant("to wish for twins, and to hold the wishes until they are gone",
+		grant("to request remote namespaces, and to hold the requests until they are gone",
 			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch")),
 		grant("to let virtual kubelets into extended namespaces with this role and no other",
 			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), ExtendedRolePlaceholder),

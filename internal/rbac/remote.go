@@ -5,12 +5,12 @@ package rbac
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// VirtualKubeletRemote is what a consumer may do in its twin namespaces on the
+// VirtualKubeletRemote is what a consumer may do in its remote namespaces on the
 // provider, and nowhere else.
 func VirtualKubeletRemote() Role {
 	return Role{
 		Name:    "virtual-kubelet-remote",
-		Purpose: "a consumer, in each of its twin namespaces",
+		Purpose: "a consumer, in each of its remote namespaces",
 		Scope:   ConsumerScope,
 		Rules: []Rule{
 			grant("to ask for pods and endpoints, which the provider's own controllers make",
@@ -59,7 +59,7 @@ func DefinitionsRemote() Role {
 func VirtualKubeletRemoteClusterwide() Role {
 	return Role{
 		Name:    "virtual-kubelet-remote-clusterwide",
-		Purpose: "a consumer, outside its twin namespaces: no object at all",
+		Purpose: "a consumer, outside its remote namespaces: no object at all",
 		Scope:   ClusterScope,
 		Rules: []Rule{{
 			Reason:     "to ask whether the API server is alive, and which version it is",
@@ -76,7 +76,7 @@ func RemoteControlPlane() Role {
 		Purpose: "a consumer, in its tenant namespace",
 		Scope:   ConsumerScope,
 		Rules: []Rule{
-			grant("to wish for twin namespaces, and to read the answer; the answer itself is the provider's to write",
+			grant("to request namespaces, and to read the answer, which the provider writes",
 				"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "delete")),
 		},
 	}

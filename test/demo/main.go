@@ -62,7 +62,7 @@ func steps() []step {
 		{"Join", "The consumer (home) gets an identity at the provider (cloud) and a VirtualNode that says what it may use there. The virtual kubelet makes that a node.", (*story).join},
 		{"Extend a namespace", "One object in the namespace shop says: this namespace exists over there, too.", (*story).extend},
 		{"Offload an application", "A web front end and its cache. Nothing in it is about virtual nodes but that the cache avoids them: the scheduler of the home cluster places half of the web pods there as on any other node.", (*story).offload},
-		{"One pod, two clusters", "A pod on the virtual node runs in the cloud cluster. What differs was bent by the WebAssembly module of the kind on the way.", (*story).compare},
+		{"One pod, two clusters", "A pod on the virtual node runs in the cloud cluster. What differs was mutated by the WebAssembly module of the kind on the way.", (*story).compare},
 		{"Services find what they need", "Each cluster knows its own pods; the endpoints of the others are reflected, so that the Service web has all four everywhere.", (*story).endpoints},
 		{"Configuration crosses, and a status comes back", "ConfigMaps, Secrets and Ingresses go where the pods go. Where the provider serves an Ingress is shown at home.", (*story).configuration},
 		{"Any custom resource", "One object makes the virtual kubelet reflect a kind that it has never heard of, while it runs. It may do so only when both clusters permit it.", (*story).anyResource},

@@ -78,7 +78,7 @@ func (s *story) breakPlugin(ctx context.Context) error {
 	if _, err := s.lab.Consumer.Client.CoreV1().Services(namespace).Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	return s.during("a Service that changes now is still bent by the last good module", func() error {
+	return s.during("a Service that changes now is still mutated by the last good module", func() error {
 		return s.lab.Wait(ctx, "the change to arrive", func(ctx context.Context) (string, error) {
 			edited, err := s.annotation(ctx, "web", "shop.example/edited")
 			if err != nil || edited == "" {

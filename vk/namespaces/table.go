@@ -56,7 +56,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 	}
 	mapping, ok := entries.(map[string]any)
 	if !ok {
-		return parsed, nil, fmt.Errorf("status.currentMapping is %T, want a map from the local namespace to its twin", entries)
+		return parsed, nil, fmt.Errorf("status.currentMapping is %T, want a map from the local to the remote namespace", entries)
 	}
 	taken := map[string]string{}
 	for _, local := range slices.Sorted(maps.Keys(mapping)) {
@@ -70,7 +70,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 			}
 		}
 		if other, twice := taken[remote]; problem == "" && twice {
-			problem = fmt.Sprintf("is mapped to %s, and so is %s: give each namespace a twin of its own", remote, other)
+			problem = fmt.Sprintf("is mapped to %s, and so is %s: give each namespace a remote namespace of its own", remote, other)
 			delete(parsed.twins, other)
 			parsed.doubtful[other] = true
 		}

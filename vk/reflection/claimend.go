@@ -84,7 +84,7 @@ func (r *reflector) tellRetained(v *claimView, behind string) error {
 	}
 	return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{fmt.Sprintf(
 		"persistentvolumeclaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.twin.remote, v.key.Name, behind)},
-		remedy: "to have the data in this claim, make it anew with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to be rid of it, set that volume's" +
+		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to be rid of it, set that volume's" +
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }
 

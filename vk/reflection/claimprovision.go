@@ -58,7 +58,7 @@ func (r *reflector) checkClass(class *unstructured.Unstructured) error {
 	case text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
 		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"volumeBindingMode of storage class " + name + " is " +
 			cmp.Or(text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
-			remedy: "make the class anew with WaitForFirstConsumer"}
+			remedy: "recreate the class with WaitForFirstConsumer"}
 	}
 	return nil
 }

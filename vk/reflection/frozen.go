@@ -63,6 +63,6 @@ func (r *reflector) toldFrozen(w *worker, x *wanted, refusal error) {
 	}
 	w.warned = true
 	r.m.events.warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf(
-		"cluster %s: %s %s/%s keeps the former value of %s and has everything else: delete that copy to have it made anew",
+		"cluster %s: %s %s/%s keeps the former value of %s and has everything else: delete that object to recreate it",
 		r.m.options.RemoteClusterID, r.kind.target().Resource, x.namespace, x.name, strings.Join(slices.Compact(fields), ", ")))
 }

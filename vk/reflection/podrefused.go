@@ -20,7 +20,7 @@ const strandedHint = "its namespace is not extended to this cluster; to keep the
 	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
 
 // unknownHint is for a pod whose namespace may yet be extended.
-const unknownHint = "its namespace has no twin on this cluster yet; the status of the NamespaceOffloading in that namespace tells why"
+const unknownHint = "its namespace has no remote namespace on this cluster yet; see the status of the NamespaceOffloading in that namespace"
 
 // strandedPod deals with a pod on this node whose namespace is not extended. (Liqo: the fallback of pod reflection.)
 //

@@ -32,7 +32,7 @@ func remedy(err error) string {
 	case tooLarge(err):
 		return "make the object smaller: with the labels and annotations of reflection it is larger there than here"
 	case isImmutability(err):
-		return "take the change back, or delete the copy to have it made anew"
+		return "revert the change, or delete the remote object to recreate it"
 	case apierrors.IsInvalid(err):
 		return "correct the field here, or in the plugin or VirtualNode that sets it"
 	}

@@ -126,7 +126,7 @@ func (r *reflector) takeTokensBack(ctx context.Context, w *worker, t *twin, c *c
 		return err
 	}
 	r.m.events.note(r.kind.Name, local, wire.ReflectionDisabledReason, fmt.Sprintf("the service-account tokens were taken back from cluster %s: %s;"+
-		" if the pod was offloaded with them, make it anew, or it cannot start again there", r.m.options.RemoteClusterID, why))
+		" if the pod was offloaded with them, recreate it, or it cannot start again there", r.m.options.RemoteClusterID, why))
 	return nil
 }
 

@@ -129,7 +129,7 @@ func (e *tokenError) Error() string {
 func (e *tokenError) Unwrap() error { return e.err }
 
 // withoutRemedy is for those who can do without.
-const withoutRemedy = "or, if the pod needs no API server, make it anew with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
+const withoutRemedy = "or, if the pod needs no API server, recreate it with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
 
 func deniedToken(account string, pod *unstructured.Unstructured, err error) error {
 	switch {

@@ -202,7 +202,7 @@ func (s *side) place(role rbac.Role) string {
 	}
 	namespaces := "the whole cluster"
 	if role.Scope == rbac.ConsumerScope {
-		namespaces = "its twin namespaces"
+		namespaces = "its remote namespaces"
 	}
 	return fmt.Sprintf("the ClusterRole there that is bound to %s in %s, its name ends in -%s", s.home, namespaces, role.Name)
 }

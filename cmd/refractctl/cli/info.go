@@ -48,7 +48,7 @@ type virtualNodeInfo struct {
 // namespaceInfo is one NamespaceOffloading.
 type namespaceInfo struct {
 	Name     string   `json:"name"`
-	Twin     string   `json:"twin"`
+	Remote   string   `json:"remoteNamespace"`
 	Pods     string   `json:"pods"` // the pod offloading strategy
 	Phase    string   `json:"phase"`
 	Clusters []string `json:"clusters"`
@@ -163,7 +163,7 @@ func describeNamespaces(offloadings []offloading.NamespaceOffloading) []namespac
 	for i := range offloadings {
 		nso := &offloadings[i]
 		described = append(described, namespaceInfo{
-			Name: nso.Namespace, Twin: nso.Status.RemoteNamespaceName, Pods: string(nso.Spec.PodOffloadingStrategy),
+			Name: nso.Namespace, Remote: nso.Status.RemoteNamespaceName, Pods: string(nso.Spec.PodOffloadingStrategy),
 			Phase: string(nso.Status.OffloadingPhase), Clusters: selectedClusters(nso),
 		})
 	}
@@ -200,8 +200,8 @@ func (i *info) print(out io.Writer) error {
 	section(table, "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS", i.VirtualNodes, func(n virtualNodeInfo) []string {
 		return []string{n.Name, n.Cluster, n.Node, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
 	})
-	section(table, "NAMESPACE\tTWIN\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
-		return []string{n.Name, n.Twin, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}
+	section(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
+		return []string{n.Name, n.Remote, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}
 	})
 	section(table, "OFFLOADED PODS OF\tON\tREADY\tPHASES", i.Pods, func(p podsInfo) []string {
 		var phases []string

@@ -24,12 +24,12 @@ import (
 
 // offload are the flags of "offload namespace"; their names are Liqo's.
 type offload struct {
-	access                                 *clusterAccess
-	podStrategy, mappingStrategy, twinName string
-	selectors                              []string
-	namespaceSelector                      string
-	timeout                                time.Duration
-	output                                 string
+	access                                   *clusterAccess
+	podStrategy, mappingStrategy, remoteName string
+	selectors                                []string
+	namespaceSelector                        string
+	timeout                                  time.Duration
+	output                                   string
 }
 
 func newOffloadCommand(access *clusterAccess) *cobra.Command {
@@ -39,7 +39,7 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 		Aliases: []string{"namespaces", "ns"},
 		Short:   "Extend namespaces to other clusters",
 		Long: "Extend namespaces to the clusters behind virtual nodes, so that their pods may be scheduled there,\n" +
-			"and wait until the twin namespaces exist. Run it again to change where pods may run.\n\n" +
+			"and wait until the remote namespaces exist. Run it again to change where pods may run.\n\n" +
 			"It is about new pods: those that exist stay where they are until they are made again\n" +
 			"(kubectl rollout restart).",
 		Example: "  refractctl offload namespace shop\n" +
@@ -50,8 +50,8 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&o.podStrategy, "pod-offloading-strategy", string(offloading.LocalAndRemotePodOffloadingStrategyType), "where pods may run: "+strings.Join(podStrategies, ", "))
-	flags.StringVar(&o.mappingStrategy, "namespace-mapping-strategy", string(offloading.DefaultNameMappingStrategyType), "how the twins are named: "+strings.Join(mappingStrategies, ", "))
-	flags.StringVar(&o.twinName, "remote-namespace-name", "", "name of the twins, with --namespace-mapping-strategy=SelectedName")
+	flags.StringVar(&o.mappingStrategy, "namespace-mapping-strategy", string(offloading.DefaultNameMappingStrategyType), "how the remote namespaces are named: "+strings.Join(mappingStrategies, ", "))
+	flags.StringVar(&o.remoteName, "remote-namespace-name", "", "name of the remote namespaces, with --namespace-mapping-strategy=SelectedName")
 	flags.StringArrayVarP(&o.selectors, "selector", "l", nil, "labels of the virtual nodes to extend to, such as region=north,tier!=edge; repeated: any of them")
 	flags.StringVar(&o.namespaceSelector, "ns-selector", "", "extend the namespaces with these labels, instead of naming them")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Second, "how long to wait")
@@ -85,12 +85,12 @@ func (o *offload) validate(names []string) error {
 	}
 	selected := o.mappingStrategy == string(offloading.SelectedNameMappingStrategyType)
 	switch {
-	case selected && o.twinName == "":
+	case selected && o.remoteName == "":
 		return errors.New("--namespace-mapping-strategy=SelectedName needs --remote-namespace-name")
-	case !selected && o.twinName != "":
+	case !selected && o.remoteName != "":
 		return errors.New("--remote-namespace-name needs --namespace-mapping-strategy=SelectedName")
 	case selected && len(names) > 1:
-		return fmt.Errorf("%d namespaces cannot have the same twin %s: offload them one by one", len(names), o.twinName)
+		return fmt.Errorf("%d namespaces cannot have the same remote namespace %s: offload them one by one", len(names), o.remoteName)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offlo
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName},
 		Spec: offloading.NamespaceOffloadingSpec{
 			NamespaceMappingStrategy: offloading.NamespaceMappingStrategyType(o.mappingStrategy),
-			RemoteNamespaceName:      o.twinName,
+			RemoteNamespaceName:      o.remoteName,
 			PodOffloadingStrategy:    offloading.PodOffloadingStrategyType(o.podStrategy),
 			ClusterSelector:          selector,
 		},

@@ -23,7 +23,7 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 		Use:     "namespace NAME...",
 		Aliases: []string{"namespaces", "ns"},
 		Short:   "Withdraw namespaces from other clusters",
-		Long: "Withdraw namespaces from the other clusters and wait until it is done. Their twins are deleted there,\n" +
+		Long: "Withdraw namespaces from the other clusters and wait until it is done. Their remote namespaces are deleted,\n" +
 			"with everything in them.",
 		Example:           "  refractctl unoffload namespace shop",
 		ValidArgsFunction: access.completeExtended,
