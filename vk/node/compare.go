@@ -149,12 +149,17 @@ func (c *Controller) ensureNode(ctx context.Context) error {
 	return nil
 }
 
-// owns reports whether node is the one that was found to be ours, whatever its
-// labels say now.
+// owns reports whether node is the one that was found to be ours, or that an earlier process of ours kept up to date,
+// whatever its labels say now.
 func (c *Controller) owns(node *corev1.Node) bool {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return node.UID == c.own
+	found := node.UID == c.own
+	c.mu.Unlock()
+	if found {
+		return true
+	}
+	last, _ := lastWritten(node)
+	return last.labels[wire.TypeLabel] == wire.VirtualNodeType && last.labels[wire.RemoteClusterIDLabel] == c.config.RemoteClusterID
 }
 
 // take remembers that node is ours.

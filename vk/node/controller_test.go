@@ -34,6 +34,7 @@ func TestController(t *testing.T) {
 		{"what is malformed is left out and told", testMalformed},
 		{"a node that is not virtual is not taken over", testForeignNode},
 		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
+		{"a node that lost its labels while nobody looked is found again", testLostLabels},
 		{"the node of a deleted VirtualNode stays away", testDeletedVirtualNode},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.in(t)) })
@@ -229,6 +230,24 @@ func testMalformed(t *testing.T, s *suite) {
 	if patches := s.requestsSince(marker, "patch", "nodes"); patches > 15 {
 		t.Errorf("tried %d times within seconds", patches)
 	}
+}
+
+func testLostLabels(t *testing.T, s *suite) {
+	s.createVirtualNode()
+	controller, end := s.kubelet()
+	<-controller.Ready()
+	end()
+	var n corev1.Node
+	must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
+	n.Labels = map[string]string{"kept": "yes"}
+	must(t, s.admin.Update(t.Context(), &n))
+	s.kubelet()
+	s.expectNode("labelled again", func(n *corev1.Node) string {
+		if n.Labels[wire.TypeLabel] != wire.VirtualNodeType || n.Labels[wire.RemoteClusterIDLabel] != "milan" || n.Labels["kept"] != "yes" {
+			return fmt.Sprint(n.Labels)
+		}
+		return ""
+	})
 }
 
 func testDeletedVirtualNode(t *testing.T, s *suite) {
