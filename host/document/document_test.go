@@ -442,3 +442,23 @@ func TestMemoryOfAnOutlierIsGivenBack(t *testing.T) {
 		t.Errorf("%d bytes are kept", kept)
 	}
 }
+
+// A copy over a zero, an empty text or false is no repetition of it.
+func TestCopyOverZeroValues(t *testing.T) {
+	for to, from := range map[string]any{"int": int64(25), "text": "x", "bool": true, "float": 0.5} {
+		d := New()
+		d.Reset(map[string]any{"int": int64(0), "text": "", "bool": false, "float": 0.0, "from": from, "list": []any{map[string]any{"int": int64(0), "text": "", "bool": false, "float": 0.0}}})
+		for _, path := range []string{to, "list.0." + to} {
+			src, err := d.Root().At("from")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Root().Copy(path, src); err != nil {
+				t.Fatal(err)
+			}
+			if v, err := d.Root().At(path); err != nil || !v.Equal(src) {
+				t.Errorf("%s: got %v, %v, want %v", path, v.Value(), err, from)
+			}
+		}
+	}
+}

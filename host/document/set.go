@@ -129,16 +129,16 @@ func (n Node) set(path string, c content) (Node, error) {
 	return Node{n.d, id}, err
 }
 
-// same tells that a place already holds the content. A shared map or list is compared by the caller, who knows the budget.
+// same reports whether a place already holds the content. Shared content never is: the caller, who knows the budget, has compared it.
 func (c *content) same(v View) bool {
-	if v.kind != c.kind {
+	if c.shared || v.kind != c.kind {
 		return false
 	}
 	switch c.kind {
 	case Null:
 		return true
 	case Map, List:
-		return !c.shared && v.Len() == 0
+		return v.Len() == 0
 	case String:
 		s, _ := v.Text()
 		return s == c.str
