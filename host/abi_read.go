@@ -144,7 +144,7 @@ func abiJSON(i *instance, stack []uint64) {
 	i.deliver("json", stack)
 }
 
-// encodedSame tells whether the last encoding was of this value and nothing was written since.
+// encodedSame reports whether the last encoding was of this value and nothing was written since.
 func (i *instance) encodedSame(v document.View) bool {
 	return i.encodedFor.Exists() && i.encodedAt == i.doc.Version() && v.Is(i.encodedFor)
 }

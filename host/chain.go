@@ -138,7 +138,7 @@ func (c *Chain) end(p *Plugin, i *instance, err error, out *Outcome) error {
 	return err
 }
 
-// intact tells that the module came to its regular end.
+// intact reports whether the module came to its regular end.
 func intact(err error) bool {
 	_, ok := err.(*PluginFailedError)
 	return ok

@@ -33,7 +33,7 @@ type Env struct {
 
 // Outcome is what a chain did. Valid until the next Run with the same Env.
 type Outcome struct {
-	// Skipped tells that a plugin asked not to reflect the object: Skipper, for SkipReason.
+	// Skipped reports whether a plugin asked not to reflect the object: Skipper, for SkipReason.
 	Skipped    bool
 	Skipper    string
 	SkipReason string

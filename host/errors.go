@@ -121,7 +121,7 @@ func (e *GuardError) Error() string {
 	return fmt.Sprintf("plugin %q may not change %s in %s: %s", e.Plugin, e.Path, e.Hook, e.Rule)
 }
 
-// ClosedError tells that a plugin was closed before the call began: a swap replaced it. Run the present chain instead, as
+// ClosedError says that a plugin was closed before the call began: a swap replaced it. Run the present chain instead, as
 // Registry.Run does.
 type ClosedError struct{ Plugin string }
 

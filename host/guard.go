@@ -132,7 +132,7 @@ func (r *rule) setFree() {
 	}
 }
 
-// protects tells whether a rule at or below it is more than a permission.
+// protects reports whether a rule at or below it is more than a permission.
 func (r *rule) protects() bool {
 	return r.immutable || r.unforgeable || slices.ContainsFunc(r.children, (*rule).protects)
 }

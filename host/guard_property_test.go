@@ -189,7 +189,7 @@ func (p modelPath) at(v any) (any, bool) {
 	return v, true
 }
 
-// modelRefuses tells whether what a plugin made of an object is to be refused.
+// modelRefuses reports whether what a plugin made of an object is to be refused.
 func modelRefuses(before, after map[string]any, writes []string) bool {
 	same := func(path ...string) bool {
 		return len(modelDiff(nil, wrap(modelPath(path).at(before)), true, wrap(modelPath(path).at(after)), true)) == 0

@@ -104,7 +104,7 @@ const good = `(func (export "outgoing") (result i32)
 (data (i32.const 40000) "kind")
 (data (i32.const 40008) "Good")`
 
-// wrapped tells that the file is only the function $bad.
+// wrapped reports whether the file is only the function $bad.
 func (g *guest) wrapped() bool { return !strings.Contains(g.text, "(module") }
 
 func (g *guest) assemble(t testing.TB) []byte {

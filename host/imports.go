@@ -76,7 +76,7 @@ func (im imports) instantiate(ctx context.Context, r wazero.Runtime) error {
 	return nil
 }
 
-// check tells whether the host has what a module imports.
+// check returns an error unless the host has what a module imports.
 func (im imports) check(m wazero.CompiledModule) error {
 	for _, def := range m.ImportedFunctions() {
 		module, name, _ := def.Import()

@@ -59,7 +59,7 @@ func (p *Plugin) Manifest() *Manifest { return p.manifest }
 // Digest is "sha256:<hex>" of the module as given to Load.
 func (p *Plugin) Digest() string { return p.digest }
 
-// Portable tells that the module is of the portable tier: JSON in, JSON out.
+// Portable reports whether the module is of the portable tier: JSON in, JSON out.
 func (p *Plugin) Portable() bool { return p.portable }
 
 // take gives an instance for one call of a domain; release or discard it afterwards.

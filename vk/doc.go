@@ -7,7 +7,7 @@
 //
 //   - vk/node keeps the Node object: what the provider offers (from the VirtualNode), whether it answers, the lease.
 //   - vk/reflection carries objects across: pods, the tokens of their service accounts, their claims, Services,
-//     EndpointSlices, Ingresses, ConfigMaps and Secrets, each but the tokens bent by its chain of WebAssembly plugins.
+//     EndpointSlices, Ingresses, ConfigMaps and Secrets, each but the tokens mutated by its chain of WebAssembly plugins.
 //     It brings statuses and the provider's Events back.
 //   - vk/resources has it carry further kinds, those that ReflectedResources name, while it runs.
 //   - vk/namespaces tells it which namespaces are extended, and under which name the provider knows them.

@@ -26,7 +26,7 @@ const (
 	// VirtualNodeTaintValue is the value of VirtualNodeTaint.
 	VirtualNodeTaintValue = "true"
 
-	// StorageAvailableLabel tells whether the node offers storage classes.
+	// StorageAvailableLabel reports whether the node offers storage classes.
 	StorageAvailableLabel = "storage.liqo.io/available"
 
 	// ExcludeFromExternalLoadBalancersLabel (Kubernetes) keeps cloud load

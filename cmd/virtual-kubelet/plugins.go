@@ -33,7 +33,7 @@ type plugins struct {
 }
 
 // loadPlugins compiles the default plugins and those of --plugin-dir, so that
-// the first object that crosses is bent by all of them.
+// the first object that crosses is mutated by all of them.
 func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p := &plugins{kinds: newKindNames()}
 	config := host.NewConfig().WithLogger(slog.Default())

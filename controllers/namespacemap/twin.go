@@ -106,13 +106,13 @@ func (c *Controller) ensureLevel(ctx context.Context, namespace *corev1.Namespac
 	return nil
 }
 
-// isMadeFor tells whether the namespace was made for this map and its consumer.
+// isMadeFor reports whether the namespace was made for this map and its consumer.
 func isMadeFor(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
 	return namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == client.ObjectKeyFromObject(nm).String() &&
 		namespace.Labels[wire.RemoteClusterIDLabel] == nm.Labels[wire.OriginIDLabel]
 }
 
-// isTwinOf tells whether it was made for this namespace of the consumer: two
+// isTwinOf reports whether it was made for this namespace of the consumer: two
 // mappings may wish for the same twin, and what one of them put there is
 // neither seen nor deleted by the other.
 func isTwinOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {

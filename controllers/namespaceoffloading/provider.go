@@ -171,7 +171,7 @@ func (n virtualNode) promised() map[string]string {
 	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }
 
-// knows tells whether the namespace is mapped there, or still was at the
+// knows reports whether the namespace is mapped there, or still was at the
 // provider's last word.
 func (p *provider) knows(namespace string) bool {
 	if p.mapping == nil {

@@ -79,7 +79,7 @@ func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) o
 	return offloading.InProgressOffloadingPhaseType
 }
 
-// requires tells whether there is to be a twin, wished for already or not.
+// requires reports whether there is to be a twin, wished for already or not.
 func (p *provider) requires(namespace string) bool {
 	return p.picked || p.wishes(namespace) && p.leaves.IsZero()
 }

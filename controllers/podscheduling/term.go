@@ -61,7 +61,7 @@ func key(requirement any) string {
 	return string(text)
 }
 
-// implies tells whether whatever satisfies t satisfies other too: t has all of
+// implies reports whether whatever satisfies t satisfies other too: t has all of
 // its requirements.
 func (t term) implies(other term) bool {
 	if t.empty() || other.empty() {

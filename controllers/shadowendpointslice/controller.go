@@ -155,7 +155,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	return nil
 }
 
-// wait tells that an address cannot be mapped: the EndpointSlice stays as it is.
+// wait reports whether an address cannot be mapped: the EndpointSlice stays as it is.
 func (c *Controller) wait(shadow *unstructured.Unstructured, err error) {
 	reason := incompleteNetworkReason
 	switch {

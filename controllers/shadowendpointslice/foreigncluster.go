@@ -14,9 +14,9 @@ import (
 type state struct {
 	// known is false when this cluster has no ForeignCluster for it.
 	known bool
-	// reachable tells whether traffic may be sent there.
+	// reachable reports whether traffic may be sent there.
 	reachable bool
-	// networking tells whether addresses there are mapped to others here.
+	// networking reports whether addresses there are mapped to others here.
 	networking bool
 }
 

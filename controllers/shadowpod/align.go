@@ -100,7 +100,7 @@ func difference(shadow *unstructured.Unstructured, pod *corev1.Pod, done bool) j
 	return append(patch, specDifference(shadow, pod, len(pod.Annotations)+len(annotations) > 0, done)...)
 }
 
-// isOutdated tells whether the ShadowPod's spec has changed since the pod was
+// isOutdated reports whether the ShadowPod's spec has changed since the pod was
 // made from it: see GenerationAnnotation.
 func isOutdated(shadow *unstructured.Unstructured, pod *corev1.Pod) bool {
 	made := pod.Annotations[GenerationAnnotation]

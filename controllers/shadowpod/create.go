@@ -147,7 +147,7 @@ func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructure
 	return fmt.Errorf("creating pod %s, %w", key, errForeign)
 }
 
-// isPredecessor tells whether the pod belongs to an earlier ShadowPod of the
+// isPredecessor reports whether the pod belongs to an earlier ShadowPod of the
 // same name: the garbage collector is about to delete it.
 func isPredecessor(pod *corev1.Pod, shadow *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(pod)

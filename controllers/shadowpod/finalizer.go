@@ -33,14 +33,14 @@ func finalizers(spec map[string]any) []string {
 	return []string{FinalPhaseFinalizer}
 }
 
-// hasStopped tells whether nothing of a deleted pod runs any more: its kubelet
+// hasStopped reports whether nothing of a deleted pod runs any more: its kubelet
 // says so by leaving no grace, and so does whoever forces its deletion.
 func hasStopped(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	return pod.DeletionTimestamp != nil && (grace == nil || *grace == 0)
 }
 
-// isHeld tells whether the pod is one of ours with our finalizer.
+// isHeld reports whether the pod is one of ours with our finalizer.
 func isHeld(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == offloading.ShadowPodKind && slices.Contains(pod.Finalizers, FinalPhaseFinalizer)

@@ -3,7 +3,7 @@
 
 package document
 
-// Covers tells whether every value of n is present and equal in remote, which may have more entries in its maps: what an API
+// Covers reports whether every value of n is present and equal in remote, which may have more entries in its maps: what an API
 // server or a controller added. Lists must be of the same length and cover element by element.
 func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
 

@@ -160,7 +160,7 @@ func (d *Document) match(glob, key string) (bool, error) {
 	return Match(glob, key), nil
 }
 
-// Match tells whether the glob describes the whole of s. Its cost is at most the product of the lengths.
+// Match reports whether the glob describes the whole of s. Its cost is at most the product of the lengths.
 func Match(glob, s string) bool {
 	g, i := 0, 0
 	star, mark := -1, 0 // where to take up again when a '*' must take one more

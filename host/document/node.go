@@ -27,7 +27,7 @@ func (n Node) Kind() Kind { return n.View().kind }
 // Len is as of View.
 func (n Node) Len() int { return n.View().Len() }
 
-// ReadOnly tells that the place is below the context or the configuration.
+// ReadOnly reports whether the place is below the context or the configuration.
 func (n Node) ReadOnly() bool { return n.id != 0 && n.d.nodes[n.id].flags&fReadOnly != 0 }
 
 // At reads the value at a path below; the empty path is the node itself. Errors: a malformed path, a step into a scalar.

@@ -261,7 +261,7 @@ func (d *Document) removeElem(id int32, i int) {
 	n.flags |= fReshaped
 }
 
-// has tells whether the hops from at on lead to anything below a plain value.
+// has reports whether the hops from at on lead to anything below a plain value.
 func (d *Document) has(raw any, r *route, at int) bool {
 	for ; at < len(r.hops); at++ {
 		h := &r.hops[at]

@@ -49,10 +49,10 @@ func (r *route) parse(path string, owned bool) error {
 	return nil
 }
 
-// last tells that nothing comes behind the hop at.
+// last reports whether nothing comes behind the hop at.
 func (r *route) last(at int) bool { return at+1 == len(r.hops) }
 
-// sameStart tells whether both go on from the same key.
+// sameStart reports whether both go on from the same key.
 func (r *route) sameStart(other *route) bool {
 	return len(r.hops) > 1 && len(other.hops) > 1 && !r.hops[0].wild && r.hops[0] == other.hops[0]
 }

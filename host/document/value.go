@@ -49,7 +49,7 @@ func (d *Document) value(id int32) any {
 	return nil
 }
 
-// untouched tells that nothing was laid over a shared value that was itself written (by Copy, Assign).
+// untouched reports whether nothing was laid over a shared value that was itself written (by Copy, Assign).
 func (d *Document) untouched(n *node) bool { return n.first == 0 && n.list == 0 }
 
 func (d *Document) mapValue(id int32) any {

@@ -30,7 +30,7 @@ func (d *Document) viewOf(id int32) View { return View{d: d, id: id, kind: d.nod
 // Kind tells what the value is.
 func (v View) Kind() Kind { return v.kind }
 
-// Is tells whether both are views of the same place, or of the same map or list in memory, so that without a write in
+// Is reports whether both are views of the same place, or of the same map or list in memory, so that without a write in
 // between they hold the same.
 func (v View) Is(w View) bool {
 	if v.kind != w.kind || v.id != w.id || v.d != w.d {
@@ -49,7 +49,7 @@ func (v View) Is(w View) bool {
 	return false
 }
 
-// Exists tells whether it is there and not null.
+// Exists reports whether it is there and not null.
 func (v View) Exists() bool { return v.kind > Null }
 
 // Len is the entries of a map or list, the bytes of a string, else 0.

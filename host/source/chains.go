@@ -256,7 +256,7 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 	return r, nil
 }
 
-// matches tells whether the plugin belongs in the chain.
+// matches reports whether the plugin belongs in the chain.
 func (r *running) matches(kind string, hook host.Hook) bool {
 	name, group, _ := strings.Cut(kind, ".")
 	manifest := r.plugin.Manifest()

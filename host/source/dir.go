@@ -97,7 +97,7 @@ func (d *Dir) watch() {
 	d.watched = info
 }
 
-// concerns tells whether an event is about the directory or something in it.
+// concerns reports whether an event is about the directory or something in it.
 func (d *Dir) concerns(e fsnotify.Event) bool {
 	return e.Name == d.config.Path || filepath.Dir(e.Name) == d.config.Path
 }

@@ -52,7 +52,7 @@ func TestKindsComeAndGo(t *testing.T) {
 	w.expect(certificate, "certs@4")
 }
 
-// A plugin may be there, narrowed to a kind, before the kind is: its first object is bent.
+// A plugin may be there, narrowed to a kind, before the kind is: its first object is mutated.
 func TestPluginWaitsForItsKind(t *testing.T) {
 	w := newWorld(t)
 	s := w.apply(map[string][]byte{"mine.wasm": plugin(t, "1", "*"), "mine.yaml": []byte("kinds: [" + certificate + "]")})["mine"]

@@ -5,7 +5,7 @@ package source
 
 import "slices"
 
-// State tells whether a module is as its file says.
+// State is whether a module is as its file says.
 type State string
 
 // The states.
@@ -20,7 +20,7 @@ type Status struct {
 	Name, Path string
 	// State is that of the file as it is now.
 	State State
-	// Running tells that the plugin is in chains. With Failed, that is an earlier version of it.
+	// Running reports whether the plugin is in chains. With Failed, that is an earlier version of it.
 	Running bool
 	// Version and Digest are those of the running plugin.
 	Version, Digest string

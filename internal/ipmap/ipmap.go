@@ -136,7 +136,7 @@ func hostMask(n int) byte {
 	}
 }
 
-// Ranges tells whether an address belongs to one of a list of ranges, such as the pod ranges of this cluster.
+// Ranges reports whether an address belongs to one of a list of ranges, such as the pod ranges of this cluster.
 type Ranges []netip.Prefix
 
 // ParseRanges parses the values of the named flag.

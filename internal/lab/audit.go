@@ -25,10 +25,10 @@ type Write struct {
 	Failed bool
 }
 
-// IsEvent tells whether the write is a Kubernetes Event.
+// IsEvent reports whether the write is a Kubernetes Event.
 func (w Write) IsEvent() bool { return w.Resource == "events" }
 
-// IsLease tells whether the write is a heartbeat or an election.
+// IsLease reports whether the write is a heartbeat or an election.
 func (w Write) IsLease() bool { return w.Resource == "leases" }
 
 // Kind names what was written, "pods" or "pods/status".

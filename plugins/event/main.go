@@ -56,7 +56,7 @@ func incoming(ctx sdk.Context, event sdk.Object) error {
 	return nil
 }
 
-// markRemote tells that what reported the Event is a component of the provider.
+// markRemote reports whether what reported the Event is a component of the provider.
 func markRemote(event sdk.Object) {
 	component := event.String("source.component")
 	if component == "" {

@@ -65,7 +65,7 @@ func changeOf(object *unstructured.Unstructured) string {
 	return object.GetLabels()["changed"]
 }
 
-// hasChange tells whether a copy shows a change to that value.
+// hasChange reports whether a copy shows a change to that value.
 func hasChange(value string) func(*unstructured.Unstructured) bool {
 	return func(object *unstructured.Unstructured) bool { return changeOf(object) == value }
 }

@@ -81,7 +81,7 @@ func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]in
 	return r.extra
 }
 
-// startedAnew tells whether what is shown is of an earlier pod than the provider's present one.
+// startedAnew reports whether what is shown is of an earlier pod than the provider's present one.
 func startedAnew(local, remote map[string]any) bool {
 	shown, known := local["startTime"].(string)
 	return known && shown != "" && shown != remote["startTime"]

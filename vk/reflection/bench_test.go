@@ -93,7 +93,7 @@ func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructu
 	m.twins["shop"] = t
 	c.ready.Store(true)
 	w := &worker{doc: document.New(), env: host.Env{Measure: true}}
-	if _, err := r.bend(b.Context(), w, host.Outgoing, "shop", local.Object, m.context(t, host.Outgoing)); err != nil {
+	if _, err := r.mutate(b.Context(), w, host.Outgoing, "shop", local.Object, m.context(t, host.Outgoing)); err != nil {
 		b.Fatal(err)
 	}
 	x, err := r.want(w, t, c, local)

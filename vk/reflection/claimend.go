@@ -40,7 +40,7 @@ func (r *reflector) volumeBehind(v *claimView) string {
 	return ""
 }
 
-// ownClaim tells whether our claim on the provider is that of the claim here, and not of an earlier one of its name.
+// ownClaim reports whether our claim on the provider is that of the claim here, and not of an earlier one of its name.
 func (r *reflector) ownClaim(v *claimView) bool {
 	if v.local == nil || v.elsewhere {
 		return false
@@ -65,7 +65,7 @@ func (r *reflector) endClaim(ctx context.Context, w *worker, v *claimView) error
 	return nil
 }
 
-// mayEnd tells whether what our claim on the provider holds may be deleted.
+// mayEnd reports whether what our claim on the provider holds may be deleted.
 func (r *reflector) mayEnd(v *claimView, behind string) bool {
 	if volume := r.volumes.get(behind); volume != nil {
 		return mayGo(volume)

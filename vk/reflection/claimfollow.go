@@ -39,7 +39,7 @@ func (r *reflector) followClaim(ctx context.Context, w *worker, v *claimView) er
 	return kept
 }
 
-// lostClaim tells that the provider's claim is gone. Making it again would show an empty volume where there was data.
+// lostClaim reports whether the provider's claim is gone. Making it again would show an empty volume where there was data.
 func (r *reflector) lostClaim(ctx context.Context, v *claimView) error {
 	if err := r.mustBeFree(ctx, v.twin, v.copies, v.key); err != nil {
 		return err
@@ -94,7 +94,7 @@ func compareSizes(a, b any) (known bool, difference int) {
 	return true, first.Cmp(second)
 }
 
-// boundSize keeps the bent claim from asking for a size that the provider's claim cannot have: another one while it is not
+// boundSize keeps the mutated claim from asking for a size that the provider's claim cannot have: another one while it is not
 // bound, and less than it has got, which happens when it was resized on the provider.
 func boundSize(w *worker, remote *unstructured.Unstructured) error {
 	if remote == nil {

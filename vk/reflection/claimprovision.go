@@ -83,7 +83,7 @@ func (r *reflector) reflectClaim(ctx context.Context, w *worker, v *claimView) e
 		root = maps.Clone(root)
 		root["remoteStorageClass"] = classOf(v.remote)
 	}
-	outcome, err := r.bend(ctx, w, host.Outgoing, v.twin.local, v.local.Object, root)
+	outcome, err := r.mutate(ctx, w, host.Outgoing, v.twin.local, v.local.Object, root)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func claimOf(volume *unstructured.Unstructured) Key {
 	return Key{Namespace: text(volume, "spec", "claimRef", "namespace"), Name: text(volume, "spec", "claimRef", "name")}
 }
 
-// isFor tells whether a volume is for this very claim.
+// isFor reports whether a volume is for this very claim.
 func isFor(volume, claim *unstructured.Unstructured) bool {
 	return volume != nil && claimOf(volume) == keyOf(claim) && text(volume, "spec", "claimRef", "uid") == string(claim.GetUID())
 }

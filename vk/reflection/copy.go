@@ -17,7 +17,7 @@ import (
 // to such copies; the hash tells that something we asked for earlier is not wanted any more.
 const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 
-// wanted is what the copy of an object should be, read from a bent document without materialising it.
+// wanted is what the copy of an object should be, read from a mutated document without materialising it.
 type wanted struct {
 	r           *reflector
 	copies      *copies
@@ -34,7 +34,7 @@ type wanted struct {
 	lesser func() *unstructured.Unstructured
 }
 
-// want reads the bent object. A plugin's result that cannot be an object is an *outputError.
+// want reads the mutated object. A plugin's result that cannot be an object is an *outputError.
 func (r *reflector) want(w *worker, t *twin, c *copies, local *unstructured.Unstructured) (*wanted, error) {
 	root := w.doc.Root()
 	if payload := root.View().Field(r.kind.Payload); r.kind.Payload != "" && payload.Kind() != document.Map {
@@ -73,7 +73,7 @@ func stringMap(node document.View, field string) (map[string]any, error) {
 	return values, nil
 }
 
-// payloadKeys lists the fields of the bent object that are carried over: everything that is not metadata or status.
+// payloadKeys lists the fields of the mutated object that are carried over: everything that is not metadata or status.
 func (x *wanted) payloadKeys(w *worker) []string {
 	w.keys = x.view.Keys(w.keys[:0])
 	return slices.DeleteFunc(w.keys, func(key string) bool {

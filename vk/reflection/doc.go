@@ -27,7 +27,7 @@
 //     when the policy or an annotation says so, or when a plugin skips the object, which is a decision, not a failure. A
 //     claim, which is all there is of somebody's data, goes only when Kubernetes has released its volume under the policy
 //     Delete.
-//   - Write what is there already. Comparison is on the bent document, before anything is built from it. What the API
+//   - Write what is there already. Comparison is on the mutated document, before anything is built from it. What the API
 //     server makes of a write is remembered, so that its normalisations are not fought (by this process: after a restart
 //     such a copy is written once), and the event that only echoes our own write is not even evaluated.
 //   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is

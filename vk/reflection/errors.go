@@ -131,7 +131,7 @@ func unreachable(err error) bool {
 		apierrors.IsUnauthorized(err)
 }
 
-// lostWay tells that nothing answers at all: the connection is refused, reset or lost, there is no route, the name or the
+// lostWay reports whether nothing answers at all: the connection is refused, reset or lost, there is no route, the name or the
 // certificate is wrong. A busy API server answers, and one that is too slow for a call may have its reasons (overdue).
 func lostWay(err error) bool {
 	if answered(err) || overdue(err) || errors.Is(err, errUnreachable) {
@@ -142,10 +142,10 @@ func lostWay(err error) bool {
 	return errors.As(err, &network) || errors.As(err, &transport) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// overdue tells that a call was not answered in time, be it for the way or for what the API server has to do about it.
+// overdue reports whether a call was not answered in time, be it for the way or for what the API server has to do about it.
 func overdue(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !answered(err) }
 
-// mayHaveArrived tells whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. An API
+// mayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. An API
 // server that fails after it has begun to write has not answered either.
 func mayHaveArrived(err error) bool {
 	var slow *slowError
@@ -163,7 +163,7 @@ func mayHaveArrived(err error) bool {
 	}
 }
 
-// answered tells that the API server said something.
+// answered reports whether the API server said something.
 func answered(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status)

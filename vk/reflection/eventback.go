@@ -18,7 +18,7 @@ import (
 )
 
 // Events come the other way: who looks at an object here sees what happens to it over there. They are history rather than
-// state, so they are treated unlike other kinds. What was shown stays as it was bent. None is kept in memory. A copy is
+// state, so they are treated unlike other kinds. What was shown stays as it was mutated. None is kept in memory. A copy is
 // written when the Event says something new, and never for being compared again.
 //
 //	watch of the twin ─▶ inbox ─▶ about whom? ─▶ agenda ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch

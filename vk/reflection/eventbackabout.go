@@ -83,7 +83,7 @@ func (m *Manager) meant(kind schema.GroupKind) *reflector {
 	return nil
 }
 
-// means tells whether the provider has what is reflected under that kind: as the copy is stored, and for shadows what the
+// means reports whether the provider has what is reflected under that kind: as the copy is stored, and for shadows what the
 // provider's controllers make of them.
 func (k *Kind) means(kind schema.GroupKind) bool {
 	if k.Reverse || k.PerNode && k.Name != PodKind {

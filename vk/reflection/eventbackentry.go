@@ -22,7 +22,7 @@ type entry struct {
 }
 
 // known reports whether an Event says nothing that was not dealt with. The copy of one that the plugins leave as it is says
-// the same, so that after a restart nothing needs to be bent to know it.
+// the same, so that after a restart nothing needs to be mutated to know it.
 func (b *inbox) known(name string, hash uint64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -61,7 +61,7 @@ func (r *reflector) show(ctx context.Context, w *worker, t *twin, c *copies, e *
 	root := maps.Clone(r.m.context(t, host.Incoming))
 	root["involved"] = about.reference()
 	event, _ := cutMessages(e.event.Object).(map[string]any)
-	outcome, err := r.bend(ctx, w, host.Incoming, t.local, event, root)
+	outcome, err := r.mutate(ctx, w, host.Incoming, t.local, event, root)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type Kind struct {
 	Policy     Policy
 	Workers    int
 
-	// Payload is the field of the bent object that is carried over, "" = all but apiVersion, kind, metadata and status.
+	// Payload is the field of the mutated object that is carried over, "" = all but apiVersion, kind, metadata and status.
 	Payload string
 	// Into is the field of the copy below which the payload goes, none = the same place.
 	Into []string
@@ -55,7 +55,7 @@ type Kind struct {
 	// Except narrows the copies that are known by their labels: a further label selector.
 	Except string
 
-	// StatusBack brings the status of the copy back, as the incoming chain bends it, of which StatusFields, nil = all.
+	// StatusBack brings the status of the copy back, as the incoming chain mutates it, of which StatusFields, nil = all.
 	// The provider whose status is shown is named in StatusFromAnnotation.
 	StatusBack bool
 	// Mute takes back what StatusBack has shown, and shows nothing more.

@@ -80,7 +80,7 @@ const (
 	SupportRemote   = "Remote"   // the provider's, with a service account there
 )
 
-// Chains runs what bends objects. A *host.Registry does; each Run sees one generation of its chain from start to end.
+// Chains runs what mutates objects. A *host.Registry does; each Run sees one generation of its chain from start to end.
 type Chains interface {
 	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
 	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())

@@ -23,7 +23,7 @@ import (
 
 // OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
 // came later (a StatefulSet's, say) is another one, and must not be shown the end of the first. On copies that are applied
-// it tells that an object was made anew, possibly with another value in a field that never changes.
+// it reports whether an object was made anew, possibly with another value in a field that never changes.
 const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
 
 // RestartsAnnotation, on pods of this cluster, says as JSON which pod of the provider was counted last, and what was counted
@@ -161,7 +161,7 @@ func (r *reflector) runPod(ctx context.Context, w *worker, v *podView) error {
 // keepShadow makes the ShadowPod what it should be, and reports whether there is one whose status goes on being shown.
 func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goesOn bool, err error) {
 	root, lacking := r.podContext(v)
-	outcome, err := r.bend(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, root)
+	outcome, err := r.mutate(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, root)
 	if err != nil {
 		return v.shadow != nil, r.blame(v, err, lacking)
 	}

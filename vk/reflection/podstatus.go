@@ -164,7 +164,7 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 		}
 		root["extraRestarts"] = counts
 	}
-	outcome, err := r.bend(ctx, w, host.Incoming, v.key.Namespace, v.remote.Object, root)
+	outcome, err := r.mutate(ctx, w, host.Incoming, v.key.Namespace, v.remote.Object, root)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if !decided.cross {
 		return r.disable(ctx, w, t, c, local, remote, decided.explicit, decided.reason)
 	}
-	outcome, err := r.bend(ctx, w, host.Outgoing, key.Namespace, local.Object, r.outgoing(t, c, local))
+	outcome, err := r.mutate(ctx, w, host.Outgoing, key.Namespace, local.Object, r.outgoing(t, c, local))
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func (r *reflector) remoteObject(c *copies, t *twin, name string) (object *unstr
 	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.remoteName(name)))
 }
 
-// bend runs the chain of the hook on an object; the result is in the worker's document.
-func (r *reflector) bend(ctx context.Context, w *worker, hook host.Hook, namespace string, object, context map[string]any) (*host.Outcome, error) {
+// mutate runs the chain of the hook on an object; the result is in the worker's document.
+func (r *reflector) mutate(ctx context.Context, w *worker, hook host.Hook, namespace string, object, context map[string]any) (*host.Outcome, error) {
 	w.doc.Reset(object)
 	w.env.Context, w.env.RemapIP = context, r.m.remapper(namespace, hook)
 	w.env.Domain = namespace

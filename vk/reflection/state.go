@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// SetLeading tells whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
+// SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
 // of several virtual nodes of a provider one should. It leads until told otherwise.
 func (m *Manager) SetLeading(leading bool) {
 	if m.leading.Swap(leading) != leading && leading {

@@ -68,7 +68,7 @@ func (r *reflector) backStatus(ctx context.Context, w *worker, t *twin, local, r
 	}
 	root := maps.Clone(r.m.context(t, host.Incoming))
 	root["local"] = local.Object
-	outcome, err := r.bend(ctx, w, host.Incoming, t.local, remote.Object, root)
+	outcome, err := r.mutate(ctx, w, host.Incoming, t.local, remote.Object, root)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func throughBalancer(status map[string]any) map[string]any {
 	return status
 }
 
-// overruled tells whether a controller of this cluster has written the status after us.
+// overruled reports whether a controller of this cluster has written the status after us.
 func (r *reflector) overruled(local *unstructured.Unstructured, present map[string]any) bool {
 	annotations := annotationsOf(local.Object)
 	said, _ := annotations[StatusHashAnnotation].(string)
@@ -162,7 +162,7 @@ func (r *reflector) statusSubresource() []string {
 	return nil
 }
 
-// maySpeak tells whether the status is ours to write.
+// maySpeak reports whether the status is ours to write.
 func (r *reflector) maySpeak(local *unstructured.Unstructured, present map[string]any) bool {
 	from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string)
 	switch {

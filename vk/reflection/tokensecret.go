@@ -29,7 +29,7 @@ type tokenNote struct {
 	Sum     string    `json:"sum"`     // see tokenSum
 }
 
-// tokenSum tells whether a token is the one that was written.
+// tokenSum reports whether a token is the one that was written.
 func tokenSum(value string) string {
 	sum := sha256.Sum256([]byte(value))
 	return hex.EncodeToString(sum[:6])

@@ -44,7 +44,7 @@ func (m *Manager) watchShadows(r *reflector, t *twin, c *copies) error {
 	})
 }
 
-// mountsTokens tells whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before
+// mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before
 // there were tokens do not, nor does one that a plugin keeps at home: no credential of theirs is to be on the provider.
 // It is not known while the pod's chain has not run; then what there is stays as it is.
 func (r *reflector) mountsTokens(t *twin, key Key, local *unstructured.Unstructured) (mounts, known bool) {

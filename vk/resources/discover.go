@@ -134,7 +134,7 @@ func (s *side) mayNotDiscover() error {
 	return s.forbidden("find out which resources there are", role)
 }
 
-// usable tells whether objects of the resource can be reflected at all.
+// usable reports whether objects of the resource can be reflected at all.
 func (r *served) usable(s *side, verbs []string) error {
 	if !r.namespaced {
 		return notReflectable("%s are not in namespaces in %s, and only namespaces are extended to a provider", r.resource, s)

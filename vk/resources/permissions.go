@@ -61,7 +61,7 @@ func (f *Follower) permitted(ctx context.Context, p plan) *lack {
 		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
 }
 
-// passable tells whether nothing is denied for at least one of the namespaces, neither in it nor in its twin.
+// passable reports whether nothing is denied for at least one of the namespaces, neither in it nor in its twin.
 func passable(twins map[string]string, shut, closed denials) bool {
 	here, there := shut.namespaces(), closed.namespaces()
 	for local, twin := range twins {

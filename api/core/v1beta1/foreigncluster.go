@@ -126,7 +126,7 @@ type Modules struct {
 
 // Module is the state of one module.
 type Module struct {
-	// Enabled tells whether the module takes part in the peering.
+	// Enabled reports whether the module takes part in the peering.
 	Enabled bool `json:"enabled"`
 
 	// Conditions of the module.

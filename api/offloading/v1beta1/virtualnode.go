@@ -63,7 +63,7 @@ type VirtualNodeSpec struct {
 	// +optional
 	OffloadingPatch *OffloadingPatch `json:"offloadingPatch,omitempty"`
 
-	// CreateNode tells whether there is a Node at all.
+	// CreateNode reports whether there is a Node at all.
 	//
 	// +optional
 	CreateNode *bool `json:"createNode,omitempty"`

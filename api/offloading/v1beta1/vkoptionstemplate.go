@@ -66,7 +66,7 @@ type VkOptionsTemplateSpec struct {
 	// ContainerImage of the virtual kubelet.
 	ContainerImage string `json:"containerImage"`
 
-	// MetricsEnabled tells whether the virtual kubelet serves metrics.
+	// MetricsEnabled reports whether the virtual kubelet serves metrics.
 	MetricsEnabled bool `json:"metricsEnabled"`
 
 	// MetricsAddress is where it does, as host:port.

@@ -100,7 +100,7 @@ func (a *clusterAccess) source() string {
 	return clientcmd.RecommendedHomeFile
 }
 
-// readable tells whether any of the files is there, and which one is malformed.
+// readable returns whether any of the files is there, and which one is malformed.
 // A variable may name several, of which some may be missing.
 func readable(files []string) (found bool, err error) {
 	for _, file := range files {

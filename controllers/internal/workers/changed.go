@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// Changed tells whether an update is worth a look: something other than the
+// Changed reports whether an update is worth a look: something other than the
 // status has changed, or it is a resync, which repeats what is known. The echo
 // of a status that was written is not.
 func Changed(e event.UpdateEvent) bool {
