@@ -62,7 +62,7 @@ type Options struct {
 	OwnCIDRs ipmap.Ranges
 	// RangesOf are, by consumer, the ranges of the addresses of its endpoints.
 	RangesOf map[string]ipmap.Ranges
-	// RemoteClusterRole is the ClusterRole that consumers get in their twin namespaces.
+	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are extended.
 	ExtendedClusterRole string

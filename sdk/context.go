@@ -32,7 +32,7 @@ func (c Context) RemoteClusterID() string { return c.string("remoteClusterID") }
 // LocalNamespace is the consumer's namespace.
 func (c Context) LocalNamespace() string { return c.string("localNamespace") }
 
-// RemoteNamespace is its twin on the provider.
+// RemoteNamespace is its remote namespace on the provider.
 func (c Context) RemoteNamespace() string { return c.string("remoteNamespace") }
 
 // NodeName is the virtual node that stands for the provider.

@@ -3,18 +3,18 @@
 
 package wire
 
-// What a namespace carries that is extended, or is the twin of one.
+// What a namespace carries that is extended, or is the remote namespace of one.
 const (
 	// SchedulingEnabledLabel ("true") lets the pods of a namespace onto virtual nodes.
 	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"
 	// ManagedByNamespaceMapAnnotation holds namespace/name of the NamespaceMap
-	// for which a twin was created; without it the namespace is not ours.
+	// for which a remote namespace was created; without it the namespace is not ours.
 	ManagedByNamespaceMapAnnotation = "liqo.io/managed-by-namespace-map"
 	// OriginalNameAnnotation holds the name of the consumer's namespace.
 	OriginalNameAnnotation = "liqo.io/original-name"
 
 	// NamespaceMapFinalizer holds the provider's copy of a NamespaceMap until
-	// its twins are gone.
+	// its remote namespaces are gone.
 	NamespaceMapFinalizer = "namespacemap-controller.liqo.io/finalizer"
 	// NamespaceOffloadingFinalizer holds a NamespaceOffloading until its
 	// namespace is mapped nowhere.

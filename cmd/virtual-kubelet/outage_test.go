@@ -121,7 +121,7 @@ func TestConsumerAPIServerIsAway(t *testing.T) {
 	r := &restored{ctx: ctx, t: t, l: l}
 	r.pod("web")
 	r.runs("web")
-	uid := r.uid(l.Provider, restoredTwin, "web")
+	uid := r.uid(l.Provider, restoredNamespace, "web")
 
 	must(t, l.Consumer.StopAPIServer())
 	for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
@@ -146,7 +146,7 @@ func TestConsumerAPIServerIsAway(t *testing.T) {
 		return "", nil
 	}))
 	t.Logf("pods and namespaces cross again %s after the consumer's API server was back", time.Since(begin).Round(100*time.Millisecond))
-	if r.uid(l.Provider, restoredTwin, "web") != uid {
+	if r.uid(l.Provider, restoredNamespace, "web") != uid {
 		t.Error("the pod was made again at the provider")
 	}
 	metrics, err := l.KubeletMetrics(ctx)

@@ -196,14 +196,14 @@ func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 	// The provider may hear of a wish, and of its end, later than that.
 	for quiet := time.Now(); time.Since(quiet) < 2*time.Second; {
 		must(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
-			twins, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			remoteNamespaces, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return err.Error(), nil
 			}
-			for i := range twins.Items {
-				if strings.HasPrefix(twins.Items[i].Name, "brief-") {
+			for i := range remoteNamespaces.Items {
+				if strings.HasPrefix(remoteNamespaces.Items[i].Name, "brief-") {
 					quiet = time.Now()
-					return twins.Items[i].Name + " is there", nil
+					return remoteNamespaces.Items[i].Name + " is there", nil
 				}
 			}
 			return "", nil

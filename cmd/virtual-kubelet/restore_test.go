@@ -26,7 +26,7 @@ type restored struct {
 	l   *lab.Lab
 }
 
-const restoredTwin = "shop-" + lab.ConsumerID
+const restoredNamespace = "shop-" + lab.ConsumerID
 
 // TestEtcdIsRestored puts each cluster back to a backup of its etcd, while all of our processes run and reach it through a load
 // balancer. What was lost is made good within seconds, nothing of anybody else is deleted, and no pod of the other cluster
@@ -53,10 +53,10 @@ func TestEtcdIsRestored(t *testing.T) {
 		r.write(l.Consumer, "shop", name, "before")
 		r.pod(name)
 	}
-	must(t, l.Wait(ctx, "the twin of shop", func(ctx context.Context) (string, error) {
-		return r.is(l.Provider, restoredTwin, "kept", "before"), nil
+	must(t, l.Wait(ctx, "the remote namespace of shop", func(ctx context.Context) (string, error) {
+		return r.is(l.Provider, restoredNamespace, "kept", "before"), nil
 	}))
-	r.write(l.Provider, restoredTwin, "theirs", "before")
+	r.write(l.Provider, restoredNamespace, "theirs", "before")
 	r.runs("kept", "dropped")
 	r.provider()
 	r.consumer()
@@ -73,13 +73,13 @@ func (r *restored) provider() {
 	must(t, l.Consumer.Client.CoreV1().Pods("shop").Delete(r.ctx, "dropped", metav1.DeleteOptions{}))
 	r.pod("new")
 	r.runs("new")
-	r.says(l.Provider, restoredTwin, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
+	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
 	r.pods("kept", "new")
 	kept := r.uid(l.Consumer, "shop", "kept")
 
 	must(t, l.Provider.Restore(r.ctx, backup))
 	begun := time.Now()
-	r.says(l.Provider, restoredTwin, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
+	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
 	r.pods("kept", "new")
 	r.runs("kept", "new")
 	t.Logf("the provider was right again %s after its API server was back", time.Since(begun).Round(100*time.Millisecond))
@@ -87,7 +87,7 @@ func (r *restored) provider() {
 		t.Error("the pod was replaced at the consumer, though it was only restored at the provider")
 	}
 	r.write(l.Consumer, "shop", "kept", "later")
-	r.says(l.Provider, restoredTwin, map[string]string{"kept": "later", "theirs": "before"})
+	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "later", "theirs": "before"})
 }
 
 func (r *restored) consumer() {
@@ -100,21 +100,21 @@ func (r *restored) consumer() {
 	r.write(l.Consumer, "shop", "lost", "after")
 	r.pod("lost")
 	r.runs("lost")
-	r.says(l.Provider, restoredTwin, map[string]string{"kept": "", "new": "changed", "lost": "after"})
-	kept := r.uid(l.Provider, restoredTwin, "kept")
+	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "", "new": "changed", "lost": "after"})
+	kept := r.uid(l.Provider, restoredNamespace, "kept")
 
 	must(t, l.Consumer.Restore(r.ctx, backup))
 	begun := time.Now()
-	r.says(l.Provider, restoredTwin, map[string]string{"kept": "later", "new": "after", "lost": "", "theirs": "before"})
+	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "later", "new": "after", "lost": "", "theirs": "before"})
 	r.pods("kept", "new")
 	r.runs("kept", "new")
 	t.Logf("all was right again %s after the consumer's API server was back", time.Since(begun).Round(100*time.Millisecond))
-	if uid := r.uid(l.Provider, restoredTwin, "kept"); uid != kept {
+	if uid := r.uid(l.Provider, restoredNamespace, "kept"); uid != kept {
 		t.Error("the pod was made again at the provider, though only the consumer was restored")
 	}
 	must(t, l.AwaitNodeReady(r.ctx))
 	r.write(l.Consumer, "shop", "fresh", "now")
-	r.says(l.Provider, restoredTwin, map[string]string{"fresh": "now"})
+	r.says(l.Provider, restoredNamespace, map[string]string{"fresh": "now"})
 }
 
 // age writes as much as happens in a cluster between a backup and the day on which it is needed.
@@ -176,7 +176,7 @@ func (r *restored) pod(name string) {
 // pods waits until both clusters have these pods, and no others.
 func (r *restored) pods(names ...string) {
 	r.t.Helper()
-	for side, namespace := range map[*lab.Side]string{r.l.Consumer: "shop", r.l.Provider: restoredTwin} {
+	for side, namespace := range map[*lab.Side]string{r.l.Consumer: "shop", r.l.Provider: restoredNamespace} {
 		must(r.t, r.l.Wait(r.ctx, "the pods of "+side.ID, func(ctx context.Context) (string, error) {
 			list, err := side.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {

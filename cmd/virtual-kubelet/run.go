@@ -91,7 +91,7 @@ type lastingListener struct{ *net.TCPListener }
 // lend it to a server, which closes what it is given.
 func (l lastingListener) lend() net.Listener {
 	_ = l.SetDeadline(time.Time{}) // fails as Accept will
-	return lentListener{l.TCPListener}
+	return lentListener(l)
 }
 
 type lentListener struct{ *net.TCPListener }

@@ -1,16 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespacemap makes, on the provider, the twins of the namespaces that
+// Package namespacemap makes, on the provider, the remote namespaces of the namespaces that
 // a consumer extends.
 //
 // A consumer's NamespaceMap arrives in its tenant namespace. For every mapping
 // that it wishes there is a namespace, marked as made for this map, and in it a
 // RoleBinding that lets the consumer in. A namespace of that name that is not
-// marked, or is marked as the twin of another of the consumer's namespaces,
+// marked, or is marked as the remote namespace of another of the consumer's namespaces,
 // belongs to somebody else: it is neither used nor deleted.
 //
-// A twin holds workloads. It is deleted only when its own mapping, which was
+// A remote namespace holds workloads. It is deleted only when its own mapping, which was
 // accepted before, is taken out of the map, or the map itself is deleted.
 package namespacemap
 
@@ -45,7 +45,7 @@ type Options struct {
 	Workers int
 	// ClusterID is this cluster, the provider; empty takes maps of any name.
 	ClusterID core.ClusterID
-	// RemoteClusterRole is the ClusterRole that consumers get in their twins.
+	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
 	// Tenancy is what this cluster allows its consumers.
 	Tenancy tenancy.Options
@@ -55,7 +55,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller makes the twin namespaces of NamespaceMaps.
+// Controller makes the remote namespaces of NamespaceMaps.
 type Controller struct {
 	client   client.Client
 	uncached client.Reader
@@ -74,15 +74,15 @@ func (c *Controller) Name() string { return "namespacemap" }
 
 // Reasons and action of the Events of this controller.
 const (
-	missingOriginReason = "MissingOrigin"
-	foreignOriginReason = "ForeignOrigin"
-	wrongNameReason     = "WrongName"
-	failedTwinReason    = "FailedCreateNamespace"
-	failedDeleteReason  = "FailedDeleteNamespace"
-	mapAction           = "MapNamespaces"
+	missingOriginReason         = "MissingOrigin"
+	foreignOriginReason         = "ForeignOrigin"
+	wrongNameReason             = "WrongName"
+	failedRemoteNamespaceReason = "FailedCreateNamespace"
+	failedDeleteReason          = "FailedDeleteNamespace"
+	mapAction                   = "MapNamespaces"
 )
 
-// Reconcile makes the twins of the NamespaceMap what they must be.
+// Reconcile makes the remote namespaces of the NamespaceMap what they must be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nm := &offloading.NamespaceMap{}
 	err := c.client.Get(ctx, request.NamespacedName, nm)
@@ -157,20 +157,20 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 	var problems []error
 	left := c.room(nm)
 	for _, local := range slices.Sorted(maps.Keys(nm.Spec.DesiredMapping)) {
-		twin := nm.Spec.DesiredMapping[local]
+		remoteNamespace := nm.Spec.DesiredMapping[local]
 		if status, has := nm.Status.CurrentMapping[local]; !has || isFailed(status) {
 			if left--; left < 0 {
-				current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: twin, Phase: c.refuse(nm,
+				current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: c.refuse(nm,
 					"namespace %s, for %s, is not created: this consumer has the %d namespaces that it may have here; unoffload another one, or have an administrator of this cluster raise the number",
-					twin, local, c.options.Tenancy.MaxNamespaces)}
+					remoteNamespace, local, c.options.Tenancy.MaxNamespaces)}
 				continue
 			}
 		}
-		phase, err := c.ensureTwin(ctx, nm, local, twin)
+		phase, err := c.ensureRemoteNamespace(ctx, nm, local, remoteNamespace)
 		problems = append(problems, err)
-		current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: twin, Phase: phase}
+		current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: phase}
 	}
-	problems = append(problems, c.removeTwins(ctx, nm, current))
+	problems = append(problems, c.removeRemoteNamespaces(ctx, nm, current))
 	err := errors.Join(problems...)
 	if err == nil && !slices.ContainsFunc(slices.Collect(maps.Values(current)), isFailed) {
 		c.report.Clear(client.ObjectKeyFromObject(nm))
@@ -212,16 +212,16 @@ func isFailed(s offloading.RemoteNamespaceStatus) bool {
 	return s.Phase == offloading.MappingCreationLoopBackOff
 }
 
-// removeTwins deletes the twins that were accepted and are no longer wished,
+// removeRemote namespaces deletes the remote namespaces that were accepted and are no longer wished,
 // and keeps in current those that are still there.
-func (c *Controller) removeTwins(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
+func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
 	var problems []error
 	for _, local := range slices.Sorted(maps.Keys(nm.Status.CurrentMapping)) {
 		status := nm.Status.CurrentMapping[local]
 		if _, ok := nm.Spec.DesiredMapping[local]; ok {
 			continue
 		}
-		gone, err := c.deleteTwin(ctx, nm, local, status.RemoteNamespace)
+		gone, err := c.deleteRemoteNamespace(ctx, nm, local, status.RemoteNamespace)
 		problems = append(problems, err)
 		if !gone {
 			status.Phase = offloading.MappingTerminating
@@ -231,7 +231,7 @@ func (c *Controller) removeTwins(ctx context.Context, nm *offloading.NamespaceMa
 	return errors.Join(problems...)
 }
 
-// finalize deletes all twins of a map that is being deleted, then lets it go.
+// finalize deletes all remote namespaces of a map that is being deleted, then lets it go.
 func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(nm, wire.NamespaceMapFinalizer) {
 		return nil
@@ -239,24 +239,24 @@ func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) 
 	current := map[string]offloading.RemoteNamespaceStatus{}
 	withoutWishes := nm.DeepCopy()
 	withoutWishes.Spec.DesiredMapping = nil
-	for local, twin := range nm.Spec.DesiredMapping {
+	for local, remoteNamespace := range nm.Spec.DesiredMapping {
 		if _, ok := withoutWishes.Status.CurrentMapping[local]; !ok {
 			// Created, but not yet in the status.
-			withoutWishes.Status.CurrentMapping = withEntry(withoutWishes.Status.CurrentMapping, local, twin)
+			withoutWishes.Status.CurrentMapping = withEntry(withoutWishes.Status.CurrentMapping, local, remoteNamespace)
 		}
 	}
-	err := c.removeTwins(ctx, withoutWishes, current)
+	err := c.removeRemoteNamespaces(ctx, withoutWishes, current)
 	if err := errors.Join(err, c.writeStatus(ctx, nm, current)); err != nil || len(current) > 0 {
 		return err // the deletion of each namespace brings us back here
 	}
 	return finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, false)
 }
 
-func withEntry(m map[string]offloading.RemoteNamespaceStatus, local, twin string) map[string]offloading.RemoteNamespaceStatus {
+func withEntry(m map[string]offloading.RemoteNamespaceStatus, local, remoteNamespace string) map[string]offloading.RemoteNamespaceStatus {
 	if m == nil {
 		m = map[string]offloading.RemoteNamespaceStatus{}
 	}
-	m[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: twin}
+	m[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace}
 	return m
 }
 

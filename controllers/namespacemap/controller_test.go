@@ -67,22 +67,22 @@ func awaitPhases(t *testing.T, nm *offloading.NamespaceMap, want phases) {
 	})
 }
 
-func twin(t *testing.T, name string) *corev1.Namespace {
+func remoteNamespace(t *testing.T, name string) *corev1.Namespace {
 	t.Helper()
 	namespace := &corev1.Namespace{}
 	provider.Get(t, namespace, "", name)
 	return namespace
 }
 
-func TestMakesTwinsAndLetsTheConsumerIn(t *testing.T) {
+func TestMakesRemoteNamespacesAndLetsTheConsumerIn(t *testing.T) {
 	m := provider.StartManager(t)
 	nm := replicated(tenant(t, "rome"), "rome", map[string]string{"shop": "shop-rome", "bank": "bank-rome"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "Accepted"})
 
-	namespace := twin(t, "shop-rome")
+	namespace := remoteNamespace(t, "shop-rome")
 	if namespace.Annotations[wire.OriginalNameAnnotation] != "shop" || namespace.Labels[wire.RemoteClusterIDLabel] != "rome" {
-		t.Errorf("twin = %v", namespace.ObjectMeta)
+		t.Errorf("remote namespace = %v", namespace.ObjectMeta)
 	}
 	binding := &rbacv1.RoleBinding{}
 	provider.Get(t, binding, "shop-rome", nm.Namespace)
@@ -100,7 +100,7 @@ func TestMakesTwinsAndLetsTheConsumerIn(t *testing.T) {
 	}
 }
 
-func TestOneTwinInTroubleDoesNotStopTheOthers(t *testing.T) {
+func TestOneRemoteNamespaceInTroubleDoesNotStopTheOthers(t *testing.T) {
 	provider.StartManager(t)
 	taken := provider.Namespace(t)
 	nm := replicated(tenant(t, "pisa"), "pisa", map[string]string{"a": taken, "b": "b-pisa", "c": "Not A Name"})
@@ -110,20 +110,20 @@ func TestOneTwinInTroubleDoesNotStopTheOthers(t *testing.T) {
 
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"a":null,"c":null}}}`)
 	awaitPhases(t, nm, phases{"b": "Accepted"})
-	if namespace := twin(t, taken); namespace.DeletionTimestamp != nil {
+	if namespace := remoteNamespace(t, taken); namespace.DeletionTimestamp != nil {
 		t.Error("a namespace of somebody else was deleted")
 	}
 }
 
-func TestALostTwinIsMadeAgain(t *testing.T) {
+func TestALostRemoteNamespaceIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "bari"), "bari", map[string]string{"shop": "shop-bari"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
-	lost := twin(t, "shop-bari")
+	lost := remoteNamespace(t, "shop-bari")
 	provider.Delete(t, lost)
-	controllertest.Eventually(t, "another twin", func() error {
+	controllertest.Eventually(t, "another remote namespace", func() error {
 		namespace := &corev1.Namespace{}
 		if err := provider.Client.Get(t.Context(), client.ObjectKey{Name: "shop-bari"}, namespace); err != nil {
 			return err
@@ -137,17 +137,17 @@ func TestALostTwinIsMadeAgain(t *testing.T) {
 }
 
 // Nobody watches a namespace that is not ours: a retry finds that it is gone.
-func TestATwinIsMadeOnceTheWayIsFree(t *testing.T) {
+func TestARemoteNamespaceIsMadeOnceTheWayIsFree(t *testing.T) {
 	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
 	taken := provider.Namespace(t)
 	nm := replicated(tenant(t, "noto"), "noto", map[string]string{"shop": taken})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "CreationLoopBackOff"})
-	provider.Delete(t, twin(t, taken))
+	provider.Delete(t, remoteNamespace(t, taken))
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
-	if namespace := twin(t, taken); namespace.Annotations[wire.OriginalNameAnnotation] != "shop" {
-		t.Errorf("twin = %v", namespace.ObjectMeta)
+	if namespace := remoteNamespace(t, taken); namespace.Annotations[wire.OriginalNameAnnotation] != "shop" {
+		t.Errorf("remote namespace = %v", namespace.ObjectMeta)
 	}
 }
 
@@ -161,11 +161,11 @@ func TestADeletionThatFailsIsRetried(t *testing.T) {
 	mend := provider.Forbid(t, "delete", "namespaces")
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
 	provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedDeleteNamespace")
-	if namespace := twin(t, "shop-enna"); namespace.DeletionTimestamp != nil {
-		t.Fatal("the twin was deleted without the right to")
+	if namespace := remoteNamespace(t, "shop-enna"); namespace.DeletionTimestamp != nil {
+		t.Fatal("the remote namespace was deleted without the right to")
 	}
 	mend()
-	controllertest.Eventually(t, "the twin to go", func() error {
+	controllertest.Eventually(t, "the remote namespace to go", func() error {
 		namespace := &corev1.Namespace{}
 		err := provider.Client.Get(t.Context(), client.ObjectKey{Name: "shop-enna"}, namespace)
 		if err == nil && namespace.DeletionTimestamp == nil {
@@ -175,7 +175,7 @@ func TestADeletionThatFailsIsRetried(t *testing.T) {
 	})
 }
 
-func TestATwinIsDeletedWithItsMapping(t *testing.T) {
+func TestARemoteNamespaceIsDeletedWithItsMapping(t *testing.T) {
 	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "como"), "como", map[string]string{"shop": "shop-como", "bank": "bank-como"})
@@ -184,8 +184,8 @@ func TestATwinIsDeletedWithItsMapping(t *testing.T) {
 
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
 	awaitPhases(t, nm, phases{"shop": "Terminating", "bank": "Accepted"})
-	if namespace := twin(t, "bank-como"); namespace.DeletionTimestamp != nil {
-		t.Error("the other twin was deleted, too")
+	if namespace := remoteNamespace(t, "bank-como"); namespace.DeletionTimestamp != nil {
+		t.Error("the other remote namespace was deleted, too")
 	}
 
 	provider.Delete(t, nm)
@@ -195,37 +195,37 @@ func TestATwinIsDeletedWithItsMapping(t *testing.T) {
 }
 
 // The first has it; the second is told, takes nothing along when it goes, and
-// gets a twin of its own when the name is free.
-func TestTwoNamespacesCannotHaveOneTwin(t *testing.T) {
+// gets a remote namespace of its own when the name is free.
+func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	t.Parallel() // Kubernetes takes five seconds to delete a namespace
 	provider.StartManager(t)
 	nm := replicated(tenant(t, "pisa"), "pisa", map[string]string{"shop": "one-pisa"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
-	first := twin(t, "one-pisa")
+	first := remoteNamespace(t, "one-pisa")
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`) // before shop in the alphabet
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
 	event := provider.AwaitEvent(t, nm.Namespace, "NamespaceMap", "provider", "FailedCreateNamespace")
 	if !strings.Contains(event.Note, "one-pisa is the remote namespace of shop") || !strings.Contains(event.Note, "unoffload shop") {
-		t.Errorf("note = %q, want whose twin it is and the remedy", event.Note)
+		t.Errorf("note = %q, want whose remote namespace it is and the remedy", event.Note)
 	}
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":null}}}`)
 	awaitPhases(t, nm, phases{"shop": "Accepted"})
-	if now := twin(t, "one-pisa"); now.UID != first.UID || now.DeletionTimestamp != nil {
-		t.Error("the twin of shop was deleted with the mapping of bank")
+	if now := remoteNamespace(t, "one-pisa"); now.UID != first.UID || now.DeletionTimestamp != nil {
+		t.Error("the remote namespace of shop was deleted with the mapping of bank")
 	}
 
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"bank":"one-pisa"}}}`)
 	awaitPhases(t, nm, phases{"shop": "Accepted", "bank": "CreationLoopBackOff"})
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"shop":null}}}`)
 	awaitPhases(t, nm, phases{"bank": "Accepted"})
-	if now := twin(t, "one-pisa"); now.UID == first.UID || now.Annotations[wire.OriginalNameAnnotation] != "bank" {
-		t.Errorf("twin of bank = %v", now.ObjectMeta)
+	if now := remoteNamespace(t, "one-pisa"); now.UID == first.UID || now.Annotations[wire.OriginalNameAnnotation] != "bank" {
+		t.Errorf("remote namespace of bank = %v", now.ObjectMeta)
 	}
 }
 
-// A map that was lost and came back empty takes no twin with it.
-func TestATwinThatIsInNoStatusIsKept(t *testing.T) {
+// A map that was lost and came back empty takes no remote namespace with it.
+func TestARemoteNamespaceThatIsInNoStatusIsKept(t *testing.T) {
 	provider.StartManager(t)
 	space := tenant(t, "lodi")
 	keeper := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -236,8 +236,8 @@ func TestATwinThatIsInNoStatusIsKept(t *testing.T) {
 	nm := replicated(space, "lodi", map[string]string{"bank": "bank-lodi"})
 	provider.Create(t, nm)
 	awaitPhases(t, nm, phases{"bank": "Accepted"})
-	if namespace := twin(t, "shop-lodi"); namespace.DeletionTimestamp != nil {
-		t.Error("the twin was deleted")
+	if namespace := remoteNamespace(t, "shop-lodi"); namespace.DeletionTimestamp != nil {
+		t.Error("the remote namespace was deleted")
 	}
 }
 
@@ -251,7 +251,7 @@ func TestAConsumerCannotSpeakForAnother(t *testing.T) {
 	}
 }
 
-// A consumer whose tenant namespace loses its label has no rights in any of its twins any more, also when it changes or removes
+// A consumer whose tenant namespace loses its label has no rights in any of its remote namespaces any more, also when it changes or removes
 // its map; its workloads stay. With the label the rights are back.
 func TestARemovedConsumerHasNoRights(t *testing.T) {
 	home := tenant(t, "genoa")
@@ -262,13 +262,13 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	rights := func(want int) {
 		t.Helper()
 		controllertest.Eventually(t, fmt.Sprintf("%d subjects", want), func() error {
-			for _, twin := range []string{home + "-shop", home + "-bank"} {
+			for _, remoteNamespace := range []string{home + "-shop", home + "-bank"} {
 				binding := &rbacv1.RoleBinding{}
-				if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: twin, Name: home}, binding); err != nil {
+				if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: remoteNamespace, Name: home}, binding); err != nil {
 					return err
 				}
 				if len(binding.Subjects) != want {
-					return fmt.Errorf("%s lets in %v", twin, binding.Subjects)
+					return fmt.Errorf("%s lets in %v", remoteNamespace, binding.Subjects)
 				}
 			}
 			return nil
@@ -285,7 +285,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	provider.StartManager(t)
 	provider.AwaitEvent(t, home, "NamespaceMap", "provider", "ForeignOrigin")
 	rights(0)
-	twin(t, home+"-shop")
+	remoteNamespace(t, home+"-shop")
 	if !isAbsent(t, home+"-more") {
 		t.Error("a consumer without rights got a namespace")
 	}

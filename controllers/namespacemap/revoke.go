@@ -21,7 +21,7 @@ import (
 // revoke takes away the rights that were given on behalf of a tenant namespace
 // which is no consumer's any more: it has lost its label, or is gone. What the
 // consumer's map says by now does not matter, nor whether there is one. The
-// twins stay, with everything in them. The bindings stay, too, without subjects;
+// remote namespaces stay, with everything in them. The bindings stay, too, without subjects;
 // when the label is back, so are these.
 func (c *Controller) revoke(ctx context.Context, tenant string) error {
 	bindings, err := c.bindingsOf(ctx, tenant)

@@ -85,7 +85,7 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 	answer(t, nm, namespace, offloading.MappingAccepted)
 	consumer.Delete(t, nso)
 	awaitOffloadingPhase(t, nso, offloading.TerminatingOffloadingPhaseType)
-	binding = awaitLetIn(t, namespace, "node-asti") // as long as the twin is there
+	binding = awaitLetIn(t, namespace, "node-asti") // as long as the remote namespace is there
 	answer(t, nm, namespace, "")
 	consumer.AwaitGone(t, nso)
 	consumer.AwaitGone(t, binding)
@@ -206,8 +206,8 @@ func TestAFailedStepIsRetried(t *testing.T) {
 	offload(t, first, offloading.NamespaceOffloadingSpec{})
 	awaitMapped(t, tenant, "ivrea", first, first+"-consumer")
 
-	for _, step := range []struct{ resource, path, label, twin string }{
-		{resource: "namespaces", path: "/namespaces/%s", twin: "%s-consumer"},
+	for _, step := range []struct{ resource, path, label, remoteNamespace string }{
+		{resource: "namespaces", path: "/namespaces/%s", remoteNamespace: "%s-consumer"},
 		{resource: "namespacemaps", path: "/namespacemaps/ivrea", label: "true"},
 	} {
 		t.Run(step.resource, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestAFailedStepIsRetried(t *testing.T) {
 			before := len(m.Writes.About("PATCH", in(step.path)))
 			nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
 			awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
-			awaitMapped(t, tenant, "ivrea", namespace, in(step.twin))
+			awaitMapped(t, tenant, "ivrea", namespace, in(step.remoteNamespace))
 			controllertest.Eventually(t, "attempts that fail", func() error {
 				if len(m.Writes.About("PATCH", in(step.path))) == before {
 					return fmt.Errorf("there was none")

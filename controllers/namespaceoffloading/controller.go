@@ -13,10 +13,10 @@
 // provider gets no new entry without it, and it goes when nobody is selected
 // any more; one of its name that somebody else made is not touched but told.
 //
-// Two namespaces never share a twin: the second to ask for its name waits until
+// Two namespaces never share a remote namespace: the second to ask for its name waits until
 // the first has gone, whatever the provider would say to that.
 //
-// Taking an entry out of a NamespaceMap deletes the twin namespace with all its
+// Taking an entry out of a NamespaceMap deletes the remote namespace with all its
 // workloads. It is done when the NamespaceOffloading is deleted, or when for a
 // while none of a provider's nodes is selected any more, neither by the labels
 // of the Node nor by those of the VirtualNode; a node that is not there, or a
@@ -131,10 +131,10 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 	if err := finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, true); err != nil {
 		return err
 	}
-	twin := c.twinName(nso)
-	if problems := validation.IsDNS1123Label(twin); len(problems) > 0 {
+	remoteNamespace := c.remoteNamespaceName(nso)
+	if problems := validation.IsDNS1123Label(remoteNamespace); len(problems) > 0 {
 		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf(
-			"the remote namespace cannot be named %q: %s; use another namespaceMappingStrategy, or SelectedName with a shorter remoteNamespaceName", twin, problems[0]))
+			"the remote namespace cannot be named %q: %s; use another namespaceMappingStrategy, or SelectedName with a shorter remoteNamespaceName", remoteNamespace, problems[0]))
 		return nil
 	}
 	selects, err := newSelector(&nso.Spec.ClusterSelector)
@@ -157,11 +157,11 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		case yes:
 			p.picked = true
 			switch now := p.wished(nso.Namespace); {
-			case now != "" && now != twin:
-				// Another name would orphan, or delete, the twin under the old one.
+			case now != "" && now != remoteNamespace:
+				// Another name would orphan, or delete, the remote namespace under the old one.
 				renamed = append(renamed, fmt.Sprintf("on %s this namespace is %s already", p.id, now))
 			case now != "" || closed == nil:
-				problems = append(problems, c.mapNamespace(ctx, nso, p, twin))
+				problems = append(problems, c.mapNamespace(ctx, nso, p, remoteNamespace))
 			}
 		case no:
 			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
@@ -171,7 +171,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		}
 	}
 	c.tell(nso, closed, []complaint{
-		{invalidReason, renaming(renamed, twin)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(admitted)},
+		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(admitted)},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
 	return errors.Join(problems...)
@@ -197,7 +197,7 @@ func (c *Controller) tell(nso *offloading.NamespaceOffloading, closed error, com
 }
 
 // withdraw closes the namespace to the scheduler and takes it out of every
-// NamespaceMap; when the last twin is gone it lets the object go. A provider
+// NamespaceMap; when the last remote namespace is gone it lets the object go. A provider
 // that is declared dead will never say so, and is not waited for.
 func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffloading, providers []*provider) error {
 	if !controllerutil.ContainsFinalizer(nso, wire.NamespaceOffloadingFinalizer) {
@@ -206,7 +206,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	remaining := 0
 	for _, p := range providers {
-		// A moment after a namespace was extended the cache does not show the wish: it would stay, and the twin with it.
+		// A moment after a namespace was extended the cache does not show the wish: it would stay, and the remote namespace with it.
 		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso.Namespace, p))
 		if p.knows(nso.Namespace) && !p.dead {
 			remaining++
@@ -226,16 +226,16 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	return finalizer.Ensure(ctx, c.client, nso, wire.NamespaceOffloadingFinalizer, false)
 }
 
-// renaming says where the twin has another name already, and keeps it.
-func renaming(renamed []string, twin string) string {
+// renaming says where the remote namespace has another name already, and keeps it.
+func renaming(renamed []string, remoteNamespace string) string {
 	if len(renamed) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), twin)
+	return fmt.Sprintf("%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), remoteNamespace)
 }
 
-// twinName returns the name of the namespace on the providers.
-func (c *Controller) twinName(nso *offloading.NamespaceOffloading) string {
+// remoteNamespaceName returns the name of the namespace on the providers.
+func (c *Controller) remoteNamespaceName(nso *offloading.NamespaceOffloading) string {
 	switch nso.Spec.NamespaceMappingStrategy {
 	case offloading.EnforceSameNameMappingStrategyType:
 		return nso.Namespace

@@ -25,8 +25,8 @@ func TestExtendsANamespaceAndWithdrawsIt(t *testing.T) {
 	virtualNode(t, tenant, "node-milan", "milan", map[string]string{})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
 
-	twin := namespace + "-consumer"
-	nm := awaitMapped(t, tenant, "milan", namespace, twin)
+	remoteNamespace := namespace + "-consumer"
+	nm := awaitMapped(t, tenant, "milan", namespace, remoteNamespace)
 	if nm.Labels[wire.ReplicationLabel] != "true" || nm.Labels[wire.RemoteIDLabel] != "milan" {
 		t.Errorf("labels of the map = %v", nm.Labels)
 	}
@@ -36,7 +36,7 @@ func TestExtendsANamespaceAndWithdrawsIt(t *testing.T) {
 	answer(t, nm, namespace, offloading.MappingAccepted)
 	awaitOffloadingPhase(t, nso, offloading.ReadyOffloadingPhaseType)
 	if conditions := nso.Status.RemoteNamespacesConditions["milan"]; len(conditions) != 2 ||
-		conditions[0].Reason != wire.ClusterSelectedReason || conditions[1].Reason != wire.NamespaceCreatedReason || nso.Status.RemoteNamespaceName != twin {
+		conditions[0].Reason != wire.ClusterSelectedReason || conditions[1].Reason != wire.NamespaceCreatedReason || nso.Status.RemoteNamespaceName != remoteNamespace {
 		t.Errorf("status = %+v", nso.Status)
 	}
 	if got := scheduling(t, namespace); got != "true" {
@@ -209,8 +209,8 @@ func TestStrategies(t *testing.T) {
 	consumer.AwaitEvent(t, long.Name, "NamespaceOffloading", "offloading", "Invalid")
 }
 
-// Another name would orphan the twin that is there; it is told once.
-func TestATwinKeepsItsName(t *testing.T) {
+// Another name would orphan the remote namespace that is there; it is told once.
+func TestARemoteNamespaceKeepsItsName(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
 	virtualNode(t, tenant, "node-pavia", "pavia", map[string]string{})
@@ -232,9 +232,9 @@ func TestATwinKeepsItsName(t *testing.T) {
 	}
 }
 
-// The second to ask for a twin's name is told, in its status too, and is mapped
+// The second to ask for a remote namespace's name is told, in its status too, and is mapped
 // when the name is free.
-func TestTwoNamespacesCannotHaveOneTwin(t *testing.T) {
+func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
 	virtualNode(t, tenant, "node-prato", "prato", map[string]string{})
@@ -261,9 +261,9 @@ func TestTwoNamespacesCannotHaveOneTwin(t *testing.T) {
 	awaitOffloadingPhase(t, wants, offloading.InProgressOffloadingPhaseType)
 }
 
-// A map from elsewhere gives two namespaces one twin: that of neither is ready
+// A map from elsewhere gives two namespaces one remote namespace: that of neither is ready
 // until the provider has accepted just one of them.
-func TestTheProviderTellsWhoseTwinItIs(t *testing.T) {
+func TestTheProviderTellsWhoseRemoteNamespaceItIs(t *testing.T) {
 	tenant, first, second := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
 	virtualNode(t, tenant, "node-rho", "rho", map[string]string{})
@@ -286,7 +286,7 @@ func TestTheProviderTellsWhoseTwinItIs(t *testing.T) {
 }
 
 // Nobody may overlook the other, however many ask at once.
-func TestOneOfManyGetsATwin(t *testing.T) {
+func TestOneOfManyGetsARemoteNamespace(t *testing.T) {
 	tenant, before := consumer.Namespace(t), consumer.Namespace(t)
 	consumer.StartManager(t)
 	virtualNode(t, tenant, "node-sora", "sora", map[string]string{})
@@ -302,7 +302,7 @@ func TestOneOfManyGetsATwin(t *testing.T) {
 		awaitOffloadingPhase(t, nso, offloading.NoClusterSelectedOffloadingPhaseType)
 	}
 	consumer.Patch(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-sora"}}, `{"metadata":{"labels":{"open":"true"}}}`) // for all at once
-	controllertest.Eventually(t, "one to have the twin, and the others to wait", func() error {
+	controllertest.Eventually(t, "one to have the remote namespace, and the others to wait", func() error {
 		phases := map[offloading.OffloadingPhaseType]int{}
 		for _, nso := range all {
 			consumer.Get(t, nso, nso.Namespace, nso.Name)

@@ -21,7 +21,7 @@ func graceOf(grace time.Duration) func(*controllers.Options) {
 	return func(o *controllers.Options) { o.WithdrawalGrace = grace }
 }
 
-// awaitRequired waits for the condition that says whether there is to be a twin.
+// awaitRequired waits for the condition that says whether there is to be a remote namespace.
 func awaitRequired(t *testing.T, nso *offloading.NamespaceOffloading, provider string, want corev1.ConditionStatus, words string) {
 	t.Helper()
 	controllertest.Eventually(t, fmt.Sprintf("the condition about %s", provider), func() error {

@@ -104,19 +104,19 @@ func in(key string, values ...string) corev1.NodeSelector {
 	}}}
 }
 
-// awaitMapped waits until the namespace is mapped to twin, "" for not at all.
-func awaitMapped(t *testing.T, tenant, provider, namespace, twin string) *offloading.NamespaceMap {
+// awaitMapped waits until the namespace is mapped to remote namespace, "" for not at all.
+func awaitMapped(t *testing.T, tenant, provider, namespace, remoteNamespace string) *offloading.NamespaceMap {
 	t.Helper()
 	nm := &offloading.NamespaceMap{}
 	if own := tenants[provider]; own != "" {
 		tenant = own
 	}
-	controllertest.Eventually(t, fmt.Sprintf("%s to be %q on %s", namespace, twin, provider), func() error {
+	controllertest.Eventually(t, fmt.Sprintf("%s to be %q on %s", namespace, remoteNamespace, provider), func() error {
 		err := consumer.Client.Get(t.Context(), types.NamespacedName{Namespace: tenant, Name: provider}, nm)
-		if err != nil && (twin != "" || !apierrors.IsNotFound(err)) {
+		if err != nil && (remoteNamespace != "" || !apierrors.IsNotFound(err)) {
 			return err
 		}
-		if now := nm.Spec.DesiredMapping[namespace]; now != twin {
+		if now := nm.Spec.DesiredMapping[namespace]; now != remoteNamespace {
 			return fmt.Errorf("it is %q", now)
 		}
 		return nil

@@ -182,18 +182,18 @@ func (p *provider) knows(namespace string) bool {
 	return wished || exists
 }
 
-// mapNamespace wishes for the twin in the provider's map, and makes the map
-// when there is none yet. It does not when another namespace has that twin: the
+// mapNamespace wishes for the remote namespace in the provider's map, and makes the map
+// when there is none yet. It does not when another namespace has that remote namespace: the
 // map is written as it was read, so that nobody can be overlooked.
-func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, twin string) error {
+func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, remoteNamespace string) error {
 	if err := c.ensureMap(ctx, p); err != nil {
 		return err
 	}
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, twin) != "" {
+		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
-		err := c.patchMap(ctx, p, nso.Namespace, twin, p.mapping.ResourceVersion)
+		err := c.patchMap(ctx, p, nso.Namespace, remoteNamespace, p.mapping.ResourceVersion)
 		if apierrors.IsConflict(err) {
 			return errors.Join(err, c.readMap(ctx, p))
 		}
@@ -230,7 +230,7 @@ func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
-// unmapNamespace takes the wish for a twin back. The provider deletes the twin.
+// unmapNamespace takes the wish for a remote namespace back. The provider deletes the remote namespace.
 func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *provider) error {
 	if !p.wishes(namespace) {
 		return nil
@@ -241,8 +241,8 @@ func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *pr
 // patchMap changes nothing but the entry of this namespace, nil removes it:
 // NamespaceOffloadings share the map, and one that the cache does not show yet
 // must not be lost. With a version the map must still be of it.
-func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, twin any, version string) error {
-	change := map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: twin}}}
+func (c *Controller) patchMap(ctx context.Context, p *provider, namespace string, remoteNamespace any, version string) error {
+	change := map[string]any{"spec": map[string]any{"desiredMapping": map[string]any{namespace: remoteNamespace}}}
 	if version != "" {
 		change["metadata"] = map[string]any{"resourceVersion": version}
 	}

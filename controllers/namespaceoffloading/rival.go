@@ -10,16 +10,16 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// rival returns another namespace that is to have this twin on the provider, or
+// rival returns another namespace that is to have this remote namespace on the provider, or
 // still has it; "" when there is none. Whoever of them alone the provider has
-// accepted has no rivals: the twin is known to be its.
-func (p *provider) rival(namespace, twin string) string {
+// accepted has no rivals: the remote namespace is known to be its.
+func (p *provider) rival(namespace, remoteNamespace string) string {
 	if p.mapping == nil {
 		return ""
 	}
-	first, mine := "", p.accepted(namespace, twin)
+	first, mine := "", p.accepted(namespace, remoteNamespace)
 	consider := func(other, name string) {
-		if name == twin && other != namespace && (!mine || p.accepted(other, twin)) && (first == "" || other < first) {
+		if name == remoteNamespace && other != namespace && (!mine || p.accepted(other, remoteNamespace)) && (first == "" || other < first) {
 			first = other // always the same one
 		}
 	}
@@ -32,17 +32,17 @@ func (p *provider) rival(namespace, twin string) string {
 	return first
 }
 
-func (p *provider) accepted(namespace, twin string) bool {
-	return p.mapping.Status.CurrentMapping[namespace] == offloading.RemoteNamespaceStatus{RemoteNamespace: twin, Phase: offloading.MappingAccepted}
+func (p *provider) accepted(namespace, remoteNamespace string) bool {
+	return p.mapping.Status.CurrentMapping[namespace] == offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: offloading.MappingAccepted}
 }
 
-// namesakes returns, for each twin of the map, the namespaces that it is given
+// namesakes returns, for each remote namespace of the map, the namespaces that it is given
 // to; more than one of them is one too many.
 func namesakes(mapping *offloading.NamespaceMap) map[string][]string {
 	found := map[string][]string{}
 	for local := range mapping.Spec.DesiredMapping {
-		for _, twin := range twinsOf(mapping, local) {
-			found[twin] = append(found[twin], local)
+		for _, remoteNamespace := range remoteNamespacesOf(mapping, local) {
+			found[remoteNamespace] = append(found[remoteNamespace], local)
 		}
 	}
 	for local, status := range mapping.Status.CurrentMapping {
@@ -53,9 +53,9 @@ func namesakes(mapping *offloading.NamespaceMap) map[string][]string {
 	return found
 }
 
-// twinsOf returns the names that the map gives the twin of the namespace: in
+// remoteNamespacesOf returns the names that the map gives the remote namespace of the namespace: in
 // general one.
-func twinsOf(mapping *offloading.NamespaceMap, namespace string) (names []string) {
+func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (names []string) {
 	wished, now := mapping.Spec.DesiredMapping[namespace], mapping.Status.CurrentMapping[namespace].RemoteNamespace
 	if wished != "" {
 		names = append(names, wished)
@@ -66,16 +66,16 @@ func twinsOf(mapping *offloading.NamespaceMap, namespace string) (names []string
 	return names
 }
 
-// rivalOf returns who keeps the namespace from its twin, and the twin's name.
-func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, twin string) {
-	twin = p.wished(nso.Namespace)
-	if twin == "" {
-		twin = c.twinName(nso)
+// rivalOf returns who keeps the namespace from its remote namespace, and the remote namespace's name.
+func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
+	remoteNamespace = p.wished(nso.Namespace)
+	if remoteNamespace == "" {
+		remoteNamespace = c.remoteNamespaceName(nso)
 	}
-	return p.rival(nso.Namespace, twin), twin
+	return p.rival(nso.Namespace, remoteNamespace), remoteNamespace
 }
 
-// rivalry says on which providers the twin is another namespace's, and what to
+// rivalry says on which providers the remote namespace is another namespace's, and what to
 // do about it.
 func (c *Controller) rivalry(nso *offloading.NamespaceOffloading, providers []*provider) string {
 	var notes []string
@@ -83,8 +83,8 @@ func (c *Controller) rivalry(nso *offloading.NamespaceOffloading, providers []*p
 		if !p.requires(nso.Namespace) {
 			continue
 		}
-		if rival, twin := c.rivalOf(nso, p); rival != "" {
-			notes = append(notes, fmt.Sprintf("on %s the remote namespace %s is that of namespace %s: offload this namespace again with another name for it, or unoffload %s, and this one follows by itself", p.id, twin, rival, rival))
+		if rival, remoteNamespace := c.rivalOf(nso, p); rival != "" {
+			notes = append(notes, fmt.Sprintf("on %s the remote namespace %s is that of namespace %s: offload this namespace again with another name for it, or unoffload %s, and this one follows by itself", p.id, remoteNamespace, rival, rival))
 		}
 	}
 	return strings.Join(notes, "; ")

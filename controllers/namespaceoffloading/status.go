@@ -36,7 +36,7 @@ func (c *Controller) writeStatus(ctx context.Context, nso *offloading.NamespaceO
 
 func (c *Controller) summarise(nso *offloading.NamespaceOffloading, providers []*provider) offloading.NamespaceOffloadingStatus {
 	status := offloading.NamespaceOffloadingStatus{
-		RemoteNamespaceName:        c.twinName(nso),
+		RemoteNamespaceName:        c.remoteNamespaceName(nso),
 		ObservedGeneration:         nso.Generation,
 		RemoteNamespacesConditions: map[string]offloading.RemoteNamespaceConditions{},
 	}
@@ -79,7 +79,7 @@ func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) o
 	return offloading.InProgressOffloadingPhaseType
 }
 
-// requires reports whether there is to be a twin, wished for already or not.
+// requires reports whether there is to be a remote namespace, wished for already or not.
 func (p *provider) requires(namespace string) bool {
 	return p.picked || p.wishes(namespace) && p.leaves.IsZero()
 }
@@ -92,7 +92,7 @@ func (p *provider) wishes(namespace string) bool {
 	return ok
 }
 
-// wished returns the name of the twin, "" when none is wished for.
+// wished returns the name of the remote namespace, "" when none is wished for.
 func (p *provider) wished(namespace string) string {
 	if p.mapping == nil {
 		return ""
@@ -100,7 +100,7 @@ func (p *provider) wished(namespace string) string {
 	return p.mapping.Spec.DesiredMapping[namespace]
 }
 
-// conditions returns those of the twin on one provider, none when it neither
+// conditions returns those of the remote namespace on one provider, none when it neither
 // exists nor will, and its phase there.
 func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider) (offloading.RemoteNamespaceConditions, offloading.MappingPhase) {
 	var current *offloading.RemoteNamespaceStatus
@@ -125,7 +125,7 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		phase = current.Phase
 	}
 	if required || current != nil {
-		rival, twin := c.rivalOf(nso, p)
+		rival, remoteNamespace := c.rivalOf(nso, p)
 		contested := required && rival != "" && nso.DeletionTimestamp == nil
 		if contested {
 			phase = offloading.MappingCreationLoopBackOff
@@ -133,7 +133,7 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		ready := readyCondition(phase)
 		switch {
 		case contested:
-			ready.Message = fmt.Sprintf("The remote namespace %s is that of namespace %s; the Events of the NamespaceOffloading say what to do", twin, rival)
+			ready.Message = fmt.Sprintf("The remote namespace %s is that of namespace %s; the Events of the NamespaceOffloading say what to do", remoteNamespace, rival)
 		case required && !p.wishes(nso.Namespace):
 			ready.Message = "The namespace is not mapped to this cluster yet; if that lasts, the Events of the NamespaceOffloading say why"
 		}

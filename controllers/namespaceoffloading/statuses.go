@@ -63,7 +63,7 @@ func (c *Controller) clearStatus(ctx context.Context, object client.Object, of f
 	return nil
 }
 
-// hasLeft reports whether the twin there is gone since the status was written.
+// hasLeft reports whether the remote namespace there is gone since the status was written.
 func (p *provider) hasLeft(nso *offloading.NamespaceOffloading) bool {
 	if p.knows(nso.Namespace) {
 		return false

@@ -77,7 +77,7 @@ func TestStatusesOfAWithdrawnNamespace(t *testing.T) {
 
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["west"]}]}]}}}`)
 	left := awaitMapped(t, tenant, "rieti", namespace, "")
-	shown("of-rieti", "of-siena", "ours", "nobodys") // the twin is there still
+	shown("of-rieti", "of-siena", "ours", "nobodys") // the remote namespace is there still
 	answer(t, left, namespace, "")
 	shown("of-siena", "ours", "nobodys")
 

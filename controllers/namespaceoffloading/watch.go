@@ -103,7 +103,7 @@ func (c *Controller) offloadings(ctx context.Context, wanted func(*offloading.Na
 }
 
 // mapHandler looks, after a change of a NamespaceMap, only at the namespaces
-// whose entries have changed, at those that share a twin with them, and at
+// whose entries have changed, at those that share a remote namespace with them, and at
 // those that may have waited for a name.
 func (c *Controller) mapHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -132,19 +132,19 @@ func (c *Controller) concerned(ctx context.Context, before, now *offloading.Name
 	sharing, free := namesakes(now), map[string]bool{}
 	for namespace := range changedEntries(before, now) {
 		requests = append(requests, requestFor(namespace))
-		for _, twin := range append(twinsOf(before, namespace), twinsOf(now, namespace)...) {
-			for _, other := range sharing[twin] {
+		for _, remoteNamespace := range append(remoteNamespacesOf(before, namespace), remoteNamespacesOf(now, namespace)...) {
+			for _, other := range sharing[remoteNamespace] {
 				requests = append(requests, requestFor(other))
 			}
-			if len(sharing[twin]) == 0 {
-				free[twin] = true
+			if len(sharing[remoteNamespace]) == 0 {
+				free[remoteNamespace] = true
 			}
 		}
 	}
 	if len(free) == 0 {
 		return requests
 	}
-	return append(requests, c.offloadings(ctx, func(nso *offloading.NamespaceOffloading) bool { return free[c.twinName(nso)] })...)
+	return append(requests, c.offloadings(ctx, func(nso *offloading.NamespaceOffloading) bool { return free[c.remoteNamespaceName(nso)] })...)
 }
 
 func changedEntries(before, now *offloading.NamespaceMap) map[string]bool {

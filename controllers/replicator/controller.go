@@ -171,14 +171,14 @@ func (c *Controller) adopt(ctx context.Context, local, copied *offloading.Namesp
 	changed := local.DeepCopy()
 	controllerutil.AddFinalizer(changed, wire.ReplicatorFinalizer)
 	if copied != nil {
-		for namespace, twin := range copied.Spec.DesiredMapping {
+		for namespace, remoteNamespace := range copied.Spec.DesiredMapping {
 			if _, ok := changed.Spec.DesiredMapping[namespace]; ok {
 				continue
 			}
 			if changed.Spec.DesiredMapping == nil {
 				changed.Spec.DesiredMapping = map[string]string{}
 			}
-			changed.Spec.DesiredMapping[namespace] = twin
+			changed.Spec.DesiredMapping[namespace] = remoteNamespace
 		}
 	}
 	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(local, client.MergeFromWithOptimisticLock{})); err != nil {

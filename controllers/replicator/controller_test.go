@@ -286,10 +286,10 @@ func TestANamespaceIsExtended(t *testing.T) {
 		}
 		return nil
 	})
-	twin := &corev1.Namespace{}
-	provider.Get(t, twin, "", namespace+"-home")
+	remoteNamespace := &corev1.Namespace{}
+	provider.Get(t, remoteNamespace, "", namespace+"-home")
 	consumer.Delete(t, nso)
-	provider.AwaitGone(t, twin)
+	provider.AwaitGone(t, remoteNamespace)
 	consumer.AwaitGone(t, nso)
 }
 

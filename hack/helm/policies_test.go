@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-const twinNamespace = "shop-rome"
+const remoteNamespace = "shop-rome"
 
 // held is a real API server with the roles and policies of the chart.
 type held struct {
@@ -60,7 +60,7 @@ func hold(t *testing.T) *held {
 		{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}},
 		{ObjectMeta: metav1.ObjectMeta{
-			Name:        twinNamespace,
+			Name:        remoteNamespace,
 			Labels:      map[string]string{wire.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"},
 			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/home"},
 		}},
@@ -82,7 +82,7 @@ func hold(t *testing.T) *held {
 	}
 	// What the controller manager binds in a namespace that it creates for a consumer.
 	h.must(admin.Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: twinNamespace, Name: "liqo-tenant-rome"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "liqo-tenant-rome"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "rome"}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-remote"},
 	}))
@@ -140,12 +140,12 @@ func TestPoliciesHold(t *testing.T) {
 		},
 		"offloading.liqo.io/origin": func(s *offloadingv1beta1.ShadowPod) { s.Labels[wire.OriginLabel] = "milan" },
 	} {
-		h.refused(rome, shadow(twinNamespace, change), says)
+		h.refused(rome, shadow(remoteNamespace, change), says)
 	}
 	h.refused(h.admin, shadow("somebody-elses", nil), "was not extended")
 	h.refused(rome, shadow("somebody-elses", nil), "forbidden") // by RBAC: no consumer comes this far
 	h.refused(rome, &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: twinNamespace, Name: "thief"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "thief"},
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}, ExternalIPs: []string{"10.0.0.10"}},
 	}, "spec.externalIPs")
 
@@ -157,10 +157,10 @@ func TestPoliciesHold(t *testing.T) {
 	}
 	h.refused(manager, pod("somebody-elses", func(*corev1.Pod) {}), "only in namespaces that consumers have extended")
 	h.refused(manager, pod("kube-system", func(*corev1.Pod) {}), "only in namespaces that consumers have extended")
-	h.refused(manager, pod(twinNamespace, func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" }), "spec.nodeName")
-	h.refused(manager, pod(twinNamespace, func(p *corev1.Pod) { p.Spec.HostPID = true }), "PodSecurity")
+	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" }), "spec.nodeName")
+	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) { p.Spec.HostPID = true }), "PodSecurity")
 	yes := true
-	h.refused(manager, pod(twinNamespace, func(p *corev1.Pod) {
+	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
 	}), "PodSecurity")
 	err := manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
@@ -185,7 +185,7 @@ func TestPoliciesHold(t *testing.T) {
 		}
 	}
 
-	victim := pod(twinNamespace, func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "victim", "worker" })
+	victim := pod(remoteNamespace, func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "victim", "worker" })
 	h.must(h.admin.Create(t.Context(), victim))
 	err = rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0))
 	if err == nil || !strings.Contains(err.Error(), "gracePeriodSeconds 0 is not allowed") {
@@ -195,12 +195,12 @@ func TestPoliciesHold(t *testing.T) {
 	// What they are for still works.
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.DryRunAll))
-	h.must(rome.Create(t.Context(), shadow(twinNamespace, nil)))
+	h.must(rome.Create(t.Context(), shadow(remoteNamespace, nil)))
 	h.must(rome.Create(t.Context(), &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: twinNamespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 	}, client.DryRunAll))
-	h.must(manager.Create(t.Context(), pod(twinNamespace, func(*corev1.Pod) {})))
-	h.must(manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: twinNamespace}}, client.DryRunAll))
+	h.must(manager.Create(t.Context(), pod(remoteNamespace, func(*corev1.Pod) {})))
+	h.must(manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: remoteNamespace}}, client.DryRunAll))
 }
 
 // confines is what our own controller manager may not do in this cluster, though its roles would let it, and what it must.
@@ -231,9 +231,9 @@ func (h *held) confines(manager client.Client) {
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "liqo-tenant-rome", Name: "rome"}
 	const remote, extended = "liqo-virtual-kubelet-remote", "liqo-virtual-kubelet-extended"
 	h.refused(manager, binding("somebody-elses", remote, group("rome")), "only into namespaces that were created for them")
-	h.refused(manager, binding(twinNamespace, remote, group("milan")), "only into namespaces that were created for them")
+	h.refused(manager, binding(remoteNamespace, remote, group("milan")), "only into namespaces that were created for them")
 	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only ServiceAccounts")
-	h.must(manager.Create(h.Context(), binding(twinNamespace, remote, group("rome")), client.DryRunAll))
+	h.must(manager.Create(h.Context(), binding(remoteNamespace, remote, group("rome")), client.DryRunAll))
 	h.must(manager.Create(h.Context(), binding("somebody-elses", extended, account), client.DryRunAll))
 
 	h.must(h.admin.Create(h.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "web", Labels: map[string]string{"app": "web"}},

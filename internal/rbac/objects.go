@@ -88,9 +88,9 @@ func (c Consumer) Objects() []Object {
 	}
 }
 
-// TwinNamespace returns the binding that opens one twin namespace to the
+// RemoteNamespace returns the binding that opens one remote namespace to the
 // consumer. The controller manager makes such bindings by itself.
-func (c Consumer) TwinNamespace(namespace string) Object {
+func (c Consumer) RemoteNamespace(namespace string) Object {
 	return c.bind(namespace, VirtualKubeletRemote())
 }
 

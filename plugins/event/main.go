@@ -12,10 +12,10 @@
 //   - source.component is followed by " (remote)". Where there is none, as in
 //     Events of events.k8s.io, the reporting component is named there.
 //   - The namespace of the related object becomes the consumer's, if the object
-//     is in the twin namespace.
+//     is in the remote namespace.
 //   - Everything else crosses as it is: type, reason, action, count, series, all
 //     times, the reporting component and instance, source.host. So does the
-//     message, which may name the twin namespace: it is text, and a word in it
+//     message, which may name the remote namespace: it is text, and a word in it
 //     may mean something else.
 //   - Of the metadata, the labels and annotations that the virtual node does not
 //     want reflected stay where they are.
@@ -68,13 +68,13 @@ func markRemote(event sdk.Object) {
 }
 
 // moveRelated takes the reference to the related object to the namespace in
-// which the consumer has what the provider has in the twin.
+// which the consumer has what the provider has in the remote namespace.
 func moveRelated(ctx sdk.Context, event sdk.Object) {
 	related := event.Get("related")
 	if !related.Exists() {
 		return
 	}
-	if twin := ctx.RemoteNamespace(); twin != "" && related.Is("namespace", twin) {
+	if remoteNamespace := ctx.RemoteNamespace(); remoteNamespace != "" && related.Is("namespace", remoteNamespace) {
 		related.SetString("namespace", ctx.LocalNamespace())
 	}
 }

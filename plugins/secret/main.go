@@ -22,7 +22,7 @@
 //   - All other types cross as they are, also those that grant something:
 //     bootstrap tokens (bootstrap.kubernetes.io/token, without effect outside
 //     kube-system), the releases of Helm (helm.sh/release.v1, which the provider's
-//     users then see in the twin namespace), and registry credentials. Users
+//     users then see in the remote namespace), and registry credentials. Users
 //     keep one at home with the annotation liqo.io/skip-reflection, or all with
 //     the policy AllowList.
 package main

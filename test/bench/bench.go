@@ -20,8 +20,8 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// namespace is extended to the provider; twin is its name there.
-const namespace, twin = "bench", "bench-" + lab.ConsumerID
+// namespace is extended to the provider; remote namespace is its name there.
+const namespace, remoteNamespace = "bench", "bench-" + lab.ConsumerID
 
 // bench holds what the measurements have in common, and what they found.
 type bench struct {

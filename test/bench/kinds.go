@@ -101,7 +101,7 @@ func (b *bench) volumes(ctx context.Context) error {
 // eventKind is one that the provider writes about copies, and that is shown here.
 func (b *bench) eventKind(count int) *kind {
 	lasting := fmt.Sprintf("service-%04d", b.services-1) // is never deleted
-	about := map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": twin, "name": lasting}
+	about := map[string]any{"apiVersion": "v1", "kind": "Service", "namespace": remoteNamespace, "name": lasting}
 	return &kind{name: "Event", source: corev1.SchemeGroupVersion.WithResource("events"), count: count, onCreation: 1, onChange: 1, back: true,
 		content: map[string]any{"involvedObject": about, "reason": "Measured", "message": "about a copy", "type": "Warning", "count": int64(1)},
 		change:  func(value string) string { return fmt.Sprintf(`{"message":%q}`, value) }}

@@ -76,7 +76,7 @@ type arrivals struct {
 
 // watchCopies notes when ConfigMaps of the provider change.
 func (b *bench) watchCopies(ctx context.Context) (*arrivals, error) {
-	watcher, err := b.Provider.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(twin).
+	watcher, err := b.Provider.Dynamic.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(remoteNamespace).
 		Watch(ctx, metav1.ListOptions{LabelSelector: label + "=yes"})
 	if err != nil {
 		return nil, err

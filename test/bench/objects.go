@@ -30,9 +30,9 @@ const label = "bench"
 func (b *bench) ends(k *kind) (sources, copies dynamic.ResourceInterface) {
 	home, away := b.Consumer.Dynamic, b.Provider.Dynamic
 	if k.back {
-		return away.Resource(k.source).Namespace(twin), home.Resource(k.copies()).Namespace(namespace)
+		return away.Resource(k.source).Namespace(remoteNamespace), home.Resource(k.copies()).Namespace(namespace)
 	}
-	return home.Resource(k.source).Namespace(namespace), away.Resource(k.copies()).Namespace(twin)
+	return home.Resource(k.source).Namespace(namespace), away.Resource(k.copies()).Namespace(remoteNamespace)
 }
 
 func (b *bench) create(ctx context.Context, k *kind, name string) error {

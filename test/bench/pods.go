@@ -103,7 +103,7 @@ func (b *bench) podsWithTokens(ctx context.Context) error {
 // awaitRecorded waits until so many ShadowPods tell that their pods run, which the provider's controller writes down last.
 func (b *bench) awaitRecorded(ctx context.Context, pods int) error {
 	return b.Wait(ctx, "the phases of ShadowPods", func(ctx context.Context) (string, error) {
-		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(twin).List(ctx, metav1.ListOptions{})
+		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return "", err
 		}

@@ -205,7 +205,7 @@ func (b *bench) replacePods(ctx context.Context, value string) (gone []string, e
 // awaitPods returns when the provider has those pods that there are here, as they are, and no token of others.
 func (b *bench) awaitPods(ctx context.Context, gone []string, value string) error {
 	return b.Wait(ctx, "the ShadowPods to be those of the pods", func(ctx context.Context) (string, error) {
-		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(twin).List(ctx, metav1.ListOptions{LabelSelector: "app in (offloaded," + tokensApp + ")"})
+		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app in (offloaded," + tokensApp + ")"})
 		if err != nil {
 			return "", err
 		}
@@ -221,7 +221,7 @@ func (b *bench) awaitPods(ctx context.Context, gone []string, value string) erro
 		if len(list.Items) != b.pods+few || changed != 2*missed {
 			return fmt.Sprintf("there are %d, %d of them changed", len(list.Items), changed), nil
 		}
-		tokens, err := b.Provider.Client.CoreV1().Secrets(twin).List(ctx, metav1.ListOptions{LabelSelector: wire.ServiceAccountNameLabel})
+		tokens, err := b.Provider.Client.CoreV1().Secrets(remoteNamespace).List(ctx, metav1.ListOptions{LabelSelector: wire.ServiceAccountNameLabel})
 		if err == nil && len(tokens.Items) != few {
 			return fmt.Sprintf("there are tokens of %d pods", len(tokens.Items)), nil
 		}

@@ -25,12 +25,12 @@ func (s *story) configuration(ctx context.Context) error {
 	err := s.during("the ConfigMap, the Secret and the Ingress are in the cloud", func() error {
 		return s.lab.Wait(ctx, "configuration", func(ctx context.Context) (string, error) {
 			cloud := s.lab.Provider.Client
-			_, err := cloud.CoreV1().ConfigMaps(twin).Get(ctx, "web-settings", metav1.GetOptions{})
+			_, err := cloud.CoreV1().ConfigMaps(remoteNamespace).Get(ctx, "web-settings", metav1.GetOptions{})
 			if err == nil {
-				_, err = cloud.CoreV1().Secrets(twin).Get(ctx, "web-payment", metav1.GetOptions{})
+				_, err = cloud.CoreV1().Secrets(remoteNamespace).Get(ctx, "web-payment", metav1.GetOptions{})
 			}
 			if err == nil {
-				_, err = cloud.NetworkingV1().Ingresses(twin).Get(ctx, "web", metav1.GetOptions{})
+				_, err = cloud.NetworkingV1().Ingresses(remoteNamespace).Get(ctx, "web", metav1.GetOptions{})
 			}
 			return absence(err)
 		})
@@ -38,11 +38,11 @@ func (s *story) configuration(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.kubectl(ctx, "--context=cloud", "get", "configmaps,secrets,ingresses", "-n", twin); err != nil {
+	if err := s.kubectl(ctx, "--context=cloud", "get", "configmaps,secrets,ingresses", "-n", remoteNamespace); err != nil {
 		return err
 	}
 	status := `{"status":{"loadBalancer":{"ingress":[{"ip":"192.0.2.80"}]}}}`
-	if err := s.kubectl(ctx, "--context=cloud", "patch", "ingress", "web", "-n", twin, "--subresource=status", "--type=merge", "-p", status); err != nil {
+	if err := s.kubectl(ctx, "--context=cloud", "patch", "ingress", "web", "-n", remoteNamespace, "--subresource=status", "--type=merge", "-p", status); err != nil {
 		return err
 	}
 	err = s.during("the address that the cloud's ingress controller has found is shown at home", func() error {
@@ -106,7 +106,7 @@ func (s *story) anyResource(ctx context.Context) error {
 	monitors := schema.GroupVersionResource{Group: "monitoring.coreos.com", Version: "v1", Resource: "servicemonitors"}
 	err = s.during("the ServiceMonitor is in the cloud", func() error {
 		return s.lab.Wait(ctx, "the ServiceMonitor", func(ctx context.Context) (string, error) {
-			_, err := s.lab.Provider.Dynamic.Resource(monitors).Namespace(twin).Get(ctx, "web", metav1.GetOptions{})
+			_, err := s.lab.Provider.Dynamic.Resource(monitors).Namespace(remoteNamespace).Get(ctx, "web", metav1.GetOptions{})
 			return absence(err)
 		})
 	})

@@ -29,7 +29,7 @@ func (s *story) compare(ctx context.Context) error {
 		return fmt.Errorf("no pod is on the virtual node")
 	}
 	local := &offloaded[0]
-	remote, err := s.lab.Provider.Client.CoreV1().Pods(twin).Get(ctx, local.Name, metav1.GetOptions{})
+	remote, err := s.lab.Provider.Client.CoreV1().Pods(remoteNamespace).Get(ctx, local.Name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *story) endpoints(ctx context.Context) error {
 			if err != nil {
 				return "", err
 			}
-			cloud, err := readyEndpoints(ctx, s.lab.Provider, twin)
+			cloud, err := readyEndpoints(ctx, s.lab.Provider, remoteNamespace)
 			if err != nil {
 				return "", err
 			}
@@ -134,7 +134,7 @@ func (s *story) endpoints(ctx context.Context) error {
 	if err := s.kubectl(ctx, "--context=home", "get", "endpointslices", "-n", namespace, "-l", discoveryv1.LabelServiceName+"=web", columns); err != nil {
 		return err
 	}
-	return s.kubectl(ctx, "--context=cloud", "get", "endpointslices", "-n", twin, "-l", discoveryv1.LabelServiceName+"=web", columns)
+	return s.kubectl(ctx, "--context=cloud", "get", "endpointslices", "-n", remoteNamespace, "-l", discoveryv1.LabelServiceName+"=web", columns)
 }
 
 // readyEndpoints lists the addresses of the Service web that are ready, sorted.

@@ -109,7 +109,7 @@ func (s *story) awaitStripped(ctx context.Context) error {
 
 // vendorAnnotations lists the vendor's annotations of the reflected Services, as service/annotation.
 func (s *story) vendorAnnotations(ctx context.Context) ([]string, error) {
-	services, err := s.lab.Provider.Client.CoreV1().Services(twin).List(ctx, metav1.ListOptions{})
+	services, err := s.lab.Provider.Client.CoreV1().Services(remoteNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (s *story) vendorAnnotations(ctx context.Context) ([]string, error) {
 }
 
 func (s *story) annotation(ctx context.Context, service, key string) (string, error) {
-	found, err := s.lab.Provider.Client.CoreV1().Services(twin).Get(ctx, service, metav1.GetOptions{})
+	found, err := s.lab.Provider.Client.CoreV1().Services(remoteNamespace).Get(ctx, service, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -22,21 +22,21 @@ func (s *story) killKubelet(ctx context.Context) error {
 	pid := s.lab.Kubelet().Pid()
 	s.lab.KillKubelet()
 	s.shell(fmt.Sprintf("kill -9 %d", pid), "")
-	running, err := s.pods(ctx, s.lab.Provider, twin, "")
+	running, err := s.pods(ctx, s.lab.Provider, remoteNamespace, "")
 	if err != nil {
 		return err
 	}
 	if len(running) == 0 {
-		return fmt.Errorf("no pod runs in %s", twin)
+		return fmt.Errorf("no pod runs in %s", remoteNamespace)
 	}
 	victim := running[0]
-	if err := s.kubectl(ctx, "--context=cloud", "delete", "pod", "-n", twin, victim.Name, "--wait=false"); err != nil {
+	if err := s.kubectl(ctx, "--context=cloud", "delete", "pod", "-n", remoteNamespace, victim.Name, "--wait=false"); err != nil {
 		return err
 	}
 	var again *corev1.Pod
 	err = s.during("the pod is back in the cloud, without the home cluster", func() error {
 		return s.lab.Wait(ctx, "the pod", func(ctx context.Context) (missing string, err error) {
-			again, err = s.lab.Provider.Client.CoreV1().Pods(twin).Get(ctx, victim.Name, metav1.GetOptions{})
+			again, err = s.lab.Provider.Client.CoreV1().Pods(remoteNamespace).Get(ctx, victim.Name, metav1.GetOptions{})
 			switch {
 			case apierrors.IsNotFound(err):
 				return "it is gone", nil

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// namespace is extended to the provider; twin is its name there.
-const namespace, twin = "shop", "shop-" + lab.ConsumerID
+// namespace is extended to the provider; remote namespace is its name there.
+const namespace, remoteNamespace = "shop", "shop-" + lab.ConsumerID
 
 func (s *story) bringUp(ctx context.Context) error {
 	err := s.during("build the commands, start both clusters, install CRDs and roles", func() (err error) {
@@ -85,7 +85,7 @@ func (s *story) awaitPods(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		remote, err := s.pods(ctx, s.lab.Provider, twin, "")
+		remote, err := s.pods(ctx, s.lab.Provider, remoteNamespace, "")
 		if err != nil {
 			return "", err
 		}

@@ -65,7 +65,7 @@ func newSuite(t *testing.T) *suite {
 	s.namespace(s.admin, "tenant")
 	s.namespace(remoteAdmin, "shop-twin")
 	consumer := rbac.Consumer{Subject: rbac.User("consumer")}
-	must(t, rbac.Install(t.Context(), remoteAdmin, append(consumer.Objects(), consumer.TwinNamespace("shop-twin"))...))
+	must(t, rbac.Install(t.Context(), remoteAdmin, append(consumer.Objects(), consumer.RemoteNamespace("shop-twin"))...))
 	must(t, rbac.Install(t.Context(), s.admin, rbac.Kubelet{NodeName: "milan", TenantNamespace: "tenant", KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
 
 	workerPort := s.serve(s.provider, worker())
@@ -161,7 +161,7 @@ func (s *suite) serveKubelet() int {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(s, err)
 	server := kubeletapi.New(kubeletapi.Config{
-		NodeName: "milan", ClusterID: "rome", Pods: cachedPods{s}, Namespaces: twins{"shop": "shop-twin"},
+		NodeName: "milan", ClusterID: "rome", Pods: cachedPods{s}, Namespaces: remoteNamespaces{"shop": "shop-twin"},
 		Remote:      kubeletapi.Remote{URL: provider.URL(), Transport: provider.Streams()},
 		Access:      kubeletapi.NewAccess("milan", client, clientCA),
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },
@@ -178,9 +178,12 @@ func (s *suite) serveKubelet() int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-type twins map[string]string
+type remoteNamespaces map[string]string
 
-func (t twins) Remote(local string) (string, bool) { remote, ok := t[local]; return remote, ok }
+func (t remoteNamespaces) Remote(local string) (string, bool) {
+	remote, ok := t[local]
+	return remote, ok
+}
 
 // cachedPods asks the API server: no cache is needed here.
 type cachedPods struct{ *suite }

@@ -4,9 +4,9 @@
 // Package namespaces follows the NamespaceMap of one provider and tells the reflection engine which namespaces are
 // extended to it, and under which name.
 //
-// A namespace starts when the provider has accepted its twin and stops when the map says so; stopping deletes
-// nothing on the provider, whose own controller removes the twin. Doubt changes nothing: an entry that makes no sense
-// (no name, a name that cannot be one, the twin of two namespaces) leaves its namespace as it is. Of several maps for one
+// A namespace starts when the provider has accepted its remote namespace and stops when the map says so; stopping deletes
+// nothing on the provider, whose own controller removes the remote namespace. Doubt changes nothing: an entry that makes no sense
+// (no name, a name that cannot be one, the remote namespace of two namespaces) leaves its namespace as it is. Of several maps for one
 // provider the one that is named after it is followed; where none is, all namespaces stay as they are. Entries without
 // sense and maps that are not followed are reported by an Event on the map, once.
 package namespaces

@@ -128,7 +128,7 @@ func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
 // SyncedChecker is done when Synced.
 func (m *Mapper) SyncedChecker() cache.DoneChecker { return m.handled.HasSyncedChecker() }
 
-// Remote returns the twin of a running namespace.
+// Remote returns the remote namespace of a running namespace.
 func (m *Mapper) Remote(local string) (string, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -136,7 +136,7 @@ func (m *Mapper) Remote(local string) (string, bool) {
 	return remote, ok
 }
 
-// Running returns the namespaces that are extended, each with its twin.
+// Running returns the namespaces that are extended, each with its remote namespace.
 func (m *Mapper) Running() map[string]string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

@@ -127,8 +127,8 @@ func await(t *testing.T, complaint string, done func() bool) {
 	}
 }
 
-// A namespace whose own entry makes no sense goes on; until that is mended nobody else gets its twin.
-func TestTwinOfADoubtfulNamespace(t *testing.T) {
+// A namespace whose own entry makes no sense goes on; until that is mended nobody else gets its remote namespace.
+func TestRemoteNamespaceOfADoubtfulNamespace(t *testing.T) {
 	m, handler, clock := newTestMapper(t)
 	old := clock.Now().Add(-time.Hour)
 	put(t, m, "u", old, map[string]any{"shop": entry("twin", "Accepted")})
@@ -137,7 +137,7 @@ func TestTwinOfADoubtfulNamespace(t *testing.T) {
 		t.Errorf("running (-want +got):\n%s", diff)
 	}
 	put(t, m, "u", old, map[string]any{"mail": entry("twin", "Accepted")})
-	want := []string{"start shop twin", "changed", "changed", "stop shop", "start mail twin", "changed"}
+	want := []string{"start shop remote namespace", "changed", "changed", "stop shop", "start mail remote namespace", "changed"}
 	if got := handler.said(); !cmp.Equal(want, got) {
 		t.Errorf("the handler heard %q, want %q", got, want)
 	}

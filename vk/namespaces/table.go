@@ -18,28 +18,28 @@ import (
 type State int
 
 const (
-	// Unknown: there is no map, or its word on this namespace is not final: the twin is not there yet, or is going, or
+	// Unknown: there is no map, or its word on this namespace is not final: the remote namespace is not there yet, or is going, or
 	// the map is new and does not name the namespace yet.
 	Unknown State = iota
 	// NotOffloaded: there is a map and it does not name the namespace.
 	NotOffloaded
-	// Mapped: the twin exists and may be used.
+	// Mapped: the remote namespace exists and may be used.
 	Mapped
 )
 
 // table is what a NamespaceMap says.
 type table struct {
-	twins    map[string]string // accepted: local to remote
-	named    map[string]bool   // every entry, accepted or not, and what the consumer asks for
-	doubtful map[string]bool   // entries that make no sense: their namespaces stay as they are
+	remoteNamespaces map[string]string // accepted: local to remote
+	named            map[string]bool   // every entry, accepted or not, and what the consumer asks for
+	doubtful         map[string]bool   // entries that make no sense: their namespaces stay as they are
 }
 
 // parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
 // A namespace is mapped when this cluster asks for it, in the spec, and the provider has accepted it, in the status. The
-// problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one twin
+// problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one remote namespace
 // nothing here tells whose it is; who has started with it goes on.
 func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
-	parsed = table{twins: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
+	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")
 	if err != nil {
 		return parsed, nil, fmt.Errorf("reading spec.desiredMapping, %w", err)
@@ -71,7 +71,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 		}
 		if other, twice := taken[remote]; problem == "" && twice {
 			problem = fmt.Sprintf("is mapped to %s, and so is %s: give each namespace a remote namespace of its own", remote, other)
-			delete(parsed.twins, other)
+			delete(parsed.remoteNamespaces, other)
 			parsed.doubtful[other] = true
 		}
 		switch {
@@ -80,7 +80,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 			problems = append(problems, fmt.Sprintf("namespace %s %s", local, problem))
 		case accepted:
 			taken[remote] = local
-			parsed.twins[local] = remote
+			parsed.remoteNamespaces[local] = remote
 		}
 	}
 	return parsed, problems, nil
@@ -105,7 +105,7 @@ func parseEntry(value any) (remote string, accepted bool, problem string) {
 	return remote, true, ""
 }
 
-// change is what a new table asks for: each stop comes before the starts, because a twin that changed its name does both.
+// change is what a new table asks for: each stop comes before the starts, because a remote namespace that changed its name does both.
 type change struct {
 	stop  []string
 	start map[string]string
@@ -115,7 +115,7 @@ type change struct {
 func diff(running map[string]string, next table) change {
 	result := change{start: map[string]string{}}
 	for local, remote := range running {
-		if now, ok := next.twins[local]; now != remote && (ok || !next.doubtful[local]) {
+		if now, ok := next.remoteNamespaces[local]; now != remote && (ok || !next.doubtful[local]) {
 			result.stop = append(result.stop, local)
 		}
 	}
@@ -124,7 +124,7 @@ func diff(running map[string]string, next table) change {
 	for local, remote := range running {
 		held[remote] = next.doubtful[local]
 	}
-	for local, remote := range next.twins {
+	for local, remote := range next.remoteNamespaces {
 		if running[local] != remote && !held[remote] {
 			result.start[local] = remote
 		}

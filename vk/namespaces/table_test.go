@@ -21,7 +21,7 @@ func TestParse(t *testing.T) {
 		"other":     entry("other-b", "Accepted"),
 		"shop":      entry("shop-a", "Accepted"),
 		"slow":      entry("slow-a", "CreationLoopBackOff"),
-		"rival":     entry("shop-a", "CreationLoopBackOff"), // the provider knows whose twin it is
+		"rival":     entry("shop-a", "CreationLoopBackOff"), // the provider knows whose remote namespace it is
 		"going":     entry("going-a", "Terminating"),
 		"empty":     entry("", "Accepted"),
 		"upper":     entry("NOT_A_NAME", "Accepted"),
@@ -35,8 +35,8 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"shop": "shop-a"}, got.twins); diff != "" {
-		t.Errorf("twins (-want +got):\n%s", diff)
+	if diff := cmp.Diff(map[string]string{"shop": "shop-a"}, got.remoteNamespaces); diff != "" {
+		t.Errorf("remote namespaces (-want +got):\n%s", diff)
 	}
 	doubtful := map[string]bool{"empty": true, "upper": true, "number": true, "phase": true, "list": true, "twins-1": true, "twins-2": true, "other": true}
 	if diff := cmp.Diff(doubtful, got.doubtful); diff != "" {
@@ -66,7 +66,7 @@ func TestParseWhole(t *testing.T) {
 
 func TestDiff(t *testing.T) {
 	running := map[string]string{"same": "same-a", "moved": "moved-a", "gone": "gone-a", "doubtful": "doubtful-a"}
-	next := table{twins: map[string]string{"same": "same-a", "moved": "moved-b", "new": "new-a"}, doubtful: map[string]bool{"doubtful": true}}
+	next := table{remoteNamespaces: map[string]string{"same": "same-a", "moved": "moved-b", "new": "new-a"}, doubtful: map[string]bool{"doubtful": true}}
 	want := change{stop: []string{"gone", "moved"}, start: map[string]string{"moved": "moved-b", "new": "new-a"}}
 	if got := diff(running, next); !cmp.Equal(want, got, cmp.AllowUnexported(change{})) {
 		t.Errorf("diff = %+v, want %+v", got, want)

@@ -121,7 +121,7 @@ func TestChangesWhileTheProviderIsAway(t *testing.T) {
 	l.pod("deleted")
 	l.start()
 	for _, name := range []string{"plain", "changed", "deleted", "lost"} {
-		l.present(l.remote, "Service", l.twin, name, field("metadata.labels/chain", "first"), field("metadata.labels/patch", "is-0"))
+		l.present(l.remote, "Service", l.remoteNS, name, field("metadata.labels/chain", "first"), field("metadata.labels/patch", "is-0"))
 	}
 	l.runRemote("ended", running(0))
 	l.runRemote("deleted", running(0))
@@ -143,7 +143,7 @@ func TestChangesWhileTheProviderIsAway(t *testing.T) {
 	l.local.create(t, l.namespace, service("new", ""))
 	l.local.delete(t, "Service", l.namespace, "deleted")
 	l.local.delete(t, "Pod", l.namespace, "deleted")
-	l.remote.delete(t, "Service", l.twin, "lost")
+	l.remote.delete(t, "Service", l.remoteNS, "lost")
 	l.remoteStatus("ended", "{phase: Succeeded}")
 	l.eventually(func() error {
 		if pod := l.manager.Pod(l.namespace, "deleted"); pod == nil || pod.GetDeletionTimestamp() == nil {
@@ -155,11 +155,11 @@ func TestChangesWhileTheProviderIsAway(t *testing.T) {
 
 	cable.setCut(false)
 	for _, name := range []string{"plain", "changed", "lost", "new"} {
-		l.present(l.remote, "Service", l.twin, name, field("metadata.labels/chain", "second"), field("metadata.labels/patch", "is-1"))
+		l.present(l.remote, "Service", l.remoteNS, name, field("metadata.labels/chain", "second"), field("metadata.labels/patch", "is-1"))
 	}
-	l.present(l.remote, "Service", l.twin, "changed", field("spec.sessionAffinity", "ClientIP"))
-	l.absent(l.remote, "Service", l.twin, "deleted")
-	l.absent(l.remote, "ShadowPod", l.twin, "deleted")
+	l.present(l.remote, "Service", l.remoteNS, "changed", field("spec.sessionAffinity", "ClientIP"))
+	l.absent(l.remote, "Service", l.remoteNS, "deleted")
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "deleted")
 	l.absent(l.local, "Pod", l.namespace, "deleted")
 	l.present(l.local, "Pod", l.namespace, "ended", field("status.phase", "Succeeded"))
 	for _, name := range []string{"plain", "changed", "lost", "new"} {
@@ -167,7 +167,7 @@ func TestChangesWhileTheProviderIsAway(t *testing.T) {
 			t.Errorf("an outage made the Events %q", events)
 		}
 	}
-	l.present(l.remote, "ShadowPod", l.twin, "ended", func(o *unstructured.Unstructured) error {
+	l.present(l.remote, "ShadowPod", l.remoteNS, "ended", func(o *unstructured.Unstructured) error {
 		if o.GetDeletionTimestamp() != nil {
 			return errors.New("it is being deleted")
 		}

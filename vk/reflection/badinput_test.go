@@ -16,15 +16,15 @@ import (
 func TestQuotaOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
-	l.remote.create(t, l.twin, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {count/secrets: "0"}}}`)
-	l.present(l.remote, "ResourceQuota", l.twin, "none", field("status.hard/count/secrets", "0"))
+	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {count/secrets: "0"}}}`)
+	l.present(l.remote, "ResourceQuota", l.remoteNS, "none", field("status.hard/count/secrets", "0"))
 	l.start()
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: password}, stringData: {a: b}}`)
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}`)
 	l.event(l.namespace, "Secret", "password", "Warning", "FailedReflection", "exceeded quota", "count/secrets", "raise its quota", l.id)
-	l.present(l.remote, "ConfigMap", l.twin, "settings")
-	l.remote.patchYAML(t, "ResourceQuota", l.twin, "none", `{spec: {hard: {count/secrets: "5"}}}`)
-	l.present(l.remote, "Secret", l.twin, "password")
+	l.present(l.remote, "ConfigMap", l.remoteNS, "settings")
+	l.remote.patchYAML(t, "ResourceQuota", l.remoteNS, "none", `{spec: {hard: {count/secrets: "5"}}}`)
+	l.present(l.remote, "Secret", l.remoteNS, "password")
 }
 
 // What is too large there is told, and crosses when it is smaller: for annotations, of which reflection adds some, and for the
@@ -49,28 +49,28 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 	}
 	l.event(l.namespace, "ConfigMap", "wordy", "Warning", "FailedReflection", "metadata.annotations", "Too long", "make the object smaller")
 	l.local.patchYAML(t, "ConfigMap", l.namespace, "wordy", `{metadata: {annotations: {note: short}}}`)
-	l.present(l.remote, "ConfigMap", l.twin, "wordy", field("metadata.annotations/note", "short"))
+	l.present(l.remote, "ConfigMap", l.remoteNS, "wordy", field("metadata.annotations/note", "short"))
 	for name := range ballast {
-		l.event(l.namespace, "Pod", name, "Warning", "FailedReflection", "shadowpods "+l.twin+"/"+name, "large", "make the object smaller")
+		l.event(l.namespace, "Pod", name, "Warning", "FailedReflection", "shadowpods "+l.remoteNS+"/"+name, "large", "make the object smaller")
 		l.local.patchYAML(t, "Pod", l.namespace, name, `{metadata: {annotations: {slim: "yes"}}}`)
-		l.present(l.remote, "ShadowPod", l.twin, name, field("spec.pod.ballast", ""))
+		l.present(l.remote, "ShadowPod", l.remoteNS, name, field("spec.pod.ballast", ""))
 	}
 }
 
 // A namespace that is being deleted there takes nothing in: users are told when that lasts, and objects cross when theirs is
 // extended anew.
-func TestTerminatingTwin(t *testing.T) {
+func TestTerminatingRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
-	other := l.anotherTwin()
+	other := l.anotherNamespace()
 	l.start()
-	l.remote.create(t, l.twin, `{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.com/hold]}}`)
-	l.remote.delete(t, "Namespace", "", l.twin)
+	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.com/hold]}}`)
+	l.remote.delete(t, "Namespace", "", l.remoteNS)
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: late}, data: {a: b}}`)
-	l.event(l.namespace, "ConfigMap", "late", "Warning", "FailedReflection", l.twin, "is being terminated", "offload this one again")
+	l.event(l.namespace, "ConfigMap", "late", "Warning", "FailedReflection", l.remoteNS, "is being terminated", "offload this one again")
 	l.mapNamespaces(map[string]string{l.namespace: other})
 	l.present(l.remote, "ConfigMap", other, "late")
-	l.remote.patchYAML(t, "ConfigMap", l.twin, "held", `{metadata: {finalizers: null}}`)
+	l.remote.patchYAML(t, "ConfigMap", l.remoteNS, "held", `{metadata: {finalizers: null}}`)
 }
 
 // An annotation whose name is in the wrong case says nothing; that is told, so that nobody relies on it.
@@ -80,12 +80,12 @@ func TestAnnotationsInTheWrongCase(t *testing.T) {
 	l.start()
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: password, annotations: {liqo.io/Skip-Reflection: "true"}}, stringData: {a: b}}`)
 	l.event(l.namespace, "Secret", "password", "Warning", "InvalidObject", "liqo.io/Skip-Reflection has no effect", "its name is liqo.io/skip-reflection")
-	l.present(l.remote, "Secret", l.twin, "password")
+	l.present(l.remote, "Secret", l.remoteNS, "password")
 	l.local.patchYAML(t, "Secret", l.namespace, "password", `{metadata: {annotations: {liqo.io/Skip-Reflection: null, liqo.io/skip-reflection: "TRUE"}}}`)
-	l.absent(l.remote, "Secret", l.twin, "password")
+	l.absent(l.remote, "Secret", l.remoteNS, "password")
 	l.userPod("web", "", "liqo.io/anti-affinity-Preset: soft")
 	l.event(l.namespace, "Pod", "web", "Warning", "InvalidObject", "its name is liqo.io/anti-affinity-preset")
-	l.present(l.remote, "ShadowPod", l.twin, "web")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.settled()
 	if told := l.events(l.namespace, "Pod", "web"); len(told) != 1 {
 		t.Errorf("one mistake made the Events %q", told)

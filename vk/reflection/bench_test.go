@@ -83,14 +83,14 @@ func parsed(b *testing.B, text string) *unstructured.Unstructured {
 
 // benchmarkUnchanged puts an object and its copy into the caches and evaluates it.
 func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructured.Unstructured) {
-	t := &twin{local: "shop", remote: "shop-rome", cancel: func() {}, copies: map[string]*copies{}}
+	t := &extension{local: "shop", remote: "shop-rome", cancel: func() {}, copies: map[string]*copies{}}
 	m.ctx, m.gate.ctx = b.Context(), b.Context()
 	c, err := m.idleCopies(r, t)
 	if err != nil {
 		b.Fatal(err)
 	}
 	t.set(r.kind.Name, c)
-	m.twins["shop"] = t
+	m.extensions["shop"] = t
 	c.ready.Store(true)
 	w := &worker{doc: document.New(), env: host.Env{Measure: true}}
 	if _, err := r.mutate(b.Context(), w, host.Outgoing, "shop", local.Object, m.context(t, host.Outgoing)); err != nil {

@@ -136,8 +136,8 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 	l.local.create(t, l.namespace, balanced)
 	l.local.create(t, l.namespace, ingress)
 	for _, kind := range []string{"Service", "Ingress"} {
-		l.present(l.remote, kind, l.twin, "web")
-		l.remote.patchYAML(t, kind, l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}, {ip: 172.16.0.1}]}}}`, "status")
+		l.present(l.remote, kind, l.remoteNS, "web")
+		l.remote.patchYAML(t, kind, l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}, {ip: 172.16.0.1}]}}}`, "status")
 		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7"))
 		l.event(l.namespace, kind, "web", "Warning", StrangeAddressReason, "10.96.0.10, ::1, 172.16.0.1")
 	}
@@ -174,13 +174,13 @@ func TestStatusesArePaced(t *testing.T) {
 	l.runRemote("web", running(0))
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
 	l.local.create(t, l.namespace, balanced)
-	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
 	l.settled()
 	before, begun := len(l.local.writes(t)), time.Now()
 	const changes = 60
 	for n := range changes {
 		l.remoteStatus("web", running(n+1))
-		l.remote.patchYAML(t, "Service", l.twin, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, n+1), "status")
+		l.remote.patchYAML(t, "Service", l.remoteNS, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, n+1), "status")
 	}
 	l.present(l.local, "Pod", l.namespace, "web", restarts(changes))
 	l.present(l.local, "Service", l.namespace, "web", addresses(fmt.Sprintf("192.0.2.%d", changes)))
@@ -189,7 +189,7 @@ func TestStatusesArePaced(t *testing.T) {
 		t.Errorf("%d changes made %d writes, want at most %d", 2*changes, len(writes), most)
 	}
 	l.local.deleteNow(t, "Pod", l.namespace, "web")
-	l.absent(l.remote, "ShadowPod", l.twin, "web")
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.eventually(func() error {
 		p := &l.manager.reflector(PodKind).paces
 		p.mu.Lock()

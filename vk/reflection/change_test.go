@@ -17,7 +17,7 @@ func TestLeadingComesAndGoes(t *testing.T) {
 	}
 	l.start()
 	for _, name := range []string{"kept", "changed", "deleted"} {
-		l.present(l.remote, "Service", l.twin, name)
+		l.present(l.remote, "Service", l.remoteNS, name)
 	}
 	l.settled()
 	l.manager.SetLeading(false)
@@ -25,34 +25,34 @@ func TestLeadingComesAndGoes(t *testing.T) {
 		l.local.delete(t, "Service", l.namespace, "deleted")
 		l.local.create(t, l.namespace, service("new", ""))
 		l.local.patchYAML(t, "Service", l.namespace, "changed", `{spec: {sessionAffinity: ClientIP}}`)
-		l.remote.delete(t, "Service", l.twin, "kept")
+		l.remote.delete(t, "Service", l.remoteNS, "kept")
 	})
 	l.pod("web") // pods are everybody's own
-	l.present(l.remote, "ShadowPod", l.twin, "web")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.manager.SetLeading(true)
-	l.absent(l.remote, "Service", l.twin, "deleted")
-	l.present(l.remote, "Service", l.twin, "new")
-	l.present(l.remote, "Service", l.twin, "kept")
-	l.present(l.remote, "Service", l.twin, "changed", field("spec.sessionAffinity", "ClientIP"))
+	l.absent(l.remote, "Service", l.remoteNS, "deleted")
+	l.present(l.remote, "Service", l.remoteNS, "new")
+	l.present(l.remote, "Service", l.remoteNS, "kept")
+	l.present(l.remote, "Service", l.remoteNS, "changed", field("spec.sessionAffinity", "ClientIP"))
 }
 
 // A kind without workers is left alone on both sides; the annotations of Services still decide about slices.
 func TestKindThatIsOff(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *Options) { o.Workers = map[string]int{ServiceKind: 0, PodKind: 0} })
-	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: left, labels: {%s}}, spec: {ports: [{port: 1}]}}`, l.owned()))
-	l.remote.create(t, l.twin, fmt.Sprintf(shadowPod, "left", l.ownedPod()))
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Service, metadata: {name: left, labels: {%s}}, spec: {ports: [{port: 1}]}}`, l.owned()))
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(shadowPod, "left", l.ownedPod()))
 	l.local.create(t, l.namespace, service("stays", `liqo.io/skip-reflection: "true"`))
 	l.local.create(t, l.namespace, slice("stays-x", "stays", "10.1.2.3"))
 	l.local.create(t, l.namespace, slice("goes-x", "goes", "10.1.2.3"))
 	l.pod("web")
 	l.start()
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "goes-x")
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "goes-x")
 	l.settled()
-	l.present(l.remote, "Service", l.twin, "left")
-	l.present(l.remote, "ShadowPod", l.twin, "left")
+	l.present(l.remote, "Service", l.remoteNS, "left")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "left")
 	for kind, name := range map[string]string{"Service": "stays", "ShadowEndpointSlice": "stays-x", "ShadowPod": "web"} {
-		if l.remote.get(t, kind, l.twin, name) != nil {
+		if l.remote.get(t, kind, l.remoteNS, name) != nil {
 			t.Errorf("%s %s crossed", kind, name)
 		}
 	}
@@ -73,7 +73,7 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.quiet("the end of a Service that stays", func() {
 		l.local.delete(t, "Service", l.namespace, "stays")
 		l.eventually(func() error {
-			if cached(l.manager.twin(l.namespace).of(ServiceKind).local, l.namespace, "stays") != nil {
+			if cached(l.manager.extension(l.namespace).of(ServiceKind).local, l.namespace, "stays") != nil {
 				return fmt.Errorf("the Service is still cached")
 			}
 			return nil
@@ -92,7 +92,7 @@ func TestPodWithAFinalizer(t *testing.T) {
 	l.runRemote("job", running(0))
 	l.present(l.local, "Pod", l.namespace, "job", field("status.phase", "Running"))
 	l.local.delete(t, "Pod", l.namespace, "job")
-	l.absent(l.remote, "ShadowPod", l.twin, "job") // and its pod with it
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "job") // and its pod with it
 	l.present(l.local, "Pod", l.namespace, "job", field("status.phase", "Failed"), field("status.reason", "RemotePodTerminated"), field("metadata.deletionGracePeriodSeconds", "0"))
 	l.settled()
 	l.quiet("a pod that waits for its finalizer", func() {

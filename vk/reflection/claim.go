@@ -19,12 +19,12 @@ const OriginVolumeAnnotation = "plugins.refract.io/origin-volume"
 
 // claimView is everything a decision about a claim is made of.
 type claimView struct {
-	key    Key
-	twin   *twin
-	copies *copies
-	local  *unstructured.Unstructured // nil when it is gone
-	remote *unstructured.Unstructured // our claim on the provider
-	volume *unstructured.Unstructured // of local, if it stands for one on the provider
+	key       Key
+	extension *extension
+	copies    *copies
+	local     *unstructured.Unstructured // nil when it is gone
+	remote    *unstructured.Unstructured // our claim on the provider
+	volume    *unstructured.Unstructured // of local, if it stands for one on the provider
 	// elsewhere: local is bound to a volume that is known to be somebody else's
 	elsewhere bool
 }
@@ -44,7 +44,7 @@ func (r *reflector) reconcileClaim(ctx context.Context, w *worker, key Key) erro
 	if !r.m.leading.Load() {
 		return nil
 	}
-	t := r.m.twin(key.Namespace)
+	t := r.m.extension(key.Namespace)
 	if t == nil {
 		return r.dropStranded(ctx, w, key)
 	}
@@ -52,7 +52,7 @@ func (r *reflector) reconcileClaim(ctx context.Context, w *worker, key Key) erro
 	if c == nil || !c.ready.Load() {
 		return nil
 	}
-	v := &claimView{key: key, twin: t, copies: c, local: r.localObject(c, key)}
+	v := &claimView{key: key, extension: t, copies: c, local: r.localObject(c, key)}
 	var going bool
 	if v.remote, going = r.remoteObject(c, t, key.Name); going {
 		return nil

@@ -68,14 +68,14 @@ func (l *claimLab) bound(name string) (claim, volume *unstructured.Unstructured)
 // disks gives the provider's claim a volume, as its provisioner does.
 func (l *claimLab) disks(name, size string) {
 	l.Helper()
-	claim := l.present(l.remote, ClaimKind, l.twin, name)
+	claim := l.present(l.remote, ClaimKind, l.remoteNS, name)
 	l.remote.create(l.T, "", fmt.Sprintf(`
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %s-%s}
 spec: {storageClassName: %s, accessModes: [ReadWriteOnce], capacity: {storage: %s}, csi: {driver: disk.example.com, volumeHandle: x},
-  claimRef: {namespace: %s, name: %s, uid: %s}}`, l.twin, name, classOf(claim), size, l.twin, name, claim.GetUID()))
-	l.present(l.remote, ClaimKind, l.twin, name, field("status.phase", "Bound"), field("status.capacity.storage", size))
+  claimRef: {namespace: %s, name: %s, uid: %s}}`, l.remoteNS, name, classOf(claim), size, l.remoteNS, name, claim.GetUID()))
+	l.present(l.remote, ClaimKind, l.remoteNS, name, field("status.phase", "Bound"), field("status.capacity.storage", size))
 }
 
 // A claim of a StatefulSet: one write makes the claim on the provider, one the volume here, Kubernetes binds them, and what
@@ -88,7 +88,7 @@ func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	l.settled()
 	l.local.patchYAML(t, ClaimKind, l.namespace, "data-db-0", "{metadata: {annotations: {volume.kubernetes.io/selected-node: "+l.node+"}}}")
 	name := "pvc-" + string(made.GetUID())
-	l.present(l.remote, ClaimKind, l.twin, "data-db-0", field("spec.storageClassName", l.disk), field("spec.accessModes", "[ReadWriteOnce]"),
+	l.present(l.remote, ClaimKind, l.remoteNS, "data-db-0", field("spec.storageClassName", l.disk), field("spec.accessModes", "[ReadWriteOnce]"),
 		field("spec.resources.requests.storage", "1Gi"), field("spec.volumeMode", "Filesystem"), field("metadata.labels/app", "db"), field("metadata.annotations/note", "a"),
 		field("metadata.annotations/"+OriginVolumeAnnotation, name), field("metadata.annotations/volume.kubernetes.io/selected-node", ""))
 	claim, volume := l.bound("data-db-0")
@@ -107,7 +107,7 @@ func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
 	l.local.patchYAML(t, ClaimKind, l.namespace, "data-db-0", `{metadata: {labels: {tier: gold}, annotations: {note: null}}}`)
-	l.present(l.remote, ClaimKind, l.twin, "data-db-0", field("metadata.labels/tier", "gold"), field("metadata.annotations/note", ""))
+	l.present(l.remote, ClaimKind, l.remoteNS, "data-db-0", field("metadata.labels/tier", "gold"), field("metadata.annotations/note", ""))
 	l.settled()
 	if writes := l.remote.writes(t); len(writes) != 2 {
 		t.Errorf("a claim and one change took the writes %q to the provider", writes)
@@ -132,22 +132,22 @@ func TestBoundClaimsGrow(t *testing.T) {
 		l.local.patchYAML(t, ClaimKind, l.namespace, "data", `{spec: {resources: {requests: {storage: 2Gi}}}}`)
 	})
 	l.disks("data", "1Gi")
-	l.present(l.remote, ClaimKind, l.twin, "data", field("spec.resources.requests.storage", "2Gi"))
+	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("spec.resources.requests.storage", "2Gi"))
 	l.settled()
 	l.present(l.local, ClaimKind, l.namespace, "data", field("status.capacity.storage", "1Gi"))
 	before := len(l.local.writes(t))
-	l.remote.patchYAML(t, ClaimKind, l.twin, "data", `{status: {capacity: {storage: 2Gi}, conditions: [{type: FileSystemResizePending, status: "True"}]}}`, "status")
+	l.remote.patchYAML(t, ClaimKind, l.remoteNS, "data", `{status: {capacity: {storage: 2Gi}, conditions: [{type: FileSystemResizePending, status: "True"}]}}`, "status")
 	l.present(l.local, ClaimKind, l.namespace, "data", field("status.capacity.storage", "2Gi"), says("FileSystemResizePending", "True"), field("status.phase", "Bound"))
 	l.present(l.local, "PersistentVolume", "", volume.GetName(), field("spec.capacity.storage", "2Gi"), field("status.phase", "Bound"))
 	l.settled()
 	if made := l.local.writes(t)[before:]; len(made) != 2 {
 		t.Errorf("growth took the writes %q, want the volume and the claim's status", made)
 	}
-	l.remote.patchYAML(t, ClaimKind, l.twin, "data", `{spec: {resources: {requests: {storage: 3Gi}}}}`)
-	l.remote.patchYAML(t, ClaimKind, l.twin, "data", `{status: {capacity: {storage: 3Gi}, conditions: null}}`, "status")
+	l.remote.patchYAML(t, ClaimKind, l.remoteNS, "data", `{spec: {resources: {requests: {storage: 3Gi}}}}`)
+	l.remote.patchYAML(t, ClaimKind, l.remoteNS, "data", `{status: {capacity: {storage: 3Gi}, conditions: null}}`, "status")
 	l.present(l.local, ClaimKind, l.namespace, "data", field("status.capacity.storage", "3Gi"), says("FileSystemResizePending", ""))
 	l.settled()
-	l.present(l.remote, ClaimKind, l.twin, "data", field("spec.resources.requests.storage", "3Gi"))
+	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("spec.resources.requests.storage", "3Gi"))
 	if events := l.events(l.namespace, ClaimKind, "data"); len(events) > 0 {
 		t.Errorf("a claim that has grown has the Events %q", events)
 	}
@@ -177,9 +177,9 @@ func TestClassOfTheProvider(t *testing.T) {
 	}
 	l.start()
 	l.claim("by-flag", l.node)
-	l.present(l.remote, ClaimKind, l.twin, "by-flag", field("spec.storageClassName", l.disk))
+	l.present(l.remote, ClaimKind, l.remoteNS, "by-flag", field("spec.storageClassName", l.disk))
 	l.claim("by-annotation", l.node, "liqo.io/remote-storage-class: fast"+l.node)
-	l.present(l.remote, ClaimKind, l.twin, "by-annotation", field("spec.storageClassName", "fast"+l.node))
+	l.present(l.remote, ClaimKind, l.remoteNS, "by-annotation", field("spec.storageClassName", "fast"+l.node))
 	l.bound("by-flag")
 	l.bound("by-annotation")
 	l.settled()
@@ -187,12 +187,12 @@ func TestClassOfTheProvider(t *testing.T) {
 		l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, fmt.Sprintf(`{spec: {storageClasses: [{storageClassName: fast%s}, {storageClassName: slow%s, default: true}]}}`, l.node, l.node))
 	})
 	l.claim("negotiated", l.node)
-	l.present(l.remote, ClaimKind, l.twin, "negotiated", field("spec.storageClassName", "slow"+l.node))
+	l.present(l.remote, ClaimKind, l.remoteNS, "negotiated", field("spec.storageClassName", "slow"+l.node))
 	l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, fmt.Sprintf(`{spec: {storageClasses: [{storageClassName: fast%s}]}}`, l.node))
 	l.settled()
 	l.claim("the-first", l.node)
-	l.present(l.remote, ClaimKind, l.twin, "the-first", field("spec.storageClassName", "fast"+l.node))
-	l.present(l.remote, ClaimKind, l.twin, "negotiated", field("spec.storageClassName", "slow"+l.node))
+	l.present(l.remote, ClaimKind, l.remoteNS, "the-first", field("spec.storageClassName", "fast"+l.node))
+	l.present(l.remote, ClaimKind, l.remoteNS, "negotiated", field("spec.storageClassName", "slow"+l.node))
 }
 
 // Where no class is named the provider's API server puts its own: that is no reason to write again.
@@ -203,7 +203,7 @@ func TestDefaultClassOfTheProvider(t *testing.T) {
 	defer l.remote.delete(t, "StorageClass", "", l.disk)
 	l.start()
 	l.claim("data", l.node)
-	l.present(l.remote, ClaimKind, l.twin, "data", field("spec.storageClassName", l.disk))
+	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("spec.storageClassName", l.disk))
 	l.bound("data")
 	l.settled()
 	l.stop()
@@ -223,7 +223,7 @@ func TestWithoutStorageTheClaimIsSentAway(t *testing.T) {
 		field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
 	l.event(l.namespace, ClaimKind, "data", "Warning", "ReschedulingRequired", l.node, "storage.liqo.io/available")
 	l.settled()
-	if l.remote.get(t, ClaimKind, l.twin, "data") != nil {
+	if l.remote.get(t, ClaimKind, l.remoteNS, "data") != nil {
 		t.Error("the claim crossed")
 	}
 }

@@ -58,7 +58,7 @@ func (r *reflector) endClaim(ctx context.Context, w *worker, v *claimView) error
 	if !r.mayEnd(v, behind) {
 		return r.tellRetained(v, behind)
 	}
-	if err := r.remove(ctx, w, v.twin, v.copies, v.remote); err != nil {
+	if err := r.remove(ctx, w, v.extension, v.copies, v.remote); err != nil {
 		return err
 	}
 	r.volumes.gone.Delete(v.key)
@@ -83,7 +83,7 @@ func (r *reflector) tellRetained(v *claimView, behind string) error {
 		return nil
 	}
 	return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{fmt.Sprintf(
-		"persistentvolumeclaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.twin.remote, v.key.Name, behind)},
+		"persistentvolumeclaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.extension.remote, v.key.Name, behind)},
 		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to be rid of it, set that volume's" +
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }
@@ -102,7 +102,7 @@ func (r *reflector) dropReleased(ctx context.Context, w *worker, v *claimView) e
 	return nil
 }
 
-// dropStranded does so in a namespace that is not extended any more. Its twin has gone with all that was in it, or will:
+// dropStranded does so in a namespace that is not extended any more. Its remote namespace has gone with all that was in it, or will:
 // that is the provider's business.
 func (r *reflector) dropStranded(ctx context.Context, w *worker, key Key) error {
 	if !r.m.mapper.Synced() || r.m.mapper.State(key.Namespace) != namespaces.NotOffloaded {

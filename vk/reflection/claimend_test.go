@@ -22,16 +22,16 @@ func TestDeletedClaimsGoWithTheirVolumes(t *testing.T) {
 	_, now := l.bound("now")
 	_, down := l.bound("down")
 	_, again := l.bound("again")
-	first := l.remote.get(t, ClaimKind, l.twin, "again")
+	first := l.remote.get(t, ClaimKind, l.remoteNS, "again")
 	l.local.delete(t, ClaimKind, l.namespace, "now")
-	l.absent(l.remote, ClaimKind, l.twin, "now")
+	l.absent(l.remote, ClaimKind, l.remoteNS, "now")
 	l.absent(l.local, "PersistentVolume", "", now.GetName())
 
 	l.local.delete(t, ClaimKind, l.namespace, "again")
 	l.absent(l.local, ClaimKind, l.namespace, "again")
 	l.claim("again", l.node)
 	_, next := l.bound("again")
-	if second := l.present(l.remote, ClaimKind, l.twin, "again"); second.GetUID() == first.GetUID() || next.GetName() == again.GetName() {
+	if second := l.present(l.remote, ClaimKind, l.remoteNS, "again"); second.GetUID() == first.GetUID() || next.GetName() == again.GetName() {
 		t.Error("a new claim got the data of the former one")
 	}
 	l.absent(l.local, "PersistentVolume", "", again.GetName())
@@ -44,7 +44,7 @@ func TestDeletedClaimsGoWithTheirVolumes(t *testing.T) {
 	l.local.delete(t, ClaimKind, l.namespace, "down")
 	l.present(l.local, "PersistentVolume", "", down.GetName(), field("status.phase", "Released"))
 	l.start()
-	l.absent(l.remote, ClaimKind, l.twin, "down")
+	l.absent(l.remote, ClaimKind, l.remoteNS, "down")
 	l.absent(l.local, "PersistentVolume", "", down.GetName())
 	l.bound("again")
 }
@@ -59,12 +59,12 @@ func TestVolumeDeletedWithItsClaim(t *testing.T) {
 	l.disks("data", "1Gi")
 	l.local.delete(t, "PersistentVolume", "", volume.GetName())
 	l.settled()
-	if there := l.remote.get(t, ClaimKind, l.twin, "data"); there == nil || there.GetDeletionTimestamp() != nil {
+	if there := l.remote.get(t, ClaimKind, l.remoteNS, "data"); there == nil || there.GetDeletionTimestamp() != nil {
 		t.Error("the data was deleted while its claim was there")
 	}
 	l.local.delete(t, ClaimKind, l.namespace, "data")
 	l.absent(l.local, "PersistentVolume", "", volume.GetName())
-	l.absent(l.remote, ClaimKind, l.twin, "data")
+	l.absent(l.remote, ClaimKind, l.remoteNS, "data")
 }
 
 // While the provider is away volumes wait for it, and those that somebody deletes meanwhile are not forgotten. Not parallel: the
@@ -94,7 +94,7 @@ func TestVolumesDeletedDuringAnOutage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"claim", "both"} {
-		l.absent(l.remote, ClaimKind, l.twin, name)
+		l.absent(l.remote, ClaimKind, l.remoteNS, name)
 	}
 	l.absent(l.local, "PersistentVolume", "", first.GetName())
 }
@@ -112,7 +112,7 @@ func TestRetainedVolumesStay(t *testing.T) {
 	}
 	_, kept := l.bound("keep")
 	_, reused := l.bound("reuse")
-	data := l.remote.get(t, ClaimKind, l.twin, "reuse")
+	data := l.remote.get(t, ClaimKind, l.remoteNS, "reuse")
 	l.settled()
 	l.quiet("the deletion of claims whose volumes are retained", func() {
 		for _, name := range []string{"keep", "reuse"} {
@@ -126,7 +126,7 @@ func TestRetainedVolumesStay(t *testing.T) {
 	l.local.delete(t, ClaimKind, l.namespace, "unused")
 	l.present(l.local, "PersistentVolume", "", unused.GetName(), field("status.phase", "Released"))
 	l.settled()
-	l.present(l.remote, ClaimKind, l.twin, "unused")
+	l.present(l.remote, ClaimKind, l.remoteNS, "unused")
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
 
@@ -140,12 +140,12 @@ func TestRetainedVolumesStay(t *testing.T) {
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: reuse, labels: {app: second}},
   spec: {storageClassName: %s, volumeName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.class, reused.GetName()))
 	l.bound("reuse")
-	if there := l.present(l.remote, ClaimKind, l.twin, "reuse", field("metadata.labels/app", "second")); there.GetUID() != data.GetUID() {
+	if there := l.present(l.remote, ClaimKind, l.remoteNS, "reuse", field("metadata.labels/app", "second")); there.GetUID() != data.GetUID() {
 		t.Error("the retained data was not used again")
 	}
 }
 
-// In a namespace that is not extended any more, whose twin is the provider's to delete, released volumes go nevertheless.
+// In a namespace that is not extended any more, whose remote namespace is the provider's to delete, released volumes go nevertheless.
 func TestReleasedVolumesOfFormerNamespacesGo(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -162,7 +162,7 @@ func TestReleasedVolumesOfFormerNamespacesGo(t *testing.T) {
 	})
 	l.local.delete(t, ClaimKind, l.namespace, "data")
 	l.absent(l.local, "PersistentVolume", "", volume.GetName())
-	l.present(l.remote, ClaimKind, l.twin, "data")
+	l.present(l.remote, ClaimKind, l.remoteNS, "data")
 }
 
 // A provider's claim that is gone is told, and not made again: it would be empty.
@@ -173,11 +173,11 @@ func TestLostClaimIsNotMadeAgain(t *testing.T) {
 	l.claim("data", l.node)
 	l.bound("data")
 	l.settled()
-	l.remote.delete(t, ClaimKind, l.twin, "data")
-	l.absent(l.remote, ClaimKind, l.twin, "data")
-	l.event(l.namespace, ClaimKind, "data", "Warning", "ClaimLost", l.twin+"/data", "restore")
+	l.remote.delete(t, ClaimKind, l.remoteNS, "data")
+	l.absent(l.remote, ClaimKind, l.remoteNS, "data")
+	l.event(l.namespace, ClaimKind, "data", "Warning", "ClaimLost", l.remoteNS+"/data", "restore")
 	l.settled()
-	if l.remote.get(t, ClaimKind, l.twin, "data") != nil {
+	if l.remote.get(t, ClaimKind, l.remoteNS, "data") != nil {
 		t.Error("an empty claim was made")
 	}
 }

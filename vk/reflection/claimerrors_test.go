@@ -13,8 +13,8 @@ import (
 func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.remote.create(t, l.twin, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: small}, spec: {hard: {requests.storage: 1Gi}}}`)
-	l.present(l.remote, "ResourceQuota", l.twin, "small", field("status.hard/requests.storage", "1Gi"))
+	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: small}, spec: {hard: {requests.storage: 1Gi}}}`)
+	l.present(l.remote, "ResourceQuota", l.remoteNS, "small", field("status.hard/requests.storage", "1Gi"))
 	l.start()
 	l.claim("bad-class", l.node, `liqo.io/remote-storage-class: Not_A_Class`)
 	l.claim("bad-modes", l.node, `liqo.io/remote-access-modes: "ReadWriteSometimes"`)
@@ -30,10 +30,10 @@ func TestClaimsThatTheProviderRefuses(t *testing.T) {
 			t.Errorf("claim %s, which the provider has not taken, has got a volume", name)
 		}
 	}
-	l.remote.patchYAML(t, "ResourceQuota", l.twin, "small", `{spec: {hard: {requests.storage: 9Gi}}}`)
+	l.remote.patchYAML(t, "ResourceQuota", l.remoteNS, "small", `{spec: {hard: {requests.storage: 9Gi}}}`)
 	l.bound("second")
 	l.local.patchYAML(t, ClaimKind, l.namespace, "bad-modes", `{metadata: {annotations: {liqo.io/remote-access-modes: "ReadWriteMany, ReadWriteOnce"}}}`)
-	l.present(l.remote, ClaimKind, l.twin, "bad-modes", field("spec.accessModes", "[ReadWriteMany ReadWriteOnce]"))
+	l.present(l.remote, ClaimKind, l.remoteNS, "bad-modes", field("spec.accessModes", "[ReadWriteMany ReadWriteOnce]"))
 	_, volume := l.bound("bad-modes")
 	if err := field("spec.accessModes", "[ReadWriteOnce]")(volume); err != nil {
 		t.Error(err)
@@ -44,14 +44,14 @@ func TestClaimsThatTheProviderRefuses(t *testing.T) {
 func TestForeignClaimIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.remote.create(t, l.twin, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {whose: theirs}},
+	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {whose: theirs}},
   spec: {storageClassName: "", accessModes: [ReadOnlyMany], resources: {requests: {storage: 7Gi}}}}`)
 	l.start()
 	l.claim("data", l.node)
-	l.event(l.namespace, ClaimKind, "data", "Warning", "ProvisioningFailed", "not made by this virtual node", l.twin+"/data")
+	l.event(l.namespace, ClaimKind, "data", "Warning", "ProvisioningFailed", "not made by this virtual node", l.remoteNS+"/data")
 	l.settled()
-	l.present(l.remote, ClaimKind, l.twin, "data", field("metadata.labels/whose", "theirs"), field("metadata.labels/app", ""), field("spec.resources.requests.storage", "7Gi"))
-	l.remote.delete(t, ClaimKind, l.twin, "data")
+	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("metadata.labels/whose", "theirs"), field("metadata.labels/app", ""), field("spec.resources.requests.storage", "7Gi"))
+	l.remote.delete(t, ClaimKind, l.remoteNS, "data")
 	l.bound("data")
 }
 
@@ -102,7 +102,7 @@ func TestVolumesOfLiqoAreTakenOver(t *testing.T) {
 	l := newClaimLab(t, "Delete")
 	claim := l.claim("data", l.node)
 	name := "pvc-" + string(claim.GetUID())
-	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {%s}},
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {%s}},
   spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.owned(), l.disk))
 	l.local.create(t, "", fmt.Sprintf(`
 apiVersion: v1
@@ -118,13 +118,13 @@ spec:
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: liqo.io/remote-cluster-id, operator: In, values: [%s]}]}]}}`, name, l.class, l.namespace, claim.GetUID(), l.id))
 	l.bound("data")
 	l.start()
-	l.present(l.remote, ClaimKind, l.twin, "data", field("metadata.annotations/"+OriginVolumeAnnotation, name), field("metadata.labels/app", "db"))
+	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("metadata.annotations/"+OriginVolumeAnnotation, name), field("metadata.labels/app", "db"))
 	l.present(l.local, "PersistentVolume", "", name, field("metadata.labels/offloading.liqo.io/destination", l.id))
 	l.settled()
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
 	l.disks("data", "1Gi")
 	l.local.delete(t, ClaimKind, l.namespace, "data")
-	l.absent(l.remote, ClaimKind, l.twin, "data")
+	l.absent(l.remote, ClaimKind, l.remoteNS, "data")
 	l.absent(l.local, "PersistentVolume", "", name)
 }

@@ -41,11 +41,11 @@ func (r *reflector) followClaim(ctx context.Context, w *worker, v *claimView) er
 
 // lostClaim reports whether the provider's claim is gone. Making it again would show an empty volume where there was data.
 func (r *reflector) lostClaim(ctx context.Context, v *claimView) error {
-	if err := r.mustBeFree(ctx, v.twin, v.copies, v.key); err != nil {
+	if err := r.mustBeFree(ctx, v.extension, v.copies, v.key); err != nil {
 		return err
 	}
 	return &claimError{reason: wire.ClaimLostReason, cause: &lostError{fmt.Sprintf(
-		"persistentvolumeclaim %s/%s is gone from the provider, and with it, maybe, the data of volume %s", v.twin.remote, v.key.Name, v.volume.GetName())},
+		"persistentvolumeclaim %s/%s is gone from the provider, and with it, maybe, the data of volume %s", v.extension.remote, v.key.Name, v.volume.GetName())},
 		remedy: "restore it there with its labels, or delete this claim and make a new one"}
 }
 
@@ -54,7 +54,7 @@ func (r *reflector) showClaim(ctx context.Context, w *worker, v *claimView) erro
 	if !isBound(v.local) {
 		return nil
 	}
-	next, err := r.backStatus(ctx, w, v.twin, v.local, v.remote)
+	next, err := r.backStatus(ctx, w, v.extension, v.local, v.remote)
 	if err != nil || next == nil {
 		return err
 	}

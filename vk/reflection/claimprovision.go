@@ -78,12 +78,12 @@ func (r *reflector) sendAway(ctx context.Context, w *worker, claim *unstructured
 
 // reflectClaim makes the provider's claim what the chain says.
 func (r *reflector) reflectClaim(ctx context.Context, w *worker, v *claimView) error {
-	root := r.m.context(v.twin, host.Outgoing)
+	root := r.m.context(v.extension, host.Outgoing)
 	if v.remote != nil {
 		root = maps.Clone(root)
 		root["remoteStorageClass"] = classOf(v.remote)
 	}
-	outcome, err := r.mutate(ctx, w, host.Outgoing, v.twin.local, v.local.Object, root)
+	outcome, err := r.mutate(ctx, w, host.Outgoing, v.extension.local, v.local.Object, root)
 	if err != nil {
 		return err
 	}
@@ -94,12 +94,12 @@ func (r *reflector) reflectClaim(ctx context.Context, w *worker, v *claimView) e
 	if err := boundSize(w, v.remote); err != nil {
 		return err
 	}
-	x, err := r.want(w, v.twin, v.copies, v.local)
+	x, err := r.want(w, v.extension, v.copies, v.local)
 	if err != nil {
 		return err
 	}
 	x.extra = map[string]string{OriginVolumeAnnotation: ownVolume(v.local)}
-	return r.writeWanted(ctx, w, v.twin, x, v.remote)
+	return r.writeWanted(ctx, w, v.extension, x, v.remote)
 }
 
 // createVolume makes the volume that stands for the provider's claim. Kubernetes binds it.

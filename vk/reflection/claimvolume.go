@@ -85,7 +85,7 @@ func (r *reflector) enqueueVolumes(which func(namespace string) bool) {
 // lookAtStrandedVolumes looks at those whose claims are, or were, in namespaces that are not extended.
 func (m *Manager) lookAtStrandedVolumes() {
 	if claims := m.reflector(ClaimKind); claims != nil {
-		claims.enqueueVolumes(func(namespace string) bool { return m.twin(namespace) == nil })
+		claims.enqueueVolumes(func(namespace string) bool { return m.extension(namespace) == nil })
 	}
 }
 

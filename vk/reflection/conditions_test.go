@@ -67,18 +67,18 @@ func TestEvictionIsRemembered(t *testing.T) {
 		l.pod(name)
 		l.local.patchYAML(t, "Pod", l.namespace, name, `{metadata: {finalizers: [example.com/counted]}}`)
 		l.runRemote(name, running(0))
-		l.remote.patchYAML(t, "Pod", l.twin, name, `{metadata: {finalizers: [example.com/slow]}}`)
+		l.remote.patchYAML(t, "Pod", l.remoteNS, name, `{metadata: {finalizers: [example.com/slow]}}`)
 		l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Running"))
 		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.namespace}}
 		if err := l.local.core.CoreV1().Pods(l.namespace).EvictV1(t.Context(), eviction); err != nil {
 			t.Fatal(err)
 		}
-		l.absent(l.remote, "ShadowPod", l.twin, name)
+		l.absent(l.remote, "ShadowPod", l.remoteNS, name)
 		if name == "told" {
 			l.remoteStatus(name, `{phase: Failed, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: web, image: "web:1", imageID: x, ready: false, restartCount: 0, state: {terminated: {exitCode: 143}}}]}`)
 			l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Failed"))
 		}
-		l.remote.patchYAML(t, "Pod", l.twin, name, `{metadata: {finalizers: null}}`)
+		l.remote.patchYAML(t, "Pod", l.remoteNS, name, `{metadata: {finalizers: null}}`)
 		l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Failed"), says("Ready", "False"), says("DisruptionTarget", "True"))
 		l.local.patchYAML(t, "Pod", l.namespace, name, `{metadata: {finalizers: null}}`)
 		l.absent(l.local, "Pod", l.namespace, name)
@@ -176,8 +176,8 @@ func TestContainersThatMayRestart(t *testing.T) {
 	l.present(l.local, "Pod", l.namespace, "web", shows(terminated, terminated, terminated, 0))
 	l.remoteStatus("web", status(runs, failed, runs, 3))
 	l.present(l.local, "Pod", l.namespace, "web", shows(again, terminated, again, 3))
-	l.remote.deleteNow(t, "Pod", l.twin, "web")
-	l.absent(l.remote, "Pod", l.twin, "web")
+	l.remote.deleteNow(t, "Pod", l.remoteNS, "web")
+	l.absent(l.remote, "Pod", l.remoteNS, "web")
 	l.runRemoteWith("web", spec, status(runs, runs, runs, 0))
 	l.present(l.local, "Pod", l.namespace, "web", shows(again, terminated, again, 4))
 	l.settled()

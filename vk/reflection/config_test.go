@@ -33,15 +33,15 @@ func TestConfigMapsAndSecretsCross(t *testing.T) {
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: password}, type: kubernetes.io/basic-auth, stringData: {username: a, password: b}}`)
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: fixed}, immutable: true, stringData: {a: b}}`)
 	l.start()
-	l.present(l.remote, "ConfigMap", l.twin, "settings", field("data.mode", "fast"), field("binaryData.key", "AAEC"), field("metadata.labels/app", "shop"))
-	l.present(l.remote, "Secret", l.twin, "password", field("type", "kubernetes.io/basic-auth"), field("data.username", "YQ=="))
-	l.present(l.remote, "Secret", l.twin, "fixed", field("immutable", "true"))
+	l.present(l.remote, "ConfigMap", l.remoteNS, "settings", field("data.mode", "fast"), field("binaryData.key", "AAEC"), field("metadata.labels/app", "shop"))
+	l.present(l.remote, "Secret", l.remoteNS, "password", field("type", "kubernetes.io/basic-auth"), field("data.username", "YQ=="))
+	l.present(l.remote, "Secret", l.remoteNS, "fixed", field("immutable", "true"))
 	l.settled()
 	if made := l.remote.writes(t); len(made) != 4 { // the root CA is one of them
 		t.Errorf("three objects and the root CA took the writes %q", made)
 	}
 	l.local.patchYAML(t, "ConfigMap", l.namespace, "settings", `{data: {mode: slow}, binaryData: null}`)
-	l.present(l.remote, "ConfigMap", l.twin, "settings", field("data.mode", "slow"), field("binaryData", ""))
+	l.present(l.remote, "ConfigMap", l.remoteNS, "settings", field("data.mode", "slow"), field("binaryData", ""))
 	l.settled()
 	if made := l.remote.writes(t); len(made) != 5 {
 		t.Errorf("one change took the writes %q", made[4:])
@@ -49,7 +49,7 @@ func TestConfigMapsAndSecretsCross(t *testing.T) {
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
 	l.local.delete(t, "Secret", l.namespace, "password")
-	l.absent(l.remote, "Secret", l.twin, "password")
+	l.absent(l.remote, "Secret", l.remoteNS, "password")
 }
 
 // The consumer's root CA crosses under another name whatever the policy, unless its own annotation says otherwise.
@@ -62,21 +62,21 @@ func TestRootCACrosses(t *testing.T) {
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: allowed, annotations: {liqo.io/allow-reflection: ""}}, data: {a: b}}`)
 	l.start()
 	own := l.present(l.local, "ConfigMap", l.namespace, wire.RootCAConfigMap)
-	l.present(l.remote, "ConfigMap", l.twin, wire.RemoteRootCAConfigMap("rome"), field("data.ca.crt", ""))
-	there := l.remote.get(t, "ConfigMap", l.twin, wire.RemoteRootCAConfigMap("rome"))
+	l.present(l.remote, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome"), field("data.ca.crt", ""))
+	there := l.remote.get(t, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome"))
 	if got, want := there.Object["data"].(map[string]any)["ca.crt"], own.Object["data"].(map[string]any)["ca.crt"]; got != want {
 		t.Errorf("the root CA there is %.40q, want %.40q", got, want)
 	}
-	l.present(l.remote, "ConfigMap", l.twin, "allowed")
+	l.present(l.remote, "ConfigMap", l.remoteNS, "allowed")
 	l.settled()
-	if l.remote.get(t, "ConfigMap", l.twin, "other") != nil {
+	if l.remote.get(t, "ConfigMap", l.remoteNS, "other") != nil {
 		t.Error("a ConfigMap crossed that was not allowed to")
 	}
-	if provider := l.remote.get(t, "ConfigMap", l.twin, wire.RootCAConfigMap); provider != nil && labelsOf(provider.Object)[wire.OriginLabel] != nil {
+	if provider := l.remote.get(t, "ConfigMap", l.remoteNS, wire.RootCAConfigMap); provider != nil && labelsOf(provider.Object)[wire.OriginLabel] != nil {
 		t.Error("the provider's own root CA was taken over")
 	}
 	l.local.patchYAML(t, "ConfigMap", l.namespace, wire.RootCAConfigMap, `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
-	l.absent(l.remote, "ConfigMap", l.twin, wire.RemoteRootCAConfigMap("rome"))
+	l.absent(l.remote, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome"))
 }
 
 // A service-account token stays at home, and a copy of one that was made when it was no token goes.
@@ -86,10 +86,10 @@ func TestServiceAccountTokensStay(t *testing.T) {
 	must(l.local.core.CoreV1().ServiceAccounts(l.namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))(t)
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: token}, type: Opaque, stringData: {a: b}}`)
 	l.start()
-	l.present(l.remote, "Secret", l.twin, "token")
+	l.present(l.remote, "Secret", l.remoteNS, "token")
 	l.local.delete(t, "Secret", l.namespace, "token")
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: token, annotations: {kubernetes.io/service-account.name: robot}}, type: kubernetes.io/service-account-token}`)
-	l.absent(l.remote, "Secret", l.twin, "token")
+	l.absent(l.remote, "Secret", l.remoteNS, "token")
 	l.present(l.local, "Secret", l.namespace, "token", func(o *unstructured.Unstructured) error {
 		if data, _ := o.Object["data"].(map[string]any); data["token"] == nil {
 			return errors.New("there is no token in it yet")
@@ -97,7 +97,7 @@ func TestServiceAccountTokensStay(t *testing.T) {
 		return nil
 	})
 	l.settled()
-	if l.remote.get(t, "Secret", l.twin, "token") != nil {
+	if l.remote.get(t, "Secret", l.remoteNS, "token") != nil {
 		t.Error("the token leaked")
 	}
 }
@@ -112,8 +112,8 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	l.local.create(t, l.namespace, immutable("one"))
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: typed}, type: Opaque, stringData: {a: b}}`)
 	l.start()
-	l.present(l.remote, "ConfigMap", l.twin, "fixed", field("data.value", "one"))
-	l.present(l.remote, "Secret", l.twin, "typed")
+	l.present(l.remote, "ConfigMap", l.remoteNS, "fixed", field("data.value", "one"))
+	l.present(l.remote, "Secret", l.remoteNS, "typed")
 	l.settled()
 	l.stop()
 	l.local.delete(t, "ConfigMap", l.namespace, "fixed")
@@ -121,8 +121,8 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	l.local.delete(t, "Secret", l.namespace, "typed")
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: typed}, type: example.com/other, stringData: {a: b}}`)
 	l.start()
-	l.present(l.remote, "ConfigMap", l.twin, "fixed", field("data.value", "two"))
-	l.present(l.remote, "Secret", l.twin, "typed", field("type", "example.com/other"))
+	l.present(l.remote, "ConfigMap", l.remoteNS, "fixed", field("data.value", "two"))
+	l.present(l.remote, "Secret", l.remoteNS, "typed", field("type", "example.com/other"))
 }
 
 // An object that is made anew with content that the provider refuses for another reason keeps its copy, and says why.
@@ -131,7 +131,7 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Kinds = kinds(ServiceKind) })
 	l.local.create(t, l.namespace, service("web", ""))
 	l.start()
-	copied := l.present(l.remote, "Service", l.twin, "web")
+	copied := l.present(l.remote, "Service", l.remoteNS, "web")
 	l.settled()
 	l.stop()
 	l.local.delete(t, "Service", l.namespace, "web")
@@ -145,7 +145,7 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	})
 	l.start()
 	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "sessionAffinity")
-	if there := l.remote.get(t, "Service", l.twin, "web"); there == nil || there.GetUID() != copied.GetUID() {
+	if there := l.remote.get(t, "Service", l.remoteNS, "web"); there == nil || there.GetUID() != copied.GetUID() {
 		t.Error("the copy that worked is gone")
 	}
 }

@@ -32,7 +32,7 @@ type contexts struct {
 
 // context returns the context root for a hook in a namespace. It is shared: plugins cannot write to it, and nobody
 // else may.
-func (m *Manager) context(t *twin, hook host.Hook) map[string]any {
+func (m *Manager) context(t *extension, hook host.Hook) map[string]any {
 	now := m.settings.Load()
 	if known := t.contexts.Load(); known != nil && known.of == now {
 		return known.hooks[hook]
@@ -45,7 +45,7 @@ func (m *Manager) context(t *twin, hook host.Hook) map[string]any {
 	return made.hooks[hook]
 }
 
-func (m *Manager) newContext(s *settings, t *twin, hook host.Hook) map[string]any {
+func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[string]any {
 	o := &m.options
 	root := map[string]any{
 		"hook":           hook.String(),
@@ -79,7 +79,7 @@ func (m *Manager) awaitsAPIServer(s *settings) bool {
 
 // outgoing returns the context root for an object: that of the namespace, and of an EndpointSlice the annotations of its
 // Service besides.
-func (r *reflector) outgoing(t *twin, c *copies, local *unstructured.Unstructured) map[string]any {
+func (r *reflector) outgoing(t *extension, c *copies, local *unstructured.Unstructured) map[string]any {
 	root := r.m.context(t, host.Outgoing)
 	if annotations := r.serviceAnnotations(c, local); len(annotations) > 0 {
 		root = maps.Clone(root)

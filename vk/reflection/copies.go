@@ -18,12 +18,12 @@ import (
 	"github.com/refract-project/refract/vk/pods"
 )
 
-// copies are the objects of one kind in one extended namespace, and what the provider has of ours in its twin. Nothing
+// copies are the objects of one kind in one extended namespace, and what the provider has of ours in its remote namespace. Nothing
 // is evaluated before ready: only then is the absence of an object known rather than assumed.
 //
 // Both sides are watched in these two namespaces alone, however many objects there are in others.
 //
-// What was written to them is remembered with them: when a namespace gets another twin, or its twin is made anew, none
+// What was written to them is remembered with them: when a namespace gets another remote namespace, or its remote namespace is made anew, none
 // of that is true any more.
 type copies struct {
 	local    cache.SharedIndexInformer // of this cluster; for kinds of a node that of all its pods
@@ -41,7 +41,7 @@ type copies struct {
 }
 
 // startCopies begins to reflect a kind in a namespace. The caller holds m.changing.
-func (m *Manager) startCopies(r *reflector, t *twin) {
+func (m *Manager) startCopies(r *reflector, t *extension) {
 	c, err := m.idleCopies(r, t)
 	if err != nil {
 		m.log.Error("namespace cannot be reflected", "namespace", t.local, "kind", r.kind.Name, "error", err)
@@ -70,13 +70,13 @@ func (m *Manager) runFor(c *copies, f func()) {
 }
 
 // idleCopies makes the informers of one kind in one extended namespace.
-func (m *Manager) idleCopies(r *reflector, t *twin) (*copies, error) {
+func (m *Manager) idleCopies(r *reflector, t *extension) (*copies, error) {
 	c := &copies{writes: newWriteLog(m.options.Clock), memory: newMemory(m.options.Clock)}
 	if r.kind.Reverse {
 		c.inbox = newInbox(r, t, c)
 		return c, nil
 	}
-	for _, prepare := range []func(*reflector, *twin, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods, m.watchShadows, m.watchTokenSecrets} {
+	for _, prepare := range []func(*reflector, *extension, *copies) error{m.watchLocal, m.watchServices, m.watchCopies, m.watchPods, m.watchShadows, m.watchTokenSecrets} {
 		if err := prepare(r, t, c); err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (c *copies) hear(informer cache.SharedIndexInformer, f eventFunc) error {
 	return err
 }
 
-func (m *Manager) watchLocal(r *reflector, t *twin, c *copies) (err error) {
+func (m *Manager) watchLocal(r *reflector, t *extension, c *copies) (err error) {
 	if c.local = r.pods; c.local != nil {
 		c.heard = append(c.heard, r.heard.HasSyncedChecker())
 		return nil
@@ -118,7 +118,7 @@ func (m *Manager) watchLocal(r *reflector, t *twin, c *copies) (err error) {
 }
 
 // watchServices shares the informer of the kind Service, which comes before.
-func (m *Manager) watchServices(r *reflector, t *twin, c *copies) (err error) {
+func (m *Manager) watchServices(r *reflector, t *extension, c *copies) (err error) {
 	if !r.kind.FollowsService {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (m *Manager) watchServices(r *reflector, t *twin, c *copies) (err error) {
 }
 
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
-func (m *Manager) watchCopies(r *reflector, t *twin, c *copies) (err error) {
+func (m *Manager) watchCopies(r *reflector, t *extension, c *copies) (err error) {
 	if c.informer, err = newInformer(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.gate, r.tokenIndex()); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (m *Manager) watchCopies(r *reflector, t *twin, c *copies) (err error) {
 	})
 }
 
-func (m *Manager) watchPods(r *reflector, t *twin, c *copies) (err error) {
+func (m *Manager) watchPods(r *reflector, t *extension, c *copies) (err error) {
 	if r.kind.Name != PodKind {
 		return nil
 	}
@@ -162,8 +162,8 @@ func (m *Manager) watchPods(r *reflector, t *twin, c *copies) (err error) {
 	})
 }
 
-// ours selects the copies in a twin namespace.
-func (r *reflector) ours(t *twin) selection {
+// ours selects the copies in a remote namespace.
+func (r *reflector) ours(t *extension) selection {
 	return selection{namespace: t.remote, labels: r.selector()}
 }
 
@@ -188,15 +188,15 @@ func (r *reflector) tellsPhase(before, object *unstructured.Unstructured) bool {
 }
 
 // enqueue drops keys that come before the caches are synced: every object is looked at then.
-func (r *reflector) enqueue(t *twin, c *copies, key Key) {
-	if c.ready.Load() && r.m.twin(t.local) == t {
+func (r *reflector) enqueue(t *extension, c *copies, key Key) {
+	if c.ready.Load() && r.m.extension(t.local) == t {
 		r.queue.Add(key)
 	}
 }
 
 // whenSynced waits for every cache on which the kind depends, and for what they told of while they were filled, then
 // looks at every object of both sides: also the copies of objects that were deleted while nobody was looking.
-func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *twin, c *copies) {
+func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *extension, c *copies) {
 	needs := append(m.sharedCaches(r.kind), c.heard...)
 	if r.volumes != nil {
 		needs = append(needs, r.volumes.heard...)
@@ -215,7 +215,7 @@ func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *twin, c *copi
 	m.log.Info("namespace is reflected", "namespace", t.local, "remoteNamespace", t.remote, "kind", r.kind.Name)
 }
 
-func (r *reflector) enqueueNamespace(t *twin, c *copies) {
+func (r *reflector) enqueueNamespace(t *extension, c *copies) {
 	for _, object := range indexed(c.local, cache.NamespaceIndex, t.local) {
 		r.queue.Add(keyOf(object))
 	}
@@ -229,7 +229,7 @@ func (r *reflector) enqueueNamespace(t *twin, c *copies) {
 
 // enqueueAll looks again at every object of the kind in every namespace that is ready.
 func (r *reflector) enqueueAll() {
-	for _, t := range r.m.allTwins() {
+	for _, t := range r.m.allExtensions() {
 		if c := t.of(r.kind.Name); c != nil && c.inbox == nil && c.ready.Load() {
 			r.enqueueNamespace(t, c)
 		}

@@ -23,7 +23,7 @@ type wanted struct {
 	copies      *copies
 	key         Key    // of the object
 	name        string // of the copy
-	namespace   string // the twin
+	namespace   string // the remote namespace
 	root        document.Node
 	view        document.View  // of root
 	labels      map[string]any // the chain's; the reflector's own are added
@@ -35,7 +35,7 @@ type wanted struct {
 }
 
 // want reads the mutated object. A plugin's result that cannot be an object is an *outputError.
-func (r *reflector) want(w *worker, t *twin, c *copies, local *unstructured.Unstructured) (*wanted, error) {
+func (r *reflector) want(w *worker, t *extension, c *copies, local *unstructured.Unstructured) (*wanted, error) {
 	root := w.doc.Root()
 	if payload := root.View().Field(r.kind.Payload); r.kind.Payload != "" && payload.Kind() != document.Map {
 		return nil, &outputError{fmt.Sprintf("%s became a %s, want an object", r.kind.Payload, payload.Kind())}

@@ -49,7 +49,7 @@ func (m *Manager) cachedObjects() (n int) {
 		if r.volumes != nil {
 			all[r.volumes.informer], all[r.volumes.classes] = true, true
 		}
-		for _, t := range m.allTwins() {
+		for _, t := range m.allExtensions() {
 			if c := t.of(r.kind.Name); c != nil {
 				for _, informer := range c.own {
 					all[informer] = true
@@ -65,23 +65,23 @@ func (m *Manager) cachedObjects() (n int) {
 	return n
 }
 
-// 10,000 ConfigMaps in namespaces that are not extended, and those of others in the twin, are not asked for, not kept and
+// 10,000 ConfigMaps in namespaces that are not extended, and those of others in the remote namespace, are not asked for, not kept and
 // not looked at. What is asked of the API servers is one watch per kind and extended namespace, one per kind of what
 // belongs to no namespace, and of the provider what bears our labels.
 func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	// Not parallel: creating all of that leaves the API servers no time for others.
 	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.Kinds, o.FollowIPs, o.Storage.Enabled = nil, true, true })
 	l.defineIPs()
-	elsewhere, second, twins := l.namespace+"-full", l.namespace+"-second", map[string]string{l.namespace: l.twin}
+	elsewhere, second, extensions := l.namespace+"-full", l.namespace+"-second", map[string]string{l.namespace: l.remoteNS}
 	for _, name := range []string{elsewhere, second} {
 		l.local.createNamespace(t, name)
 	}
 	l.admit(second)
-	twins[second] = l.anotherTwin()
-	l.mapNamespaces(twins)
+	extensions[second] = l.anotherNamespace()
+	l.mapNamespaces(extensions)
 	l.start()
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: ours}, data: {a: b}}`)
-	l.present(l.remote, "ConfigMap", l.twin, "ours")
+	l.present(l.remote, "ConfigMap", l.remoteNS, "ours")
 	l.settled()
 	cachedBefore, evaluated := l.manager.cachedObjects(), l.manager.evaluated.Load()
 	if cachedBefore < 6 { // two root CAs, the one above, and the copies of all three
@@ -90,11 +90,11 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 
 	l.quiet("what is not reflected", func() {
 		l.local.configMaps(t, elsewhere, 10000)
-		l.remote.configMaps(t, l.twin, 200)
+		l.remote.configMaps(t, l.remoteNS, 200)
 	})
 	// What came after all of that has been seen: so would have been what came before.
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: last}, data: {a: b}}`)
-	l.present(l.remote, "ConfigMap", l.twin, "last")
+	l.present(l.remote, "ConfigMap", l.remoteNS, "last")
 	l.settled()
 	if now := l.manager.cachedObjects(); now != cachedBefore+2 {
 		t.Errorf("%d objects are kept, %d before: want one more, and its copy", now, cachedBefore)
@@ -104,7 +104,7 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	}
 	l.stop()
 	l.watchedOnce(l.local, l.namespace, second)
-	l.watchedOnce(l.remote, twins[l.namespace], twins[second])
+	l.watchedOnce(l.remote, extensions[l.namespace], extensions[second])
 }
 
 // watchedOnce checks what the manager has listed and watched, after its end.

@@ -62,7 +62,7 @@ func TestDirectConnections(t *testing.T) {
 	l.start()
 	shadow := func(name, data string, addresses ...string) {
 		t.Helper()
-		l.present(l.remote, "ShadowEndpointSlice", l.twin, name, endpointsAt(data, addresses...))
+		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, name, endpointsAt(data, addresses...))
 	}
 	annotate := func(value string) {
 		t.Helper()
@@ -96,14 +96,14 @@ func TestDirectConnectionsThatAreTooMuch(t *testing.T) {
 	l.local.create(t, l.namespace, strings.Replace(sliceOn("large", turin), "metadata: {", "metadata: {annotations: {note: "+strings.Repeat("x", 256<<10-10)+"}, ", 1))
 	l.local.create(t, l.namespace, sliceOn("fine", turin))
 	l.start()
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "fine")
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "fine")
 	l.event(l.namespace, "EndpointSlice", "large", "Warning", PluginFailedReason, wire.DirectConnectionsDataAnnotation, "shorten the others")
 	l.settled()
-	if l.remote.get(t, "ShadowEndpointSlice", l.twin, "large") != nil {
+	if l.remote.get(t, "ShadowEndpointSlice", l.remoteNS, "large") != nil {
 		t.Error("the slice crossed")
 	}
 	l.local.patchYAML(t, "EndpointSlice", l.namespace, "large", `{metadata: {annotations: {note: short}}}`)
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "large", func(shadow *unstructured.Unstructured) error {
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "large", func(shadow *unstructured.Unstructured) error {
 		if !strings.Contains(shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation], "10.2.0.9") {
 			return errors.New("it says nothing of third clusters")
 		}

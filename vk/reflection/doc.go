@@ -9,13 +9,13 @@
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
 // and reading the files in that order is a good tour: informer.go, reflector.go, reconcile.go, policy.go, copy.go, compare.go,
-// write.go. manager.go starts everything, twin.go and copies.go do so per extended namespace, kinds.go for kinds that come
+// write.go. manager.go starts everything, remote namespace.go and copies.go do so per extended namespace, kinds.go for kinds that come
 // while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
 // pod*.go, claim*.go, eventback*.go and token*.go are kinds with a life of their own. The last are the service-account tokens of pods:
 // no objects of this cluster, but requested from it for pods that are offloaded with them. Where no token can be requested,
 // pods use Secrets instead, which cross for the purpose: legacy.go.
 //
-// Both clusters are watched in extended namespaces and their twins alone (but for the pods of the node, the volumes that
+// Both clusters are watched in extended namespaces and their remote namespaces alone (but for the pods of the node, the volumes that
 // stand for those of the provider, and what the context is made of): memory grows with what is reflected, not with what exists.
 //
 // # What it never does

@@ -18,27 +18,27 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// anotherTwin makes a second namespace on the provider that ours may be mapped to.
-func (l *lab) anotherTwin() string {
+// anotherNamespace makes a second namespace on the provider that ours may be mapped to.
+func (l *lab) anotherNamespace() string {
 	l.Helper()
-	name := l.twin + "-2"
+	name := l.remoteNS + "-2"
 	l.remote.createNamespace(l.T, name)
 	clusters.granting.Lock()
 	defer clusters.granting.Unlock()
 	consumer := rbac.Consumer{Prefix: l.node + "-", Subject: rbac.User(l.remote.user)}
-	if err := rbac.Install(l.Context(), l.remote.core, consumer.TwinNamespace(name)); err != nil {
+	if err := rbac.Install(l.Context(), l.remote.core, consumer.RemoteNamespace(name)); err != nil {
 		l.Fatal(err)
 	}
 	l.granted(l.remote, name, "pods", "")
 	return name
 }
 
-// A namespace gets another twin right after its objects were written: they come to the new one, nothing is deleted in
-// the old one, and when that is the twin again what was lost there meanwhile is made again.
-func TestNamespaceGetsAnotherTwin(t *testing.T) {
+// A namespace gets another remote namespace right after its objects were written: they come to the new one, nothing is deleted in
+// the old one, and when that is the remote namespace again what was lost there meanwhile is made again.
+func TestNamespaceGetsAnotherRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	other := l.anotherTwin()
+	other := l.anotherNamespace()
 	l.start()
 	l.pod("web")
 	l.local.create(t, l.namespace, service("web", ""))
@@ -52,16 +52,16 @@ func TestNamespaceGetsAnotherTwin(t *testing.T) {
 			l.present(l.remote, kind, namespace, name)
 		}
 	}
-	in(l.twin)
+	in(l.remoteNS)
 	l.mapNamespaces(map[string]string{l.namespace: other})
 	in(other)
 	l.settled()
-	in(l.twin)
+	in(l.remoteNS)
 	for _, kind := range []string{"ShadowPod", "Service"} {
-		l.remote.delete(t, kind, l.twin, "web")
+		l.remote.delete(t, kind, l.remoteNS, "web")
 	}
-	l.mapNamespaces(map[string]string{l.namespace: l.twin})
-	in(l.twin)
+	l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
+	in(l.remoteNS)
 	l.settled()
 	in(other)
 }
@@ -94,10 +94,10 @@ func TestStatusIsShownWhileAPluginFails(t *testing.T) {
 	l.event(l.namespace, "Pod", "odd", "Warning", "InvalidObject", "spec became a string")
 	l.event(l.namespace, "Pod", "web", "Warning", "InvalidObject", "spec became a string")
 	l.settled()
-	if l.remote.get(t, "ShadowPod", l.twin, "odd") != nil {
+	if l.remote.get(t, "ShadowPod", l.remoteNS, "odd") != nil {
 		t.Error("a pod without a spec crossed")
 	}
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/app", "web"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/app", "web"))
 }
 
 // A status that this cluster refuses is told about once, however often it is tried.
@@ -132,14 +132,14 @@ func TestSkippedBeforeItRuns(t *testing.T) {
 	l := newLab(t)
 	l.start()
 	l.pod("web")
-	first := l.present(l.remote, "ShadowPod", l.twin, "web")
+	first := l.present(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.chains.swap("Pod", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
 		return &host.Outcome{Skipped: true, Skipper: "home", SkipReason: "stays at home"}, nil
 	})
 	l.present(l.local, "Pod", l.namespace, "web", field("status.reason", "OffloadingBackOff"))
-	l.absent(l.remote, "ShadowPod", l.twin, "web")
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.chains.swap("Pod", host.Outgoing, nil)
-	if again := l.present(l.remote, "ShadowPod", l.twin, "web"); again.GetUID() == first.GetUID() {
+	if again := l.present(l.remote, "ShadowPod", l.remoteNS, "web"); again.GetUID() == first.GetUID() {
 		t.Error("the ShadowPod was never gone")
 	}
 	l.runRemote("web", running(0))
@@ -155,7 +155,7 @@ func TestFlappingEndpoints(t *testing.T) {
 	for i := range 12 {
 		ready := fmt.Sprint(i%2 == 1)
 		l.local.patchYAML(t, "EndpointSlice", l.namespace, "web", `{endpoints: [{addresses: [10.1.2.3], conditions: {ready: `+ready+`}}]}`)
-		l.present(l.remote, "ShadowEndpointSlice", l.twin, "web", field("spec.template.endpoints", "[map[addresses:[10.1.2.3] conditions:map[ready:"+ready+"]]]"))
+		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web", field("spec.template.endpoints", "[map[addresses:[10.1.2.3] conditions:map[ready:"+ready+"]]]"))
 	}
 	if events := l.events(l.namespace, "EndpointSlice", "web"); len(events) > 0 {
 		t.Errorf("flapping endpoints made the Events %q", events)
@@ -229,18 +229,18 @@ func TestCopyLosesItsLabels(t *testing.T) {
 	l.local.create(t, l.namespace, service("web", ""))
 	l.pod("db")
 	l.start()
-	l.present(l.remote, "Service", l.twin, "web")
-	l.present(l.remote, "ShadowPod", l.twin, "db")
+	l.present(l.remote, "Service", l.remoteNS, "web")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "db")
 	for kind, name := range map[string]string{"Service": "web", "ShadowPod": "db"} {
-		l.remote.patchYAML(t, kind, l.twin, name, `{metadata: {labels: {offloading.liqo.io/origin: paris, mark: theirs}}}`)
+		l.remote.patchYAML(t, kind, l.remoteNS, name, `{metadata: {labels: {offloading.liqo.io/origin: paris, mark: theirs}}}`)
 	}
 	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "not made by this virtual node")
 	l.event(l.namespace, "Pod", "db", "Warning", "FailedReflection", "not made by this virtual node")
 	l.local.deleteNow(t, "Service", l.namespace, "web")
 	l.local.deleteNow(t, "Pod", l.namespace, "db")
 	l.settled()
-	l.present(l.remote, "Service", l.twin, "web", field("metadata.labels/mark", "theirs"))
-	l.present(l.remote, "ShadowPod", l.twin, "db", field("metadata.labels/mark", "theirs"))
+	l.present(l.remote, "Service", l.remoteNS, "web", field("metadata.labels/mark", "theirs"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "db", field("metadata.labels/mark", "theirs"))
 }
 
 // The map loses the label by which it is found, in the middle of everything: nothing ends and nothing is deleted.
@@ -265,10 +265,10 @@ func TestMapLosesItsLabel(t *testing.T) {
 	})
 	l.local.delete(t, "Service", l.namespace, "web")
 	l.settled()
-	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
 	relabel(l.id)
-	l.absent(l.remote, "Service", l.twin, "web")
+	l.absent(l.remote, "Service", l.remoteNS, "web")
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
 }
 

@@ -21,7 +21,7 @@ import (
 // state, so they are treated unlike other kinds. What was shown stays as it was mutated. None is kept in memory. A copy is
 // written when the Event says something new, and never for being compared again.
 //
-//	watch of the twin ─▶ inbox ─▶ about whom? ─▶ agenda ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
+//	watch of the remote namespace ─▶ inbox ─▶ about whom? ─▶ agenda ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
 //
 // The reporter (events.go) is another matter: it writes Events of our own.
 
@@ -84,7 +84,7 @@ func (r *reflector) readCopies(ctx context.Context, b *inbox) bool {
 
 // reconcileEvent makes the copy of one of the provider's Events what the chain says. (Liqo: event reflection.)
 func (r *reflector) reconcileEvent(ctx context.Context, w *worker, key Key) error {
-	t := r.m.twin(key.Namespace)
+	t := r.m.extension(key.Namespace)
 	if t == nil {
 		return nil
 	}

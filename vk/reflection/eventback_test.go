@@ -40,7 +40,7 @@ func said(name string, about *unstructured.Unstructured, fields string) string {
 
 func (l *lab) say(name string, about *unstructured.Unstructured, fields string) {
 	l.Helper()
-	l.remote.create(l.T, l.twin, said(name, about, fields))
+	l.remote.create(l.T, l.remoteNS, said(name, about, fields))
 }
 
 // eventWrites lists what the manager did to Events here, besides the reporter's: those have names with a time in them.
@@ -57,7 +57,7 @@ var reported = regexp.MustCompile(`\.[0-9a-f]{16}$`)
 func (l *lab) shadowed(name string) (pod, shadow *unstructured.Unstructured) {
 	l.Helper()
 	pod = l.pod(name)
-	return pod, l.present(l.remote, "ShadowPod", l.twin, name)
+	return pod, l.present(l.remote, "ShadowPod", l.remoteNS, name)
 }
 
 const (
@@ -80,18 +80,18 @@ func TestEventsComeBack(t *testing.T) {
 	here["Pod"], here["ShadowPod"] = pod, pod
 	there := map[string]*unstructured.Unstructured{
 		"Pod": l.runRemote("web", ""), "ShadowPod": shadow,
-		"Service": l.present(l.remote, "Service", l.twin, "web"), "Ingress": l.present(l.remote, "Ingress", l.twin, "web"),
-		"ConfigMap": l.present(l.remote, "ConfigMap", l.twin, wire.RemoteRootCAConfigMap("rome")), "Secret": l.present(l.remote, "Secret", l.twin, "web"),
+		"Service": l.present(l.remote, "Service", l.remoteNS, "web"), "Ingress": l.present(l.remote, "Ingress", l.remoteNS, "web"),
+		"ConfigMap": l.present(l.remote, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome")), "Secret": l.present(l.remote, "Secret", l.remoteNS, "web"),
 	}
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "web")
-	there["EndpointSlice"] = l.remote.create(t, l.twin, slice("web", "web", "10.1.2.3"))
-	there["ShadowEndpointSlice"], here["ShadowEndpointSlice"] = l.present(l.remote, "ShadowEndpointSlice", l.twin, "web"), here["EndpointSlice"]
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web")
+	there["EndpointSlice"] = l.remote.create(t, l.remoteNS, slice("web", "web", "10.1.2.3"))
+	there["ShadowEndpointSlice"], here["ShadowEndpointSlice"] = l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web"), here["EndpointSlice"]
 	for kind, object := range there {
 		l.say("of-"+strings.ToLower(kind), object, warning)
 	}
-	node := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "worker", "uid": "u", "namespace": l.twin}}}
+	node := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "worker", "uid": "u", "namespace": l.remoteNS}}}
 	l.say("of-a-node", node, warning)
-	l.say("of-a-stranger", l.remote.create(t, l.twin, `{apiVersion: v1, kind: ConfigMap, metadata: {name: stranger}}`), warning)
+	l.say("of-a-stranger", l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: stranger}}`), warning)
 	for kind, object := range here {
 		l.present(l.local, "Event", l.namespace, "of-"+strings.ToLower(kind),
 			field("involvedObject.kind", object.GetKind()), field("involvedObject.apiVersion", object.GetAPIVersion()), field("involvedObject.name", object.GetName()),
@@ -111,9 +111,9 @@ func TestEventsOfPods(t *testing.T) {
 	l := newLab(t, withEvents(t, PodKind)).start()
 	pod, shadow := l.shadowed("web")
 	start := time.Now()
-	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: refused}, type: Warning, reason: FailedCreatePod, message: exceeded quota, action: Create,
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: refused}, type: Warning, reason: FailedCreatePod, message: exceeded quota, action: Create,
   eventTime: "2030-01-01T00:00:00.000001Z", reportingComponent: shadowpod, reportingInstance: manager-0, source: {}, firstTimestamp: null, lastTimestamp: null,
-  involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.twin, shadow.GetUID()))
+  involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.remoteNS, shadow.GetUID()))
 	l.present(l.local, "Event", l.namespace, "refused", field("involvedObject.kind", "Pod"), field("involvedObject.uid", string(pod.GetUID())),
 		field("source.component", "shadowpod (remote)"), field("reportingInstance", "manager-0"), field("eventTime", "2030-01-01T00:00:00.000001Z"))
 	if took := time.Since(start); took > eventSettle {
@@ -136,7 +136,7 @@ func TestEventsOfClaims(t *testing.T) {
 	l := newClaimLab(t, "Delete", func(o *Options) { o.Kinds = kinds(ClaimKind, EventKind) })
 	l.start()
 	claim := l.claim("data", l.node)
-	l.say("full", l.present(l.remote, ClaimKind, l.twin, "data"), `type: Warning, reason: ProvisioningFailed, message: no space left`)
+	l.say("full", l.present(l.remote, ClaimKind, l.remoteNS, "data"), `type: Warning, reason: ProvisioningFailed, message: no space left`)
 	l.present(l.local, "Event", l.namespace, "full", field("involvedObject.kind", "PersistentVolumeClaim"), field("involvedObject.uid", string(claim.GetUID())), field("reason", "ProvisioningFailed"))
 }
 
@@ -147,16 +147,16 @@ func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	_, first := l.shadowed("web-0")
 	remote := l.runRemote("web-0", "")
 	l.local.delete(t, "Pod", l.namespace, "web-0")
-	l.absent(l.remote, "ShadowPod", l.twin, "web-0")
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "web-0")
 	l.say("late", remote, warning) // the pod is still there, and ours has no other copy
 	l.settled()
-	l.absent(l.remote, "Pod", l.twin, "web-0")
+	l.absent(l.remote, "Pod", l.remoteNS, "web-0")
 	l.absent(l.local, "Pod", l.namespace, "web-0")
 	l.shadowed("web-0")
 	l.say("of-the-first-shadow", first, warning)
 	l.say("of-the-first-pod", remote, `type: Normal, reason: Killing, message: bye`)
 	l.say("known-in-a-moment", &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
-		"name": "web-0", "namespace": l.twin, "uid": "00000000-0000-0000-0000-000000000000"}}}, warning)
+		"name": "web-0", "namespace": l.remoteNS, "uid": "00000000-0000-0000-0000-000000000000"}}}, warning)
 	l.say("of-the-second", l.runRemote("web-0", ""), warning)
 	l.present(l.local, "Event", l.namespace, "of-the-second")
 	l.settled()
@@ -189,10 +189,10 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	l.shadowed("web")
 	l.say("crash", l.runRemote("web", ""), warning)
 	l.present(l.local, "Event", l.namespace, "crash", field("count", "1"))
-	inbox := l.manager.twin(l.namespace).of(EventKind).inbox
+	inbox := l.manager.extension(l.namespace).of(EventKind).inbox
 	repeat := func(from, to int) {
 		for n := from; n <= to; n++ {
-			l.remote.patchYAML(t, "Event", l.twin, "crash", fmt.Sprintf(`{count: %d, lastTimestamp: "2026-01-01T00:00:%02dZ", message: "again %d"}`, n, n, n))
+			l.remote.patchYAML(t, "Event", l.remoteNS, "crash", fmt.Sprintf(`{count: %d, lastTimestamp: "2026-01-01T00:00:%02dZ", message: "again %d"}`, n, n, n))
 		}
 		l.eventually(func() error {
 			if e := inbox.open("crash"); e == nil || fmt.Sprint(e.event.Object["count"]) != fmt.Sprint(to) {
@@ -252,7 +252,7 @@ func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	l.settled()
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
-	l.remote.patchYAML(t, "Event", l.twin, "taken", `{count: 2}`)
+	l.remote.patchYAML(t, "Event", l.remoteNS, "taken", `{count: 2}`)
 	l.present(l.local, "Event", l.namespace, other, field("count", "2"))
 	if now := l.local.get(t, "Event", l.namespace, "taken"); now.GetResourceVersion() != foreign.GetResourceVersion() {
 		t.Errorf("the Event of this cluster became %v", now.Object)
@@ -260,9 +260,9 @@ func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	// Somebody takes the name of the copy when that has gone.
 	l.local.delete(t, "Event", l.namespace, other)
 	foreign = l.local.create(t, l.namespace, said(other, pod, normal))
-	l.remote.patchYAML(t, "Event", l.twin, "taken", `{count: 3}`)
+	l.remote.patchYAML(t, "Event", l.remoteNS, "taken", `{count: 3}`)
 	l.eventually(func() error {
-		if l.manager.twin(l.namespace).of(EventKind).inbox.open("taken") != nil {
+		if l.manager.extension(l.namespace).of(EventKind).inbox.open("taken") != nil {
 			return errors.New("the third repetition was not looked at")
 		}
 		return nil
@@ -285,10 +285,10 @@ func TestEventsObeyThePolicy(t *testing.T) {
 			l := newLab(t, withEvents(t, PodKind), func(o *Options) { o.Policies = map[string]Policy{EventKind: policy} }).start()
 			l.shadowed("web")
 			remote := l.runRemote("web", "")
-			l.remote.create(t, l.twin, said("plain", remote, warning))
-			l.remote.create(t, l.twin, annotated(said("skipped", remote, warning), `liqo.io/skip-reflection: ""`))
-			l.remote.create(t, l.twin, annotated(said("allowed", remote, warning), `liqo.io/allow-reflection: "true", liqo.io/skip-reflection: "false"`))
-			l.remote.create(t, l.twin, annotated(said("unclear", remote, warning), `liqo.io/skip-reflection: perhaps, liqo.io/allow-reflection: perhaps`))
+			l.remote.create(t, l.remoteNS, said("plain", remote, warning))
+			l.remote.create(t, l.remoteNS, annotated(said("skipped", remote, warning), `liqo.io/skip-reflection: ""`))
+			l.remote.create(t, l.remoteNS, annotated(said("allowed", remote, warning), `liqo.io/allow-reflection: "true", liqo.io/skip-reflection: "false"`))
+			l.remote.create(t, l.remoteNS, annotated(said("unclear", remote, warning), `liqo.io/skip-reflection: perhaps, liqo.io/allow-reflection: perhaps`))
 			l.present(l.local, "Event", l.namespace, crosses)
 			l.present(l.local, "Event", l.namespace, "allowed")
 			l.event(l.namespace, "Pod", "web", "Warning InvalidObject", "Events about this object", `"perhaps"`)
@@ -298,7 +298,7 @@ func TestEventsObeyThePolicy(t *testing.T) {
 					t.Errorf("Event %s is shown", name)
 				}
 			}
-			l.remote.patchYAML(t, "Event", l.twin, "allowed", `{count: 2, metadata: {annotations: {liqo.io/skip-reflection: "true", liqo.io/allow-reflection: "false"}}}`)
+			l.remote.patchYAML(t, "Event", l.remoteNS, "allowed", `{count: 2, metadata: {annotations: {liqo.io/skip-reflection: "true", liqo.io/allow-reflection: "false"}}}`)
 			l.absent(l.local, "Event", l.namespace, "allowed")
 		})
 	}
@@ -319,8 +319,8 @@ func TestEventsSurviveRestarts(t *testing.T) {
 	l.quiet("a restart", func() { l.start() })
 	l.stop()
 	before := len(l.eventWrites())
-	l.remote.patchYAML(t, "Event", l.twin, "repeated", `{count: 7}`)
-	l.remote.delete(t, "Event", l.twin, "deleted")
+	l.remote.patchYAML(t, "Event", l.remoteNS, "repeated", `{count: 7}`)
+	l.remote.delete(t, "Event", l.remoteNS, "deleted")
 	l.say("new", remote, normal)
 	l.start()
 	l.present(l.local, "Event", l.namespace, "repeated", field("count", "7"))
@@ -339,16 +339,16 @@ func TestEventsExpireByThemselves(t *testing.T) {
 	l.shadowed("web")
 	remote := l.runRemote("web", "")
 	l.say("deleted", remote, warning)
-	l.remote.create(t, l.twin, strings.NewReplacer(time.Now().UTC().Format("2006-01-02"), "2020-01-01").Replace(said("old", remote, warning)))
+	l.remote.create(t, l.remoteNS, strings.NewReplacer(time.Now().UTC().Format("2006-01-02"), "2020-01-01").Replace(said("old", remote, warning)))
 	for _, name := range []string{"old", "deleted"} {
 		l.present(l.local, "Event", l.namespace, name)
 	}
-	expired := l.remote.get(t, "Event", l.twin, "old")
+	expired := l.remote.get(t, "Event", l.remoteNS, "old")
 	unstructured.RemoveNestedField(expired.Object, "metadata", "creationTimestamp") // an hour has passed
-	if err := l.manager.twin(l.namespace).of(EventKind).inbox.Delete(expired); err != nil {
+	if err := l.manager.extension(l.namespace).of(EventKind).inbox.Delete(expired); err != nil {
 		t.Fatal(err)
 	}
-	l.remote.delete(t, "Event", l.twin, "deleted")
+	l.remote.delete(t, "Event", l.remoteNS, "deleted")
 	l.absent(l.local, "Event", l.namespace, "deleted")
 	l.settled()
 	if l.local.get(t, "Event", l.namespace, "old") == nil {
@@ -358,7 +358,7 @@ func TestEventsExpireByThemselves(t *testing.T) {
 	// The same of an Event that expired while nobody watched.
 	shown := l.local.get(t, "Event", l.namespace, "old").DeepCopy()
 	unstructured.RemoveNestedField(shown.Object, "metadata", "creationTimestamp")
-	in := newInbox(l.manager.reflector(EventKind), l.manager.twin(l.namespace), l.manager.twin(l.namespace).of(EventKind))
+	in := newInbox(l.manager.reflector(EventKind), l.manager.extension(l.namespace), l.manager.extension(l.namespace).of(EventKind))
 	in.learn([]unstructured.Unstructured{*shown})
 	if err := in.Replace(nil, ""); err != nil || in.open("old") != nil {
 		t.Errorf("the copy of an Event that has expired is to go, %v", err)
@@ -413,13 +413,13 @@ func TestEventsAreShownByWhoReflectsTheObject(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, PodKind, ServiceKind)).start()
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}`)
-	service := l.present(l.remote, "Service", l.twin, "web")
+	service := l.present(l.remote, "Service", l.remoteNS, "web")
 	l.shadowed("web")
 	remote := l.runRemote("web", "")
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Pod, metadata: {name: elsewhere}, spec: {nodeName: other, automountServiceAccountToken: false, containers: [{name: c, image: c}]}}`)
 	l.manager.SetLeading(false)
 	l.say("of-the-service", service, warning)
-	l.say("of-another-node", l.remote.create(t, l.twin, `{apiVersion: v1, kind: Pod, metadata: {name: elsewhere}, spec: {automountServiceAccountToken: false, containers: [{name: c, image: c}]}}`), warning)
+	l.say("of-another-node", l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: Pod, metadata: {name: elsewhere}, spec: {automountServiceAccountToken: false, containers: [{name: c, image: c}]}}`), warning)
 	l.say("of-the-pod", remote, warning)
 	l.present(l.local, "Event", l.namespace, "of-the-pod")
 	l.settled()
@@ -446,7 +446,7 @@ func TestEventsOfFurtherResources(t *testing.T) {
 	if err := l.manager.StartKind(kind); err != nil {
 		t.Fatal(err)
 	}
-	copied := l.present(l.remote, "Lease", l.twin, "web")
+	copied := l.present(l.remote, "Lease", l.remoteNS, "web")
 	l.manager.StopKind(kind.Name)
 	l.say("early", copied, warning)
 	l.settled()

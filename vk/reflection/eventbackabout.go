@@ -27,7 +27,7 @@ type involved struct {
 
 // involved finds out what an Event is about; nil when it is nothing that this virtual kubelet reflects. Events are shown by
 // whoever reflects the object, so it takes no other agreement between virtual kubelets.
-func (r *reflector) involved(t *twin, event *unstructured.Unstructured) *involved {
+func (r *reflector) involved(t *extension, event *unstructured.Unstructured) *involved {
 	reference, _ := event.Object["involvedObject"].(map[string]any)
 	text := func(field string) string { value, _ := reference[field].(string); return value }
 	group, _ := schema.ParseGroupVersion(text("apiVersion"))
@@ -67,7 +67,7 @@ func (r *reflector) involved(t *twin, event *unstructured.Unstructured) *involve
 	return &involved{kind: &of.kind, object: object, sure: sure}
 }
 
-func (r *reflector) missed(t *twin, kind schema.GroupKind) {
+func (r *reflector) missed(t *extension, kind schema.GroupKind) {
 	if c := t.of(r.kind.Name); c != nil {
 		c.inbox.miss(kind)
 	}

@@ -177,7 +177,7 @@ func BenchmarkEventMemory(b *testing.B) {
 	const events = 1000
 	for b.Loop() {
 		before := heap()
-		box := newInbox(r, &twin{local: "shop"}, &copies{})
+		box := newInbox(r, &extension{local: "shop"}, &copies{})
 		for n := range events {
 			event := &unstructured.Unstructured{}
 			if err := event.UnmarshalJSON(fmt.Appendf(nil, benchEvent, n, n, n, n)); err != nil {

@@ -29,11 +29,11 @@ const (
 	missedMost = 100
 )
 
-// inbox is what is known of the provider's Events in one twin namespace. It takes them from the watch, and keeps none that
+// inbox is what is known of the provider's Events in one remote namespace. It takes them from the watch, and keeps none that
 // has been dealt with: of one that has a copy here, about 200 bytes remain. Safe for concurrent use.
 type inbox struct {
 	r *reflector
-	t *twin
+	t *extension
 	c *copies
 
 	mu      sync.Mutex
@@ -47,7 +47,7 @@ type inbox struct {
 // shared is the missed kind that stands for all whose objects another virtual kubelet reflects.
 var shared = schema.GroupKind{}
 
-func newInbox(r *reflector, t *twin, c *copies) *inbox {
+func newInbox(r *reflector, t *extension, c *copies) *inbox {
 	return &inbox{r: r, t: t, c: c, entries: map[string]*entry{}, missed: map[schema.GroupKind]bool{}}
 }
 

@@ -50,7 +50,7 @@ func rawEventHash(event *unstructured.Unstructured) uint64 {
 }
 
 // show makes the copy say what the Event does, and notes in e what was written.
-func (r *reflector) show(ctx context.Context, w *worker, t *twin, c *copies, e *entry, about *involved) error {
+func (r *reflector) show(ctx context.Context, w *worker, t *extension, c *copies, e *entry, about *involved) error {
 	decided, err := r.kind.Policy.decide(annotationsOf(e.event.Object))
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (r *reflector) patchEvent(ctx context.Context, x *wanted) error {
 }
 
 // takeBack deletes the copy, if there is one, and nothing else.
-func (r *reflector) takeBack(ctx context.Context, w *worker, t *twin, e *entry) error {
+func (r *reflector) takeBack(ctx context.Context, w *worker, t *extension, e *entry) error {
 	if e.copy == 0 {
 		return nil
 	}

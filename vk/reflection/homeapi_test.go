@@ -28,14 +28,14 @@ import (
 // runAsAsked makes the provider's pod exactly as its ShadowPod asks for it.
 func (l *lab) runAsAsked(name string) *corev1.Pod {
 	l.Helper()
-	shadow := l.present(l.remote, "ShadowPod", l.twin, name)
+	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, name)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: shadow.GetLabels(), Annotations: shadow.GetAnnotations()}}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(asMap(nested(shadow.Object, []string{"spec", "pod"})), &pod.Spec); err != nil {
 		l.Fatal(err)
 	}
 	var made *corev1.Pod
 	l.eventually(func() (err error) { // the namespace may not have its service account yet
-		made, err = l.remote.core.CoreV1().Pods(l.twin).Create(l.Context(), pod, metav1.CreateOptions{})
+		made, err = l.remote.core.CoreV1().Pods(l.remoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
 	return made
@@ -59,12 +59,12 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	for _, source := range pod.Spec.Volumes[volume].Projected.Sources {
 		switch {
 		case source.Secret != nil:
-			secret := l.present(l.remote, "Secret", l.twin, source.Secret.Name)
+			secret := l.present(l.remote, "Secret", l.remoteNS, source.Secret.Name)
 			for _, item := range source.Secret.Items {
 				write(item.Path, must(base64.StdEncoding.DecodeString(nested(secret.Object, []string{"data", item.Key}).(string)))(l.T))
 			}
 		case source.ConfigMap != nil:
-			config := l.present(l.remote, "ConfigMap", l.twin, source.ConfigMap.Name)
+			config := l.present(l.remote, "ConfigMap", l.remoteNS, source.ConfigMap.Name)
 			for _, item := range source.ConfigMap.Items {
 				write(item.Path, []byte(nested(config.Object, []string{"data", item.Key}).(string)))
 			}
@@ -151,7 +151,7 @@ func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 		}
 		return nil
 	})
-	l.absent(l.remote, "Secret", l.twin, "web-token")
+	l.absent(l.remote, "Secret", l.remoteNS, "web-token")
 }
 
 // mayLookAtPods gives a service account of the namespace a right of its own.

@@ -38,7 +38,7 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	if ip.GetNamespace() == m.options.LiqoNamespace {
 		m.locateAPIServer()
 	}
-	t := m.twin(ip.GetNamespace())
+	t := m.extension(ip.GetNamespace())
 	if t == nil {
 		return
 	}

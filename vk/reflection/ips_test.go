@@ -82,7 +82,7 @@ func TestSlicesFollowIPs(t *testing.T) {
 	l.start()
 	mapped := func(want string) {
 		t.Helper()
-		l.present(l.remote, "ShadowEndpointSlice", l.twin, "web", field("metadata.annotations/mapped", want))
+		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web", field("metadata.annotations/mapped", want))
 	}
 	mapped("10.1.2.3")
 	ips := l.local.dynamic.Resource(ipsResource).Namespace(l.namespace)
@@ -122,7 +122,7 @@ func TestProviderThatHangs(t *testing.T) {
 	l.local.create(t, l.namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node))
 	l.present(l.local, "Pod", l.namespace+"-not-extended", "stray", field("status.reason", "OffloadingBackOff"))
 	if l.manager.Ready() {
-		t.Error("a namespace is ready although nothing is known about its twin")
+		t.Error("a namespace is ready although nothing is known about its remote namespace")
 	}
 	began := time.Now()
 	l.stop()

@@ -65,7 +65,7 @@ func (m *Manager) StartKind(kind Kind) error {
 	}
 	m.replace(func(all []*reflector) []*reflector { return append(all, r) })
 	r.run(m.ctx)
-	for _, t := range m.allTwins() {
+	for _, t := range m.allExtensions() {
 		m.startCopies(r, t)
 	}
 	return nil
@@ -101,7 +101,7 @@ func (m *Manager) detach(r *reflector) (ending []*copies) {
 		return slices.DeleteFunc(all, func(other *reflector) bool { return other == r })
 	})
 	r.cancel()
-	for _, t := range m.allTwins() {
+	for _, t := range m.allExtensions() {
 		if c := t.set(r.kind.Name, nil); c != nil {
 			c.cancel()
 			ending = append(ending, c)

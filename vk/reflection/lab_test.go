@@ -60,12 +60,12 @@ func startClusters() {
 // lab is one provider, one virtual node, and one extended namespace.
 type lab struct {
 	*testing.T
-	local, remote                     *side
-	id, node, tenant, namespace, twin string
-	chains                            *testChains
-	options                           Options
-	manager                           *Manager
-	cancel                            func()
+	local, remote                         *side
+	id, node, tenant, namespace, remoteNS string
+	chains                                *testChains
+	options                               Options
+	manager                               *Manager
+	cancel                                func()
 }
 
 // newLab prepares everything but the manager, which start starts.
@@ -89,12 +89,12 @@ func newLabOn(t *testing.T, consumer *testenv.Cluster, change ...func(*Options))
 	needClusters(t)
 	n := clusters.labs.Add(1)
 	l := &lab{T: t, id: fmt.Sprintf("milan-%d", n), node: fmt.Sprintf("node-%d", n), tenant: fmt.Sprintf("liqo-tenant-milan-%d", n),
-		namespace: fmt.Sprintf("shop-%d", n), twin: fmt.Sprintf("shop-%d-rome", n), chains: newTestChains()}
+		namespace: fmt.Sprintf("shop-%d", n), remoteNS: fmt.Sprintf("shop-%d-rome", n), chains: newTestChains()}
 	l.local, l.remote = l.side(consumer, "kubelet-"+l.node), l.side(clusters.remote, "rome-"+l.node)
 	for _, name := range []string{l.tenant, l.namespace} {
 		l.local.createNamespace(t, name)
 	}
-	l.remote.createNamespace(t, l.twin)
+	l.remote.createNamespace(t, l.remoteNS)
 	l.grant()
 	l.local.create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {liqo.io/remote-cluster-id: %s, liqo.io/type: virtual-node}}}`, l.node, l.id))
 	l.local.create(t, "", fmt.Sprintf(`
@@ -102,7 +102,7 @@ apiVersion: offloading.liqo.io/v1beta1
 kind: VirtualNode
 metadata: {name: %s, namespace: %s}
 spec: {clusterID: %s}`, l.node, l.tenant, l.id))
-	l.mapNamespaces(map[string]string{l.namespace: l.twin})
+	l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
 	l.options = Options{
 		Local: must(l.local.cluster.ConfigFor(l.local.user))(t), Remote: must(l.remote.cluster.ConfigFor(l.remote.user))(t),
 		LocalClusterID: "rome", RemoteClusterID: l.id, NodeName: l.node, NodeIP: "10.9.8.7", TenantNamespace: l.tenant,
@@ -143,13 +143,13 @@ func (l *lab) grant() {
 		l.Fatal(err)
 	}
 	consumer := rbac.Consumer{Prefix: l.node + "-", Subject: rbac.User(l.remote.user)}
-	if err := rbac.Install(l.Context(), l.remote.core, append(consumer.Objects(), consumer.TwinNamespace(l.twin))...); err != nil {
+	if err := rbac.Install(l.Context(), l.remote.core, append(consumer.Objects(), consumer.RemoteNamespace(l.remoteNS))...); err != nil {
 		l.Fatal(err)
 	}
 	l.granted(l.local, l.tenant, "namespacemaps", offloadingv1beta1.GroupVersion.Group)
 	l.granted(l.local, "", "pods", "")
 	l.granted(l.local, l.namespace, "services", "")
-	l.granted(l.remote, l.twin, "pods", "")
+	l.granted(l.remote, l.remoteNS, "pods", "")
 }
 
 // kinds returns some of the default kinds.
@@ -226,10 +226,10 @@ func (l *lab) startUnready() {
 func (l *lab) stop() { l.cancel() }
 
 // mapNamespaces writes the NamespaceMap as a provider that has accepted everything.
-func (l *lab) mapNamespaces(twins map[string]string) {
+func (l *lab) mapNamespaces(extensions map[string]string) {
 	l.Helper()
 	current := map[string]any{}
-	for local, remote := range twins {
+	for local, remote := range extensions {
 		current[local] = map[string]any{"remoteNamespace": remote, "phase": "Accepted"}
 	}
 	l.writeMap(l.id, current)

@@ -76,7 +76,7 @@ func (e *tokenSecretError) Error() string {
 // podContext is the context of a pod's outgoing chain. A pod that mounts the token of its service account is told the Secret;
 // lacking says why there is none.
 func (r *reflector) podContext(v *podView) (root map[string]any, lacking *tokenSecretError) {
-	root = r.m.context(v.twin, host.Outgoing)
+	root = r.m.context(v.extension, host.Outgoing)
 	if r.m.options.APIServerSupport != SupportLegacy || apiServerDeclined(v.local) != "" || !mountsOwnToken(v.local) {
 		return root, nil
 	}
@@ -114,7 +114,7 @@ func mountedToken(shadow *unstructured.Unstructured) string {
 // legacyToken names the provider's Secret with the token of the pod's service account, when it is the only one.
 func (r *reflector) legacyToken(v *podView) (string, *tokenSecretError) {
 	lacking := &tokenSecretError{account: serviceAccountOf(v.local)}
-	secrets, c := r.m.reflector(SecretKind), v.twin.of(SecretKind)
+	secrets, c := r.m.reflector(SecretKind), v.extension.of(SecretKind)
 	switch {
 	case secrets == nil:
 		lacking.problem = "Secrets are not reflected; run the virtual kubelet with --secret-reflection-workers of 1 or more"
@@ -123,9 +123,9 @@ func (r *reflector) legacyToken(v *podView) (string, *tokenSecretError) {
 		lacking.unknown = true
 		return "", lacking
 	}
-	made := indexed(c.local, accountIndex, v.twin.local+"/"+lacking.account)
+	made := indexed(c.local, accountIndex, v.extension.local+"/"+lacking.account)
 	var crossed []*unstructured.Unstructured
-	for _, secret := range indexed(c.informer, accountIndex, v.twin.remote+"/"+lacking.account) {
+	for _, secret := range indexed(c.informer, accountIndex, v.extension.remote+"/"+lacking.account) {
 		if secret.GetDeletionTimestamp() == nil && slices.ContainsFunc(made, func(o *unstructured.Unstructured) bool { return secrets.stays(c, o, secret) }) {
 			crossed = append(crossed, secret)
 		}
@@ -196,7 +196,7 @@ func (r *reflector) blame(v *podView, err error, lacking *tokenSecretError) erro
 }
 
 // watchTokenSecrets has the pods of a service account looked at again when its Secrets change, on either side.
-func (m *Manager) watchTokenSecrets(r *reflector, t *twin, c *copies) error {
+func (m *Manager) watchTokenSecrets(r *reflector, t *extension, c *copies) error {
 	if r.kind.Name != SecretKind || m.options.APIServerSupport != SupportLegacy {
 		return nil
 	}
@@ -213,7 +213,7 @@ func (m *Manager) watchTokenSecrets(r *reflector, t *twin, c *copies) error {
 }
 
 // lookAtWaiting looks at the pods that are not offloaded yet, of one service account or, "", of all.
-func (m *Manager) lookAtWaiting(t *twin, account string) {
+func (m *Manager) lookAtWaiting(t *extension, account string) {
 	r, c := m.reflector(PodKind), t.of(PodKind)
 	if r == nil || c == nil {
 		return

@@ -67,8 +67,8 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	}
 
 	l.tokenSecretOf("default", "opener")
-	shadow := l.present(l.remote, "ShadowPod", l.twin, "web", mounts("opener"))
-	there := l.present(l.remote, "Secret", l.twin, "opener", field("type", "Opaque"), field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
+	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "web", mounts("opener"))
+	there := l.present(l.remote, "Secret", l.remoteNS, "opener", field("type", "Opaque"), field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
 	text, _, _ := unstructured.NestedString(there.Object, "data", "token")
 	token := string(must(base64.StdEncoding.DecodeString(text))(t))
 	if answer := l.accepted(token); !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.namespace+":default" {
@@ -92,9 +92,9 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 
 	// What was offloaded goes on without the Secret; what was not waits.
 	l.local.delete(t, "Secret", l.namespace, "opener")
-	l.absent(l.remote, "Secret", l.twin, "opener")
+	l.absent(l.remote, "Secret", l.remoteNS, "opener")
 	l.local.patchYAML(t, "Pod", l.namespace, "web", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/tier", "front"), mounts("opener"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/tier", "front"), mounts("opener"))
 	l.userPod("late", vaultToken)
 	l.event(l.namespace, "Pod", "late", "Warning FailedReflection", "none was made")
 	if events := l.events(l.namespace, "Pod", "web"); len(events) != 1 {
@@ -106,42 +106,42 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 func TestLegacyWantsOneSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
-	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: foreign, labels: {%[1]s: default}, annotations: {%[1]s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: foreign, labels: {%[1]s: default}, annotations: {%[1]s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: alike, labels: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: noted, annotations: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
 	l.start()
-	l.present(l.remote, "Secret", l.twin, "noted", field("type", "Opaque"))
-	l.present(l.remote, "Secret", l.twin, "alike", field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
+	l.present(l.remote, "Secret", l.remoteNS, "noted", field("type", "Opaque"))
+	l.present(l.remote, "Secret", l.remoteNS, "alike", field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
 	l.userPod("web", vaultToken)
 	l.event(l.namespace, "Pod", "web", "Warning FailedReflection", "none was made")
 	for _, mode := range []string{"disabled", "remote"} {
 		l.userPod(mode, vaultToken, wire.APIServerSupportAnnotation+": "+mode)
-		l.present(l.remote, "ShadowPod", l.twin, mode)
+		l.present(l.remote, "ShadowPod", l.remoteNS, mode)
 	}
 	l.pod("without")
-	l.present(l.remote, "ShadowPod", l.twin, "without")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "without")
 
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
 	l.tokenSecretOf("robot", "one")
 	l.tokenSecretOf("robot", "other")
 	for _, name := range []string{"one", "other"} {
-		l.present(l.remote, "Secret", l.twin, name)
+		l.present(l.remote, "Secret", l.remoteNS, name)
 	}
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: robot}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.node))
 	l.event(l.namespace, "Pod", "robot", "Warning FailedReflection", "2 Secrets of it (one, other)", wire.SkipReflectionAnnotation)
 	l.settled()
 	for _, name := range []string{"robot", "web"} {
-		if l.remote.get(t, "ShadowPod", l.twin, name) != nil {
+		if l.remote.get(t, "ShadowPod", l.remoteNS, name) != nil {
 			t.Errorf("pod %s was offloaded", name)
 		}
 	}
 	l.local.patchYAML(t, "Secret", l.namespace, "other", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
-	l.present(l.remote, "ShadowPod", l.twin, "robot", mounts("one"))
-	l.absent(l.remote, "Secret", l.twin, "other")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "robot", mounts("one"))
+	l.absent(l.remote, "Secret", l.remoteNS, "other")
 
 	// A Secret that is kept at home is none for the pods either.
 	l.local.patchYAML(t, "Secret", l.namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
-	l.absent(l.remote, "Secret", l.twin, "one")
+	l.absent(l.remote, "Secret", l.remoteNS, "one")
 	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.node))
 	l.event(l.namespace, "Pod", "second", "Warning FailedReflection", "has not crossed (one, other)", wire.SkipReflectionAnnotation)
 	l.stop()
@@ -165,21 +165,21 @@ func TestLegacyComesAndGoes(t *testing.T) {
 	l.start()
 	l.tokenSecretOf("default", "opener")
 	l.userPod("first", vaultToken)
-	l.present(l.remote, "Secret", l.twin, "first-token")
+	l.present(l.remote, "Secret", l.remoteNS, "first-token")
 	l.settled()
-	if l.remote.get(t, "Secret", l.twin, "opener") != nil {
+	if l.remote.get(t, "Secret", l.remoteNS, "opener") != nil {
 		t.Error("the long-lived token crossed in the mode TokenAPI")
 	}
 	requests := l.tokenRequests()
 
 	mode(SupportLegacy)
-	l.present(l.remote, "Secret", l.twin, "opener", field("type", "Opaque"))
-	l.absent(l.remote, "Secret", l.twin, "first-token")
+	l.present(l.remote, "Secret", l.remoteNS, "opener", field("type", "Opaque"))
+	l.absent(l.remote, "Secret", l.remoteNS, "first-token")
 	l.event(l.namespace, "Pod", "first", "Normal ReflectionDisabled", "API server mode Legacy")
 	l.userPod("second", vaultToken)
-	l.present(l.remote, "ShadowPod", l.twin, "second", mounts("opener"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "second", mounts("opener"))
 	l.local.patchYAML(t, "Pod", l.namespace, "first", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.twin, "first", field("metadata.labels/tier", "front"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "first", field("metadata.labels/tier", "front"))
 
 	// While nobody looks another Secret takes the place of the first, and a pod comes.
 	l.stop()
@@ -187,8 +187,8 @@ func TestLegacyComesAndGoes(t *testing.T) {
 	l.tokenSecretOf("default", "next")
 	l.userPod("third", vaultToken)
 	l.start()
-	l.present(l.remote, "ShadowPod", l.twin, "third", mounts("next"))
-	l.absent(l.remote, "Secret", l.twin, "opener")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "third", mounts("next"))
+	l.absent(l.remote, "Secret", l.remoteNS, "opener")
 	l.settled()
 	if events := l.events(l.namespace, "Pod", "third"); len(events) > 0 {
 		t.Errorf("the pod whose Secret came at once has the Events %q", events)
@@ -198,23 +198,23 @@ func TestLegacyComesAndGoes(t *testing.T) {
 	}
 
 	mode(SupportTokenAPI)
-	l.absent(l.remote, "Secret", l.twin, "next")
+	l.absent(l.remote, "Secret", l.remoteNS, "next")
 	l.userPod("fourth", vaultToken)
-	l.present(l.remote, "Secret", l.twin, "fourth-token")
+	l.present(l.remote, "Secret", l.remoteNS, "fourth-token")
 	l.keysAgree("fourth")
 	l.local.patchYAML(t, "Pod", l.namespace, "third", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.twin, "third", field("metadata.labels/tier", "front"), mounts("next"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "third", field("metadata.labels/tier", "front"), mounts("next"))
 
 	mode(SupportLegacy)
-	l.present(l.remote, "Secret", l.twin, "next")
+	l.present(l.remote, "Secret", l.remoteNS, "next")
 	mode(SupportDisabled)
-	l.absent(l.remote, "Secret", l.twin, "next")
+	l.absent(l.remote, "Secret", l.remoteNS, "next")
 	l.userPod("fifth", vaultToken)
-	l.present(l.remote, "ShadowPod", l.twin, "fifth", mounts(""))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "fifth", mounts(""))
 	mode(SupportLegacy)
 	l.local.patchYAML(t, "Pod", l.namespace, "fifth", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.twin, "fifth", field("metadata.labels/tier", "front"), mounts(""))
-	left := must(l.remote.of("Secret", l.twin).List(t.Context(), metav1.ListOptions{}))(t)
+	l.present(l.remote, "ShadowPod", l.remoteNS, "fifth", field("metadata.labels/tier", "front"), mounts(""))
+	left := must(l.remote.of("Secret", l.remoteNS).List(t.Context(), metav1.ListOptions{}))(t)
 	if slices.ContainsFunc(left.Items, func(o unstructured.Unstructured) bool { return strings.HasSuffix(o.GetName(), "-token") }) {
 		t.Error("tokens of pods are left")
 	}
@@ -224,7 +224,7 @@ func TestLegacyComesAndGoes(t *testing.T) {
 func TestLegacySecretsOnTheirWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
-	l.remote.create(t, l.twin, `{apiVersion: v1, kind: Secret, metadata: {name: opener}, stringData: {mine: x}}`)
+	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: Secret, metadata: {name: opener}, stringData: {mine: x}}`)
 	l.start()
 	l.tokenSecretOf("default", "opener")
 	begin := time.Now()
@@ -233,8 +233,8 @@ func TestLegacySecretsOnTheirWay(t *testing.T) {
 	if took := time.Since(begin); took < tokenArrival/2 {
 		t.Errorf("the pod was told after %s, before the Secret could have crossed", took)
 	}
-	l.remote.delete(t, "Secret", l.twin, "opener")
-	l.present(l.remote, "ShadowPod", l.twin, "web", mounts("opener"))
+	l.remote.delete(t, "Secret", l.remoteNS, "opener")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", mounts("opener"))
 }
 
 // heldSecrets holds back what concerns Secrets until it is released.
@@ -260,7 +260,7 @@ func TestLegacyWaitsUntilSecretsAreRead(t *testing.T) {
 	l := newLab(t, withLegacy(t))
 	l.tokenSecretOf("default", "opener")
 	l.start()
-	l.present(l.remote, "Secret", l.twin, "opener")
+	l.present(l.remote, "Secret", l.remoteNS, "opener")
 	l.settled()
 	l.stop()
 	released := make(chan struct{})
@@ -274,11 +274,11 @@ func TestLegacyWaitsUntilSecretsAreRead(t *testing.T) {
 		}
 		return nil
 	})
-	if l.remote.get(t, "ShadowPod", l.twin, "web") != nil {
+	if l.remote.get(t, "ShadowPod", l.remoteNS, "web") != nil {
 		t.Error("the pod was offloaded without its Secret")
 	}
 	close(released)
-	l.present(l.remote, "ShadowPod", l.twin, "web", mounts("opener"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", mounts("opener"))
 	if events := l.events(l.namespace, "Pod", "web"); len(events) > 0 {
 		t.Errorf("the pod has the Events %q", events)
 	}

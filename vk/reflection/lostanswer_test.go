@@ -115,7 +115,7 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 			seen := false
 			l.eventually(func() error {
 				gone := l.local.get(t, "Pod", l.namespace, "web-0") == nil // asked first: what is gone then stays so
-				there := l.remote.get(t, "ShadowPod", l.twin, "web-0") != nil
+				there := l.remote.get(t, "ShadowPod", l.remoteNS, "web-0") != nil
 				if gone && there || gone && !seen {
 					t.Fatal("the pod was let go while the provider has, or will have, its ShadowPod")
 				}
@@ -142,15 +142,15 @@ func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	l.pod("web")
 	of := map[string]string{"Service": "Service", "ConfigMap": "ConfigMap", "Pod": "ShadowPod"}
 	for _, copied := range of {
-		l.present(l.remote, copied, l.twin, "web")
+		l.present(l.remote, copied, l.remoteNS, "web")
 	}
 	l.settled()
 	way.held.Store(true)
 	before := len(l.remote.writes(t))
 	for kind, copied := range of {
-		l.remote.delete(t, copied, l.twin, "web")
+		l.remote.delete(t, copied, l.remoteNS, "web")
 		l.local.patchYAML(t, kind, l.namespace, "web", `{metadata: {labels: {turn: second}}}`)
-		l.present(l.remote, copied, l.twin, "web", field("metadata.labels/turn", "second"))
+		l.present(l.remote, copied, l.remoteNS, "web", field("metadata.labels/turn", "second"))
 	}
 	l.settled()
 	if writes := l.remote.writes(t)[before:]; len(writes) > 2*len(of) {
@@ -162,6 +162,6 @@ func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 		l.local.deleteNow(t, kind, l.namespace, "web")
 	}
 	for _, copied := range of {
-		l.absent(l.remote, copied, l.twin, "web")
+		l.absent(l.remote, copied, l.remoteNS, "web")
 	}
 }

@@ -61,9 +61,9 @@ type Manager struct {
 	kinds      sync.Mutex // one kind starts or stops at a time
 	changing   sync.Mutex // likewise what is started of kinds in namespaces
 	mu         sync.RWMutex
-	twins      map[string]*twin // by local namespace
-	reflectors []*reflector     // replaced, never modified
-	listeners  map[*func()]bool // of changes of the extended namespaces
+	extensions map[string]*extension // by local namespace
+	reflectors []*reflector          // replaced, never modified
+	listeners  map[*func()]bool      // of changes of the extended namespaces
 }
 
 // New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
@@ -74,7 +74,7 @@ func New(options Options) (*Manager, error) {
 	}
 	m := &Manager{
 		options: options, log: options.Log.With("provider", options.RemoteClusterID), metrics: newMetrics(),
-		informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, twins: map[string]*twin{},
+		informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, extensions: map[string]*extension{},
 		begun: make(chan struct{}), listeners: map[*func()]bool{},
 	}
 	m.leading.Store(true)

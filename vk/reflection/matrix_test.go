@@ -166,9 +166,9 @@ func (l *lab) prepare(kind *matrixKind, row *matrixRow) {
 	}
 	switch row.there {
 	case managed:
-		l.remote.create(l.T, l.twin, kind.object(row.name, l.owned()+`, stale: "yes"`, "theirs: kept", kind.old))
+		l.remote.create(l.T, l.remoteNS, kind.object(row.name, l.owned()+`, stale: "yes"`, "theirs: kept", kind.old))
 	case foreign:
-		l.remote.create(l.T, l.twin, kind.object(row.name, "whose: theirs", "", kind.old))
+		l.remote.create(l.T, l.remoteNS, kind.object(row.name, "whose: theirs", "", kind.old))
 	}
 }
 
@@ -182,9 +182,9 @@ func (l *lab) arrived(kind *matrixKind, row *matrixRow) {
 		if row.there == managed {
 			checks = append(checks, field("metadata.annotations/theirs", "kept"))
 		}
-		l.present(l.remote, kind.kind, l.twin, row.name, checks...)
+		l.present(l.remote, kind.kind, l.remoteNS, row.name, checks...)
 	case goes:
-		l.absent(l.remote, kind.kind, l.twin, row.name)
+		l.absent(l.remote, kind.kind, l.remoteNS, row.name)
 	}
 	if len(row.event) > 0 {
 		l.event(l.namespace, kind.kind, row.name, append(row.event, l.id)...)
@@ -194,7 +194,7 @@ func (l *lab) arrived(kind *matrixKind, row *matrixRow) {
 // left checks that nothing else has happened.
 func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	l.Helper()
-	there := l.remote.get(l.T, kind.kind, l.twin, row.name)
+	there := l.remote.get(l.T, kind.kind, l.remoteNS, row.name)
 	switch row.want {
 	case stays, goes:
 		if there != nil {
@@ -219,8 +219,8 @@ func (l *lab) follows(kind *matrixKind, policy Policy) {
 	l.Helper()
 	name := kind.kind
 	// The name becomes free: the copy is made.
-	l.remote.delete(l.T, name, l.twin, "taken")
-	l.present(l.remote, name, l.twin, "taken", kind.fast)
+	l.remote.delete(l.T, name, l.remoteNS, "taken")
+	l.present(l.remote, name, l.remoteNS, "taken", kind.fast)
 	// An annotation changes its mind, twice.
 	key, away, back := skip, `"true"`, "null"
 	if policy == AllowList {
@@ -228,21 +228,21 @@ func (l *lab) follows(kind *matrixKind, policy Policy) {
 	}
 	annotate := func(value string) string { return fmt.Sprintf("{metadata: {annotations: {%s: %s}}}", key, value) }
 	l.local.patchYAML(l.T, name, l.namespace, "new", annotate(away))
-	l.absent(l.remote, name, l.twin, "new")
+	l.absent(l.remote, name, l.remoteNS, "new")
 	l.local.patchYAML(l.T, name, l.namespace, "new", annotate(back))
-	l.present(l.remote, name, l.twin, "new", kind.fast)
+	l.present(l.remote, name, l.remoteNS, "new", kind.fast)
 	// What is not wanted any more vanishes; what others added stays.
 	l.local.patchYAML(l.T, name, l.namespace, "stale", `{metadata: {labels: {app: null, tier: front}}}`)
 	l.local.patchYAML(l.T, name, l.namespace, "stale", kind.slower)
-	l.present(l.remote, name, l.twin, "stale", kind.slow, field("metadata.labels/tier", "front"), field("metadata.labels/app", ""), field("metadata.annotations/theirs", "kept"))
+	l.present(l.remote, name, l.remoteNS, "stale", kind.slow, field("metadata.labels/tier", "front"), field("metadata.labels/app", ""), field("metadata.annotations/theirs", "kept"))
 	// The copy is deleted, or changed, on the provider: it comes back.
-	l.remote.delete(l.T, name, l.twin, "stale")
-	l.present(l.remote, name, l.twin, "stale", kind.slow, field("metadata.labels/tier", "front"))
-	l.remote.patchYAML(l.T, name, l.twin, "stale", `{metadata: {labels: {tier: hacked}}}`)
-	l.present(l.remote, name, l.twin, "stale", field("metadata.labels/tier", "front"))
+	l.remote.delete(l.T, name, l.remoteNS, "stale")
+	l.present(l.remote, name, l.remoteNS, "stale", kind.slow, field("metadata.labels/tier", "front"))
+	l.remote.patchYAML(l.T, name, l.remoteNS, "stale", `{metadata: {labels: {tier: hacked}}}`)
+	l.present(l.remote, name, l.remoteNS, "stale", field("metadata.labels/tier", "front"))
 	// The object is deleted: so is the copy.
 	l.local.delete(l.T, name, l.namespace, "stale")
-	l.absent(l.remote, name, l.twin, "stale")
+	l.absent(l.remote, name, l.remoteNS, "stale")
 	if own := l.present(l.local, name, l.namespace, "new"); strings.Contains(fmt.Sprint(own.GetLabels()), wire.OriginLabel) {
 		l.Errorf("%s new was changed here: %v", name, own.GetLabels())
 	}
@@ -253,9 +253,9 @@ func TestSecretOfTokensInTheWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mode: fast}}`)
-	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: web-token, labels: {%s, %s: robot}}, stringData: {token: secret}}`, l.owned(), wire.ServiceAccountNameLabel))
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: web-token, labels: {%s, %s: robot}}, stringData: {token: secret}}`, l.owned(), wire.ServiceAccountNameLabel))
 	l.start()
 	l.event(l.namespace, "Secret", "web-token", "Warning", "FailedReflection", "not made by this virtual node")
 	l.settled()
-	l.present(l.remote, "Secret", l.twin, "web-token", field("data.token", "c2VjcmV0"), field("data.mode", ""))
+	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("data.token", "c2VjcmV0"), field("data.mode", ""))
 }

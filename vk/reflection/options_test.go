@@ -50,7 +50,7 @@ func TestMetricsAreThere(t *testing.T) {
 	l.local.create(t, l.namespace, service("web", ""))
 	l.local.create(t, l.namespace, service("odd", "liqo.io/skip-reflection: maybe"))
 	l.start()
-	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
 	l.event(l.namespace, "Service", "odd", "InvalidObject")
 	l.settled()
 	found := gathered(t, registry)
@@ -72,7 +72,7 @@ func TestMetricsAreThere(t *testing.T) {
 	// A namespace that is not extended any more leaves no series behind, whatever comes of its pods.
 	l.mapNamespaces(nil)
 	l.eventually(func() error {
-		if l.manager.twin(l.namespace) != nil {
+		if l.manager.extension(l.namespace) != nil {
 			return errors.New("the namespace is still extended")
 		}
 		return nil

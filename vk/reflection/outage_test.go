@@ -16,8 +16,8 @@ func TestProviderOutage(t *testing.T) {
 	l.start()
 	l.local.create(t, l.namespace, service("before", ""))
 	l.local.create(t, l.namespace, service("deleted-meanwhile", ""))
-	l.present(l.remote, "Service", l.twin, "before")
-	l.present(l.remote, "Service", l.twin, "deleted-meanwhile")
+	l.present(l.remote, "Service", l.remoteNS, "before")
+	l.present(l.remote, "Service", l.remoteNS, "deleted-meanwhile")
 	l.settled()
 
 	evaluated := l.manager.evaluated.Load()
@@ -64,9 +64,9 @@ func TestProviderOutage(t *testing.T) {
 	}
 	back := time.Now()
 	for i := range 40 {
-		l.present(l.remote, "Service", l.twin, fmt.Sprintf("meanwhile-%d", i))
+		l.present(l.remote, "Service", l.remoteNS, fmt.Sprintf("meanwhile-%d", i))
 	}
-	l.present(l.remote, "Service", l.twin, "before", field("spec.sessionAffinity", "ClientIP"))
-	l.absent(l.remote, "Service", l.twin, "deleted-meanwhile")
+	l.present(l.remote, "Service", l.remoteNS, "before", field("spec.sessionAffinity", "ClientIP"))
+	l.absent(l.remote, "Service", l.remoteNS, "deleted-meanwhile")
 	t.Logf("everything was reflected %s after the provider came back", time.Since(back).Round(10*time.Millisecond))
 }

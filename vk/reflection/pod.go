@@ -59,15 +59,15 @@ type asked struct {
 
 // podView is everything a decision about a pod is made of.
 type podView struct {
-	key     Key
-	twin    *twin
-	copies  *copies
-	local   *unstructured.Unstructured
-	shadow  *unstructured.Unstructured
-	remote  *unstructured.Unstructured // the provider's pod
-	status  map[string]any             // of local
-	state   *podState
-	aborted bool // local was failed because its namespace was taken back
+	key       Key
+	extension *extension
+	copies    *copies
+	local     *unstructured.Unstructured
+	shadow    *unstructured.Unstructured
+	remote    *unstructured.Unstructured // the provider's pod
+	status    map[string]any             // of local
+	state     *podState
+	aborted   bool // local was failed because its namespace was taken back
 }
 
 // reconcilePod follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
@@ -78,7 +78,7 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 		r.statuses.forget(key)
 		r.paces.forget(key)
 	}
-	t := r.m.twin(key.Namespace)
+	t := r.m.extension(key.Namespace)
 	if t == nil {
 		return r.strandedPod(ctx, w, key, local)
 	}
@@ -86,7 +86,7 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 	if c == nil || !c.ready.Load() {
 		return nil
 	}
-	v := &podView{key: key, twin: t, copies: c, local: local, remote: cached(c.pods, t.remote, key.Name)}
+	v := &podView{key: key, extension: t, copies: c, local: local, remote: cached(c.pods, t.remote, key.Name)}
 	var going bool
 	if v.shadow, going = r.remoteObject(c, t, key.Name); going {
 		return nil
@@ -177,14 +177,14 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 			return false, err
 		}
 	}
-	x, err := r.want(w, v.twin, v.copies, v.local)
+	x, err := r.want(w, v.extension, v.copies, v.local)
 	if err != nil {
 		return v.shadow != nil, err
 	}
 	x.extra = map[string]string{OriginUIDAnnotation: string(v.local.GetUID())}
 	if v.shadow == nil {
 		r.tellTokens(v, x.view.Field("spec").Field("volumes").Value())
-		err := r.create(ctx, w, v.twin, x)
+		err := r.create(ctx, w, v.extension, x)
 		if mayHaveArrived(err) {
 			v.state.shadow = asked{since: r.m.options.Clock.Now()}
 		}
@@ -222,7 +222,7 @@ func (r *reflector) updateShadow(ctx context.Context, w *worker, v *podView, x *
 		}
 		return shadow(plain)
 	}
-	return r.update(ctx, w, v.twin, x, v.shadow, shadow(pods.UpdateSpec(spec, have)))
+	return r.update(ctx, w, v.extension, x, v.shadow, shadow(pods.UpdateSpec(spec, have)))
 }
 
 // endPod lets a pod that is being deleted go when nothing of it is left on the provider.
@@ -234,7 +234,7 @@ func (r *reflector) endPod(ctx context.Context, w *worker, v *podView) error {
 		return r.letGo(ctx, w, v)
 	}
 	if v.shadow != nil && v.shadow.GetDeletionTimestamp() == nil {
-		if err := r.remove(ctx, w, v.twin, v.copies, v.shadow); err != nil {
+		if err := r.remove(ctx, w, v.extension, v.copies, v.shadow); err != nil {
 			return err
 		}
 	}
@@ -271,7 +271,7 @@ func (r *reflector) hasten(ctx context.Context, v *podView) error {
 	}
 	uid := v.remote.GetUID()
 	err := r.m.callRemote(ctx, func(ctx context.Context) error {
-		return r.m.remote.Resource(podsResource).Namespace(v.twin.remote).
+		return r.m.remote.Resource(podsResource).Namespace(v.extension.remote).
 			Delete(ctx, v.remote.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &most, Preconditions: &metav1.Preconditions{UID: &uid}})
 	})
 	switch {
@@ -280,7 +280,7 @@ func (r *reflector) hasten(ctx context.Context, v *podView) error {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone
 	case apierrors.IsForbidden(err): // as it is at Liqo's providers: it ends, in its own time
 	default:
-		return fmt.Errorf("shortening the grace period of pod %s/%s, %w", v.twin.remote, v.remote.GetName(), err)
+		return fmt.Errorf("shortening the grace period of pod %s/%s, %w", v.extension.remote, v.remote.GetName(), err)
 	}
 	v.state.hastened = most
 	return nil
@@ -302,7 +302,7 @@ func (r *reflector) shadowIsGone(ctx context.Context, v *podView) error {
 		return &retryLater{straggling - r.m.options.Clock.Since(known.since)}
 	}
 	var foreign *foreignError
-	if err := r.mustBeFree(ctx, v.twin, v.copies, v.key); err != nil && !errors.As(err, &foreign) {
+	if err := r.mustBeFree(ctx, v.extension, v.copies, v.key); err != nil && !errors.As(err, &foreign) {
 		return err
 	}
 	v.state.shadow = asked{}

@@ -45,7 +45,7 @@ func (l *lab) runRemoteWith(name, spec, status string) *unstructured.Unstructure
 		l.Fatal(err)
 	}
 	like["automountServiceAccountToken"] = false
-	shadow := l.present(l.remote, "ShadowPod", l.twin, name)
+	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, name)
 	pod := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "labels": shadow.Object["metadata"].(map[string]any)["labels"],
 			"annotations":     shadow.Object["metadata"].(map[string]any)["annotations"],
@@ -54,7 +54,7 @@ func (l *lab) runRemoteWith(name, spec, status string) *unstructured.Unstructure
 	}}
 	var created *unstructured.Unstructured
 	l.eventually(func() (err error) { // the namespace may not have its service account yet
-		created, err = l.remote.of("Pod", l.twin).Create(l.Context(), pod, metav1.CreateOptions{})
+		created, err = l.remote.of("Pod", l.remoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
 	if status != "" {
@@ -65,7 +65,7 @@ func (l *lab) runRemoteWith(name, spec, status string) *unstructured.Unstructure
 
 func (l *lab) remoteStatus(name, status string) {
 	l.Helper()
-	l.remote.patchYAML(l.T, "Pod", l.twin, name, "{status: "+status+"}", "status")
+	l.remote.patchYAML(l.T, "Pod", l.remoteNS, name, "{status: "+status+"}", "status")
 }
 
 const (
@@ -108,7 +108,7 @@ func TestPodLife(t *testing.T) {
 	l.chainsForPods()
 	l.start()
 	pod := l.pod("web")
-	shadow := l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/app", "web"), field("metadata.annotations/note", "hello"),
+	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/app", "web"), field("metadata.annotations/note", "hello"),
 		field("metadata.labels/offloading.liqo.io/nodename", l.node), field("metadata.annotations/plugins.refract.io/origin-uid", string(pod.GetUID())))
 	if containers, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers"); len(containers) != 1 {
 		t.Errorf("the ShadowPod has the containers %v", containers)
@@ -131,9 +131,9 @@ func TestPodLife(t *testing.T) {
 		return &host.Outcome{}, doc.SetString("spec.priorityClassName", "none of our business now")
 	})
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {tier: front}}}`)
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/tier", "front"), field("spec.pod.priorityClassName", ""))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/tier", "front"), field("spec.pod.priorityClassName", ""))
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:2", imagePullPolicy: IfNotPresent, terminationMessagePath: /dev/termination-log, terminationMessagePolicy: File}]}}`)
-	l.present(l.remote, "ShadowPod", l.twin, "web", func(o *unstructured.Unstructured) error {
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(o *unstructured.Unstructured) error {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "pod", "containers")
 		return field("image", "web:2")(&unstructured.Unstructured{Object: containers[0].(map[string]any)})
 	})
@@ -141,15 +141,15 @@ func TestPodLife(t *testing.T) {
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {liqo.io/remote-unavailable: "true", tier: back}}}`)
 	l.present(l.local, "Pod", l.namespace, "web", field("status.conditions", "[map[lastProbeTime:<nil> lastTransitionTime:<nil> status:False type:Ready]]"))
 	l.settled()
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/tier", "front"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/tier", "front"))
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {liqo.io/remote-unavailable: null}}}`)
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/tier", "back"), field("metadata.labels/liqo.io/shadowPod", ""))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/tier", "back"), field("metadata.labels/liqo.io/shadowPod", ""))
 
 	// The provider's pod is lost and made again: restarts do not go back.
 	l.remoteStatus("web", running(3))
 	l.present(l.local, "Pod", l.namespace, "web", restarts(3))
-	l.remote.deleteNow(t, "Pod", l.twin, "web")
-	l.absent(l.remote, "Pod", l.twin, "web")
+	l.remote.deleteNow(t, "Pod", l.remoteNS, "web")
+	l.absent(l.remote, "Pod", l.remoteNS, "web")
 	l.settled()
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running")) // nothing is concluded from its absence
 	l.runRemote("web", running(0))
@@ -160,13 +160,13 @@ func TestPodLife(t *testing.T) {
 	l.quiet("a restart after restarts", func() { l.start() })
 
 	// It is deleted here: the ShadowPod goes at once, the pod when the provider's is gone.
-	l.remote.patchYAML(t, "Pod", l.twin, "web", `{metadata: {finalizers: [example.com/slow]}}`)
+	l.remote.patchYAML(t, "Pod", l.remoteNS, "web", `{metadata: {finalizers: [example.com/slow]}}`)
 	l.local.delete(t, "Pod", l.namespace, "web")
-	l.absent(l.remote, "ShadowPod", l.twin, "web")
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.settled()
 	l.present(l.local, "Pod", l.namespace, "web")
-	l.remote.deleteNow(t, "Pod", l.twin, "web")
-	l.remote.patchYAML(t, "Pod", l.twin, "web", `{metadata: {finalizers: null}}`)
+	l.remote.deleteNow(t, "Pod", l.remoteNS, "web")
+	l.remote.patchYAML(t, "Pod", l.remoteNS, "web", `{metadata: {finalizers: null}}`)
 	l.absent(l.local, "Pod", l.namespace, "web")
 }
 
@@ -211,20 +211,20 @@ func TestGracePeriodsCross(t *testing.T) {
 	} {
 		l.pod(name)
 		l.runRemoteWith(name, `{nodeName: worker, containers: [{name: web, image: "web:1"}]}`, running(0))
-		l.remote.patchYAML(t, "Pod", l.twin, name, `{metadata: {finalizers: [example.com/slow]}}`)
+		l.remote.patchYAML(t, "Pod", l.remoteNS, name, `{metadata: {finalizers: [example.com/slow]}}`)
 		l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Running"))
 		if err := tc.end(name); err != nil {
 			t.Fatal(err)
 		}
-		l.present(l.remote, "Pod", l.twin, name, field("metadata.deletionGracePeriodSeconds", tc.want))
+		l.present(l.remote, "Pod", l.remoteNS, name, field("metadata.deletionGracePeriodSeconds", tc.want))
 		if name == "deleted" {
 			if err := l.local.of("Pod", l.namespace).Delete(t.Context(), name, *grace(2)); err != nil {
 				t.Fatal(err)
 			}
-			l.present(l.remote, "Pod", l.twin, name, field("metadata.deletionGracePeriodSeconds", "2"))
+			l.present(l.remote, "Pod", l.remoteNS, name, field("metadata.deletionGracePeriodSeconds", "2"))
 		}
-		l.remote.patchYAML(t, "Pod", l.twin, name, `{metadata: {finalizers: null}}`)
-		l.remote.deleteNow(t, "Pod", l.twin, name) // as its kubelet does
+		l.remote.patchYAML(t, "Pod", l.remoteNS, name, `{metadata: {finalizers: null}}`)
+		l.remote.deleteNow(t, "Pod", l.remoteNS, name) // as its kubelet does
 		l.absent(l.local, "Pod", l.namespace, name)
 	}
 }
@@ -241,24 +241,24 @@ func TestPodMatrix(t *testing.T) {
 		l.local.patchYAML(t, "Pod", l.namespace, name, "{status: "+status+"}", "status")
 	}
 	for _, name := range []string{"stale", "failed", "aborted", "ended", "deleted-while-down"} {
-		l.remote.create(t, l.twin, fmt.Sprintf(shadowPod, name, l.ownedPod()+", old: label"))
+		l.remote.create(t, l.remoteNS, fmt.Sprintf(shadowPod, name, l.ownedPod()+", old: label"))
 	}
-	l.remote.create(t, l.twin, fmt.Sprintf(shadowPod, "taken", "whose: theirs"))
-	l.remote.create(t, l.twin, fmt.Sprintf(shadowPod, "others", l.owned()+", offloading.liqo.io/nodename: another-node"))
-	l.remote.patchYAML(t, "ShadowPod", l.twin, "ended", "{status: {phase: Failed}}", "status")
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(shadowPod, "taken", "whose: theirs"))
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(shadowPod, "others", l.owned()+", offloading.liqo.io/nodename: another-node"))
+	l.remote.patchYAML(t, "ShadowPod", l.remoteNS, "ended", "{status: {phase: Failed}}", "status")
 	l.start()
-	l.present(l.remote, "ShadowPod", l.twin, "new")
-	l.present(l.remote, "ShadowPod", l.twin, "stale", field("metadata.labels/app", "stale"), field("metadata.labels/old", ""))
-	l.absent(l.remote, "ShadowPod", l.twin, "aborted")
-	l.absent(l.remote, "ShadowPod", l.twin, "deleted-while-down")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "new")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "stale", field("metadata.labels/app", "stale"), field("metadata.labels/old", ""))
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "aborted")
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "deleted-while-down")
 	l.present(l.local, "Pod", l.namespace, "ended", field("status.phase", "Failed"), field("status.reason", "RemotePodTerminated"))
 	l.event(l.namespace, "Pod", "taken", "Warning", "FailedReflection")
 	l.event(l.namespace, "Pod", "others", "Warning", "FailedReflection")
 	l.settled()
-	l.present(l.remote, "ShadowPod", l.twin, "failed", field("metadata.labels/old", "label"))
-	l.present(l.remote, "ShadowPod", l.twin, "taken", field("metadata.labels/whose", "theirs"))
-	l.present(l.remote, "ShadowPod", l.twin, "others", field("metadata.labels/offloading.liqo.io/nodename", "another-node"))
-	if l.remote.get(t, "ShadowPod", l.twin, "done") != nil {
+	l.present(l.remote, "ShadowPod", l.remoteNS, "failed", field("metadata.labels/old", "label"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "taken", field("metadata.labels/whose", "theirs"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "others", field("metadata.labels/offloading.liqo.io/nodename", "another-node"))
+	if l.remote.get(t, "ShadowPod", l.remoteNS, "done") != nil {
 		t.Error("a pod that had finished crossed")
 	}
 	l.local.delete(t, "Pod", l.namespace, "done") // nothing of it anywhere: it goes
@@ -271,7 +271,7 @@ func TestPodOfTheSameName(t *testing.T) {
 	l := newLab(t)
 	l.start()
 	l.pod("db-0")
-	first := l.present(l.remote, "ShadowPod", l.twin, "db-0")
+	first := l.present(l.remote, "ShadowPod", l.remoteNS, "db-0")
 	l.runRemote("db-0", "{phase: Succeeded}")
 	l.present(l.local, "Pod", l.namespace, "db-0", field("status.phase", "Succeeded"))
 	l.stop()
@@ -279,13 +279,13 @@ func TestPodOfTheSameName(t *testing.T) {
 	l.absent(l.local, "Pod", l.namespace, "db-0")
 	l.pod("db-0")
 	l.start()
-	l.present(l.remote, "ShadowPod", l.twin, "db-0", func(o *unstructured.Unstructured) error {
+	l.present(l.remote, "ShadowPod", l.remoteNS, "db-0", func(o *unstructured.Unstructured) error {
 		if o.GetUID() == first.GetUID() {
 			return fmt.Errorf("it is still the first pod's")
 		}
 		return nil
 	})
-	l.absent(l.remote, "Pod", l.twin, "db-0")
+	l.absent(l.remote, "Pod", l.remoteNS, "db-0")
 	l.settled()
 	l.present(l.local, "Pod", l.namespace, "db-0", field("status.phase", "Pending"))
 }
@@ -308,17 +308,17 @@ func TestPodOfANamespaceThatIsNotExtended(t *testing.T) {
 	l.local.delete(t, "Pod", l.namespace, "runs")
 	l.absent(l.local, "Pod", l.namespace, "runs")
 	// The namespace is extended after all.
-	l.mapNamespaces(map[string]string{l.namespace: l.twin})
+	l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
 	l.runRemote("waits", running(0))
 	l.present(l.local, "Pod", l.namespace, "waits", field("status.phase", "Running"), field("status.reason", ""))
 	// And taken back: what ran is over, and nothing was deleted over there.
 	l.mapNamespaces(nil)
 	l.present(l.local, "Pod", l.namespace, "waits", field("status.phase", "Failed"), field("status.reason", "OffloadingAborted"))
 	l.settled()
-	l.present(l.remote, "ShadowPod", l.twin, "waits")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "waits")
 	// And extended again: the leftover goes.
-	l.mapNamespaces(map[string]string{l.namespace: l.twin})
-	l.absent(l.remote, "ShadowPod", l.twin, "waits")
+	l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "waits")
 }
 
 // A map that is gone or makes no sense is no reason to end what runs.
@@ -336,7 +336,7 @@ func TestBrokenNamespaceMap(t *testing.T) {
 	l.event(l.tenant, "NamespaceMap", l.id, "Warning", "InvalidNamespaceMap", "NOT a name", "twice")
 	l.settled()
 	l.local.create(t, l.namespace, service("web", ""))
-	l.present(l.remote, "Service", l.twin, "web") // it goes on
+	l.present(l.remote, "Service", l.remoteNS, "web") // it goes on
 	l.writeMap("a-second-one", map[string]any{})
 	l.event(l.tenant, "NamespaceMap", "a-second-one", "Warning", "2 NamespaceMaps")
 	l.local.delete(t, "NamespaceMap", l.tenant, "a-second-one")
@@ -349,9 +349,9 @@ func TestBrokenNamespaceMap(t *testing.T) {
 	})
 	l.settled()
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
-	l.present(l.remote, "ShadowPod", l.twin, "web")
-	l.present(l.remote, "Service", l.twin, "web")
-	l.mapNamespaces(map[string]string{l.namespace: l.twin})
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
+	l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
 	l.remoteStatus("web", running(2))
 	l.present(l.local, "Pod", l.namespace, "web", restarts(2))
 }
@@ -369,7 +369,7 @@ func TestSkippedPod(t *testing.T) {
 	})
 	l.pod("later")
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Failed"), field("status.reason", "OffloadingAborted"))
-	l.absent(l.remote, "ShadowPod", l.twin, "web")
+	l.absent(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.present(l.local, "Pod", l.namespace, "later", field("status.reason", "OffloadingBackOff"))
 	l.event(l.namespace, "Pod", "later", "Warning", "ReflectionDisabled", "stays at home")
 }

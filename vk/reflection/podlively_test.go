@@ -41,22 +41,22 @@ spec:
   automountServiceAccountToken: false
   containers: [{name: web, image: "web:1", resources: {requests: {cpu: 100m}}}]`)
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}]}}`, "ephemeralcontainers")
-	watcher := must(l.remote.of("ShadowPod", l.twin).Watch(l.Context(), metav1.ListOptions{}))(t)
+	watcher := must(l.remote.of("ShadowPod", l.remoteNS).Watch(l.Context(), metav1.ListOptions{}))(t)
 	defer watcher.Stop()
 	l.start()
 	made := (<-watcher.ResultChan()).Object.(*unstructured.Unstructured)
 	if _, found, _ := unstructured.NestedSlice(made.Object, "spec", "pod", "ephemeralContainers"); found {
 		t.Error("the ShadowPod was created with ephemeral containers")
 	}
-	l.present(l.remote, "ShadowPod", l.twin, "web", ofContainer("containers", 0, "resources.requests.cpu", "100m"), ofContainer("ephemeralContainers", 0, "name", "early"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "100m"), ofContainer("ephemeralContainers", 0, "name", "early"))
 	l.runRemote("web", sized)
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
 
 	l.local.patchYAML(t, "Node", "", l.node, `{status: {capacity: {cpu: "4"}, allocatable: {cpu: "4"}}}`, "status") // the API server looks
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:1", resources: {requests: {cpu: 250m}}}]}}`, "resize")
-	l.present(l.remote, "ShadowPod", l.twin, "web", ofContainer("containers", 0, "resources.requests.cpu", "250m"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "250m"))
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}, {name: debug, image: "shell:1", targetContainerName: web}]}}`, "ephemeralcontainers")
-	l.present(l.remote, "ShadowPod", l.twin, "web", ofContainer("ephemeralContainers", 1, "name", "debug"), ofContainer("ephemeralContainers", 1, "targetContainerName", "web"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", ofContainer("ephemeralContainers", 1, "name", "debug"), ofContainer("ephemeralContainers", 1, "targetContainerName", "web"))
 	l.settled()
 	l.stop()
 	l.quiet("a restart", func() { l.start() })

@@ -24,7 +24,7 @@ const unknownHint = "its namespace has no remote namespace on this cluster yet; 
 
 // strandedPod deals with a pod on this node whose namespace is not extended. (Liqo: the fallback of pod reflection.)
 //
-// While that is not certain (the map has not been read, is gone, or says that the twin is on its way) a pod that has
+// While that is not certain (the map has not been read, is gone, or says that the remote namespace is on its way) a pod that has
 // begun is left alone: only what has never run is told to wait, or let go when it is being deleted.
 func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key, local *unstructured.Unstructured) error {
 	if local == nil {
@@ -54,7 +54,7 @@ func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key, local *
 // skipPod keeps a pod at home because a plugin says so. One that is not shown to run may yet do so on the provider.
 func (r *reflector) skipPod(ctx context.Context, w *worker, v *podView, why string) error {
 	if pods.Untouched(v.status) {
-		if err := r.remove(ctx, w, v.twin, v.copies, v.shadow); err != nil {
+		if err := r.remove(ctx, w, v.extension, v.copies, v.shadow); err != nil {
 			return err
 		}
 	}

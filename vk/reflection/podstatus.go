@@ -149,7 +149,7 @@ func (r *reflector) showEnd(ctx context.Context, w *worker, v *podView) error {
 // the present status to stay.
 func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (map[string]any, error) {
 	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
-	root := maps.Clone(r.m.context(v.twin, host.Incoming))
+	root := maps.Clone(r.m.context(v.extension, host.Incoming))
 	root["local"] = v.local.Object
 	if labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true" {
 		root["remoteUnavailable"], root["now"] = true, r.m.options.Clock.Now().UTC().Format(time.RFC3339)

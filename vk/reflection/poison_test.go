@@ -57,7 +57,7 @@ func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	l.local.configMaps(t, l.namespace, good)
 	for want := good / 10; want <= good; want += good / 10 { // each tenth in its own time
 		l.eventually(func() error {
-			crossed := must(l.remote.core.CoreV1().ConfigMaps(l.twin).List(t.Context(), metav1.ListOptions{LabelSelector: "offloading.liqo.io/destination=" + l.id}))(t)
+			crossed := must(l.remote.core.CoreV1().ConfigMaps(l.remoteNS).List(t.Context(), metav1.ListOptions{LabelSelector: "offloading.liqo.io/destination=" + l.id}))(t)
 			if n := len(crossed.Items) - 1; n < want { // one is the root CA
 				return fmt.Errorf("%d of %d objects have crossed", n, good)
 			}
@@ -74,6 +74,6 @@ func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	}
 	for _, name := range []string{"refuse", "panic"} {
 		l.local.patchYAML(t, ConfigMapKind, l.namespace, name, `{data: {mode: fast}}`)
-		l.present(l.remote, ConfigMapKind, l.twin, name, field("data.mode", "fast"))
+		l.present(l.remote, ConfigMapKind, l.remoteNS, name, field("data.mode", "fast"))
 	}
 }

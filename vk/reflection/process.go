@@ -63,7 +63,7 @@ func (r *reflector) object(key Key) *unstructured.Unstructured {
 	if r.pods != nil {
 		return cached(r.pods, key.Namespace, key.Name)
 	}
-	if t := r.m.twin(key.Namespace); t != nil {
+	if t := r.m.extension(key.Namespace); t != nil {
 		if c := t.of(r.kind.Name); c != nil && c.inbox == nil {
 			return cached(c.local, key.Namespace, key.Name)
 		}
@@ -79,7 +79,7 @@ func (m *Manager) recheckUnheard(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		for _, t := range m.allTwins() {
+		for _, t := range m.allExtensions() {
 			for _, r := range m.all() {
 				if c := t.of(r.kind.Name); c != nil && c.inbox == nil {
 					r.unheard(t, c)
@@ -89,7 +89,7 @@ func (m *Manager) recheckUnheard(ctx context.Context) {
 	}
 }
 
-func (r *reflector) unheard(t *twin, c *copies) {
+func (r *reflector) unheard(t *extension, c *copies) {
 	for _, key := range c.writes.unheard(func(key Key) *unstructured.Unstructured {
 		return cached(c.informer, t.remote, r.remoteName(key.Name))
 	}) {
@@ -129,7 +129,7 @@ func (r *reflector) process(ctx context.Context, w *worker, key Key) {
 func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 	r.m.mu.RLock()
 	defer r.m.mu.RUnlock()
-	if r.m.twins[namespace] != nil {
+	if r.m.extensions[namespace] != nil {
 		counter.WithLabelValues(namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName).Inc()
 	}
 }

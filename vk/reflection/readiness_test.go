@@ -65,7 +65,7 @@ spec:
 	if writes := l.remote.writes(t); len(writes) != 1 {
 		t.Errorf("the provider saw the writes %q, want the ShadowPod", writes)
 	}
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.annotations/"+GatesAnnotation, ""), field("metadata.annotations/"+RemoteGatesAnnotation, ""))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.annotations/"+GatesAnnotation, ""), field("metadata.annotations/"+RemoteGatesAnnotation, ""))
 }
 
 // A provider opens a gate about which nobody asked it: the pod is not ready by that, before somebody here says so.

@@ -71,17 +71,17 @@ func TestDefaultPlugins(t *testing.T) {
 	l.pod("web")
 	l.start()
 	for _, name := range []string{"cluster-ip", "headless", "node-port", "balanced", "external", "external-ip"} {
-		l.present(l.remote, "Service", l.twin, name)
+		l.present(l.remote, "Service", l.remoteNS, name)
 	}
-	l.present(l.remote, "Service", l.twin, "headless", field("spec.clusterIP", "None"))
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "own", func(o *unstructured.Unstructured) error {
+	l.present(l.remote, "Service", l.remoteNS, "headless", field("spec.clusterIP", "None"))
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "own", func(o *unstructured.Unstructured) error {
 		endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "endpoints")
 		if len(endpoints) != 1 {
 			return fmt.Errorf("endpoints are %v", endpoints)
 		}
 		return field("addresses", "[10.1.2.3]")(&unstructured.Unstructured{Object: endpoints[0].(map[string]any)})
 	})
-	shadow := l.present(l.remote, "ShadowPod", l.twin, "web", field("spec.pod.nodeName", ""), field("metadata.labels/app", "web"))
+	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("spec.pod.nodeName", ""), field("metadata.labels/app", "web"))
 	l.runRemote("web", running(0))
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), field("status.hostIP", "10.9.8.7"), field("status.podIP", "10.245.0.9"))
 	l.settled()
@@ -93,7 +93,7 @@ func TestDefaultPlugins(t *testing.T) {
 	}
 	l.stop()
 	l.quiet("a restart with the default plugins", func() { l.start() })
-	if again := l.remote.get(t, "ShadowPod", l.twin, "web"); again.GetResourceVersion() != shadow.GetResourceVersion() {
+	if again := l.remote.get(t, "ShadowPod", l.remoteNS, "web"); again.GetResourceVersion() != shadow.GetResourceVersion() {
 		t.Error("the ShadowPod was written again")
 	}
 }

@@ -38,13 +38,13 @@ func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 			l.quiet("a node of somebody else", func() { l.start() })
 
 			l.local.patchYAML(t, "Node", "", l.node, fmt.Sprintf(`{metadata: {labels: {liqo.io/type: virtual-node, liqo.io/remote-cluster-id: %s}}}`, l.id))
-			l.present(l.remote, "ShadowPod", l.twin, "web")
+			l.present(l.remote, "ShadowPod", l.remoteNS, "web")
 			l.absent(l.local, "Pod", l.namespace, "ending")
 			l.present(l.local, "Pod", other, "stray", field("status.reason", "OffloadingBackOff"))
 			l.settled()
 			l.local.patchYAML(t, "Node", "", l.node, `{metadata: {labels: {liqo.io/type: null, liqo.io/remote-cluster-id: null}}}`)
 			l.pod("late")
-			l.present(l.remote, "ShadowPod", l.twin, "late") // it is still ours
+			l.present(l.remote, "ShadowPod", l.remoteNS, "late") // it is still ours
 		})
 	}
 }

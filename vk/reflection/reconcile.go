@@ -15,7 +15,7 @@ import (
 
 // reconcileObject makes the copy of one object what the chain says, and nothing else.
 func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) error {
-	t := r.m.twin(key.Namespace)
+	t := r.m.extension(key.Namespace)
 	if t == nil || !r.kind.PerNode && !r.m.leading.Load() {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 
 // disable removes the copy of an object that is kept at home on purpose: by an annotation, by the policy, or by the
 // skip of a plugin. It is told once, and not about what has never crossed and was there before this process.
-func (r *reflector) disable(ctx context.Context, w *worker, t *twin, c *copies, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
+func (r *reflector) disable(ctx context.Context, w *worker, t *extension, c *copies, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
 	if remote != nil {
 		if err := r.remove(ctx, w, t, c, remote); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (r *reflector) localObject(c *copies, key Key) *unstructured.Unstructured {
 }
 
 // remoteObject returns our copy, at least as new as our last write; going while its deletion by us is under way.
-func (r *reflector) remoteObject(c *copies, t *twin, name string) (object *unstructured.Unstructured, going bool) {
+func (r *reflector) remoteObject(c *copies, t *extension, name string) (object *unstructured.Unstructured, going bool) {
 	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.remoteName(name)))
 }
 

@@ -138,7 +138,7 @@ func (r *reflector) localName(remote string) string {
 
 // podChanged enqueues a pod of this node.
 func (r *reflector) podChanged(before, pod *unstructured.Unstructured, deleted bool) {
-	t := r.m.twin(pod.GetNamespace())
+	t := r.m.extension(pod.GetNamespace())
 	switch {
 	case t != nil:
 		if c := t.of(r.kind.Name); c != nil {
@@ -150,7 +150,7 @@ func (r *reflector) podChanged(before, pod *unstructured.Unstructured, deleted b
 }
 
 // localChanged enqueues an object of this cluster, unless the event only echoes our own write.
-func (r *reflector) localChanged(t *twin, c *copies, before, object *unstructured.Unstructured, deleted bool) {
+func (r *reflector) localChanged(t *extension, c *copies, before, object *unstructured.Unstructured, deleted bool) {
 	key := keyOf(object)
 	if deleted {
 		r.m.events.ok(r.kind.Name, object.GetUID())
@@ -170,7 +170,7 @@ func indexByService(object any) ([]string, error) {
 
 // serviceChanged looks again at the slices of a Service, whose annotations decide about them. Those that are its own go
 // with it: without it they would be judged by the policy alone, and may cross just before they are gone.
-func (r *reflector) serviceChanged(t *twin, c *copies, before, service *unstructured.Unstructured, deleted bool) {
+func (r *reflector) serviceChanged(t *extension, c *copies, before, service *unstructured.Unstructured, deleted bool) {
 	if before != nil && !deleted && sameValue(annotationsOf(before.Object), annotationsOf(service.Object)) {
 		return
 	}

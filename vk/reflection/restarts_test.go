@@ -19,8 +19,8 @@ func started(restarts int) string {
 // remake lets the provider lose a pod and make it again, within the second.
 func (l *lab) remake(name, status string) {
 	l.Helper()
-	l.remote.deleteNow(l.T, "Pod", l.twin, name)
-	l.absent(l.remote, "Pod", l.twin, name)
+	l.remote.deleteNow(l.T, "Pod", l.remoteNS, name)
+	l.absent(l.remote, "Pod", l.remoteNS, name)
 	l.runRemote(name, status)
 }
 
@@ -41,7 +41,7 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 	shown := func(n int) {
 		t.Helper()
 		for _, name := range names {
-			uid := l.remote.get(t, "Pod", l.twin, name).GetUID()
+			uid := l.remote.get(t, "Pod", l.remoteNS, name).GetUID()
 			l.present(l.local, "Pod", l.namespace, name, restarts(n), func(o *unstructured.Unstructured) error {
 				if note := o.GetAnnotations()[RestartsAnnotation]; !strings.Contains(note, string(uid)) {
 					return fmt.Errorf("the note is %q, want one about %s", note, uid)
@@ -71,7 +71,7 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 		t.Errorf("the provider saw the writes %q, want the two ShadowPods", writes)
 	}
 	for _, name := range names {
-		l.present(l.remote, "ShadowPod", l.twin, name, field("metadata.annotations/"+RestartsAnnotation, ""))
+		l.present(l.remote, "ShadowPod", l.remoteNS, name, field("metadata.annotations/"+RestartsAnnotation, ""))
 	}
 	l.stop()
 	l.quiet("a restart", func() { l.start() })

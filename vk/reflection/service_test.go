@@ -37,8 +37,8 @@ func TestRestartWritesNothing(t *testing.T) {
 	}
 	l.start()
 	for i := range 50 {
-		l.present(l.remote, "Service", l.twin, fmt.Sprintf("web-%d", i))
-		l.present(l.remote, "ShadowEndpointSlice", l.twin, fmt.Sprintf("web-%d-x", i))
+		l.present(l.remote, "Service", l.remoteNS, fmt.Sprintf("web-%d", i))
+		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, fmt.Sprintf("web-%d-x", i))
 	}
 	l.quiet("an idle manager", func() {})
 	l.stop()
@@ -47,7 +47,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	l.startUnready()
 	began := time.Now()
 	l.local.create(t, l.namespace, service("first", ""))
-	l.present(l.remote, "Service", l.twin, "first")
+	l.present(l.remote, "Service", l.remoteNS, "first")
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("the first new object after a restart took %s", took)
 	}
@@ -58,7 +58,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	})
 	before := len(l.remote.writes(t))
 	l.local.patchYAML(t, "Service", l.namespace, "web-1", `{spec: {sessionAffinity: ClientIP}}`)
-	l.present(l.remote, "Service", l.twin, "web-1", field("spec.sessionAffinity", "ClientIP"))
+	l.present(l.remote, "Service", l.remoteNS, "web-1", field("spec.sessionAffinity", "ClientIP"))
 	l.settled()
 	if made := l.remote.writes(t)[before:]; len(made) != 1 {
 		t.Errorf("one change of a Service made the writes %q, want one", made)
@@ -72,13 +72,13 @@ func TestTheAPIServersOwnServiceStays(t *testing.T) {
 	// Not parallel: the default namespace belongs to all.
 	l := newLab(t)
 	l.admit("default")
-	l.mapNamespaces(map[string]string{"default": l.twin})
+	l.mapNamespaces(map[string]string{"default": l.remoteNS})
 	l.start()
 	l.local.create(t, "default", service("canary", ""))
-	l.present(l.remote, "Service", l.twin, "canary")
+	l.present(l.remote, "Service", l.remoteNS, "canary")
 	l.settled()
 	l.local.delete(t, "Service", "default", "canary")
-	if l.remote.get(t, "Service", l.twin, "kubernetes") != nil {
+	if l.remote.get(t, "Service", l.remoteNS, "kubernetes") != nil {
 		t.Error("default/kubernetes crossed")
 	}
 }
@@ -90,7 +90,7 @@ func TestChains(t *testing.T) {
 		l.local.create(t, l.namespace, service(fmt.Sprintf("web-%d", i), "vendor.example/x: vendor"))
 	}
 	l.start()
-	l.present(l.remote, "Service", l.twin, "web-19", field("metadata.annotations/vendor.example/x", "vendor"))
+	l.present(l.remote, "Service", l.remoteNS, "web-19", field("metadata.annotations/vendor.example/x", "vendor"))
 	l.settled()
 
 	// A new chain: every object is evaluated, and written where the result differs.
@@ -103,7 +103,7 @@ func TestChains(t *testing.T) {
 	before := len(l.remote.writes(t))
 	l.chains.swap("Service", host.Outgoing, strip)
 	for i := range 20 {
-		l.present(l.remote, "Service", l.twin, fmt.Sprintf("web-%d", i), field("metadata.annotations/vendor.example/x", ""))
+		l.present(l.remote, "Service", l.remoteNS, fmt.Sprintf("web-%d", i), field("metadata.annotations/vendor.example/x", ""))
 	}
 	l.settled()
 	if got := len(l.remote.writes(t)) - before; got != 20 {
@@ -122,7 +122,7 @@ func TestChains(t *testing.T) {
 	if events := l.events(l.namespace, "Service", "web-3"); len(events) != 1 {
 		t.Errorf("the same failure twice made the Events %q, want one", events)
 	}
-	l.present(l.remote, "Service", l.twin, "web-3", field("spec.selector/app", "web-3"))
+	l.present(l.remote, "Service", l.remoteNS, "web-3", field("spec.selector/app", "web-3"))
 
 	// A warning is told and nothing else happens.
 	l.chains.swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
@@ -139,24 +139,24 @@ func TestChains(t *testing.T) {
 		}
 		return strip(doc, env)
 	})
-	l.absent(l.remote, "Service", l.twin, "web-5")
+	l.absent(l.remote, "Service", l.remoteNS, "web-5")
 	l.event(l.namespace, "Service", "web-5", "Normal", "ReflectionDisabled", "home", "stays at home")
 	l.chains.swap("Service", host.Outgoing, strip)
-	l.present(l.remote, "Service", l.twin, "web-5")
+	l.present(l.remote, "Service", l.remoteNS, "web-5")
 
 	// A result that is no object is refused without touching the copy.
 	l.chains.swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		return &host.Outcome{}, doc.SetInt("metadata.labels.app", 7)
 	})
 	l.event(l.namespace, "Service", "web-6", "Warning", "InvalidObject", "metadata.labels[app]")
-	l.present(l.remote, "Service", l.twin, "web-6", field("metadata.labels/app", "web-6"))
+	l.present(l.remote, "Service", l.remoteNS, "web-6", field("metadata.labels/app", "web-6"))
 
 	// A chain that panics hurts nobody.
 	l.chains.swap("Service", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) { panic("boom") })
 	l.event(l.namespace, "Service", "web-7", "Warning", "internal error")
 	l.chains.swap("Service", host.Outgoing, strip)
 	l.local.patchYAML(t, "Service", l.namespace, "web-7", `{metadata: {labels: {after: panic}}}`)
-	l.present(l.remote, "Service", l.twin, "web-7", field("metadata.labels/after", "panic"))
+	l.present(l.remote, "Service", l.remoteNS, "web-7", field("metadata.labels/after", "panic"))
 }
 
 // A chain whose result depends on what it did last time is stopped, told about, and released when it makes sense again.
@@ -184,7 +184,7 @@ func TestOscillationIsQuarantined(t *testing.T) {
 		t.Errorf("an oscillating Service was written %d times", len(writes))
 	}
 	l.chains.swap("Service", host.Outgoing, bendService)
-	l.present(l.remote, "Service", l.twin, "web", field("metadata.labels/turn", ""))
+	l.present(l.remote, "Service", l.remoteNS, "web", field("metadata.labels/turn", ""))
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {finalizers: null}}`)
 }
 
@@ -203,9 +203,9 @@ func TestOffloadingPatchIsFollowed(t *testing.T) {
 	})
 	l.local.create(t, l.namespace, service("web", ""))
 	l.start()
-	l.present(l.remote, "Service", l.twin, "web", field("metadata.labels/app", "web"))
+	l.present(l.remote, "Service", l.remoteNS, "web", field("metadata.labels/app", "web"))
 	l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, `{spec: {offloadingPatch: {labelsNotReflected: [app]}}}`)
-	l.present(l.remote, "Service", l.twin, "web", field("metadata.labels/app", ""))
+	l.present(l.remote, "Service", l.remoteNS, "web", field("metadata.labels/app", ""))
 	l.settled()
 	l.stop()
 	l.quiet("a restart with a patch", func() { l.start() })
@@ -228,7 +228,7 @@ func TestFollower(t *testing.T) {
 	})
 	l.settled()
 	l.manager.SetLeading(true)
-	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
 }
 
 // A provider that refuses a copy is told about, once, and tried again.
@@ -261,7 +261,7 @@ func TestRefusedCopy(t *testing.T) {
 		t.Errorf("one refusal made the Events %q", first)
 	}
 	l.chains.swap("Service", host.Outgoing, bendService)
-	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
 }
 
 // A further kind is a few lines.
@@ -273,7 +273,7 @@ func TestFurtherKind(t *testing.T) {
 	l.allow("coordination.k8s.io", "leases")
 	l.local.create(t, l.namespace, `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: lock}, spec: {holderIdentity: me, leaseDurationSeconds: 7}}`)
 	l.start()
-	l.present(l.remote, "Lease", l.twin, "lock", field("spec.holderIdentity", "me"), field("metadata.labels/offloading.liqo.io/origin", "rome"))
+	l.present(l.remote, "Lease", l.remoteNS, "lock", field("spec.holderIdentity", "me"), field("metadata.labels/offloading.liqo.io/origin", "rome"))
 	l.settled()
 	l.stop()
 	l.quiet("a restart", func() { l.start() })

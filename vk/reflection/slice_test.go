@@ -36,34 +36,34 @@ func TestEndpointSliceMatrix(t *testing.T) {
 	l.local.patchYAML(t, "EndpointSlice", l.namespace, "insists", `{metadata: {annotations: {liqo.io/allow-reflection: "true"}}}`)
 	l.local.create(t, l.namespace, slice("both", "plain", "10.1.2.3"))
 	l.local.patchYAML(t, "EndpointSlice", l.namespace, "both", `{metadata: {annotations: {liqo.io/allow-reflection: "true", liqo.io/skip-reflection: "true"}}}`)
-	l.remote.create(t, l.twin, shadow("stale", l.owned()+", stale: yes-it-is"))
-	l.remote.create(t, l.twin, shadow("taken", "whose: theirs"))
-	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowEndpointSlice, metadata: {name: deleted-while-down, labels: {%s}}, spec: {}}`, l.owned()))
+	l.remote.create(t, l.remoteNS, shadow("stale", l.owned()+", stale: yes-it-is"))
+	l.remote.create(t, l.remoteNS, shadow("taken", "whose: theirs"))
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: offloading.liqo.io/v1beta1, kind: ShadowEndpointSlice, metadata: {name: deleted-while-down, labels: {%s}}, spec: {}}`, l.owned()))
 	l.start()
 
 	for _, name := range []string{"new", "stale", "insists"} {
-		l.present(l.remote, "ShadowEndpointSlice", l.twin, name, field("spec.template.addressType", "IPv4"),
+		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, name, field("spec.template.addressType", "IPv4"),
 			field("metadata.labels/endpointslice.kubernetes.io/managed-by", "endpointslice.reflection.liqo.io"), field("metadata.labels/stale", ""),
 			field("spec.template.endpoints", "[map[addresses:[10.1.2.3] conditions:map[ready:true serving:true terminating:false]]]"))
 	}
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "stale", field("metadata.finalizers", "[example.com/theirs]"))
-	l.absent(l.remote, "ShadowEndpointSlice", l.twin, "deleted-while-down")
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "stale", field("metadata.finalizers", "[example.com/theirs]"))
+	l.absent(l.remote, "ShadowEndpointSlice", l.remoteNS, "deleted-while-down")
 	l.event(l.namespace, "EndpointSlice", "taken", "Warning", "FailedReflection")
 	l.event(l.namespace, "EndpointSlice", "both", "Warning", "InvalidObject", "both set")
 	l.settled()
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "taken", field("metadata.labels/whose", "theirs"), field("spec.template.endpoints", ""))
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "taken", field("metadata.labels/whose", "theirs"), field("spec.template.endpoints", ""))
 	for _, name := range []string{"of-skipped", "both"} {
-		if l.remote.get(t, "ShadowEndpointSlice", l.twin, name) != nil {
+		if l.remote.get(t, "ShadowEndpointSlice", l.remoteNS, name) != nil {
 			t.Errorf("slice %s crossed", name)
 		}
 	}
 	// The annotation of the Service decides, also later.
 	l.local.patchYAML(t, "Service", l.namespace, "skipped", `{metadata: {annotations: {liqo.io/skip-reflection: null}}}`)
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "of-skipped")
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "of-skipped")
 	l.local.patchYAML(t, "Service", l.namespace, "plain", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
-	l.absent(l.remote, "ShadowEndpointSlice", l.twin, "new")
-	l.remote.patchYAML(t, "ShadowEndpointSlice", l.twin, "stale", `{metadata: {finalizers: null}}`)
-	l.remote.patchYAML(t, "ShadowEndpointSlice", l.twin, "taken", `{metadata: {finalizers: null}}`)
+	l.absent(l.remote, "ShadowEndpointSlice", l.remoteNS, "new")
+	l.remote.patchYAML(t, "ShadowEndpointSlice", l.remoteNS, "stale", `{metadata: {finalizers: null}}`)
+	l.remote.patchYAML(t, "ShadowEndpointSlice", l.remoteNS, "taken", `{metadata: {finalizers: null}}`)
 }
 
 // Endpoints on a node of the provider are left out by the chain; nodes that come later count too.
@@ -76,9 +76,9 @@ func TestSlicesFollowNodes(t *testing.T) {
 	})
 	l.local.create(t, l.namespace, slice("web", "web", "10.1.2.3"))
 	l.start()
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "web", field("metadata.annotations/late", "<nil>"))
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web", field("metadata.annotations/late", "<nil>"))
 	l.local.create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: late-of-%s, labels: {liqo.io/remote-cluster-id: turin}}}`, l.id))
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "web", field("metadata.annotations/late", "turin"))
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web", field("metadata.annotations/late", "turin"))
 	l.local.delete(t, "Node", "", "late-of-"+l.id)
-	l.present(l.remote, "ShadowEndpointSlice", l.twin, "web", field("metadata.annotations/late", "<nil>"))
+	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web", field("metadata.annotations/late", "<nil>"))
 }

@@ -12,7 +12,7 @@ import (
 func (m *Manager) SetLeading(leading bool) {
 	if m.leading.Swap(leading) != leading && leading {
 		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
-		for _, t := range m.allTwins() {
+		for _, t := range m.allExtensions() {
 			if events := t.of(EventKind); events != nil {
 				events.inbox.led()
 			}
@@ -21,10 +21,10 @@ func (m *Manager) SetLeading(leading bool) {
 	}
 }
 
-// RemoteNamespace returns the twin of an extended namespace.
+// RemoteNamespace returns the remote namespace of an extended namespace.
 func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper.Remote(local) }
 
-// Namespaces returns the extended namespaces, each with its twin.
+// Namespaces returns the extended namespaces, each with its remote namespace.
 func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
 
 // NamespacesKnown is closed when Run has begun and knows which namespaces are extended. From then on kinds can be started,
@@ -88,7 +88,7 @@ func (m *Manager) Synced() bool {
 			return false
 		}
 	}
-	for _, t := range m.allTwins() {
+	for _, t := range m.allExtensions() {
 		if !t.localSynced() {
 			return false
 		}
@@ -101,7 +101,7 @@ func (m *Manager) Ready() bool {
 	if !m.Synced() {
 		return false
 	}
-	for _, t := range m.allTwins() {
+	for _, t := range m.allExtensions() {
 		for _, r := range m.all() {
 			if c := t.of(r.kind.Name); c == nil || !c.ready.Load() {
 				return false

@@ -35,12 +35,12 @@ func TestLoadBalancersComeBack(t *testing.T) {
 	l.local.create(t, l.namespace, balanced)
 	l.local.create(t, l.namespace, ingress)
 	l.start()
-	l.present(l.remote, "Service", l.twin, "web")
-	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", ""), field("metadata.annotations/kubernetes.io/ingress.class", ""))
+	l.present(l.remote, "Service", l.remoteNS, "web")
+	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", ""), field("metadata.annotations/kubernetes.io/ingress.class", ""))
 	for _, kind := range []string{"Service", "Ingress"} {
 		l.settled()
 		before := len(l.local.writes(t))
-		l.remote.patchYAML(t, kind, l.twin, "web", served, "status")
+		l.remote.patchYAML(t, kind, l.remoteNS, "web", served, "status")
 		l.present(l.local, kind, l.namespace, "web", field("metadata.annotations/"+StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
 		l.settled()
 		if made := l.local.writes(t)[before:]; len(made) != 1 {
@@ -49,7 +49,7 @@ func TestLoadBalancersComeBack(t *testing.T) {
 	}
 	// The provider's says VIP, the default: no address that it names takes over traffic here.
 	for s, want := range map[*side]string{l.remote: "VIP", l.local: "Proxy"} {
-		namespace := map[*side]string{l.remote: l.twin, l.local: l.namespace}[s]
+		namespace := map[*side]string{l.remote: l.remoteNS, l.local: l.namespace}[s]
 		list, _, _ := unstructured.NestedSlice(s.get(t, "Service", namespace, "web").Object, "status", "loadBalancer", "ingress")
 		if address, _ := list[0].(map[string]any); address["ipMode"] != want {
 			t.Errorf("the address is %v, want it of mode %s", address, want)
@@ -57,11 +57,11 @@ func TestLoadBalancersComeBack(t *testing.T) {
 	}
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
-	l.remote.patchYAML(t, "Service", l.twin, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
+	l.remote.patchYAML(t, "Service", l.remoteNS, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
 	l.present(l.local, "Service", l.namespace, "web", addresses())
 	// An address of a copy that goes is an address of nothing.
 	l.local.patchYAML(t, "Ingress", l.namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
-	l.absent(l.remote, "Ingress", l.twin, "web")
+	l.absent(l.remote, "Ingress", l.remoteNS, "web")
 	l.present(l.local, "Ingress", l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, ""))
 }
 
@@ -73,15 +73,15 @@ func TestStatusOfAnotherStays(t *testing.T) {
 	l.local.create(t, l.namespace, balanced)
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
 	l.start()
-	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
 	l.settled()
 	l.quiet("a provider's load balancer, where there is one here,", func() {
-		l.remote.patchYAML(t, "Service", l.twin, "web", served, "status")
+		l.remote.patchYAML(t, "Service", l.remoteNS, "web", served, "status")
 	})
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: gone}}}`)
 	l.present(l.local, "Service", l.namespace, "web", field("metadata.annotations/"+StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
 	l.settled()
-	if copied := l.remote.get(t, "Service", l.twin, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil {
+	if copied := l.remote.get(t, "Service", l.remoteNS, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil {
 		t.Error("the annotation of the status crossed")
 	}
 }
@@ -95,20 +95,20 @@ func TestALocalControllersStatusWins(t *testing.T) {
 	l.local.create(t, l.namespace, ingress)
 	l.start()
 	for _, kind := range []string{"Service", "Ingress"} {
-		l.present(l.remote, kind, l.twin, "web")
-		l.remote.patchYAML(t, kind, l.twin, "web", served, "status")
+		l.present(l.remote, kind, l.remoteNS, "web")
+		l.remote.patchYAML(t, kind, l.remoteNS, "web", served, "status")
 		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7", "lb.example.com"))
 		l.settled()
 		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
 		l.event(l.namespace, kind, "web", StatusOverruledReason, "remove the annotation "+StatusFromAnnotation)
 		l.settled()
 		l.quiet("the provider's status of a "+kind, func() {
-			l.remote.patchYAML(t, kind, l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
+			l.remote.patchYAML(t, kind, l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
 		})
 		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
 		l.settled()
 		l.present(l.local, kind, l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, "rome"), field("metadata.annotations/"+StatusHashAnnotation, ""))
-		if copied := l.remote.get(t, kind, l.twin, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil || annotationsOf(copied.Object)[StatusHashAnnotation] != nil {
+		if copied := l.remote.get(t, kind, l.remoteNS, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil || annotationsOf(copied.Object)[StatusHashAnnotation] != nil {
 			t.Error("annotations of the status crossed")
 		}
 	}
@@ -124,8 +124,8 @@ func TestWithoutStatus(t *testing.T) {
 	l := newLab(t, statuses(t))
 	l.local.create(t, l.namespace, balanced)
 	l.start()
-	l.present(l.remote, "Service", l.twin, "web")
-	l.remote.patchYAML(t, "Service", l.twin, "web", served, "status")
+	l.present(l.remote, "Service", l.remoteNS, "web")
+	l.remote.patchYAML(t, "Service", l.remoteNS, "web", served, "status")
 	l.present(l.local, "Service", l.namespace, "web", addresses("192.0.2.7", "lb.example.com"))
 	l.settled()
 	l.stop()
@@ -134,7 +134,7 @@ func TestWithoutStatus(t *testing.T) {
 	l.present(l.local, "Service", l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, ""), field("metadata.annotations/"+StatusHashAnnotation, ""))
 	l.settled()
 	l.quiet("the provider's status", func() {
-		l.remote.patchYAML(t, "Service", l.twin, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
+		l.remote.patchYAML(t, "Service", l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
 	})
 }
 
@@ -146,24 +146,24 @@ func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	l.local.create(t, l.namespace, ingress)
 	l.local.create(t, l.namespace, balanced)
 	l.start()
-	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "public"))
-	l.present(l.remote, "Service", l.twin, "web", field("spec.loadBalancerClass", ""))
+	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "public"))
+	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.loadBalancerClass", ""))
 	classes := func(text string) { l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, "{spec: {"+text+"}}") }
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik}], loadBalancerClasses: [{loadBalancerClassName: example.com/a}, {loadBalancerClassName: example.com/b, default: true}]`)
-	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "nginx"))
+	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "nginx"))
 	// The class of a Service is for ever: it is told how to change it, and everything else goes on crossing.
-	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "spec.loadBalancerClass", "delete", l.twin+"/web")
+	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "spec.loadBalancerClass", "delete", l.remoteNS+"/web")
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
-	l.present(l.remote, "Service", l.twin, "web", field("spec.sessionAffinity", "ClientIP"), field("spec.loadBalancerClass", ""))
+	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.sessionAffinity", "ClientIP"), field("spec.loadBalancerClass", ""))
 	l.settled()
 	l.quiet("another look", func() { l.manager.reflector(ServiceKind).enqueueAll() })
-	l.remote.delete(t, "Service", l.twin, "web")
-	l.present(l.remote, "Service", l.twin, "web", field("spec.loadBalancerClass", "example.com/b"))
+	l.remote.delete(t, "Service", l.remoteNS, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.loadBalancerClass", "example.com/b"))
 
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik, default: true}]`)
-	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "traefik"))
+	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "traefik"))
 	classes(`ingressClasses: null`)
-	l.present(l.remote, "Ingress", l.twin, "web", field("spec.ingressClassName", "public"))
+	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "public"))
 }
 
 // Without IP reflection nobody learns the other side's addresses: slices stay here, pods show none; all else is as usual.
@@ -175,10 +175,10 @@ func TestWithoutIPReflection(t *testing.T) {
 	l.local.create(t, l.namespace, slice("web-x", "web", "10.1.2.3"))
 	l.pod("web")
 	l.runRemote("web", running(2))
-	l.present(l.remote, "Service", l.twin, "web")
+	l.present(l.remote, "Service", l.remoteNS, "web")
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), restarts(2), field("status.podIP", ""), field("status.podIPs", ""), field("status.hostIP", "10.9.8.7"))
 	l.settled()
-	if l.remote.get(t, "ShadowEndpointSlice", l.twin, "web-x") != nil {
+	if l.remote.get(t, "ShadowEndpointSlice", l.remoteNS, "web-x") != nil {
 		t.Error("an EndpointSlice crossed")
 	}
 	l.stop()

@@ -32,7 +32,7 @@ const StatusHashAnnotation = wire.StatusHashAnnotation
 const StatusOverruledReason = "StatusOverruled"
 
 // bringStatus makes the status of the copy that of the object here.
-func (r *reflector) bringStatus(ctx context.Context, w *worker, t *twin, c *copies, local *unstructured.Unstructured) error {
+func (r *reflector) bringStatus(ctx context.Context, w *worker, t *extension, c *copies, local *unstructured.Unstructured) error {
 	remote, going := r.remoteObject(c, t, local.GetName())
 	if remote == nil || going || local.GetDeletionTimestamp() != nil {
 		return nil
@@ -62,7 +62,7 @@ func (r *reflector) bringStatus(ctx context.Context, w *worker, t *twin, c *copi
 }
 
 // backStatus runs the incoming chain on the copy; nil when a plugin skips it or there is nothing yet.
-func (r *reflector) backStatus(ctx context.Context, w *worker, t *twin, local, remote *unstructured.Unstructured) (map[string]any, error) {
+func (r *reflector) backStatus(ctx context.Context, w *worker, t *extension, local, remote *unstructured.Unstructured) (map[string]any, error) {
 	if remote.Object["status"] == nil {
 		return nil, nil
 	}

@@ -49,7 +49,7 @@ func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
 			err = of.Delete(context, name, metav1.DeleteOptions{})
 			exists, last = false, ""
 		case what < 9:
-			if err = l.remote.of("ShadowEndpointSlice", l.twin).Delete(context, name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+			if err = l.remote.of("ShadowEndpointSlice", l.remoteNS).Delete(context, name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
 				err = nil
 			}
 		default:
@@ -96,10 +96,10 @@ func TestNothingIsLostInAHurry(t *testing.T) {
 			for i, address := range wanted {
 				name := fmt.Sprintf("web-%d", i)
 				if address == "" {
-					l.absent(l.remote, "ShadowEndpointSlice", l.twin, name)
+					l.absent(l.remote, "ShadowEndpointSlice", l.remoteNS, name)
 					continue
 				}
-				l.present(l.remote, "ShadowEndpointSlice", l.twin, name, func(o *unstructured.Unstructured) error {
+				l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, name, func(o *unstructured.Unstructured) error {
 					endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "endpoints")
 					if len(endpoints) != 1 || fmt.Sprint(endpoints[0].(map[string]any)["addresses"]) != "["+address+"]" {
 						return fmt.Errorf("the endpoints are %v, want %s", endpoints, address)

@@ -44,7 +44,7 @@ func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 		o.RemoteIPs, _ = ipmap.New(ipmap.Config{PodCIDRs: []string{"10.245.0.0/16"}, PodCIDRRemaps: []string{"10.71.0.0/16"}})
 	})
 	runner.admit(asker.namespace)
-	runner.mapNamespaces(map[string]string{asker.namespace: runner.twin})
+	runner.mapNamespaces(map[string]string{asker.namespace: runner.remoteNS})
 	runner.namespace = asker.namespace
 	mapped := func(name, from, to string) {
 		t.Helper()
@@ -54,7 +54,7 @@ func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 		t.Helper()
 		asker.eventually(func() error {
 			own := asker.endpointsOf(asker.local, "EndpointSlice", asker.namespace, "web")
-			other := asker.endpointsOf(asker.remote, "ShadowEndpointSlice", asker.twin, "web", "spec", "template")
+			other := asker.endpointsOf(asker.remote, "ShadowEndpointSlice", asker.remoteNS, "web", "spec", "template")
 			if !slices.Equal(own, strings.Fields(here)) || !slices.Equal(other, strings.Fields(there)) {
 				return fmt.Errorf("endpoints are %v here and %v on the other provider, want %q and %q", own, other, here, there)
 			}
@@ -70,8 +70,8 @@ func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	runner.runRemote("web", at("10.245.0.9"))
 	sees("10.71.0.9", "10.80.0.9")
 
-	runner.remote.deleteNow(t, "Pod", runner.twin, "web")
-	runner.absent(runner.remote, "Pod", runner.twin, "web")
+	runner.remote.deleteNow(t, "Pod", runner.remoteNS, "web")
+	runner.absent(runner.remote, "Pod", runner.remoteNS, "web")
 	runner.runRemote("web", at("10.245.0.77"))
 	sees("10.71.0.77", "") // nothing maps it yet, and the old address is nobody's any more
 	mapped("second", "10.71.0.77", "10.80.0.77")

@@ -43,7 +43,7 @@ type mounting struct {
 //
 // Nothing of this cluster crosses here, so no plugin sees the tokens, and nothing ever logs them.
 func (r *reflector) reconcileTokens(ctx context.Context, w *worker, key Key) error {
-	t := r.m.twin(key.Namespace)
+	t := r.m.extension(key.Namespace)
 	if t == nil {
 		r.states.Delete(key)
 		r.mounting.Delete(key)
@@ -118,7 +118,7 @@ func apiServerDeclined(pod *unstructured.Unstructured) string {
 }
 
 // takeTokensBack deletes the tokens of a pod that is to have none any more.
-func (r *reflector) takeTokensBack(ctx context.Context, w *worker, t *twin, c *copies, local, remote *unstructured.Unstructured, why string) error {
+func (r *reflector) takeTokensBack(ctx context.Context, w *worker, t *extension, c *copies, local, remote *unstructured.Unstructured, why string) error {
 	if remote == nil {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (r *reflector) takeTokensBack(ctx context.Context, w *worker, t *twin, c *c
 }
 
 // keepTokens makes the Secret hold, for every source, a token with more than a fifth of its life before it.
-func (r *reflector) keepTokens(ctx context.Context, w *worker, t *twin, c *copies, local, remote *unstructured.Unstructured, sources []tokenSource) error {
+func (r *reflector) keepTokens(ctx context.Context, w *worker, t *extension, c *copies, local, remote *unstructured.Unstructured, sources []tokenSource) error {
 	key := keyOf(local)
 	if err := r.checkTokenNames(key); err != nil {
 		return err

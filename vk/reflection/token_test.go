@@ -117,13 +117,13 @@ func TestTokensOfAPod(t *testing.T) {
 	l.start()
 	l.pod("without")
 	pod := l.userPod("web", vaultToken)
-	l.present(l.remote, "ShadowPod", l.twin, "web", func(shadow *unstructured.Unstructured) error {
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(shadow *unstructured.Unstructured) error {
 		if !mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), "web-token") {
 			return fmt.Errorf("no volume refers to the Secret")
 		}
 		return nil
 	})
-	secret := l.present(l.remote, "Secret", l.twin, "web-token", field("type", "Opaque"),
+	secret := l.present(l.remote, "Secret", l.remoteNS, "web-token", field("type", "Opaque"),
 		field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), field("metadata.labels/"+wire.NodeNameLabel, l.node),
 		field("metadata.labels/"+wire.OriginLabel, "rome"), field("metadata.labels/"+wire.DestinationLabel, l.id),
 		field("metadata.annotations/"+wire.ServiceAccountPodNameAnnotation, "web"), field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(pod.GetUID())))
@@ -149,7 +149,7 @@ func TestTokensOfAPod(t *testing.T) {
 	}
 
 	l.settled()
-	if writes := l.remote.writes(t); len(writes) != 3 || l.remote.get(t, "Secret", l.twin, "without-token") != nil {
+	if writes := l.remote.writes(t); len(writes) != 3 || l.remote.get(t, "Secret", l.remoteNS, "without-token") != nil {
 		t.Errorf("the writes to the provider are %q, want two ShadowPods and the Secret of the one with tokens", writes)
 	}
 	counted := gathered(t, registry)
@@ -170,7 +170,7 @@ func TestTokensOfAPod(t *testing.T) {
 
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {tier: front}}}`)
 	l.local.delete(t, "Pod", l.namespace, "web")
-	l.absent(l.remote, "Secret", l.twin, "web-token")
+	l.absent(l.remote, "Secret", l.remoteNS, "web-token")
 	if told := log.text(); strings.Contains(told, own) || strings.Contains(told, vault) || !strings.Contains(told, "namespace is reflected") {
 		t.Error("the log has a token, or nothing")
 	}
@@ -180,7 +180,7 @@ func TestTokensOfAPod(t *testing.T) {
 func (l *lab) keysAgree(name string) {
 	l.Helper()
 	var refers []string
-	shadow := l.present(l.remote, "ShadowPod", l.twin, name)
+	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, name)
 	volumes, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "volumes")
 	for _, volume := range volumes {
 		sources, _ := nested(asMap(volume), []string{"projected", "sources"}).([]any)
@@ -192,7 +192,7 @@ func (l *lab) keysAgree(name string) {
 		}
 	}
 	slices.Sort(refers)
-	data, _, _ := unstructured.NestedStringMap(l.present(l.remote, "Secret", l.twin, name+"-token").Object, "data")
+	data, _, _ := unstructured.NestedStringMap(l.present(l.remote, "Secret", l.remoteNS, name+"-token").Object, "data")
 	if has := slices.Sorted(maps.Keys(data)); !slices.Equal(refers, has) || len(has) == 0 {
 		l.Errorf("the ShadowPod refers to the keys %q, the Secret has %q", refers, has)
 	}
@@ -215,13 +215,13 @@ func TestTokensAreRenewed(t *testing.T) {
 	l := newLab(t, withTokens(t), func(o *Options) { o.Clock = clock })
 	l.start()
 	l.userPod("web", "{serviceAccountToken: {audience: short, expirationSeconds: 600, path: t}}")
-	first := l.present(l.remote, "Secret", l.twin, "web-token")
+	first := l.present(l.remote, "Secret", l.remoteNS, "web-token")
 	l.settled()
 	issued := first.GetCreationTimestamp().Time // by the API server's clock, however long it took
 	l.quiet("most of the life of a token", func() { clock.SetTime(issued.Add(470 * time.Second)) })
 	before := len(l.remote.writes(t))
 	clock.SetTime(issued.Add(520 * time.Second)) // 480 s, and the jitter
-	second := l.present(l.remote, "Secret", l.twin, "web-token", func(o *unstructured.Unstructured) error {
+	second := l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
 		if o.GetResourceVersion() == first.GetResourceVersion() {
 			return fmt.Errorf("it was not written")
 		}
@@ -245,7 +245,7 @@ func TestAnotherPodGetsOtherTokens(t *testing.T) {
 	l := newLab(t, withTokens(t))
 	l.start()
 	l.userPod("web-0", vaultToken)
-	first := l.present(l.remote, "Secret", l.twin, "web-0-token")
+	first := l.present(l.remote, "Secret", l.remoteNS, "web-0-token")
 	l.settled()
 	l.stop()
 	none := int64(0)
@@ -254,7 +254,7 @@ func TestAnotherPodGetsOtherTokens(t *testing.T) {
 	}
 	again := l.userPod("web-0", vaultToken)
 	l.start()
-	second := l.present(l.remote, "Secret", l.twin, "web-0-token", field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(again.GetUID())))
+	second := l.present(l.remote, "Secret", l.remoteNS, "web-0-token", field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(again.GetUID())))
 	if first.GetUID() == second.GetUID() {
 		t.Error("the Secret is that of the first pod")
 	}

@@ -48,7 +48,7 @@ func TestPodsFindTheAPIServer(t *testing.T) {
 		test.change(&l.options)
 		l.start()
 		l.userPod(name, vaultToken)
-		variables, aliases := environment(l.present(l.remote, "ShadowPod", l.twin, name))
+		variables, aliases := environment(l.present(l.remote, "ShadowPod", l.remoteNS, name))
 		if variables["KUBERNETES_SERVICE_HOST"] != test.host || variables["KUBERNETES_SERVICE_PORT"] != test.port || test.variable != "" && variables[test.variable] == "" {
 			t.Errorf("pod %s has the environment %v", name, variables)
 		}
@@ -71,14 +71,14 @@ func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	l.start()
 	l.userPod("needs", vaultToken)
 	l.pod("needs-none")
-	l.present(l.remote, "ShadowPod", l.twin, "needs-none")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "needs-none")
 	l.event(l.namespace, "Pod", "needs", "Warning", PluginFailedReason, "has not told yet at which address", "liqo.io/api-server-support")
 	l.settled()
-	if l.remote.get(t, "ShadowPod", l.twin, "needs") != nil {
+	if l.remote.get(t, "ShadowPod", l.remoteNS, "needs") != nil {
 		t.Fatal("the pod was offloaded without a way to its API server")
 	}
 	must(l.local.dynamic.Resource(ipsResource).Namespace(l.options.LiqoNamespace).Create(t.Context(), ip("api-server", "10.96.0.1", "10.70.0.1"), metav1.CreateOptions{}))(t)
-	if variables, aliases := environment(l.present(l.remote, "ShadowPod", l.twin, "needs")); variables["KUBERNETES_SERVICE_HOST"] != "kubernetes.default" || !strings.Contains(aliases, "10.70.0.1") {
+	if variables, aliases := environment(l.present(l.remote, "ShadowPod", l.remoteNS, "needs")); variables["KUBERNETES_SERVICE_HOST"] != "kubernetes.default" || !strings.Contains(aliases, "10.70.0.1") {
 		t.Errorf("the pod has the environment %v and the host aliases %s", variables, aliases)
 	}
 }

@@ -24,28 +24,28 @@ func TestTokensSwitchedOff(t *testing.T) {
 	l := newLab(t, withTokens(t))
 	l.start()
 	l.userPod("web", vaultToken)
-	l.present(l.remote, "Secret", l.twin, "web-token")
+	l.present(l.remote, "Secret", l.remoteNS, "web-token")
 	l.settled()
 	l.stop()
 	labels := l.owned() + ", offloading.liqo.io/nodename: other, offloading.liqo.io/service-account-name: default"
-	l.remote.create(t, l.twin, `{apiVersion: v1, kind: Secret, metadata: {name: user-token}, stringData: {a: b}}`)
-	l.remote.create(t, l.twin, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: other-token, labels: {%s}}, stringData: {a: b}}`, labels))
+	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: Secret, metadata: {name: user-token}, stringData: {a: b}}`)
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: other-token, labels: {%s}}, stringData: {a: b}}`, labels))
 	l.options.APIServerSupport = SupportDisabled
 	before := l.tokenRequests()
 	l.start()
-	l.absent(l.remote, "Secret", l.twin, "web-token")
+	l.absent(l.remote, "Secret", l.remoteNS, "web-token")
 	l.event(l.namespace, "Pod", "web", "Normal ReflectionDisabled", "--enable-apiserver-support")
 	l.userPod("bare", vaultToken)
-	shadow := l.present(l.remote, "ShadowPod", l.twin, "bare")
+	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "bare")
 	l.settled()
-	if mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), "bare-token") || l.remote.get(t, "Secret", l.twin, "bare-token") != nil {
+	if mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), "bare-token") || l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
 		t.Error("a pod has a token, or waits for one")
 	}
 	if n := l.tokenRequests(); n != before {
 		t.Errorf("%d tokens were requested", n-before)
 	}
 	for _, name := range []string{"user-token", "other-token"} {
-		if l.remote.get(t, "Secret", l.twin, name) == nil {
+		if l.remote.get(t, "Secret", l.remoteNS, name) == nil {
 			t.Errorf("Secret %s, which is somebody else's, is gone", name)
 		}
 	}
@@ -54,9 +54,9 @@ func TestTokensSwitchedOff(t *testing.T) {
 	l.stop()
 	l.options.APIServerSupport = SupportTokenAPI
 	l.start()
-	l.present(l.remote, "Secret", l.twin, "web-token")
+	l.present(l.remote, "Secret", l.remoteNS, "web-token")
 	l.settled()
-	if l.remote.get(t, "Secret", l.twin, "bare-token") != nil {
+	if l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
 		t.Error("the provider has tokens of a pod that does not mount them")
 	}
 }
@@ -70,16 +70,16 @@ func TestAnnotationsDecideAboutTokens(t *testing.T) {
 	l.start()
 	for _, mode := range []string{"disabled", "remote"} {
 		l.userPod(mode, vaultToken, wire.APIServerSupportAnnotation+": "+mode)
-		l.present(l.remote, "ShadowPod", l.twin, mode)
+		l.present(l.remote, "ShadowPod", l.remoteNS, mode)
 	}
 	l.userPod("stays", vaultToken)
 	l.present(l.local, "Pod", l.namespace, "stays", field("status.reason", wire.OffloadingBackOffReason))
 	l.userPod("odd", vaultToken, wire.APIServerSupportAnnotation+": Disabled")
-	l.present(l.remote, "Secret", l.twin, "odd-token")
+	l.present(l.remote, "Secret", l.remoteNS, "odd-token")
 	l.event(l.namespace, "Pod", "odd", "PluginWarning", wire.APIServerSupportAnnotation)
 	l.settled()
 	for _, name := range []string{"disabled", "remote", "stays"} {
-		if l.remote.get(t, "Secret", l.twin, name+"-token") != nil {
+		if l.remote.get(t, "Secret", l.remoteNS, name+"-token") != nil {
 			t.Errorf("the tokens of pod %s are on the provider", name)
 		}
 	}
@@ -87,15 +87,15 @@ func TestAnnotationsDecideAboutTokens(t *testing.T) {
 		t.Errorf("%d tokens were requested, want those of one pod", n)
 	}
 	l.local.patchYAML(t, "Pod", l.namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": disabled}}}")
-	l.absent(l.remote, "Secret", l.twin, "odd-token")
+	l.absent(l.remote, "Secret", l.remoteNS, "odd-token")
 	l.event(l.namespace, "Pod", "odd", "Normal ReflectionDisabled", "taken back", "annotation "+wire.APIServerSupportAnnotation+" is disabled")
 	l.local.patchYAML(t, "Pod", l.namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": null}}}")
-	l.present(l.remote, "Secret", l.twin, "odd-token")
+	l.present(l.remote, "Secret", l.remoteNS, "odd-token")
 	l.keysAgree("odd")
 
 	// A pod that is over needs no tokens any more.
 	l.local.patchYAML(t, "Pod", l.namespace, "odd", "{status: {phase: Succeeded}}", "status")
-	l.absent(l.remote, "Secret", l.twin, "odd-token")
+	l.absent(l.remote, "Secret", l.remoteNS, "odd-token")
 }
 
 // skips keeps one pod at home.
@@ -118,13 +118,13 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	l := newLab(t, withTokens(t), func(o *Options) { o.Kinds = kinds(PodKind, SecretKind, ServiceAccountKind) })
 	l.start()
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mine: secret}}`)
-	l.present(l.remote, "Secret", l.twin, "web-token")
+	l.present(l.remote, "Secret", l.remoteNS, "web-token")
 	l.userPod("web", vaultToken)
-	l.event(l.namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "secrets "+l.twin+"/web-token exists", wire.SkipReflectionAnnotation, wire.APIServerSupportAnnotation)
+	l.event(l.namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "secrets "+l.remoteNS+"/web-token exists", wire.SkipReflectionAnnotation, wire.APIServerSupportAnnotation)
 	l.settled()
-	l.present(l.remote, "Secret", l.twin, "web-token", field("data.mine", base64.StdEncoding.EncodeToString([]byte("secret"))), field("metadata.labels/"+wire.ServiceAccountNameLabel, ""))
+	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("data.mine", base64.StdEncoding.EncodeToString([]byte("secret"))), field("metadata.labels/"+wire.ServiceAccountNameLabel, ""))
 	l.local.patchYAML(t, "Secret", l.namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: ""}}}`)
-	l.present(l.remote, "Secret", l.twin, "web-token", field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), field("data.mine", ""))
+	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), field("data.mine", ""))
 	l.keysAgree("web")
 	if n := l.tokenRequests(); n != 2 {
 		t.Errorf("%d tokens were requested, want 2: those that could not be written were still good", n)
@@ -148,7 +148,7 @@ func TestTokensAreDenied(t *testing.T) {
 	l.start()
 	l.event(l.namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "requesting a token of service account robot", "create it, or")
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
-	l.present(l.remote, "Secret", l.twin, "web-token", field("metadata.labels/"+wire.ServiceAccountNameLabel, "robot"))
+	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("metadata.labels/"+wire.ServiceAccountNameLabel, "robot"))
 	l.keysAgree("web")
 
 	// Without the permission; everything else that the role allows goes on.
@@ -163,7 +163,7 @@ func TestTokensAreDenied(t *testing.T) {
 		name := fmt.Sprintf("late-%d", len(must(l.local.core.CoreV1().Pods(l.namespace).List(t.Context(), metav1.ListOptions{}))(t).Items))
 		l.userPod(name, vaultToken)
 		l.settled()
-		if l.remote.get(t, "Secret", l.twin, name+"-token") != nil {
+		if l.remote.get(t, "Secret", l.remoteNS, name+"-token") != nil {
 			return fmt.Errorf("pod %s has its tokens", name)
 		}
 		l.event(l.namespace, "Pod", name, "Warning FailedSATokensReflection", "forbidden", "let the virtual kubelet create serviceaccounts/token in namespace "+l.namespace)
@@ -171,7 +171,7 @@ func TestTokensAreDenied(t *testing.T) {
 	})
 	l.grant()
 	for _, item := range must(l.local.core.CoreV1().Pods(l.namespace).List(t.Context(), metav1.ListOptions{}))(t).Items {
-		l.present(l.remote, "Secret", l.twin, item.Name+"-token")
+		l.present(l.remote, "Secret", l.remoteNS, item.Name+"-token")
 	}
 }
 
@@ -181,12 +181,12 @@ func TestTokensAreRepaired(t *testing.T) {
 	l := newLab(t, withTokens(t))
 	l.start()
 	l.userPod("web", vaultToken)
-	secret := l.present(l.remote, "Secret", l.twin, "web-token")
+	secret := l.present(l.remote, "Secret", l.remoteNS, "web-token")
 	l.settled()
 	for key := range secret.Object["data"].(map[string]any) {
 		for _, change := range []string{"null", "Z2FyYmFnZQ=="} {
-			l.remote.patchYAML(t, "Secret", l.twin, "web-token", fmt.Sprintf("{data: {%s: %s}}", key, change))
-			l.present(l.remote, "Secret", l.twin, "web-token", func(o *unstructured.Unstructured) error {
+			l.remote.patchYAML(t, "Secret", l.remoteNS, "web-token", fmt.Sprintf("{data: {%s: %s}}", key, change))
+			l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
 				if text, _, _ := unstructured.NestedString(o.Object, "data", key); len(text) < 100 {
 					return fmt.Errorf("%s is %q", key, text)
 				}
@@ -196,11 +196,11 @@ func TestTokensAreRepaired(t *testing.T) {
 		}
 	}
 	l.settled()
-	requests, before := l.tokenRequests(), l.remote.get(t, "Secret", l.twin, "web-token")
+	requests, before := l.tokenRequests(), l.remote.get(t, "Secret", l.remoteNS, "web-token")
 	l.stop()
-	l.remote.patchYAML(t, "Secret", l.twin, "web-token", "{metadata: {annotations: {"+TokensAnnotation+": null, "+AppliedHashAnnotation+": null}}}")
+	l.remote.patchYAML(t, "Secret", l.remoteNS, "web-token", "{metadata: {annotations: {"+TokensAnnotation+": null, "+AppliedHashAnnotation+": null}}}")
 	l.start()
-	after := l.present(l.remote, "Secret", l.twin, "web-token", func(o *unstructured.Unstructured) error {
+	after := l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
 		if annotationsOf(o.Object)[TokensAnnotation] == nil {
 			return fmt.Errorf("it is not ours yet")
 		}

@@ -17,7 +17,7 @@ func (r *reflector) tokenPodChanged(before, pod *unstructured.Unstructured, dele
 	} else if before != nil && before.GetResourceVersion() != pod.GetResourceVersion() && sameForTokens(before, pod) {
 		return
 	}
-	if t := r.m.twin(pod.GetNamespace()); t != nil {
+	if t := r.m.extension(pod.GetNamespace()); t != nil {
 		if c := t.of(r.kind.Name); c != nil {
 			r.enqueue(t, c, keyOf(pod))
 		}
@@ -32,7 +32,7 @@ func sameForTokens(before, pod *unstructured.Unstructured) bool {
 
 // watchShadows makes tokens follow the end of ShadowPods: see mountsTokens. They share the informer of the kind Pod, which
 // comes before.
-func (m *Manager) watchShadows(r *reflector, t *twin, c *copies) error {
+func (m *Manager) watchShadows(r *reflector, t *extension, c *copies) error {
 	known := t.of(PodKind)
 	if r.kind.Name != ServiceAccountKind || known == nil {
 		return nil
@@ -47,7 +47,7 @@ func (m *Manager) watchShadows(r *reflector, t *twin, c *copies) error {
 // mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before
 // there were tokens do not, nor does one that a plugin keeps at home: no credential of theirs is to be on the provider.
 // It is not known while the pod's chain has not run; then what there is stays as it is.
-func (r *reflector) mountsTokens(t *twin, key Key, local *unstructured.Unstructured) (mounts, known bool) {
+func (r *reflector) mountsTokens(t *extension, key Key, local *unstructured.Unstructured) (mounts, known bool) {
 	shadows := t.of(PodKind)
 	if shadows == nil {
 		return false, false

@@ -83,14 +83,14 @@ func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 	var log syncedBuffer
 	l := newLab(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 3 {
-		l.mapNamespaces(map[string]string{l.namespace: l.twin})
+		l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
 		if l.manager == nil {
 			l.start()
 		}
 		l.settled()
 		l.mapNamespaces(nil)
 		l.eventually(func() error {
-			if l.manager.twin(l.namespace) != nil {
+			if l.manager.extension(l.namespace) != nil {
 				return errors.New("the namespace is still extended")
 			}
 			return nil
@@ -114,13 +114,13 @@ func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	l.local.create(t, l.namespace, service("slow", ""))
 	l.event(l.namespace, "Service", "slow", "FailedReflection", "no answer within 1s", "admission webhook")
 	l.local.create(t, l.namespace, service("fast", ""))
-	l.present(l.remote, "Service", l.twin, "fast")
+	l.present(l.remote, "Service", l.remoteNS, "fast")
 	if text := log.String(); strings.Contains(text, "provider is unreachable") {
 		t.Error("a slow admission webhook shut the gate for everything")
 	}
 }
 
-// slowAdmission has the provider ask somebody about the Services of the twin who never answers for those of one name.
+// slowAdmission has the provider ask somebody about the Services of the remote namespace who never answers for those of one name.
 func (l *lab) slowAdmission(name string) {
 	l.Helper()
 	ended := make(chan struct{})
@@ -139,7 +139,7 @@ func (l *lab) slowAdmission(name string) {
 			"metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}}}
 		soon, cancel := context.WithTimeout(l.Context(), time.Second)
 		defer cancel()
-		if _, err := l.remote.of("Service", l.twin).Create(soon, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
+		if _, err := l.remote.of("Service", l.remoteNS).Create(soon, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
 			return errors.New("the webhook is not asked yet")
 		}
 		return nil
@@ -152,7 +152,7 @@ type question struct {
 	Object, OldObject map[string]any
 }
 
-// admission has the provider ask about objects of the twin. An answer that is not empty denies them.
+// admission has the provider ask about objects of the remote namespace. An answer that is not empty denies them.
 func (l *lab) admission(resource, version, operation string, answer func(context.Context, question) (denial string)) {
 	l.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -183,12 +183,12 @@ webhooks:
   failurePolicy: Fail
   sideEffects: None
   timeoutSeconds: 30
-  admissionReviewVersions: [v1]`, l.twin, server.URL, base64.StdEncoding.EncodeToString(authority), version, operation, resource)
+  admissionReviewVersions: [v1]`, l.remoteNS, server.URL, base64.StdEncoding.EncodeToString(authority), version, operation, resource)
 	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
 		l.Fatal(err)
 	}
 	must(hooks.Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
-	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.twin, metav1.DeleteOptions{}) })
+	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.remoteNS, metav1.DeleteOptions{}) })
 }
 
 // A provider of the other implementation denies changes of a ShadowPod but for images, the deadline and tolerations. A debugger
@@ -198,7 +198,7 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	l := newLab(t)
 	l.start()
 	l.pod("web")
-	l.present(l.remote, "ShadowPod", l.twin, "web")
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web")
 	plain := func(object map[string]any) any {
 		pod, _, _ := unstructured.NestedMap(object, "spec", "pod")
 		delete(pod, "activeDeadlineSeconds")
@@ -219,15 +219,15 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	})
 	for n := 0; asked.Load() == 0; n++ { // the API server hears of it after a while
 		l.local.patchYAML(t, "Pod", l.namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
-		l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/turn", fmt.Sprint(n)))
+		l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/turn", fmt.Sprint(n)))
 	}
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {ephemeralContainers: [{name: debug, image: busybox}]}}`, "ephemeralcontainers")
 	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {turn: later}}}`)
-	l.present(l.remote, "ShadowPod", l.twin, "web", field("metadata.labels/turn", "later"))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/turn", "later"))
 	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest is updated")
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
-	l.present(l.remote, "ShadowPod", l.twin, "web", func(o *unstructured.Unstructured) error {
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(o *unstructured.Unstructured) error {
 		if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "web:2") || strings.Contains(text, "busybox") {
 			return fmt.Errorf("its spec is %s", text)
 		}

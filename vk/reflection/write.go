@@ -45,7 +45,7 @@ func (m *Manager) callLocal(ctx context.Context, call func(context.Context) erro
 	return call(bounded)
 }
 
-func (r *reflector) target(t *twin) dynamic.ResourceInterface {
+func (r *reflector) target(t *extension) dynamic.ResourceInterface {
 	return r.m.remote.Resource(r.kind.target()).Namespace(t.remote)
 }
 
@@ -54,7 +54,7 @@ func (r *reflector) counted(verb, cluster string) {
 }
 
 // converge writes the copy when it does not say what is wanted.
-func (r *reflector) converge(ctx context.Context, w *worker, t *twin, c *copies, local, remote *unstructured.Unstructured) error {
+func (r *reflector) converge(ctx context.Context, w *worker, t *extension, c *copies, local, remote *unstructured.Unstructured) error {
 	x, err := r.want(w, t, c, local)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (r *reflector) converge(ctx context.Context, w *worker, t *twin, c *copies,
 }
 
 // writeWanted makes the copy what is wanted.
-func (r *reflector) writeWanted(ctx context.Context, w *worker, t *twin, x *wanted, remote *unstructured.Unstructured) error {
+func (r *reflector) writeWanted(ctx context.Context, w *worker, t *extension, x *wanted, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		if x.local.GetDeletionTimestamp() != nil {
 			return nil // it is too late to begin
@@ -80,7 +80,7 @@ func (r *reflector) writeWanted(ctx context.Context, w *worker, t *twin, x *want
 }
 
 // update sends what is wanted, unless the API server has shown that it is vain, or that there is a fight.
-func (r *reflector) update(ctx context.Context, w *worker, t *twin, x *wanted, remote, object *unstructured.Unstructured) error {
+func (r *reflector) update(ctx context.Context, w *worker, t *extension, x *wanted, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.key, x.hash(w), x.copies.memory
 	if known.accepted(key, hash, r.stored(remote)) {
 		return nil
@@ -131,7 +131,7 @@ func denied(err error) bool {
 }
 
 // send replaces or applies.
-func (r *reflector) send(ctx context.Context, t *twin, x *wanted, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
+func (r *reflector) send(ctx context.Context, t *extension, x *wanted, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		if r.kind.Mode == Replace {
 			stored, err = r.target(t).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: fieldValidation})
@@ -155,7 +155,7 @@ func (r *reflector) writing(l *writeLog, key Key) (done func()) {
 }
 
 // wrote remembers a write, and what the API server made of it when that is not what was asked.
-func (r *reflector) wrote(w *worker, t *twin, hash uint64, x *wanted, before, stored *unstructured.Unstructured, verb string) {
+func (r *reflector) wrote(w *worker, t *extension, hash uint64, x *wanted, before, stored *unstructured.Unstructured, verb string) {
 	_, _ = dropManagedFields(stored)
 	r.counted(verb, "remote")
 	key, c := x.key, x.copies
@@ -168,7 +168,7 @@ func (r *reflector) wrote(w *worker, t *twin, hash uint64, x *wanted, before, st
 }
 
 // create makes the copy where none of ours is known. What is there already under that name is never overwritten.
-func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) error {
+func (r *reflector) create(ctx context.Context, w *worker, t *extension, x *wanted) error {
 	key, hash := x.key, x.hash(w)
 	if err := x.copies.memory.mayWrite(key, x.cause(), hash); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (r *reflector) create(ctx context.Context, w *worker, t *twin, x *wanted) e
 
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *foreignError, and one
 // of ours (the watch is late) is taken note of and looked at again.
-func (r *reflector) mustBeFree(ctx context.Context, t *twin, c *copies, key Key) error {
+func (r *reflector) mustBeFree(ctx context.Context, t *extension, c *copies, key Key) error {
 	found, err := r.lookUp(ctx, t, key)
 	switch {
 	case err != nil || found == nil:
@@ -223,7 +223,7 @@ func (r *reflector) mustBeFree(ctx context.Context, t *twin, c *copies, key Key)
 }
 
 // lookUp reads what bears the name of a copy from the provider, past the cache; nil for nothing.
-func (r *reflector) lookUp(ctx context.Context, t *twin, key Key) (found *unstructured.Unstructured, err error) {
+func (r *reflector) lookUp(ctx context.Context, t *extension, key Key) (found *unstructured.Unstructured, err error) {
 	name := r.remoteName(key.Name)
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		found, err = r.target(t).Get(ctx, name, metav1.GetOptions{})
@@ -241,7 +241,7 @@ func (r *reflector) lookUp(ctx context.Context, t *twin, key Key) (found *unstru
 
 // vanished decides about an update that found no copy, or not the one that the cache shows. When that is so, the cache is
 // behind, for however long: the copy is made again, or what is there in its place is looked at.
-func (r *reflector) vanished(ctx context.Context, t *twin, x *wanted, remote *unstructured.Unstructured, refusal error) error {
+func (r *reflector) vanished(ctx context.Context, t *extension, x *wanted, remote *unstructured.Unstructured, refusal error) error {
 	found, err := r.lookUp(ctx, t, x.key)
 	if err != nil {
 		return err
@@ -257,7 +257,7 @@ func (r *reflector) vanished(ctx context.Context, t *twin, x *wanted, remote *un
 }
 
 // remove deletes our copy, and only the very one that is known.
-func (r *reflector) remove(ctx context.Context, w *worker, t *twin, c *copies, remote *unstructured.Unstructured) error {
+func (r *reflector) remove(ctx context.Context, w *worker, t *extension, c *copies, remote *unstructured.Unstructured) error {
 	if remote == nil || remote.GetDeletionTimestamp() != nil {
 		return nil
 	}

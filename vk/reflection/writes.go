@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Key names an object of this cluster; the copy has the same name in the twin namespace.
+// Key names an object of this cluster; the copy has the same name in the remote namespace.
 type Key = cache.ObjectName
 
 // writeGrace is how long the answer to a write is preferred to a cache that has not caught up. Longer would hold on to

@@ -23,7 +23,7 @@ import (
 )
 
 // One namespace whose doors are closed, here or there, is no reason to keep the others waiting.
-func TestClosedTwin(t *testing.T) {
+func TestClosedRemoteNamespace(t *testing.T) {
 	l := newLab(t).start()
 	l.both("twins.example.org", "Namespaced")
 	const name, kind = "widgets.twins.example.org", "Widget.twins.example.org"
@@ -31,14 +31,14 @@ func TestClosedTwin(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	mail, closed := l.another("mail")
-	l.engine.extend(map[string]string{l.shop: l.twin, mail: closed})
+	l.engine.extend(map[string]string{l.shop: l.remoteNamespace, mail: closed})
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "this cluster (rome) does not let", "in namespace "+mail+".", "cluster milan does not let", "in namespace "+closed+".")
 	l.install(l.local, l.kubelet.ExtendedNamespace(mail))
 	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "in namespace "+closed+".")
 	if said := l.engine.heard(); !slices.Equal(said, []string{"start " + kind}) {
 		t.Errorf("the engine heard %q", said)
 	}
-	l.install(l.remote, l.consumer.TwinNamespace(closed))
+	l.install(l.remote, l.consumer.RemoteNamespace(closed))
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	l.engine.extend(nil)
@@ -62,17 +62,17 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: []string{"list", "watch"}})
 	l.start()
 	l.both("asked.example.org", "Namespaced")
-	twins := map[string]string{l.shop: l.twin}
+	remoteNamespaces := map[string]string{l.shop: l.remoteNamespace}
 	for i := range 4 {
-		local, twin := l.another(fmt.Sprint(i))
-		twins[local] = twin
+		local, remoteNamespace := l.another(fmt.Sprint(i))
+		remoteNamespaces[local] = remoteNamespace
 		l.install(l.local, l.kubelet.ExtendedNamespace(local))
-		l.install(l.remote, l.consumer.TwinNamespace(twin))
+		l.install(l.remote, l.consumer.RemoteNamespace(remoteNamespace))
 	}
 	l.eventually(func() error { // the authorizers hear of it a moment later
 		for _, s := range []*side{must(newSide(l.options.Local, "rome", false, l.options.withDefaults()))(t), must(newSide(l.options.Remote, "milan", true, l.options.withDefaults()))(t)} {
-			for local, twin := range twins {
-				if allowed, err := s.may(t.Context(), map[bool]string{false: local, true: twin}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
+			for local, remoteNamespace := range remoteNamespaces {
+				if allowed, err := s.may(t.Context(), map[bool]string{false: local, true: remoteNamespace}[s.remote], "watch", "asked.example.org", "widgets"); err != nil || !allowed {
 					return fmt.Errorf("%s is closed, %v", local, err)
 				}
 			}
@@ -92,7 +92,7 @@ func TestOneQuestionPerNamespace(t *testing.T) {
 	}
 	looked := l.engine.timesAsked()
 	asked.Store(0)
-	l.engine.extend(twins)
+	l.engine.extend(remoteNamespaces)
 	l.eventually(func() error {
 		if now := l.engine.timesAsked(); now < looked+1+2*3 {
 			return fmt.Errorf("the namespaces were asked for %d times", now-looked)
@@ -108,14 +108,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// What is denied here in one namespace and in the twin of another lets nothing cross.
+// What is denied here in one namespace and in the remote namespace of another lets nothing cross.
 func TestNoNamespaceIsOpenOnBothSides(t *testing.T) {
 	l := newLab(t)
 	mail, open := l.another("mail")
 	bank, closed := l.another("bank")
-	l.install(l.remote, l.consumer.TwinNamespace(open))
+	l.install(l.remote, l.consumer.RemoteNamespace(open))
 	l.install(l.local, l.kubelet.ExtendedNamespace(bank))
-	l.engine.twins = map[string]string{mail: open, bank: closed}
+	l.engine.remoteNamespaces = map[string]string{mail: open, bank: closed}
 	l.start()
 	l.both("doors.example.org", "Namespaced")
 	const name = "widgets.doors.example.org"

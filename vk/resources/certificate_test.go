@@ -30,7 +30,7 @@ func TestCertificatesFromNothing(t *testing.T) {
 	l.follow(l.condition(name, pluginsv1alpha1.MissingPermissionReason, "cluster milan does not let", "remote-clusterwide", "customresourcedefinitions").Message)
 
 	missing := l.condition(name, pluginsv1alpha1.MissingPermissionReason, "this cluster (rome) does not let", "list, watch certificates in namespace "+l.shop, "virtual-kubelet-extended",
-		"cluster milan does not let", "in namespace "+l.twin, "virtual-kubelet-remote")
+		"cluster milan does not let", "in namespace "+l.remoteNamespace, "virtual-kubelet-remote")
 	if _, runs := l.engine.kind(kind); runs {
 		t.Error("the engine was started without permissions")
 	}

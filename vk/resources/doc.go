@@ -7,7 +7,7 @@
 //
 //   - what the resource is in both clusters (discover.go), where asked to after it has taken its
 //     CustomResourceDefinition to the provider (definition.go),
-//   - whether this virtual kubelet may read it in every extended namespace and write it in the twins (permissions.go),
+//   - whether this virtual kubelet may read it in every extended namespace and write it in the remote namespaces (permissions.go),
 //
 // and has the [Engine] begin, change or end the reflection (engine.go). What it found becomes the condition Ready in the
 // entry of this virtual node in the object's status (status.go). Whatever is missing is said there with the remedy: for a

@@ -19,7 +19,7 @@ type Engine interface {
 	StartKind(kind reflection.Kind) error
 	// StopKind ends it and returns when nothing of it runs any more. What is on the provider stays.
 	StopKind(name string)
-	// Namespaces returns the extended namespaces, each with its twin.
+	// Namespaces returns the extended namespaces, each with its remote namespace.
 	Namespaces() map[string]string
 	// NamespacesKnown is closed when those have been read. Kinds are taken from then on.
 	NamespacesKnown() <-chan struct{}

@@ -94,11 +94,11 @@ type Follower struct {
 	informer      cache.SharedIndexInformer
 	queue         workqueue.TypedRateLimitingInterface[string]
 
-	mu       sync.Mutex
-	running  map[string]plan               // by name of the ReflectedResource
-	reported map[string]reported           // likewise
-	looks    map[string]context.CancelFunc // that are under way, likewise
-	twins    map[string]string             // the extended namespaces, as of the last look at them
+	mu               sync.Mutex
+	running          map[string]plan               // by name of the ReflectedResource
+	reported         map[string]reported           // likewise
+	looks            map[string]context.CancelFunc // that are under way, likewise
+	remoteNamespaces map[string]string             // the extended namespaces, as of the last look at them
 }
 
 // New prepares a follower; it contacts neither cluster.
@@ -216,12 +216,12 @@ func (f *Follower) look(ctx context.Context, name string) again {
 }
 
 // namespacesChanged looks at everything again when another set of namespaces is extended: each has permissions of its own,
-// and so has its twin.
+// and so has its remote namespace.
 func (f *Follower) namespacesChanged() {
 	f.mu.Lock()
 	now := f.options.Engine.Namespaces()
-	changed := !maps.Equal(now, f.twins)
-	f.twins = now
+	changed := !maps.Equal(now, f.remoteNamespaces)
+	f.remoteNamespaces = now
 	f.mu.Unlock()
 	if !changed {
 		return

@@ -38,7 +38,7 @@ import (
 var reflectedResources = pluginsv1alpha1.ReflectedResourceGVR
 
 // The two control planes are started by the first test that needs them. Each test has its own virtual node, users, roles,
-// twin namespace and resources in them.
+// remote namespace and resources in them.
 var clusters struct {
 	once             sync.Once
 	err              error
@@ -77,15 +77,15 @@ func startClusters() {
 // lab is one follower between the two clusters, with the roles that are shipped and no more.
 type lab struct {
 	*testing.T
-	local, remote *cluster
-	node, tenant  string
-	kubelet       rbac.Kubelet
-	consumer      rbac.Consumer
-	engine        *recorder
-	shop, twin    string // the namespace that is extended, and its twin
-	options       Options
-	follower      *Follower
-	cancel        func()
+	local, remote         *cluster
+	node, tenant          string
+	kubelet               rbac.Kubelet
+	consumer              rbac.Consumer
+	engine                *recorder
+	shop, remoteNamespace string // the namespace that is extended, and its remote namespace
+	options               Options
+	follower              *Follower
+	cancel                func()
 }
 
 // cluster is one of the two as its administrator sees it.
@@ -102,19 +102,19 @@ func newLab(t *testing.T) *lab {
 		t.Fatal(clusters.err)
 	}
 	n := clusters.labs.Add(1)
-	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), shop: fmt.Sprintf("node-%d-shop", n), twin: fmt.Sprintf("shop-%d", n)}
-	l.engine = &recorder{kinds: map[string]reflection.Kind{}, twins: map[string]string{l.shop: l.twin}}
+	l := &lab{T: t, node: fmt.Sprintf("node-%d", n), shop: fmt.Sprintf("node-%d-shop", n), remoteNamespace: fmt.Sprintf("shop-%d", n)}
+	l.engine = &recorder{kinds: map[string]reflection.Kind{}, remoteNamespaces: map[string]string{l.shop: l.remoteNamespace}}
 	l.local, l.remote = l.side(clusters.consumer), l.side(clusters.remote)
 	l.tenant = fmt.Sprintf("tenant-%d", n)
 	l.register(l.node, true)
 	l.namespace(l.local, l.tenant)
 	l.namespace(l.local, l.shop)
-	l.namespace(l.remote, l.twin)
+	l.namespace(l.remote, l.remoteNamespace)
 	prefix := l.node + "-refract"
 	l.kubelet = rbac.Kubelet{Prefix: prefix, NodeName: l.node, TenantNamespace: l.tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("kubelet-" + l.node)}
 	l.consumer = rbac.Consumer{Prefix: l.node + "-milan", Subject: rbac.User("rome-" + l.node)}
 	l.install(l.local, append(l.kubelet.Objects(), l.kubelet.ExtendedNamespace(l.shop))...)
-	l.install(l.remote, append(l.consumer.Objects(), l.consumer.TwinNamespace(l.twin))...)
+	l.install(l.remote, append(l.consumer.Objects(), l.consumer.RemoteNamespace(l.remoteNamespace))...)
 	l.options = Options{
 		Local: must(l.local.ConfigFor("kubelet-" + l.node))(t), Remote: must(l.remote.ConfigFor("rome-" + l.node))(t),
 		LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node, Engine: l.engine, RolePrefix: prefix,
@@ -153,13 +153,13 @@ func (l *lab) namespace(c *cluster, name string) {
 	must(c.core.CoreV1().Namespaces().Create(l.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))(l.T)
 }
 
-// another makes a namespace and its twin, both closed to us.
-func (l *lab) another(name string) (local, twin string) {
+// another makes a namespace and its remote namespace, both closed to us.
+func (l *lab) another(name string) (local, remoteNamespace string) {
 	l.Helper()
-	local, twin = l.node+"-"+name, l.twin+"-"+name
+	local, remoteNamespace = l.node+"-"+name, l.remoteNamespace+"-"+name
 	l.namespace(l.local, local)
-	l.namespace(l.remote, twin)
-	return local, twin
+	l.namespace(l.remote, remoteNamespace)
+	return local, remoteNamespace
 }
 
 func (l *lab) install(c *cluster, objects ...rbac.Object) {

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// reviewsAtOnce bounds the questions under way: there may be hundreds of twin namespaces.
+	// reviewsAtOnce bounds the questions under way: there may be hundreds of remote namespaces.
 	reviewsAtOnce = 8
 	// namedNamespaces is how many a message names.
 	namedNamespaces = 3
@@ -31,19 +31,19 @@ const (
 // lack is what is not permitted.
 type lack struct {
 	fault *fault
-	some  bool // enough is permitted to begin: only some namespaces, or their twins, are closed
+	some  bool // enough is permitted to begin: only some namespaces, or their remote namespaces, are closed
 }
 
 // permitted asks both clusters whether they let us do what the plan needs; nil when they do.
 func (f *Follower) permitted(ctx context.Context, p plan) *lack {
-	twins := f.options.Engine.Namespaces()
+	remoteNamespaces := f.options.Engine.Namespaces()
 	here := rbac.ReflectedLocal(p.source.Group, p.source.Resource, p.patched()...)
-	shut, err := f.local.denied(ctx, here, slices.Sorted(maps.Keys(twins)))
+	shut, err := f.local.denied(ctx, here, slices.Sorted(maps.Keys(remoteNamespaces)))
 	if err != nil {
 		return failed(err)
 	}
 	there := rbac.ReflectedRemote(p.target.Group, p.target.Resource)
-	closed, err := f.remote.denied(ctx, there, slices.Sorted(maps.Values(twins)))
+	closed, err := f.remote.denied(ctx, there, slices.Sorted(maps.Values(remoteNamespaces)))
 	if err != nil {
 		return failed(err)
 	}
@@ -57,15 +57,15 @@ func (f *Follower) permitted(ctx context.Context, p plan) *lack {
 	if len(sentences) == 0 {
 		return nil
 	}
-	return &lack{some: passable(twins, shut, closed),
+	return &lack{some: passable(remoteNamespaces, shut, closed),
 		fault: &fault{reason: pluginsv1alpha1.MissingPermissionReason, message: strings.Join(sentences, "\n")}}
 }
 
-// passable reports whether nothing is denied for at least one of the namespaces, neither in it nor in its twin.
-func passable(twins map[string]string, shut, closed denials) bool {
+// passable reports whether nothing is denied for at least one of the namespaces, neither in it nor in its remote namespace.
+func passable(remoteNamespaces map[string]string, shut, closed denials) bool {
 	here, there := shut.namespaces(), closed.namespaces()
-	for local, twin := range twins {
-		if !slices.Contains(here, local) && !slices.Contains(there, twin) {
+	for local, remoteNamespace := range remoteNamespaces {
+		if !slices.Contains(here, local) && !slices.Contains(there, remoteNamespace) {
 			return true
 		}
 	}

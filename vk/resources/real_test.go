@@ -39,7 +39,7 @@ func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 	wasm := must(host.New(l.Context(), host.NewConfig()))(l.T)
 	registry := host.NewRegistry(nil)
 	chains := must(source.NewChains(l.Context(), source.ChainsConfig{Host: wasm, Registry: registry, Defaults: must(source.ReadFS(plugins.FS))(l.T)}))(l.T)
-	l.extendTo(map[string]string{l.shop: l.twin})
+	l.extendTo(map[string]string{l.shop: l.remoteNamespace})
 	manager := must(reflection.New(reflection.Options{
 		Local: l.options.Local, Remote: l.options.Remote, LocalClusterID: "rome", RemoteClusterID: "milan", NodeName: l.node,
 		TenantNamespace: l.tenant, Registry: registry, Kinds: append([]reflection.Kind{}, kinds...), ProbeEvery: 100 * time.Millisecond, Log: l.options.Log,
@@ -59,7 +59,7 @@ func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 }
 
 // extendTo writes what the consumer's controllers and the provider have agreed on.
-func (l *lab) extendTo(twins map[string]string) {
+func (l *lab) extendTo(remoteNamespaces map[string]string) {
 	l.Helper()
 	l.create(l.local, offloadingv1beta1.VirtualNodeGVR, l.tenant, fmt.Sprintf(`
 apiVersion: offloading.liqo.io/v1beta1
@@ -68,16 +68,16 @@ metadata: {name: %s}
 spec: {clusterID: milan, offloadingPatch: {labelsNotReflected: [internal.example.org/cost]}}`, l.node))
 	l.create(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, `
 {apiVersion: offloading.liqo.io/v1beta1, kind: NamespaceMap, metadata: {name: milan, labels: {liqo.io/remote-cluster-id: milan}}}`)
-	l.extend(twins)
+	l.extend(remoteNamespaces)
 }
 
 // extend extends further namespaces, or others.
-func (l *lab) extend(twins map[string]string) {
+func (l *lab) extend(remoteNamespaces map[string]string) {
 	l.Helper()
 	var mapping, desired strings.Builder
-	for local, twin := range twins {
-		fmt.Fprintf(&mapping, "%s: {remoteNamespace: %s, phase: Accepted}, ", local, twin)
-		fmt.Fprintf(&desired, "%s: %s, ", local, twin)
+	for local, remoteNamespace := range remoteNamespaces {
+		fmt.Fprintf(&mapping, "%s: {remoteNamespace: %s, phase: Accepted}, ", local, remoteNamespace)
+		fmt.Fprintf(&desired, "%s: %s, ", local, remoteNamespace)
 	}
 	l.patch(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, "milan", "spec: {desiredMapping: {"+desired.String()+"}}")
 	l.patch(l.local, offloadingv1beta1.NamespaceMapGVR, l.tenant, "milan", "status: {currentMapping: {"+mapping.String()+"}}", "status")
@@ -108,7 +108,7 @@ func (l *lab) sees(c *cluster, gvr schema.GroupVersionResource, namespace, name 
 func TestCertificatesCross(t *testing.T) {
 	l := newLab(t).withEngine().start()
 	const name = "certificates.cert-manager.io"
-	shop, twin := l.shop, l.twin
+	shop, remoteNamespace := l.shop, l.remoteNamespace
 	l.define(l.local, string(must(os.ReadFile("testdata/certificates.yaml"))(t)))
 	t.Cleanup(func() { l.undefine(l.remote, name) })
 	l.eventually(func() error {
@@ -137,7 +137,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	original := must(l.local.dynamic.Resource(certificates).Namespace(shop).Get(t.Context(), "tls", metav1.GetOptions{}))(t)
-	l.sees(l.remote, certificates, twin, "tls", func(copied *unstructured.Unstructured) string {
+	l.sees(l.remote, certificates, remoteNamespace, "tls", func(copied *unstructured.Unstructured) string {
 		labels := copied.GetLabels()
 		if labels["app"] != "shop" || labels["internal.example.org/cost"] != "" {
 			return fmt.Sprintf("labels %v", labels)
@@ -145,7 +145,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 		return cmp.Diff(original.Object["spec"], copied.Object["spec"])
 	})
 
-	l.patch(l.remote, certificates, twin, "tls", `status: {revision: 1, conditions: [
+	l.patch(l.remote, certificates, remoteNamespace, "tls", `status: {revision: 1, conditions: [
 		{type: Ready, status: "True", reason: Ready, message: issued, observedGeneration: 1, lastTransitionTime: "2026-11-20T10:00:00Z"}]}`, "status")
 	l.sees(l.local, certificates, shop, "tls", func(o *unstructured.Unstructured) string {
 		revision, _, _ := unstructured.NestedInt64(o.Object, "status", "revision")
@@ -157,14 +157,14 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	})
 
 	l.patch(l.local, certificates, shop, "tls", "spec: {dnsNames: [shop.example.org], duration: 2160h0m0s, privateKey: null}")
-	l.sees(l.remote, certificates, twin, "tls", func(copied *unstructured.Unstructured) string {
+	l.sees(l.remote, certificates, remoteNamespace, "tls", func(copied *unstructured.Unstructured) string {
 		spec, _ := copied.Object["spec"].(map[string]any)
 		if names, _ := spec["dnsNames"].([]any); len(names) != 1 || spec["duration"] != "2160h0m0s" || spec["privateKey"] != nil {
 			return fmt.Sprintf("spec %v", spec)
 		}
 		return ""
 	})
-	if _, err := l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "at-home", metav1.GetOptions{}); err == nil {
+	if _, err := l.remote.dynamic.Resource(certificates).Namespace(remoteNamespace).Get(t.Context(), "at-home", metav1.GetOptions{}); err == nil {
 		t.Error("an object crossed that was to stay")
 	}
 
@@ -177,10 +177,10 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	cross := func(limits string) {
 		t.Helper()
 		l.create(l.local, limitRanges, shop, "{apiVersion: v1, kind: LimitRange, metadata: {name: "+limits+"}, spec: {limits: [{type: Pod, max: {cpu: 1}}]}}")
-		l.sees(l.remote, limitRanges, twin, limits, func(*unstructured.Unstructured) string { return "" })
+		l.sees(l.remote, limitRanges, remoteNamespace, limits, func(*unstructured.Unstructured) string { return "" })
 	}
 	cross("before")
-	copied := must(l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "tls", metav1.GetOptions{}))(t)
+	copied := must(l.remote.dynamic.Resource(certificates).Namespace(remoteNamespace).Get(t.Context(), "tls", metav1.GetOptions{}))(t)
 	if err := l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 		t.Fatal(err)
 	}
 	cross("after")
-	stayed, err := l.remote.dynamic.Resource(certificates).Namespace(twin).Get(t.Context(), "tls", metav1.GetOptions{})
+	stayed, err := l.remote.dynamic.Resource(certificates).Namespace(remoteNamespace).Get(t.Context(), "tls", metav1.GetOptions{})
 	if err != nil || stayed.GetUID() != copied.GetUID() || stayed.GetDeletionTimestamp() != nil {
 		t.Errorf("the copy did not stay: %v, %v", stayed, err)
 	}
@@ -218,7 +218,7 @@ func TestNamespaceInTrouble(t *testing.T) {
 		t.Error("there was no trouble")
 	}
 
-	local, twin := l.another("mail")
-	l.extend(map[string]string{l.shop: l.twin, local: twin})
-	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "in namespace "+twin)
+	local, remoteNamespace := l.another("mail")
+	l.extend(map[string]string{l.shop: l.remoteNamespace, local: remoteNamespace})
+	l.condition(name, pluginsv1alpha1.MissingPermissionReason, "in namespace "+remoteNamespace)
 }

@@ -12,14 +12,14 @@ import (
 
 // recorder is an engine that keeps what it is told.
 type recorder struct {
-	mu      sync.Mutex
-	refusal error
-	kinds   map[string]reflection.Kind
-	said    []string
-	twins   map[string]string
-	asked   int // how often the namespaces were
-	changed func()
-	away    bool
+	mu               sync.Mutex
+	refusal          error
+	kinds            map[string]reflection.Kind
+	said             []string
+	remoteNamespaces map[string]string
+	asked            int // how often the namespaces were
+	changed          func()
+	away             bool
 }
 
 // Namespaces are those that are extended at present.
@@ -27,7 +27,7 @@ func (r *recorder) Namespaces() map[string]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked++
-	return maps.Clone(r.twins)
+	return maps.Clone(r.remoteNamespaces)
 }
 
 // NamespacesKnown is the case from the beginning.
@@ -44,9 +44,9 @@ func (r *recorder) SubscribeNamespaces(changed func()) func() {
 	return func() { r.changed = nil }
 }
 
-func (r *recorder) extend(twins map[string]string) {
+func (r *recorder) extend(remoteNamespaces map[string]string) {
 	r.mu.Lock()
-	r.twins = twins
+	r.remoteNamespaces = remoteNamespaces
 	r.mu.Unlock()
 	r.changed()
 }

@@ -5,7 +5,7 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NamespaceMap pairs namespaces of the consumer with their twins on one
+// NamespaceMap pairs namespaces of the consumer with their remote namespaces on one
 // provider. Its name is the id of the remote cluster; it lives in the tenant
 // namespace of both clusters. The spec travels from consumer to provider, the
 // status comes back.
@@ -35,21 +35,21 @@ type NamespaceMapList struct {
 
 // NamespaceMapSpec is what the consumer wishes.
 type NamespaceMapSpec struct {
-	// DesiredMapping holds the name of the twin by the name of the local
+	// DesiredMapping holds the name of the remote namespace by the name of the local
 	// namespace.
 	//
 	// +optional
 	DesiredMapping map[string]string `json:"desiredMapping,omitempty"`
 }
 
-// MappingPhase is the state of one twin namespace.
+// MappingPhase is the state of one remote namespace.
 //
 // +kubebuilder:validation:Enum=Accepted;CreationLoopBackOff;Terminating
 type MappingPhase string
 
-// The states of a twin namespace.
+// The states of a remote namespace.
 const (
-	// MappingAccepted: the twin exists and the consumer may use it.
+	// MappingAccepted: the remote namespace exists and the consumer may use it.
 	MappingAccepted MappingPhase = "Accepted"
 	// MappingCreationLoopBackOff: it cannot be created, for instance because a
 	// namespace of that name belongs to somebody else.
@@ -60,21 +60,21 @@ const (
 
 // NamespaceMapStatus is what the provider answers.
 type NamespaceMapStatus struct {
-	// CurrentMapping holds the state of the twin by the name of the consumer's
+	// CurrentMapping holds the state of the remote namespace by the name of the consumer's
 	// namespace.
 	//
 	// +optional
 	CurrentMapping map[string]RemoteNamespaceStatus `json:"currentMapping,omitempty"`
 }
 
-// RemoteNamespaceStatus is one twin namespace.
+// RemoteNamespaceStatus is one remote namespace.
 type RemoteNamespaceStatus struct {
-	// RemoteNamespace is the name of the twin.
+	// RemoteNamespace is the name of the remote namespace.
 	//
 	// +optional
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
 
-	// Phase of the twin.
+	// Phase of the remote namespace.
 	//
 	// +optional
 	Phase MappingPhase `json:"phase,omitempty"`

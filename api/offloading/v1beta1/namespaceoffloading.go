@@ -43,12 +43,12 @@ type NamespaceOffloadingList struct {
 	Items           []NamespaceOffloading `json:"items"`
 }
 
-// NamespaceMappingStrategyType says how the twin namespaces are named.
+// NamespaceMappingStrategyType says how the remote namespaces are named.
 //
 // +kubebuilder:validation:Enum=EnforceSameName;DefaultName;SelectedName
 type NamespaceMappingStrategyType string
 
-// The ways of naming twin namespaces.
+// The ways of naming remote namespaces.
 const (
 	// EnforceSameNameMappingStrategyType: as the local namespace. The creation
 	// fails when the provider has a namespace of that name already.
@@ -83,14 +83,14 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.remoteNamespaceName == oldSelf.remoteNamespaceName",message="remoteNamespaceName is immutable: delete the NamespaceOffloading and create another"
 // +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy != 'SelectedName' || size(self.remoteNamespaceName) > 0",message="remoteNamespaceName is required with the mapping strategy SelectedName"
 type NamespaceOffloadingSpec struct {
-	// NamespaceMappingStrategy says how the twin namespaces are named. It never
+	// NamespaceMappingStrategy says how the remote namespaces are named. It never
 	// changes.
 	//
 	// +kubebuilder:default=DefaultName
 	// +optional
 	NamespaceMappingStrategy NamespaceMappingStrategyType `json:"namespaceMappingStrategy,omitempty"`
 
-	// RemoteNamespaceName is the name of the twin namespaces with the mapping
+	// RemoteNamespaceName is the name of the remote namespaces with the mapping
 	// strategy SelectedName; the others ignore it. It never changes.
 	//
 	// +kubebuilder:default=""
@@ -109,7 +109,7 @@ type NamespaceOffloadingSpec struct {
 	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitzero"`
 }
 
-// OffloadingPhaseType sums the state of all twin namespaces up.
+// OffloadingPhaseType sums the state of all remote namespaces up.
 type OffloadingPhaseType string
 
 // The phases of a NamespaceOffloading.
@@ -124,17 +124,17 @@ const (
 
 // NamespaceOffloadingStatus is how far the extension has come.
 type NamespaceOffloadingStatus struct {
-	// RemoteNamespaceName is the name of the twin namespaces.
+	// RemoteNamespaceName is the name of the remote namespaces.
 	//
 	// +optional
 	RemoteNamespaceName string `json:"remoteNamespaceName,omitempty"`
 
-	// OffloadingPhase sums the state of all twin namespaces up.
+	// OffloadingPhase sums the state of all remote namespaces up.
 	//
 	// +optional
 	OffloadingPhase OffloadingPhaseType `json:"offloadingPhase,omitempty"`
 
-	// RemoteNamespacesConditions holds the conditions of each twin namespace by
+	// RemoteNamespacesConditions holds the conditions of each remote namespace by
 	// the name of its NamespaceMap, which is the id of the remote cluster.
 	//
 	// +optional
@@ -146,21 +146,21 @@ type NamespaceOffloadingStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// RemoteNamespaceConditions are the conditions of one twin namespace.
+// RemoteNamespaceConditions are the conditions of one remote namespace.
 type RemoteNamespaceConditions []RemoteNamespaceCondition
 
-// RemoteNamespaceConditionType names an aspect of a twin namespace.
+// RemoteNamespaceConditionType names an aspect of a remote namespace.
 type RemoteNamespaceConditionType string
 
-// The aspects of a twin namespace.
+// The aspects of a remote namespace.
 const (
 	// NamespaceOffloadingRequired: is the cluster selected.
 	NamespaceOffloadingRequired RemoteNamespaceConditionType = "OffloadingRequired"
-	// NamespaceReady: does the twin namespace exist.
+	// NamespaceReady: does the remote namespace exist.
 	NamespaceReady RemoteNamespaceConditionType = "Ready"
 )
 
-// RemoteNamespaceCondition is the state of one aspect of a twin namespace.
+// RemoteNamespaceCondition is the state of one aspect of a remote namespace.
 type RemoteNamespaceCondition struct {
 	// Type of the condition.
 	Type RemoteNamespaceConditionType `json:"type"`

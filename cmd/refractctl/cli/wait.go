@@ -25,7 +25,7 @@ import (
 // pollInterval is how often the cluster is asked while waiting.
 const pollInterval = 200 * time.Millisecond
 
-// awaitExtended returns when the twins of all namespaces exist, and tells on
+// awaitExtended returns when the remote namespaces of all namespaces exist, and tells on
 // progress how it goes.
 func awaitExtended(ctx context.Context, c client.Client, progress io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// twin is a namespace that is extended, and what of it is reflected.
-type twin struct {
+// remote namespace is a namespace that is extended, and what of it is reflected.
+type extension struct {
 	local, remote string
 	ctx           context.Context
 	cancel        context.CancelFunc
@@ -26,14 +26,14 @@ type twin struct {
 }
 
 // of returns what is known of a kind, nil when it is not reflected.
-func (t *twin) of(kind string) *copies {
+func (t *extension) of(kind string) *copies {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.copies[kind]
 }
 
 // set puts what is known of a kind, nil for nothing any more, and returns what was there.
-func (t *twin) set(kind string, c *copies) (before *copies) {
+func (t *extension) set(kind string, c *copies) (before *copies) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before = t.copies[kind]
@@ -46,7 +46,7 @@ func (t *twin) set(kind string, c *copies) (before *copies) {
 }
 
 // localSynced reports whether this cluster's side of the namespace has been read.
-func (t *twin) localSynced() bool {
+func (t *extension) localSynced() bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, c := range t.copies {
@@ -57,18 +57,18 @@ func (t *twin) localSynced() bool {
 	return true
 }
 
-// twin returns the twin of a local namespace, or nil.
-func (m *Manager) twin(local string) *twin {
+// remote namespace returns the remote namespace of a local namespace, or nil.
+func (m *Manager) extension(local string) *extension {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.twins[local]
+	return m.extensions[local]
 }
 
-func (m *Manager) allTwins() []*twin {
+func (m *Manager) allExtensions() []*extension {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	all := make([]*twin, 0, len(m.twins))
-	for _, t := range m.twins {
+	all := make([]*extension, 0, len(m.extensions))
+	for _, t := range m.extensions {
 		all = append(all, t)
 	}
 	return all
@@ -78,11 +78,11 @@ func (m *Manager) allTwins() []*twin {
 func (m *Manager) StartNamespace(local, remote string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	t := &twin{local: local, remote: remote, copies: map[string]*copies{}, warnings: rate.NewLimiter(warningsPerSecond, warningsBurst)}
+	t := &extension{local: local, remote: remote, copies: map[string]*copies{}, warnings: rate.NewLimiter(warningsPerSecond, warningsBurst)}
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()
-	m.twins[local] = t
-	m.metrics.namespaces.Set(float64(len(m.twins)))
+	m.extensions[local] = t
+	m.metrics.namespaces.Set(float64(len(m.extensions)))
 	m.mu.Unlock()
 	for _, r := range m.all() {
 		m.startCopies(r, t)
@@ -94,10 +94,10 @@ func (m *Manager) StopNamespace(local string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
 	m.mu.Lock()
-	t := m.twins[local]
-	delete(m.twins, local)
+	t := m.extensions[local]
+	delete(m.extensions, local)
 	m.metrics.forget(local)
-	m.metrics.namespaces.Set(float64(len(m.twins)))
+	m.metrics.namespaces.Set(float64(len(m.extensions)))
 	m.mu.Unlock()
 	if t != nil {
 		t.cancel()
@@ -121,7 +121,7 @@ func (m *Manager) lookAtStrandedPods() {
 		return
 	}
 	for _, object := range r.pods.GetStore().List() {
-		if u, ok := object.(*unstructured.Unstructured); ok && m.twin(u.GetNamespace()) == nil {
+		if u, ok := object.(*unstructured.Unstructured); ok && m.extension(u.GetNamespace()) == nil {
 			r.queue.Add(keyOf(u))
 		}
 	}

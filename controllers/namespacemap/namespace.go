@@ -26,55 +26,55 @@ const (
 	managedBy      = "liqo"
 )
 
-// ensureTwin makes one twin and returns its phase. What only the user can mend
+// ensureRemoteNamespace makes one remote namespace and returns its phase. What only the user can mend
 // is an Event and the phase CreationLoopBackOff; an error is worth a retry and
 // leaves the phase as it was.
-func (c *Controller) ensureTwin(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (offloading.MappingPhase, error) {
+func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (offloading.MappingPhase, error) {
 	before := nm.Status.CurrentMapping[local].Phase
-	if err := c.options.Tenancy.CheckName(nm.Labels[wire.OriginIDLabel], twin, c.options.Installation); err != nil {
-		return c.refuse(nm, "namespace %q, for %s, is not created: %s; have the consumer choose another name", twin, local, err), nil
+	if err := c.options.Tenancy.CheckName(nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
+		return c.refuse(nm, "namespace %q, for %s, is not created: %s; have the consumer choose another name", remoteNamespace, local, err), nil
 	}
 	namespace := &corev1.Namespace{}
-	err := c.client.Get(ctx, client.ObjectKey{Name: twin}, namespace)
+	err := c.client.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
 	if apierrors.IsNotFound(err) {
-		namespace, err = c.createNamespace(ctx, nm, local, twin)
+		namespace, err = c.createNamespace(ctx, nm, local, remoteNamespace)
 	}
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return c.refuse(nm, "creating namespace %s for namespace %s of the consumer: %s", twin, local, err), err
+		return c.refuse(nm, "creating namespace %s for namespace %s of the consumer: %s", remoteNamespace, local, err), err
 	case err != nil:
-		return before, fmt.Errorf("creating namespace %s, %w", twin, err)
+		return before, fmt.Errorf("creating namespace %s, %w", remoteNamespace, err)
 	case !isMadeFor(namespace, nm):
-		return c.refuse(nm, "namespace %s exists and was not created for this NamespaceMap, so it cannot be the remote namespace of %s: choose another name for the remote namespace, or delete the one that exists", twin, local), errForeign(twin)
-	case !isTwinOf(namespace, nm, local):
+		return c.refuse(nm, "namespace %s exists and was not created for this NamespaceMap, so it cannot be the remote namespace of %s: choose another name for the remote namespace, or delete the one that exists", remoteNamespace, local), errForeign(remoteNamespace)
+	case !isRemoteNamespaceOf(namespace, nm, local):
 		return c.refuse(nm, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: have the consumer choose another name for one of the remote namespaces, or unoffload %s",
-			twin, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(twin)
+			remoteNamespace, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(remoteNamespace)
 	case namespace.DeletionTimestamp != nil:
 		return offloading.MappingTerminating, nil // made again when it is gone
 	}
 	if err := c.ensureLevel(ctx, namespace); err != nil {
 		return before, err
 	}
-	if err := c.ensureRoleBinding(ctx, nm, twin); err != nil {
+	if err := c.ensureRoleBinding(ctx, nm, remoteNamespace); err != nil {
 		return before, err
 	}
 	return offloading.MappingAccepted, nil
 }
 
-func errForeign(twin string) error {
-	return report.Errorf(report.Foreign, "namespace %s exists and is not ours", twin)
+func errForeign(remoteNamespace string) error {
+	return report.Errorf(report.Foreign, "namespace %s exists and is not ours", remoteNamespace)
 }
 
 func (c *Controller) refuse(nm *offloading.NamespaceMap, format string, args ...any) offloading.MappingPhase {
-	c.report.Warn(nm, failedTwinReason, mapAction, fmt.Sprintf(format, args...))
+	c.report.Warn(nm, failedRemoteNamespaceReason, mapAction, fmt.Sprintf(format, args...))
 	return offloading.MappingCreationLoopBackOff
 }
 
-// createNamespace returns the namespace of the name twin: the new one, or the
+// createNamespace returns the namespace of the name remote namespace: the new one, or the
 // one that stands there and is not in the cache of those that are ours.
-func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (*corev1.Namespace, error) {
+func (c *Controller) createNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (*corev1.Namespace, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: twin,
+		Name: remoteNamespace,
 		Labels: map[string]string{
 			wire.RemoteClusterIDLabel: nm.Labels[wire.OriginIDLabel],
 			tenancy.EnforceLabel:      c.options.Tenancy.Level(nm.Labels[wire.OriginIDLabel]),
@@ -87,7 +87,7 @@ func (c *Controller) createNamespace(ctx context.Context, nm *offloading.Namespa
 	err := c.client.Create(ctx, namespace, client.FieldOwner(fieldManager))
 	if apierrors.IsAlreadyExists(err) {
 		namespace = &corev1.Namespace{}
-		err = c.uncached.Get(ctx, client.ObjectKey{Name: twin}, namespace)
+		err = c.uncached.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
 	}
 	return namespace, err
 }
@@ -112,24 +112,24 @@ func isMadeFor(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
 		namespace.Labels[wire.RemoteClusterIDLabel] == nm.Labels[wire.OriginIDLabel]
 }
 
-// isTwinOf reports whether it was made for this namespace of the consumer: two
-// mappings may wish for the same twin, and what one of them put there is
+// isRemoteNamespaceOf reports whether it was made for this namespace of the consumer: two
+// mappings may wish for the same remote namespace, and what one of them put there is
 // neither seen nor deleted by the other.
-func isTwinOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {
+func isRemoteNamespaceOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {
 	return isMadeFor(namespace, nm) && namespace.Annotations[wire.OriginalNameAnnotation] == local
 }
 
-// deleteTwin reports whether there is nothing left to delete: the namespace is
+// deleteRemoteNamespace reports whether there is nothing left to delete: the namespace is
 // gone, or was not made for the namespace local.
-func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap, local, twin string) (bool, error) {
+func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (bool, error) {
 	namespace := &corev1.Namespace{}
-	err := c.uncached.Get(ctx, client.ObjectKey{Name: twin}, namespace)
+	err := c.uncached.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("getting namespace %s, %w", twin, err)
-	case !isTwinOf(namespace, nm, local):
+		return false, fmt.Errorf("getting namespace %s, %w", remoteNamespace, err)
+	case !isRemoteNamespaceOf(namespace, nm, local):
 		return true, nil
 	case namespace.DeletionTimestamp != nil:
 		return false, nil
@@ -138,7 +138,7 @@ func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap
 	if client.IgnoreNotFound(err) == nil {
 		return false, nil
 	}
-	err = fmt.Errorf("deleting namespace %s, %w", twin, err)
+	err = fmt.Errorf("deleting namespace %s, %w", remoteNamespace, err)
 	if !apierrors.IsConflict(err) {
 		c.report.Warn(nm, failedDeleteReason, mapAction, fmt.Sprintf("%s; it is tried again: let the controllers delete it, or delete it yourself", err))
 	}
@@ -146,9 +146,9 @@ func (c *Controller) deleteTwin(ctx context.Context, nm *offloading.NamespaceMap
 }
 
 // ensureRoleBinding lets the consumer, which authenticates as a member of the
-// group named after its cluster id, into the twin.
-func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.NamespaceMap, twin string) error {
-	desired := c.roleBinding(nm, twin)
+// group named after its cluster id, into the remote namespace.
+func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.NamespaceMap, remoteNamespace string) error {
+	desired := c.roleBinding(nm, remoteNamespace)
 	actual := &rbacv1.RoleBinding{}
 	err := c.client.Get(ctx, client.ObjectKeyFromObject(desired), actual)
 	if apierrors.IsNotFound(err) {
@@ -179,11 +179,11 @@ func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.Names
 	return nil
 }
 
-func (c *Controller) roleBinding(nm *offloading.NamespaceMap, twin string) *rbacv1.RoleBinding {
+func (c *Controller) roleBinding(nm *offloading.NamespaceMap, remoteNamespace string) *rbacv1.RoleBinding {
 	origin := nm.Labels[wire.OriginIDLabel]
 	return &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: twin,
+			Namespace: remoteNamespace,
 			Name:      nm.Namespace,
 			Labels:    map[string]string{managedByLabel: managedBy, wire.RemoteClusterIDLabel: origin},
 			Annotations: map[string]string{
