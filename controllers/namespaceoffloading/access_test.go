@@ -100,7 +100,7 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	foreign := foreignBinding(t, namespace)
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
 	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
-	if !strings.Contains(event.Note, namespace+"/"+extendedRole) || !strings.Contains(event.Note, "delete it") {
+	if !strings.Contains(event.Note, namespace+"/"+extendedRole) || !strings.Contains(event.Note, "delete or rename it") {
 		t.Errorf("note = %q, want the RoleBinding and the remedy", event.Note)
 	}
 	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)

@@ -129,32 +129,32 @@ may watch configmaps in kube-system named extension-apiserver-authentication
 not list configmaps in kube-system
 `
 	consumerCases = `
-may create shadowpods.offloading.liqo.io in remote namespace
-may update shadowendpointslices.offloading.liqo.io in remote namespace
-not patch shadowendpointslices.offloading.liqo.io in remote namespace
-may delete services in remote namespace
-may watch pods in remote namespace
-not create pods in remote namespace
-may delete pods in remote namespace
-not patch shadowpods.offloading.liqo.io/status in remote namespace
-may get pods/log in remote namespace
-may create pods/exec in remote namespace
-may get pods/exec in remote namespace
-may create pods/portforward in remote namespace
-may watch events in remote namespace
-not create events in remote namespace
+may create shadowpods.offloading.liqo.io in twin
+may update shadowendpointslices.offloading.liqo.io in twin
+not patch shadowendpointslices.offloading.liqo.io in twin
+may delete services in twin
+may watch pods in twin
+not create pods in twin
+may delete pods in twin
+not patch shadowpods.offloading.liqo.io/status in twin
+may get pods/log in twin
+may create pods/exec in twin
+may get pods/exec in twin
+may create pods/portforward in twin
+may watch events in twin
+not create events in twin
 not watch events in shop
-may list pods.metrics.k8s.io in remote namespace
-not update services in remote namespace
-may patch secrets in remote namespace named password
-may patch ingresses.networking.k8s.io in remote namespace
-may patch persistentvolumeclaims in remote namespace
-may delete persistentvolumeclaims in remote namespace
-not patch persistentvolumeclaims/status in remote namespace
+may list pods.metrics.k8s.io in twin
+not update services in twin
+may patch secrets in twin named password
+may patch ingresses.networking.k8s.io in twin
+may patch persistentvolumeclaims in twin
+may delete persistentvolumeclaims in twin
+not patch persistentvolumeclaims/status in twin
 not list persistentvolumes
 not list storageclasses.storage.k8s.io
 not get secrets in liqo named password
-not create endpointslices.discovery.k8s.io in remote namespace
+not create endpointslices.discovery.k8s.io in twin
 not create shadowpods.offloading.liqo.io in shop
 not watch pods in shop
 not watch pods
@@ -171,13 +171,13 @@ not get secrets in liqo-tenant-rome named any
 `
 	managerCases = `
 may watch shadowpods.offloading.liqo.io
-may patch shadowpods.offloading.liqo.io/status in remote namespace
-not create shadowpods.offloading.liqo.io in remote namespace
-not delete shadowpods.offloading.liqo.io in remote namespace
-may create pods in remote namespace
-may patch pods in remote namespace
-not create pods/exec in remote namespace
-may create endpointslices.discovery.k8s.io in remote namespace
+may patch shadowpods.offloading.liqo.io/status in twin
+not create shadowpods.offloading.liqo.io in twin
+not delete shadowpods.offloading.liqo.io in twin
+may create pods in twin
+may patch pods in twin
+not create pods/exec in twin
+may create endpointslices.discovery.k8s.io in twin
 may watch foreignclusters.core.liqo.io
 may watch namespaces
 may update leases.coordination.k8s.io in liqo named 66cf253f.ctrlmgr.liqo.io

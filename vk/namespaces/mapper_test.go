@@ -137,7 +137,7 @@ func TestRemoteNamespaceOfADoubtfulNamespace(t *testing.T) {
 		t.Errorf("running (-want +got):\n%s", diff)
 	}
 	put(t, m, "u", old, map[string]any{"mail": entry("twin", "Accepted")})
-	want := []string{"start shop remote namespace", "changed", "changed", "stop shop", "start mail remote namespace", "changed"}
+	want := []string{"start shop twin", "changed", "changed", "stop shop", "start mail twin", "changed"}
 	if got := handler.said(); !cmp.Equal(want, got) {
 		t.Errorf("the handler heard %q, want %q", got, want)
 	}

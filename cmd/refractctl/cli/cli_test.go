@@ -109,7 +109,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 	if err != nil || <-done != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(progress, "shop: Ready as remote namespace on cloud; new pods run there only") {
+	if !strings.Contains(progress, "shop: Ready as twin on cloud; new pods run there only") {
 		t.Errorf("progress = %q", progress)
 	}
 	nso := &offloading.NamespaceOffloading{}
@@ -195,7 +195,7 @@ metadata:
 spec:
   namespaceMappingStrategy: SelectedName
   podOffloadingStrategy: LocalAndRemote
-  remoteNamespaceName: remote namespace
+  remoteNamespaceName: twin
 `
 	if err != nil || out != want {
 		t.Errorf("output = %s, error = %v, want\n%s", out, err, want)
