@@ -271,6 +271,6 @@ func (m *Mapper) report(object *unstructured.Unstructured, problems []string) {
 	if repeated || text == "" {
 		return
 	}
-	m.options.Log.Warn("NamespaceMap makes no sense", "name", object.GetName(), "problems", text)
+	m.options.Log.Warn("Ignoring invalid entries of the NamespaceMap", "name", object.GetName(), "problems", text)
 	m.options.Events.Event(object, corev1.EventTypeWarning, InvalidReason, text)
 }

@@ -37,7 +37,7 @@
 //   - Rely on a watch for what it may miss. When one begins anew it does not tell of what came and went meanwhile, so a
 //     write that it has not confirmed after 10 s has its object looked at again (writes.go).
 //   - Give up all for one field. What Kubernetes never lets change in a copy stays as it is, is told about with the remedy,
-//     and holds up nothing else (frozen.go).
+//     and holds up nothing else (immutable.go).
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
 //     are limited; success and a lost provider make none (the node says the latter).
 //

@@ -98,10 +98,10 @@ func (r *reflector) update(ctx context.Context, w *worker, t *extension, x *want
 		return r.remove(ctx, w, t, x.copies, remote)
 	}
 	if isImmutability(err) && !r.kind.FixedSpec {
-		if rest := withFrozen(object, remote, err); rest != nil {
+		if rest := withImmutable(object, remote, err); rest != nil {
 			refusal := err
 			if stored, err = r.send(ctx, t, x, rest); err == nil {
-				r.toldFrozen(w, x, refusal)
+				r.warnImmutable(w, x, refusal)
 			}
 		}
 	}

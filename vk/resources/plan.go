@@ -40,7 +40,7 @@ func decode(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResour
 	}
 	spec := &pluginsv1alpha1.ReflectedResourceSpec{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, spec); err != nil {
-		return nil, wrong("spec makes no sense: %v", err)
+		return nil, wrong("spec is invalid: %v", err)
 	}
 	if spec.Workers == nil {
 		three := int32(3)

@@ -33,9 +33,9 @@ func causesOf(err error) []metav1.StatusCause {
 	return status.Status().Details.Causes
 }
 
-// withFrozen returns the object with the values that the copy has of the fields that never change, as the refusal names
+// withImmutable returns the object with the values that the copy has of the fields that never change, as the refusal names
 // them, so that everything else crosses; nil when it names one inside a list, or the copy as a whole.
-func withFrozen(object, remote *unstructured.Unstructured, refusal error) *unstructured.Unstructured {
+func withImmutable(object, remote *unstructured.Unstructured, refusal error) *unstructured.Unstructured {
 	object = object.DeepCopy() // it shares with the cache
 	for _, cause := range causesOf(refusal) {
 		path := strings.Split(cause.Field, ".")
@@ -55,14 +55,14 @@ func withFrozen(object, remote *unstructured.Unstructured, refusal error) *unstr
 	return object
 }
 
-// toldFrozen says on the object which fields its copy keeps, and what would change that.
-func (r *reflector) toldFrozen(w *worker, x *wanted, refusal error) {
+// warnImmutable warns about the fields of the remote object that were not updated, and says what to do.
+func (r *reflector) warnImmutable(w *worker, x *wanted, refusal error) {
 	var fields []string
 	for _, cause := range causesOf(refusal) {
 		fields = append(fields, cause.Field+" ("+cause.Message+")")
 	}
 	w.warned = true
 	r.m.events.warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf(
-		"cluster %s: %s %s/%s keeps the former value of %s and has everything else: delete that object to recreate it",
-		r.m.options.RemoteClusterID, r.kind.target().Resource, x.namespace, x.name, strings.Join(slices.Compact(fields), ", ")))
+		"cluster %s: immutable field %s of %s %s/%s was not updated, all other fields were; to recreate the remote object, delete it",
+		r.m.options.RemoteClusterID, strings.Join(slices.Compact(fields), ", "), r.kind.target().Resource, x.namespace, x.name))
 }
