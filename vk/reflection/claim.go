@@ -46,7 +46,7 @@ func (r *reflector) reconcileClaim(ctx context.Context, w *worker, key Key) erro
 	}
 	t := r.m.extension(key.Namespace)
 	if t == nil {
-		return r.dropStranded(ctx, w, key)
+		return r.dropNotOffloaded(ctx, w, key)
 	}
 	c := t.of(ClaimKind)
 	if c == nil || !c.ready.Load() {

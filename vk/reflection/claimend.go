@@ -102,9 +102,9 @@ func (r *reflector) dropReleased(ctx context.Context, w *worker, v *claimView) e
 	return nil
 }
 
-// dropStranded does so in a namespace that is not extended any more. Its remote namespace has gone with all that was in it, or will:
+// dropNotOffloaded does so in a namespace that is not extended any more. Its remote namespace has gone with all that was in it, or will:
 // that is the provider's business.
-func (r *reflector) dropStranded(ctx context.Context, w *worker, key Key) error {
+func (r *reflector) dropNotOffloaded(ctx context.Context, w *worker, key Key) error {
 	if !r.m.mapper.Synced() || r.m.mapper.State(key.Namespace) != namespaces.NotOffloaded {
 		return nil
 	}

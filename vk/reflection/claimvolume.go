@@ -28,14 +28,14 @@ const claimIndex = "claim"
 type volumes struct {
 	informer, classes cache.SharedIndexInformer
 	heard             []cache.DoneChecker
-	writes            *writeLog
+	writes            *mutationCache
 	// gone remembers volumes that were deleted by others when they might, until their claims (Key, to a name) are looked at.
 	gone sync.Map
 }
 
 // watchVolumes prepares what only claims need.
 func (r *reflector) watchVolumes() error {
-	known := &volumes{writes: newWriteLog(r.m.options.Clock)}
+	known := &volumes{writes: newMutationCache(r.m.options.Clock)}
 	r.volumes = known
 	var err error
 	ours := selection{labels: labels.Set(r.owned).String()}
@@ -82,8 +82,8 @@ func (r *reflector) enqueueVolumes(which func(namespace string) bool) {
 	}
 }
 
-// lookAtStrandedVolumes looks at those whose claims are, or were, in namespaces that are not extended.
-func (m *Manager) lookAtStrandedVolumes() {
+// enqueueVolumesNotOffloaded looks at those whose claims are, or were, in namespaces that are not extended.
+func (m *Manager) enqueueVolumesNotOffloaded() {
 	if claims := m.reflector(ClaimKind); claims != nil {
 		claims.enqueueVolumes(func(namespace string) bool { return m.extension(namespace) == nil })
 	}

@@ -172,7 +172,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 	if !deleted && m.standsForProvider(node) && !m.nodeIsOurs.Swap(true) {
 		m.log.Info("the node is known to be ours: its pods are reflected", "node", node.GetName())
 		m.enqueueKinds(func(k Kind) bool { return k.PerNode })
-		m.lookAtStrandedPods()
+		m.enqueuePodsNotOffloaded()
 	}
 }
 

@@ -34,7 +34,7 @@ type copies struct {
 	own      []cache.SharedIndexInformer
 	heard    []cache.DoneChecker
 	ready    atomic.Bool
-	writes   *writeLog
+	writes   *mutationCache
 	memory   *memory
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
@@ -71,7 +71,7 @@ func (m *Manager) runFor(c *copies, f func()) {
 
 // idleCopies makes the informers of one kind in one extended namespace.
 func (m *Manager) idleCopies(r *reflector, t *extension) (*copies, error) {
-	c := &copies{writes: newWriteLog(m.options.Clock), memory: newMemory(m.options.Clock)}
+	c := &copies{writes: newMutationCache(m.options.Clock), memory: newMemory(m.options.Clock)}
 	if r.kind.Reverse {
 		c.inbox = newInbox(r, t, c)
 		return c, nil
@@ -137,7 +137,7 @@ func (m *Manager) watchServices(r *reflector, t *extension, c *copies) (err erro
 
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
 func (m *Manager) watchCopies(r *reflector, t *extension, c *copies) (err error) {
-	if c.informer, err = newInformer(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.gate, r.tokenIndex()); err != nil {
+	if c.informer, err = newInformer(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.breaker, r.tokenIndex()); err != nil {
 		return err
 	}
 	return c.watch(c.informer, func(before, object *unstructured.Unstructured, deleted bool) {
@@ -154,7 +154,7 @@ func (m *Manager) watchPods(r *reflector, t *extension, c *copies) (err error) {
 	}
 	s := r.ours(t)
 	s.noSpec = true // how they are run there is nobody's business here
-	if c.pods, err = newInformer(m.remote, podsResource, s, m.options.ResyncPeriod, m.gate, nil); err != nil {
+	if c.pods, err = newInformer(m.remote, podsResource, s, m.options.ResyncPeriod, m.breaker, nil); err != nil {
 		return err
 	}
 	return c.watch(c.pods, func(_, object *unstructured.Unstructured, _ bool) {

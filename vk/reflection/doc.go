@@ -31,11 +31,11 @@
 //     server makes of a write is remembered, so that its normalisations are not fought (by this process: after a restart
 //     such a copy is written once), and the event that only echoes our own write is not even evaluated.
 //   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
-//     unreachable (gate.go) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
+//     unreachable (breaker.go) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
 //     whose copy is written back and forth, without a change of its own, is quarantined (oscillation.go). Other errors are
 //     retried after 5 ms to 30 s, each object by itself.
 //   - Rely on a watch for what it may miss. When one begins anew it does not tell of what came and went meanwhile, so a
-//     write that it has not confirmed after 10 s has its object looked at again (writes.go).
+//     write that it has not confirmed after 10 s has its object looked at again (mutationcache.go).
 //   - Give up all for one field. What Kubernetes never lets change in a copy stays as it is, is told about with the remedy,
 //     and holds up nothing else (immutable.go).
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
@@ -43,7 +43,7 @@
 //
 // # Whether the provider is there
 //
-// The gate and the virtual node's Ready condition (package node) answer two questions and may differ. The gate asks
+// The breaker and the virtual node's Ready condition (package node) answer two questions and may differ. The breaker asks
 // whether a call made now can get through. It is shut by the first call, list or watch that finds no way (refused, reset,
 // lost, no route, name or certificate wrong) and opened by a probe of /readyz that is answered: by anything below 500, for
 // what an answer says concerns the object it is about. (401 and 403 count after some seconds only: an API server that has just

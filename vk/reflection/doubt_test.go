@@ -299,7 +299,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := len(m.byKey[key].hashes); n > 61 {
 		t.Errorf("%d writes are remembered, want those of a minute", n)
 	}
-	l := newWriteLog(clock)
+	l := newMutationCache(clock)
 	for i := range 3 * goneMemory {
 		uid := fmt.Sprint(i)
 		l.seen(key, nil, object(uid, "10"), true)
@@ -323,7 +323,7 @@ func TestEchoBeforeTheAnswer(t *testing.T) {
 		"the write failed":       {[]string{"12"}, "", true},
 		"failed, nothing to see": {nil, "", false},
 	} {
-		l := newWriteLog(fakeClock())
+		l := newMutationCache(fakeClock())
 		before := object("u", "10")
 		l.begin(key)
 		for _, v := range tc.events {
@@ -347,7 +347,7 @@ func TestEchoBeforeTheAnswer(t *testing.T) {
 
 // It may be faster also with the deletion of what was written.
 func TestDeletionBeforeTheAnswer(t *testing.T) {
-	l := newWriteLog(fakeClock())
+	l := newMutationCache(fakeClock())
 	l.seen(key, nil, object("u", "10"), false)
 	l.seen(key, nil, object("u", "11"), true)
 	l.wrote(key, nil, object("u", "10"))

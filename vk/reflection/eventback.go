@@ -21,7 +21,7 @@ import (
 // state, so they are treated unlike other kinds. What was shown stays as it was mutated. None is kept in memory. A copy is
 // written when the Event says something new, and never for being compared again.
 //
-//	watch of the remote namespace ─▶ inbox ─▶ about whom? ─▶ agenda ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
+//	watch of the remote namespace ─▶ inbox ─▶ about whom? ─▶ schedule ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
 //
 // The reporter (events.go) is another matter: it writes Events of our own.
 
@@ -47,7 +47,7 @@ func (r *reflector) receive(ctx context.Context, c *copies) {
 	if !cache.WaitFor(ctx, "", r.m.sharedCaches(r.kind)...) {
 		return
 	}
-	source := listWatch(r.m.remote, r.kind.Source, selection{namespace: c.inbox.t.remote}, r.m.gate)
+	source := listWatch(r.m.remote, r.kind.Source, selection{namespace: c.inbox.t.remote}, r.m.breaker)
 	for ctx.Err() == nil {
 		round, cancel := context.WithCancel(ctx)
 		c.inbox.begin(cancel)
@@ -109,13 +109,13 @@ func (r *reflector) reconcileEvent(ctx context.Context, w *worker, key Key) erro
 	case about.waits:
 		return nil // until resume
 	case !about.sure && now.Sub(e.since) < eventTrial:
-		r.agenda.add(key, now.Add(eventSettle))
+		r.schedule.add(key, now.Add(eventSettle))
 		return nil
 	case about.sure && e.copy != 0 && now.Before(e.wrote.Add(eventWindow)):
-		r.agenda.add(key, e.wrote.Add(eventWindow))
+		r.schedule.add(key, e.wrote.Add(eventWindow))
 		return nil
 	case about.sure && isWarning(e.event) && t.warnings.TokensAt(now) < 1:
-		r.agenda.add(key, now.Add(warningWait))
+		r.schedule.add(key, now.Add(warningWait))
 		return nil
 	case about.sure:
 		err := r.show(ctx, w, t, c, e, about)

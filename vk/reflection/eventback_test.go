@@ -173,8 +173,8 @@ func (l *lab) step(clock *clocktesting.FakeClock, check func() error) (took time
 	l.eventually(func() error {
 		err := check()
 		if err != nil {
-			clock.Step(agendaTick)
-			took += agendaTick
+			clock.Step(scheduleTick)
+			took += scheduleTick
 		}
 		return err
 	})
@@ -209,7 +209,7 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	}
 	for _, to := range []int{20, 40} {
 		repeat(to-18, to)
-		if took := l.step(clock, shows(to)); took < eventWindow-agendaTick || took > eventWindow+5*time.Second {
+		if took := l.step(clock, shows(to)); took < eventWindow-scheduleTick || took > eventWindow+5*time.Second {
 			t.Errorf("the copy was updated after %s, want %s", took, eventWindow)
 		}
 	}

@@ -58,7 +58,7 @@ func (b *inbox) close(name string, opened *entry) {
 		b.done(e, rawEventHash(opened.event))
 		b.sweep(name, e)
 	case e.event != nil:
-		b.r.agenda.add(b.key(name), e.wrote.Add(eventWindow))
+		b.r.schedule.add(b.key(name), e.wrote.Add(eventWindow))
 	}
 }
 
@@ -74,7 +74,7 @@ func (b *inbox) put(e *entry, event *unstructured.Unstructured, now time.Time) {
 func (b *inbox) takeLeave(name string, e *entry, event *unstructured.Unstructured, at time.Time) {
 	b.put(e, event, b.r.m.options.Clock.Now())
 	e.gone = true
-	b.r.agenda.add(b.key(name), at)
+	b.r.schedule.add(b.key(name), at)
 }
 
 func (b *inbox) done(e *entry, hash uint64) {

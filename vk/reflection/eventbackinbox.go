@@ -170,11 +170,11 @@ func (b *inbox) see(event *unstructured.Unstructured) {
 	b.put(e, event, now)
 	switch {
 	case e.copy != 0:
-		b.r.agenda.add(b.key(name), later(now, e.wrote.Add(eventWindow)))
+		b.r.schedule.add(b.key(name), later(now, e.wrote.Add(eventWindow)))
 	case warning && about.sure:
 		b.r.queue.Add(b.key(name))
 	default:
-		b.r.agenda.add(b.key(name), now.Add(eventSettle))
+		b.r.schedule.add(b.key(name), now.Add(eventSettle))
 	}
 }
 
@@ -192,7 +192,7 @@ func (b *inbox) resume(kind *Kind) {
 	defer b.mu.Unlock()
 	for name, e := range b.entries {
 		if e.event != nil {
-			b.r.agenda.add(b.key(name), b.r.m.options.Clock.Now())
+			b.r.schedule.add(b.key(name), b.r.m.options.Clock.Now())
 		}
 	}
 	for missed := range b.missed {

@@ -110,12 +110,12 @@ func (m *Manager) NamespacesChanged() {
 	for _, changed := range m.allListeners() {
 		changed()
 	}
-	m.lookAtStrandedVolumes()
-	m.lookAtStrandedPods()
+	m.enqueueVolumesNotOffloaded()
+	m.enqueuePodsNotOffloaded()
 }
 
-// lookAtStrandedPods looks at the pods of this node whose namespaces are not extended.
-func (m *Manager) lookAtStrandedPods() {
+// enqueuePodsNotOffloaded looks at the pods of this node whose namespaces are not extended.
+func (m *Manager) enqueuePodsNotOffloaded() {
 	r := m.reflector(PodKind)
 	if r == nil || !r.pods.HasSynced() {
 		return

@@ -28,8 +28,8 @@ type selection struct {
 }
 
 // newInformer builds an informer of unstructured objects without their managedFields, which nobody here reads.
-// With a gate, it waits while the provider is unreachable, and goes on at once when it is back.
-func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, g *gate, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
+// With a breaker, it waits while the provider is unreachable, and goes on at once when it is back.
+func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, g *breaker, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
 	watcher := listWatch(client, resource, s, g)
 	all := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for name, index := range indexers {
@@ -47,8 +47,8 @@ func newInformer(client dynamic.Interface, resource schema.GroupVersionResource,
 	return informer, nil
 }
 
-// listWatch lists and watches a selection, with a gate only while the provider can be reached.
-func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s selection, g *gate) *cache.ListWatch {
+// listWatch lists and watches a selection, with a breaker only while the provider can be reached.
+func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s selection, g *breaker) *cache.ListWatch {
 	source := client.Resource(resource).Namespace(s.namespace)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

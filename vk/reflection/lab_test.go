@@ -271,8 +271,8 @@ func (l *lab) settled() {
 		waiting, evaluated := 0, l.manager.evaluated.Load()
 		for _, r := range l.manager.reflectors {
 			waiting += r.queue.Len()
-			if r.agenda != nil {
-				waiting += r.agenda.len()
+			if r.schedule != nil {
+				waiting += r.schedule.len()
 			}
 		}
 		if waiting > 0 || evaluated != last || !l.manager.Ready() {

@@ -37,7 +37,7 @@ type Manager struct {
 	log           *slog.Logger
 	local, remote dynamic.Interface
 	core          *v1.CoreV1Client
-	gate          *gate
+	breaker       *breaker
 	events        *reporter
 	metrics       *metrics
 	mapper        *namespaces.Mapper
@@ -115,18 +115,18 @@ func (m *Manager) connect() error {
 	if probe, err := discovery.NewDiscoveryClientForConfig(remote); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
 	} else {
-		m.gate = m.newGate(probe.RESTClient())
+		m.breaker = m.newBreaker(probe.RESTClient())
 	}
-	remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return way{m.gate, next} })
+	remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return way{m.breaker, next} })
 	if m.remote, err = dynamicclient.New(remote); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
 	}
 	return errors.Join(faults...)
 }
 
-// newGate makes the gate, which probes past itself.
-func (m *Manager) newGate(client rest.Interface) *gate {
-	return &gate{clock: m.options.Clock, every: m.options.ProbeEvery, log: m.log, changed: m.providerChanged, probe: func(ctx context.Context) error {
+// newBreaker returns the breaker, which probes past itself.
+func (m *Manager) newBreaker(client rest.Interface) *breaker {
+	return &breaker{clock: m.options.Clock, every: m.options.ProbeEvery, log: m.log, changed: m.providerChanged, probe: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout/2)
 		defer cancel()
 		err := client.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error()
@@ -231,7 +231,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m.ctx, m.gate.ctx, m.started = ctx, ctx, m.options.Clock.Now()
+	m.ctx, m.breaker.ctx, m.started = ctx, ctx, m.options.Clock.Now()
 	m.events.broadcaster.StartRecordingToSink(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
 	defer m.events.broadcaster.Shutdown()
 	for _, informer := range m.informers {
@@ -245,7 +245,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer unsubscribe()
 	m.wg.Go(func() { m.mapper.Run(ctx) })
 	m.wg.Go(func() { m.lookAroundOnce(ctx) })
-	m.wg.Go(func() { m.recheckUnheard(ctx) })
+	m.wg.Go(func() { m.recheckUnobserved(ctx) })
 	<-ctx.Done()
 	m.changesEnded()
 	m.wg.Wait()

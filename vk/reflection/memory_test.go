@@ -88,9 +88,9 @@ func object(uid, version string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": version}}}
 }
 
-func TestWriteLog(t *testing.T) {
+func TestMutationCache(t *testing.T) {
 	clock := fakeClock()
-	l := newWriteLog(clock)
+	l := newMutationCache(clock)
 	see := func(cached *unstructured.Unstructured) string {
 		t.Helper()
 		got, going := l.view(key, cached)
@@ -159,9 +159,9 @@ func TestWriteLog(t *testing.T) {
 }
 
 // A copy that was made, and deleted by somebody, in a gap of the watch: nothing ever tells of it, and yet it is missed.
-func TestUnheard(t *testing.T) {
+func TestUnobserved(t *testing.T) {
 	clock := fakeClock()
-	l := newWriteLog(clock)
+	l := newMutationCache(clock)
 	named := func(name string) Key { return Key{Namespace: "shop", Name: name} }
 	l.wrote(named("lost"), nil, object("a", "10"))
 	l.wrote(named("there"), nil, object("b", "11"))
@@ -171,7 +171,7 @@ func TestUnheard(t *testing.T) {
 	l.deleted(named("going"), object("f", "6"))
 	cache := map[Key]*unstructured.Unstructured{named("there"): object("b", "11"), named("replaced"): object("z", "20"), named("late"): object("d", "3"), named("going"): object("f", "6")}
 	look := func() (names []string) {
-		for _, key := range l.unheard(func(key Key) *unstructured.Unstructured { return cache[key] }) {
+		for _, key := range l.unobserved(func(key Key) *unstructured.Unstructured { return cache[key] }) {
 			names = append(names, key.Name)
 		}
 		slices.Sort(names)

@@ -80,7 +80,7 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 	}
 	t := r.m.extension(key.Namespace)
 	if t == nil {
-		return r.strandedPod(ctx, w, key, local)
+		return r.podNotOffloaded(ctx, w, key, local)
 	}
 	c := t.of(PodKind)
 	if c == nil || !c.ready.Load() {

@@ -15,18 +15,18 @@ import (
 	"github.com/refract-project/refract/vk/pods"
 )
 
-// strandedHint tells the user of a pod that should not be here what to do.
-const strandedHint = "its namespace is not extended to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
+// notOffloadedHint tells the user of a pod that should not be here what to do.
+const notOffloadedHint = "its namespace is not extended to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
 	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
 
 // unknownHint is for a pod whose namespace may yet be extended.
 const unknownHint = "its namespace has no remote namespace on this cluster yet; see the status of the NamespaceOffloading in that namespace"
 
-// strandedPod deals with a pod on this node whose namespace is not extended. (Liqo: the fallback of pod reflection.)
+// podNotOffloaded deals with a pod on this node whose namespace is not extended. (Liqo: the fallback of pod reflection.)
 //
 // While that is not certain (the map has not been read, is gone, or says that the remote namespace is on its way) a pod that has
 // begun is left alone: only what has never run is told to wait, or let go when it is being deleted.
-func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key, local *unstructured.Unstructured) error {
+func (r *reflector) podNotOffloaded(ctx context.Context, w *worker, key Key, local *unstructured.Unstructured) error {
 	if local == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (r *reflector) strandedPod(ctx context.Context, w *worker, key Key, local *
 		}
 		return nil
 	case certain:
-		return r.refusePod(ctx, w, local, strandedHint)
+		return r.refusePod(ctx, w, local, notOffloadedHint)
 	case pods.Untouched(status):
 		return r.refusePod(ctx, w, local, unknownHint)
 	default:

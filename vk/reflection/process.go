@@ -44,8 +44,8 @@ func (r *reflector) run(ctx context.Context) {
 		r.runFor(func() { r.volumes.classes.RunWithContext(ctx) })
 	}
 	r.runFor(func() { <-ctx.Done(); r.queue.ShutDown() })
-	if r.agenda != nil {
-		r.runFor(func() { r.keepAgenda(ctx) })
+	if r.schedule != nil {
+		r.runFor(func() { r.keepSchedule(ctx) })
 	}
 }
 
@@ -71,8 +71,8 @@ func (r *reflector) object(key Key) *unstructured.Unstructured {
 	return nil
 }
 
-// recheckUnheard looks again, until ctx ends, at the objects of which the watch should have told, and did not.
-func (m *Manager) recheckUnheard(ctx context.Context) {
+// recheckUnobserved looks again, until ctx ends, at the objects of which the watch should have told, and did not.
+func (m *Manager) recheckUnobserved(ctx context.Context) {
 	for {
 		select {
 		case <-m.options.Clock.After(writeGrace):
@@ -82,15 +82,15 @@ func (m *Manager) recheckUnheard(ctx context.Context) {
 		for _, t := range m.allExtensions() {
 			for _, r := range m.all() {
 				if c := t.of(r.kind.Name); c != nil && c.inbox == nil {
-					r.unheard(t, c)
+					r.unobserved(t, c)
 				}
 			}
 		}
 	}
 }
 
-func (r *reflector) unheard(t *extension, c *copies) {
-	for _, key := range c.writes.unheard(func(key Key) *unstructured.Unstructured {
+func (r *reflector) unobserved(t *extension, c *copies) {
+	for _, key := range c.writes.unobserved(func(key Key) *unstructured.Unstructured {
 		return cached(c.informer, t.remote, r.remoteName(key.Name))
 	}) {
 		r.queue.Add(key)

@@ -51,13 +51,13 @@ type reflector struct {
 	// volumes behind the claims; kind PersistentVolumeClaim only
 	volumes *volumes
 
-	localWrites *writeLog
+	localWrites *mutationCache
 	statuses    *memory
 	paces       paces    // of the statuses that come back
 	states      sync.Map // Key to *podState, or *tokenState
 	mounting    sync.Map // Key to mounting; kind ServiceAccount only
 	reconcile   func(context.Context, *worker, Key) error
-	agenda      *agenda       // of kinds that come from the provider
+	schedule    *schedule     // of kinds that come from the provider
 	evaluated   atomic.Uint64 // objects so far
 
 	mu     sync.Mutex
@@ -76,7 +76,7 @@ type worker struct {
 func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
 		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
-		localWrites: newWriteLog(m.options.Clock), statuses: newMemory(m.options.Clock),
+		localWrites: newMutationCache(m.options.Clock), statuses: newMemory(m.options.Clock),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
 			workqueue.TypedRateLimitingQueueConfig[Key]{Clock: m.options.Clock}),
 	}
@@ -98,7 +98,7 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	}
 	r.reconcile = r.reconcileObject
 	if kind.Reverse {
-		r.reconcile, r.agenda = r.reconcileEvent, newAgenda()
+		r.reconcile, r.schedule = r.reconcileEvent, newSchedule()
 	}
 	if kind.Name == ClaimKind {
 		r.reconcile = r.reconcileClaim

@@ -17,7 +17,7 @@ func (m *Manager) SetLeading(leading bool) {
 				events.inbox.led()
 			}
 		}
-		m.lookAtStrandedVolumes()
+		m.enqueueVolumesNotOffloaded()
 	}
 }
 
@@ -112,4 +112,4 @@ func (m *Manager) Ready() bool {
 }
 
 // Reachable reports whether the provider's API server answered last time.
-func (m *Manager) Reachable() bool { return m.gate.pass() == nil }
+func (m *Manager) Reachable() bool { return m.breaker.pass() == nil }

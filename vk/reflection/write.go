@@ -26,13 +26,13 @@ const fieldValidation = metav1.FieldValidationIgnore
 // callRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
 // A call that passes it while the provider answers others is a *slowError.
 func (m *Manager) callRemote(ctx context.Context, call func(context.Context) error) error {
-	if err := m.gate.pass(); err != nil {
+	if err := m.breaker.pass(); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
 	defer cancel()
 	err := call(bounded)
-	if err != nil && ctx.Err() == nil && !m.gate.heed(err) && overdue(err) {
+	if err != nil && ctx.Err() == nil && !m.breaker.heed(err) && overdue(err) {
 		return &slowError{m.options.CallTimeout}
 	}
 	return err
@@ -145,7 +145,7 @@ func (r *reflector) send(ctx context.Context, t *extension, x *wanted, object *u
 
 // writing announces a write; what it returns is called when all about it is recorded, and has the object looked at again
 // when somebody else changed it meanwhile.
-func (r *reflector) writing(l *writeLog, key Key) (done func()) {
+func (r *reflector) writing(l *mutationCache, key Key) (done func()) {
 	l.begin(key)
 	return func() {
 		if l.end(key) {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// agendaTick is how often the agenda is looked at.
-	agendaTick = 200 * time.Millisecond
+	// scheduleTick is how often the schedule is looked at.
+	scheduleTick = 200 * time.Millisecond
 	// calmTurns and busyTurns are how many Events get their turn then: 100 or 5 a second. A rollout of 1,000 pods makes
 	// about 5,000 Events that all say "as expected"; more of them meanwhile would slow it down, fewer in calm times would
 	// keep who describes a pod waiting.
@@ -21,8 +21,8 @@ const (
 	busyFrom = 10
 )
 
-// agenda is what can wait: each key once, at its first date. Safe for concurrent use.
-type agenda struct {
+// schedule is what can wait: each key once, at its first date. Safe for concurrent use.
+type schedule struct {
 	mu      sync.Mutex
 	dates   dates
 	planned map[Key]bool
@@ -33,10 +33,10 @@ type date struct {
 	at  time.Time
 }
 
-func newAgenda() *agenda { return &agenda{planned: map[Key]bool{}} }
+func newSchedule() *schedule { return &schedule{planned: map[Key]bool{}} }
 
 // add plans a key for a time, unless it has a date already.
-func (a *agenda) add(key Key, at time.Time) {
+func (a *schedule) add(key Key, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.planned[key] {
@@ -47,7 +47,7 @@ func (a *agenda) add(key Key, at time.Time) {
 }
 
 // due takes off the keys whose time has come, the longest waiting first, and not more than most.
-func (a *agenda) due(now time.Time, most int) (keys []Key) {
+func (a *schedule) due(now time.Time, most int) (keys []Key) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for len(keys) < most && len(a.dates) > 0 && !a.dates[0].at.After(now) {
@@ -58,7 +58,7 @@ func (a *agenda) due(now time.Time, most int) (keys []Key) {
 	return keys
 }
 
-func (a *agenda) len() int {
+func (a *schedule) len() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.dates)
@@ -79,9 +79,9 @@ func (d *dates) Pop() any {
 	return next
 }
 
-// keepAgenda gives Events that can wait their turn: few while other objects have much to do.
-func (r *reflector) keepAgenda(ctx context.Context) {
-	ticker := r.m.options.Clock.NewTicker(agendaTick)
+// keepSchedule gives Events that can wait their turn: few while other objects have much to do.
+func (r *reflector) keepSchedule(ctx context.Context) {
+	ticker := r.m.options.Clock.NewTicker(scheduleTick)
 	defer ticker.Stop()
 	before := uint64(0)
 	for {
@@ -96,7 +96,7 @@ func (r *reflector) keepAgenda(ctx context.Context) {
 			turns = busyTurns
 		}
 		before = others
-		for _, key := range r.agenda.due(r.m.options.Clock.Now(), max(turns-r.queue.Len(), 0)) {
+		for _, key := range r.schedule.due(r.m.options.Clock.Now(), max(turns-r.queue.Len(), 0)) {
 			r.queue.Add(key)
 		}
 	}

@@ -23,12 +23,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-func TestGate(t *testing.T) {
+func TestBreaker(t *testing.T) {
 	var down atomic.Bool
 	var lost, back atomic.Int32
 	told := make(chan struct{}, 10)
 	down.Store(true)
-	g := &gate{clock: clock.RealClock{}, every: time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler),
+	b := &breaker{clock: clock.RealClock{}, every: time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler),
 		probe: func(context.Context) error {
 			if down.Load() {
 				return errors.New("still down")
@@ -43,20 +43,20 @@ func TestGate(t *testing.T) {
 				lost.Add(1)
 			}
 		}}
-	if err := g.pass(); err != nil {
-		t.Fatalf("an open gate says %v", err)
+	if err := b.pass(); err != nil {
+		t.Fatalf("a closed breaker says %v", err)
 	}
 	for range 20 { // many workers notice
-		g.fail(errors.New("connection refused"))
+		b.fail(errors.New("connection refused"))
 	}
-	if err := g.pass(); !errors.Is(err, errUnreachable) {
-		t.Errorf("a shut gate says %v", err)
+	if err := b.pass(); !errors.Is(err, errUnreachable) {
+		t.Errorf("an open breaker says %v", err)
 	}
 	waited := make(chan error, 1)
-	go func() { waited <- g.wait(t.Context()) }()
+	go func() { waited <- b.wait(t.Context()) }()
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := g.wait(canceled); !errors.Is(err, context.Canceled) {
+	if err := b.wait(canceled); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting with an ended context says %v", err)
 	}
 	down.Store(false)
@@ -73,13 +73,13 @@ func TestGate(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("nobody is told that the provider is back")
 	}
-	if err := g.pass(); err != nil || lost.Load() != 1 || back.Load() != 1 {
+	if err := b.pass(); err != nil || lost.Load() != 1 || back.Load() != 1 {
 		t.Errorf("afterwards: %v; lost %d times, back %d times, want once each", err, lost.Load(), back.Load())
 	}
 }
 
 // An API server that has just started denies what it allows a moment later: it is not back before it does, unless it goes on.
-func TestGateOfAStartingAPIServer(t *testing.T) {
+func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		denies time.Duration // for how long
 		within [2]time.Duration
@@ -91,22 +91,22 @@ func TestGateOfAStartingAPIServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
-				g := &gate{clock: clock.RealClock{}, every: 100 * time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
+				b := &breaker{clock: clock.RealClock{}, every: 100 * time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
 					probe: func(context.Context) error {
 						if time.Since(begun) < tc.denies {
 							return &deniedError{apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no roles yet"))}
 						}
 						return nil
 					}}
-				if !g.answers() {
-					t.Error("an open gate is shut by an answer")
+				if !b.answers() {
+					t.Error("a closed breaker is opened by an answer")
 				}
-				g.fail(errors.New("connection refused"))
-				if err := g.wait(t.Context()); err != nil {
+				b.fail(errors.New("connection refused"))
+				if err := b.wait(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				if took := time.Since(begun); took < tc.within[0] || took > tc.within[1] {
-					t.Errorf("the gate opened after %s, want %s", took, tc.within)
+					t.Errorf("the breaker closed after %s, want %s", took, tc.within)
 				}
 			})
 		})
@@ -119,27 +119,27 @@ func TestReturnIsSpread(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var down atomic.Bool
 			down.Store(true)
-			g := &gate{clock: clock.RealClock{}, every: 100 * time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
+			b := &breaker{clock: clock.RealClock{}, every: 100 * time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
 				probe: func(context.Context) error {
 					if down.Load() {
 						return errors.New("down")
 					}
 					return nil
 				}}
-			g.fail(errors.New("connection refused"))
+			b.fail(errors.New("connection refused"))
 			var all sync.WaitGroup
 			for range n {
-				all.Go(func() { _ = g.wait(t.Context()) })
+				all.Go(func() { _ = b.wait(t.Context()) })
 			}
 			synctest.Wait()
 			begun := time.Now()
 			down.Store(false)
 			all.Wait()
-			if took := time.Since(begun) - g.every; took > within[1] || took < within[0]-g.every {
+			if took := time.Since(begun) - b.every; took > within[1] || took < within[0]-b.every {
 				t.Errorf("%d came back within %s, want %s", n, took, within)
 			}
-			if g.queue != 0 {
-				t.Errorf("%d still wait", g.queue)
+			if b.queue != 0 {
+				t.Errorf("%d still wait", b.queue)
 			}
 		})
 	}
@@ -148,32 +148,32 @@ func TestReturnIsSpread(t *testing.T) {
 // What nobody needs to hear of is tried again when the provider is back; everything else is returned.
 func TestReaching(t *testing.T) {
 	var probes atomic.Int32
-	g := &gate{clock: clock.RealClock{}, every: time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
+	b := &breaker{clock: clock.RealClock{}, every: time.Millisecond, ctx: t.Context(), log: slog.New(slog.DiscardHandler), changed: func(bool) {},
 		probe: func(context.Context) error { probes.Add(1); return nil }}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "", errors.New("no"))
 	answers := []error{&net.OpError{Op: "dial", Err: errors.New("connection refused")}, &url.Error{Op: "Get", Err: errUnreachable}, nil}
 	calls := 0
-	result, err := reaching(t.Context(), g, func() (string, error) { calls++; return "list", answers[calls-1] })
+	result, err := reaching(t.Context(), b, func() (string, error) { calls++; return "list", answers[calls-1] })
 	if result != "list" || err != nil || calls != 3 || probes.Load() != 1 {
 		t.Errorf("after two failures of the way: %q, %v, %d calls, %d probes", result, err, calls, probes.Load())
 	}
 	for _, answer := range []error{forbidden, context.DeadlineExceeded} { // the provider answers probes, so it is there
-		if _, err := reaching(t.Context(), g, func() (string, error) { return "", answer }); !errors.Is(err, answer) {
+		if _, err := reaching(t.Context(), b, func() (string, error) { return "", answer }); !errors.Is(err, answer) {
 			t.Errorf("%v became %v", answer, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	lost := &url.Error{Op: "Get", Err: context.Canceled}
-	if _, err := reaching(ctx, g, func() (string, error) { cancel(); return "", lost }); !errors.Is(err, lost) || g.pass() != nil {
-		t.Errorf("the end of the context became %v and left the gate %v", err, g.pass())
+	if _, err := reaching(ctx, b, func() (string, error) { cancel(); return "", lost }); !errors.Is(err, lost) || b.pass() != nil {
+		t.Errorf("the end of the context became %v and left the breaker %v", err, b.pass())
 	}
-	g.probe = func(context.Context) error { return errors.New("still away") }
-	if g.heed(context.DeadlineExceeded) != true || g.pass() == nil {
-		t.Error("neither a call nor a probe is answered, and the gate is open")
+	b.probe = func(context.Context) error { return errors.New("still away") }
+	if b.heed(context.DeadlineExceeded) != true || b.pass() == nil {
+		t.Error("neither a call nor a probe is answered, and the breaker is closed")
 	}
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if _, err := reaching(soon, g, func() (string, error) { return "", errors.New("called all the same") }); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := reaching(soon, b, func() (string, error) { return "", errors.New("called all the same") }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the end of a wait is %v", err)
 	}
 }
@@ -206,7 +206,7 @@ func TestClassify(t *testing.T) {
 		{&quarantineError{4}, classQuarantine, false},
 	} {
 		if got, _ := classify(tc.err); got != tc.class || lostWay(tc.err) != tc.shuts {
-			t.Errorf("%v: class %s, shuts the gate %t; want %s, %t", tc.err, got, lostWay(tc.err), tc.class, tc.shuts)
+			t.Errorf("%v: class %s, opens the breaker %t; want %s, %t", tc.err, got, lostWay(tc.err), tc.class, tc.shuts)
 		}
 	}
 }

@@ -21,16 +21,16 @@ type Key = cache.ObjectName
 // an answer whose watch event came before it; shorter would write twice when the watch is slow.
 const writeGrace = 10 * time.Second
 
-// writeLog remembers what the API server answered to our writes until the watch has delivered it. It makes a reconcile
+// mutationCache remembers what the API server answered to our writes until the watch has delivered it. It makes a reconcile
 // see its own writes, and lets the event that is only their echo be ignored. Safe for concurrent use.
-type writeLog struct {
+type mutationCache struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
 	last  map[Key]written
 	// flying are the writes that wait for their answer, each with what the watch has delivered meanwhile.
 	flying map[Key][]step
 	// gone are objects that are known to be deleted, lately: the answer to a write may come after that, and neither it nor
-	// a cache that is behind must bring them back. ring forgets the oldest; it grows when it is needed, for there is a log per kind and namespace.
+	// a cache that is behind must bring them back. ring forgets the oldest; it grows when it is needed, for there is a cache per kind and namespace.
 	gone map[types.UID]bool
 	ring []types.UID
 	next int
@@ -55,21 +55,21 @@ type step struct {
 	deleted  bool
 }
 
-func newWriteLog(c clock.PassiveClock) *writeLog {
-	return &writeLog{clock: c, last: map[Key]written{}, flying: map[Key][]step{}, gone: map[types.UID]bool{}}
+func newMutationCache(c clock.PassiveClock) *mutationCache {
+	return &mutationCache{clock: c, last: map[Key]written{}, flying: map[Key][]step{}, gone: map[types.UID]bool{}}
 }
 
 // wrote records the answer to a create, update, apply or patch, and what was known before: nil for nothing.
-func (l *writeLog) wrote(key Key, before, object *unstructured.Unstructured) {
+func (l *mutationCache) wrote(key Key, before, object *unstructured.Unstructured) {
 	l.put(key, written{object: object, uid: object.GetUID(), base: version(before), version: version(object)})
 }
 
 // deleted records that the deletion of the object was accepted.
-func (l *writeLog) deleted(key Key, object *unstructured.Unstructured) {
+func (l *mutationCache) deleted(key Key, object *unstructured.Unstructured) {
 	l.put(key, written{uid: object.GetUID(), version: version(object)})
 }
 
-func (l *writeLog) put(key Key, entry written) {
+func (l *mutationCache) put(key Key, entry written) {
 	entry.at = l.clock.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ func (l *writeLog) put(key Key, entry written) {
 }
 
 // noteGone remembers a deletion, or that the object is seen (again).
-func (l *writeLog) noteGone(uid types.UID, gone bool) {
+func (l *mutationCache) noteGone(uid types.UID, gone bool) {
 	switch {
 	case !gone:
 		delete(l.gone, uid)
@@ -96,7 +96,7 @@ func (l *writeLog) noteGone(uid types.UID, gone bool) {
 }
 
 // vanished records that the API server does not have the object, whatever the watch has delivered.
-func (l *writeLog) vanished(key Key, uid types.UID) {
+func (l *mutationCache) vanished(key Key, uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.noteGone(uid, true)
@@ -106,7 +106,7 @@ func (l *writeLog) vanished(key Key, uid types.UID) {
 }
 
 // isGone reports whether it is known, by the watch or otherwise, that the object was deleted lately.
-func (l *writeLog) isGone(uid types.UID) bool {
+func (l *mutationCache) isGone(uid types.UID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.gone[uid]
@@ -114,7 +114,7 @@ func (l *writeLog) isGone(uid types.UID) bool {
 
 // view returns the newer of the cached object and our last write. going is true while our deletion of the cached
 // object has not been delivered.
-func (l *writeLog) view(key Key, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
+func (l *mutationCache) view(key Key, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if cached != nil && l.gone[cached.GetUID()] {
@@ -142,7 +142,7 @@ func (w written) known(version uint64) bool {
 
 // unheard forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
 // either. They fell into a gap of the watch: what it begins with anew does not tell of what came and went meanwhile.
-func (l *writeLog) unheard(cached func(Key) *unstructured.Unstructured) (keys []Key) {
+func (l *mutationCache) unobserved(cached func(Key) *unstructured.Unstructured) (keys []Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, entry := range l.last {
@@ -161,7 +161,7 @@ func (l *writeLog) unheard(cached func(Key) *unstructured.Unstructured) (keys []
 // the write was decided to the state that it made. Anything else has a change of somebody else in it.
 //
 // While a write waits for its answer that is not known yet, and the event is kept: end tells.
-func (l *writeLog) seen(key Key, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
+func (l *mutationCache) seen(key Key, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.noteGone(object.GetUID(), deleted)
@@ -173,7 +173,7 @@ func (l *writeLog) seen(key Key, before, object *unstructured.Unstructured, dele
 	return l.echoes(key, s)
 }
 
-func (l *writeLog) echoes(key Key, s step) bool {
+func (l *mutationCache) echoes(key Key, s step) bool {
 	entry, ok := l.last[key]
 	if !ok {
 		return false
@@ -185,7 +185,7 @@ func (l *writeLog) echoes(key Key, s step) bool {
 }
 
 // begin announces a write: watches are often faster than answers.
-func (l *writeLog) begin(key Key) {
+func (l *mutationCache) begin(key Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.flying[key] = nil
@@ -193,7 +193,7 @@ func (l *writeLog) begin(key Key) {
 
 // end says that the write has its answer, which is recorded, or has failed. It reports whether the watch has delivered
 // something else than its echo meanwhile.
-func (l *writeLog) end(key Key) (news bool) {
+func (l *mutationCache) end(key Key) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.flying[key] {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestAgenda(t *testing.T) {
-	a, start := newAgenda(), time.Unix(1000, 0)
+func TestSchedule(t *testing.T) {
+	a, start := newSchedule(), time.Unix(1000, 0)
 	named := func(name string) Key { return Key{Namespace: "shop", Name: name} }
 	for i, name := range []string{"third", "first", "second", "much-later"} {
 		a.add(named(name), start.Add([]time.Duration{3, 1, 2, 3600}[i]*time.Second))
@@ -167,7 +167,7 @@ const benchEvent = `{"apiVersion": "v1", "kind": "Event", "metadata": {"name": "
 
 // What an Event costs in memory while it waits to be written, and as long as its copy is known.
 func BenchmarkEventMemory(b *testing.B) {
-	r := &reflector{agenda: newAgenda()}
+	r := &reflector{schedule: newSchedule()}
 	heap := func() float64 {
 		var m runtime.MemStats
 		runtime.GC()
