@@ -140,7 +140,7 @@ func (w written) known(version uint64) bool {
 	return version > w.version || version == w.version && w.object != nil
 }
 
-// unheard forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
+// unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
 // either. They fell into a gap of the watch: what it begins with anew does not tell of what came and went meanwhile.
 func (l *mutationCache) unobserved(cached func(Key) *unstructured.Unstructured) (keys []Key) {
 	l.mu.Lock()
