@@ -21,6 +21,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
+
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
 
 func TestBreaker(t *testing.T) {
@@ -203,7 +205,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewBadRequest("x"), classRefused, false},
 		{&foreignError{"services", "shop", "web"}, classForeign, false},
 		{&policyError{"x"}, classInput, false},
-		{&quarantineError{4}, classQuarantine, false},
+		{&oscillation.QuarantineError{Flips: 4}, classQuarantine, false},
 	} {
 		if got, _ := classify(tc.err); got != tc.class || lostWay(tc.err) != tc.shuts {
 			t.Errorf("%v: class %s, opens the breaker %t; want %s, %t", tc.err, got, lostWay(tc.err), tc.class, tc.shuts)

@@ -58,8 +58,8 @@ func (r *reflector) reconcileClaim(ctx context.Context, w *worker, key Key) erro
 		return nil
 	}
 	if v.local == nil {
-		c.memory.forget(key)
-		r.statuses.forget(key)
+		c.memory.Forget(key)
+		r.statuses.Forget(key)
 		r.paces.forget(key)
 	}
 	if err := r.findVolume(ctx, w, v); err != nil {

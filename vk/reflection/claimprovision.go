@@ -124,7 +124,7 @@ func (r *reflector) createVolume(ctx context.Context, w *worker, v *claimView, c
 	}
 	_, _ = dropManagedFields(stored)
 	r.counted("create", "local")
-	r.volumes.writes.wrote(Key{Name: name}, nil, stored)
+	r.volumes.writes.Wrote(Key{Name: name}, nil, stored)
 	w.result = "written"
 	return nil
 }

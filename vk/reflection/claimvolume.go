@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
 // claimIndex finds volumes by the claim that they are for.
@@ -28,14 +29,14 @@ const claimIndex = "claim"
 type volumes struct {
 	informer, classes cache.SharedIndexInformer
 	heard             []cache.DoneChecker
-	writes            *mutationCache
+	writes            *mutationcache.Cache
 	// gone remembers volumes that were deleted by others when they might, until their claims (Key, to a name) are looked at.
 	gone sync.Map
 }
 
 // watchVolumes prepares what only claims need.
 func (r *reflector) watchVolumes() error {
-	known := &volumes{writes: newMutationCache(r.m.options.Clock)}
+	known := &volumes{writes: mutationcache.New(r.m.options.Clock)}
 	r.volumes = known
 	var err error
 	ours := selection{labels: labels.Set(r.owned).String()}
@@ -65,7 +66,7 @@ func (r *reflector) volumeChanged(before, volume *unstructured.Unstructured, del
 	if deleted && r.m.leading.Load() && mayGo(volume) {
 		r.volumes.gone.Store(claim, volume.GetName())
 	}
-	if !r.volumes.writes.seen(keyOf(volume), before, volume, deleted) {
+	if !r.volumes.writes.Seen(keyOf(volume), before, volume, deleted) {
 		r.queue.Add(claim)
 	}
 }
@@ -125,7 +126,7 @@ func mayGo(volume *unstructured.Unstructured) bool {
 func (v *volumes) get(name string) *unstructured.Unstructured {
 	object, _, _ := v.informer.GetStore().GetByKey(name)
 	known, _ := object.(*unstructured.Unstructured)
-	known, going := v.writes.view(Key{Name: name}, known)
+	known, going := v.writes.View(Key{Name: name}, known)
 	if going {
 		return nil
 	}
@@ -196,9 +197,9 @@ func (r *reflector) persistentVolumes() dynamic.ResourceInterface {
 // volumeWriting announces a write; what it returns has the claim looked at again when somebody else changed the volume meanwhile.
 func (r *reflector) volumeWriting(name string, claim Key) (done func()) {
 	key := Key{Name: name}
-	r.volumes.writes.begin(key)
+	r.volumes.writes.Begin(key)
 	return func() {
-		if r.volumes.writes.end(key) {
+		if r.volumes.writes.End(key) {
 			r.queue.Add(claim)
 		}
 	}
@@ -213,7 +214,7 @@ func (r *reflector) patchVolume(ctx context.Context, w *worker, claim Key, volum
 		return nil, err
 	}
 	r.counted("patch", "local")
-	r.volumes.writes.wrote(key, volume, stored)
+	r.volumes.writes.Wrote(key, volume, stored)
 	w.result = "written"
 	return stored, nil
 }
@@ -233,7 +234,7 @@ func (r *reflector) deleteVolume(ctx context.Context, w *worker, volume *unstruc
 	if err == nil {
 		r.counted("delete", "local")
 	}
-	r.volumes.writes.deleted(Key{Name: volume.GetName()}, volume)
+	r.volumes.writes.Deleted(Key{Name: volume.GetName()}, volume)
 	w.result = "deleted"
 	return nil
 }

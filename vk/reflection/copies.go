@@ -16,6 +16,8 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
 
 // copies are the objects of one kind in one extended namespace, and what the provider has of ours in its remote namespace. Nothing
@@ -34,8 +36,8 @@ type copies struct {
 	own      []cache.SharedIndexInformer
 	heard    []cache.DoneChecker
 	ready    atomic.Bool
-	writes   *mutationCache
-	memory   *memory
+	writes   *mutationcache.Cache
+	memory   *oscillation.Memory
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
 }
@@ -71,7 +73,7 @@ func (m *Manager) runFor(c *copies, f func()) {
 
 // idleCopies makes the informers of one kind in one extended namespace.
 func (m *Manager) idleCopies(r *reflector, t *extension) (*copies, error) {
-	c := &copies{writes: newMutationCache(m.options.Clock), memory: newMemory(m.options.Clock)}
+	c := &copies{writes: mutationcache.New(m.options.Clock), memory: oscillation.New(m.options.Clock)}
 	if r.kind.Reverse {
 		c.inbox = newInbox(r, t, c)
 		return c, nil
@@ -142,7 +144,7 @@ func (m *Manager) watchCopies(r *reflector, t *extension, c *copies) (err error)
 	}
 	return c.watch(c.informer, func(before, object *unstructured.Unstructured, deleted bool) {
 		key := Key{Namespace: t.local, Name: r.localName(object.GetName())}
-		if echo := c.writes.seen(key, before, object, deleted); !echo && (deleted || !r.tellsPhase(before, object)) {
+		if echo := c.writes.Seen(key, before, object, deleted); !echo && (deleted || !r.tellsPhase(before, object)) {
 			r.enqueue(t, c, key)
 		}
 	})

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -270,97 +269,4 @@ func TestMapLosesItsLabel(t *testing.T) {
 	relabel(l.id)
 	l.absent(l.remote, "Service", l.remoteNS, "web")
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
-}
-
-// What changes to and fro because its cause does is no fight; what does so without a cause is.
-func TestQuarantineRemembersTheCause(t *testing.T) {
-	m, flips := newMemory(fakeClock()), 0
-	for i := range 40 { // the object goes to and fro, and so does the copy
-		if err := m.mayWrite(key, uint64(i%2), uint64(i%2)); err != nil {
-			t.Fatalf("write %d: %v", i, err)
-		}
-		m.wrote(key, uint64(i%2), uint64(i%2))
-	}
-	for ; m.mayWrite(key, 0, uint64(flips%2)) == nil; flips++ {
-		m.wrote(key, 0, uint64(flips%2))
-	}
-	if flips > flipLimit {
-		t.Errorf("a fight was stopped after %d writes, want at most %d", flips, flipLimit)
-	}
-}
-
-func TestMemoryIsBounded(t *testing.T) {
-	clock := fakeClock()
-	m := newMemory(clock)
-	for i := range 1000 {
-		m.wrote(key, 0, uint64(i))
-		clock.Step(time.Second)
-	}
-	if n := len(m.byKey[key].hashes); n > 61 {
-		t.Errorf("%d writes are remembered, want those of a minute", n)
-	}
-	l := newMutationCache(clock)
-	for i := range 3 * goneMemory {
-		uid := fmt.Sprint(i)
-		l.seen(key, nil, object(uid, "10"), true)
-	}
-	if len(l.gone) != goneMemory {
-		t.Errorf("%d deletions are remembered, want %d", len(l.gone), goneMemory)
-	}
-}
-
-// The watch may be faster than the answer to a write: its echo is known as such when the answer is there.
-func TestEchoBeforeTheAnswer(t *testing.T) {
-	for name, tc := range map[string]struct {
-		events []string // versions, each a step from the one before
-		answer string   // "" = the write failed
-		news   bool
-	}{
-		"nothing":                {nil, "12", false},
-		"the echo":               {[]string{"12"}, "12", false},
-		"another write before":   {[]string{"11", "12"}, "12", true},
-		"another write after":    {[]string{"12", "13"}, "12", true},
-		"the write failed":       {[]string{"12"}, "", true},
-		"failed, nothing to see": {nil, "", false},
-	} {
-		l := newMutationCache(fakeClock())
-		before := object("u", "10")
-		l.begin(key)
-		for _, v := range tc.events {
-			if now := object("u", v); !l.seen(key, before, now, false) {
-				t.Errorf("%s: version %s is told before the answer is there", name, v)
-			} else {
-				before = now
-			}
-		}
-		if tc.answer != "" {
-			l.wrote(key, object("u", "10"), object("u", tc.answer))
-		}
-		if got := l.end(key); got != tc.news {
-			t.Errorf("%s: news %t, want %t", name, got, tc.news)
-		}
-		if len(l.flying) > 0 || len(tc.events) > 0 && len(l.last) > 0 {
-			t.Errorf("%s: %v is remembered", name, l.last)
-		}
-	}
-}
-
-// It may be faster also with the deletion of what was written.
-func TestDeletionBeforeTheAnswer(t *testing.T) {
-	l := newMutationCache(fakeClock())
-	l.seen(key, nil, object("u", "10"), false)
-	l.seen(key, nil, object("u", "11"), true)
-	l.wrote(key, nil, object("u", "10"))
-	if got, going := l.view(key, nil); got != nil || going {
-		t.Errorf("after its deletion the object is %v, going %t", got, going)
-	}
-	l.deleted(key, object("u", "10"))
-	if len(l.last) != 0 {
-		t.Error("a deletion that the watch has delivered is remembered for ever")
-	}
-	l.seen(key, nil, object("u", "12"), false) // only its labels had gone
-	l.wrote(key, object("u", "12"), object("u", "13"))
-	if got, _ := l.view(key, object("u", "12")); got.GetResourceVersion() != "13" {
-		t.Errorf("the object has version %s, want that of the write", got.GetResourceVersion())
-	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
 
 // class sorts errors by what is done about them; it is the metrics' label.
@@ -83,7 +84,7 @@ func classify(err error) (class, string) {
 		foreign *foreignError
 		policy  *policyError
 		output  *outputError
-		fight   *quarantineError
+		fight   *oscillation.QuarantineError
 		claim   *claimError
 		kept    *keptError
 		lost    *lostError

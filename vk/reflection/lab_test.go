@@ -26,6 +26,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
+	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // The two control planes are started by the first test that needs them and shared by all: each test has its own
@@ -386,3 +387,7 @@ func addresses(want ...string) func(*unstructured.Unstructured) error {
 		return nil
 	}
 }
+
+var key = Key{Namespace: "shop", Name: "web"}
+
+func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }

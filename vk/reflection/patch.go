@@ -66,7 +66,7 @@ func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstruct
 		return nil, err
 	}
 	r.counted("patch", "local")
-	r.localWrites.wrote(key, local, stored)
+	r.localWrites.Wrote(key, local, stored)
 	return stored, nil
 }
 

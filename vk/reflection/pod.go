@@ -72,10 +72,10 @@ type podView struct {
 
 // reconcilePod follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
 func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error {
-	local, _ := r.localWrites.view(key, cached(r.pods, key.Namespace, key.Name))
+	local, _ := r.localWrites.View(key, cached(r.pods, key.Namespace, key.Name))
 	if local == nil {
 		r.states.Delete(key)
-		r.statuses.forget(key)
+		r.statuses.Forget(key)
 		r.paces.forget(key)
 	}
 	t := r.m.extension(key.Namespace)
@@ -92,7 +92,7 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 		return nil
 	}
 	if v.local == nil {
-		c.memory.forget(key)
+		c.memory.Forget(key)
 		return r.remove(ctx, w, t, c, v.shadow)
 	}
 	v.status, _ = v.local.Object["status"].(map[string]any)
@@ -296,7 +296,7 @@ const straggling = 2 * time.Second
 func (r *reflector) shadowIsGone(ctx context.Context, v *podView) error {
 	known := v.state.shadow
 	switch {
-	case known == asked{} || v.copies.writes.isGone(known.uid):
+	case known == asked{} || v.copies.writes.IsGone(known.uid):
 		return nil // never asked for by this process, and listed since it began; or seen to go
 	case r.m.options.Clock.Since(known.since) < straggling:
 		return &retryLater{straggling - r.m.options.Clock.Since(known.since)}

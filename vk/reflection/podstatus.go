@@ -228,7 +228,7 @@ type marks struct {
 func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, m marks) error {
 	key := keyOf(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
-	if status != nil && r.statuses.accepted(key, asked, present) {
+	if status != nil && r.statuses.Accepted(key, asked, present) {
 		if !m.offloaded || labelsOf(local.Object)[wire.OffloadedPodLabel] == "true" {
 			return nil
 		}
@@ -244,7 +244,7 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 		return err
 	}
 	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
-		r.statuses.accept(key, asked, got)
+		r.statuses.Accept(key, asked, got)
 	}
 	w.result = "written"
 	return nil

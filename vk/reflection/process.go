@@ -17,6 +17,8 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
 
 // terminatingTries is how often writing to a namespace that is being deleted fails before users are told: about a second of
@@ -75,7 +77,7 @@ func (r *reflector) object(key Key) *unstructured.Unstructured {
 func (m *Manager) recheckUnobserved(ctx context.Context) {
 	for {
 		select {
-		case <-m.options.Clock.After(writeGrace):
+		case <-m.options.Clock.After(mutationcache.Grace):
 		case <-ctx.Done():
 			return
 		}
@@ -90,7 +92,7 @@ func (m *Manager) recheckUnobserved(ctx context.Context) {
 }
 
 func (r *reflector) unobserved(t *extension, c *copies) {
-	for _, key := range c.writes.unobserved(func(key Key) *unstructured.Unstructured {
+	for _, key := range c.writes.Unobserved(func(key Key) *unstructured.Unstructured {
 		return cached(c.informer, t.remote, r.remoteName(key.Name))
 	}) {
 		r.queue.Add(key)
@@ -171,7 +173,7 @@ func (r *reflector) failed(key Key, err error) {
 		r.queue.AddAfter(key, r.m.options.RecheckAfter)
 	case classQuarantine:
 		r.queue.Forget(key)
-		r.queue.AddAfter(key, quarantineFor)
+		r.queue.AddAfter(key, oscillation.Quarantine)
 	case classPlugin, classInput:
 		r.queue.Forget(key)
 	default:

@@ -29,8 +29,8 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 		return nil
 	}
 	if local == nil {
-		c.memory.forget(key)
-		r.statuses.forget(key)
+		c.memory.Forget(key)
+		r.statuses.Forget(key)
 		r.paces.forget(key)
 		return r.remove(ctx, w, t, c, remote)
 	}
@@ -95,13 +95,13 @@ func (r *reflector) disable(ctx context.Context, w *worker, t *extension, c *cop
 
 // localObject returns the object of this cluster, at least as new as our last write to it.
 func (r *reflector) localObject(c *copies, key Key) *unstructured.Unstructured {
-	object, _ := r.localWrites.view(key, cached(c.local, key.Namespace, key.Name))
+	object, _ := r.localWrites.View(key, cached(c.local, key.Namespace, key.Name))
 	return object
 }
 
 // remoteObject returns our copy, at least as new as our last write; going while its deletion by us is under way.
 func (r *reflector) remoteObject(c *copies, t *extension, name string) (object *unstructured.Unstructured, going bool) {
-	return c.writes.view(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.remoteName(name)))
+	return c.writes.View(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.remoteName(name)))
 }
 
 // mutate runs the chain of the hook on an object; the result is in the worker's document.

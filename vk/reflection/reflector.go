@@ -21,7 +21,12 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
+
+// Key names an object of this cluster; the copy has the same name in the remote namespace.
+type Key = cache.ObjectName
 
 const (
 	// backoffFirst and backoffMost bound the wait before an object is tried again. There is no limit over all objects:
@@ -51,8 +56,8 @@ type reflector struct {
 	// volumes behind the claims; kind PersistentVolumeClaim only
 	volumes *volumes
 
-	localWrites *mutationCache
-	statuses    *memory
+	localWrites *mutationcache.Cache
+	statuses    *oscillation.Memory
 	paces       paces    // of the statuses that come back
 	states      sync.Map // Key to *podState, or *tokenState
 	mounting    sync.Map // Key to mounting; kind ServiceAccount only
@@ -76,7 +81,7 @@ type worker struct {
 func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
 		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
-		localWrites: newMutationCache(m.options.Clock), statuses: newMemory(m.options.Clock),
+		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
 			workqueue.TypedRateLimitingQueueConfig[Key]{Clock: m.options.Clock}),
 	}
@@ -144,7 +149,7 @@ func (r *reflector) podChanged(before, pod *unstructured.Unstructured, deleted b
 		if c := t.of(r.kind.Name); c != nil {
 			r.localChanged(t, c, before, pod, deleted)
 		}
-	case !r.localWrites.seen(keyOf(pod), before, pod, deleted):
+	case !r.localWrites.Seen(keyOf(pod), before, pod, deleted):
 		r.queue.Add(keyOf(pod))
 	}
 }
@@ -155,7 +160,7 @@ func (r *reflector) localChanged(t *extension, c *copies, before, object *unstru
 	if deleted {
 		r.m.events.ok(r.kind.Name, object.GetUID())
 	}
-	if !r.localWrites.seen(key, before, object, deleted) {
+	if !r.localWrites.Seen(key, before, object, deleted) {
 		r.enqueue(t, c, key)
 	}
 }

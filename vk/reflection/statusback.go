@@ -254,7 +254,7 @@ func (r *reflector) marked(status map[string]any) map[string]string {
 func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, with []operation) error {
 	key := keyOf(local)
 	asked := document.Hash(status)
-	if r.statuses.accepted(key, asked, document.Hash(local.Object["status"])) {
+	if r.statuses.Accepted(key, asked, document.Hash(local.Object["status"])) {
 		return nil
 	}
 	if err := checkStatusSize(status); err != nil {
@@ -266,7 +266,7 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	}
 	w.result = "written"
 	if got := document.Hash(stored.Object["status"]); got != asked {
-		r.statuses.accept(key, asked, got)
+		r.statuses.Accept(key, asked, got)
 	}
 	if made, _ := stored.Object["status"].(map[string]any); r.overruled(stored, made) {
 		// The API server made something else of it: that is what was shown.

@@ -219,7 +219,7 @@ func (r *reflector) tokenStateOf(key Key, uid types.UID) *tokenState {
 }
 
 func (r *reflector) forgetTokens(c *copies, key Key) {
-	c.memory.forget(key)
+	c.memory.Forget(key)
 	r.states.Delete(key)
 	r.mounting.Delete(key)
 }

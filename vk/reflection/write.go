@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
 // soon is when to look again at what another process wrote under our labels a moment ago.
@@ -82,10 +83,10 @@ func (r *reflector) writeWanted(ctx context.Context, w *worker, t *extension, x 
 // update sends what is wanted, unless the API server has shown that it is vain, or that there is a fight.
 func (r *reflector) update(ctx context.Context, w *worker, t *extension, x *wanted, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.key, x.hash(w), x.copies.memory
-	if known.accepted(key, hash, r.stored(remote)) {
+	if known.Accepted(key, hash, r.stored(remote)) {
 		return nil
 	}
-	if err := known.mayWrite(key, x.cause(), hash); err != nil {
+	if err := known.MayWrite(key, x.cause(), hash); err != nil {
 		return err
 	}
 	defer r.writing(x.copies.writes, key)()
@@ -145,10 +146,10 @@ func (r *reflector) send(ctx context.Context, t *extension, x *wanted, object *u
 
 // writing announces a write; what it returns is called when all about it is recorded, and has the object looked at again
 // when somebody else changed it meanwhile.
-func (r *reflector) writing(l *mutationCache, key Key) (done func()) {
-	l.begin(key)
+func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
+	l.Begin(key)
 	return func() {
-		if l.end(key) {
+		if l.End(key) {
 			r.queue.Add(key)
 		}
 	}
@@ -159,10 +160,10 @@ func (r *reflector) wrote(w *worker, t *extension, hash uint64, x *wanted, befor
 	_, _ = dropManagedFields(stored)
 	r.counted(verb, "remote")
 	key, c := x.key, x.copies
-	c.writes.wrote(key, before, stored)
-	c.memory.wrote(key, x.cause(), hash)
+	c.writes.Wrote(key, before, stored)
+	c.memory.Wrote(key, x.cause(), hash)
 	if !x.same(w, stored) {
-		c.memory.accept(key, hash, r.stored(stored))
+		c.memory.Accept(key, hash, r.stored(stored))
 	}
 	w.result = "written"
 }
@@ -170,7 +171,7 @@ func (r *reflector) wrote(w *worker, t *extension, hash uint64, x *wanted, befor
 // create makes the copy where none of ours is known. What is there already under that name is never overwritten.
 func (r *reflector) create(ctx context.Context, w *worker, t *extension, x *wanted) error {
 	key, hash := x.key, x.hash(w)
-	if err := x.copies.memory.mayWrite(key, x.cause(), hash); err != nil {
+	if err := x.copies.memory.MayWrite(key, x.cause(), hash); err != nil {
 		return err
 	}
 	object := x.build(w, nil)
@@ -218,7 +219,7 @@ func (r *reflector) mustBeFree(ctx context.Context, t *extension, c *copies, key
 	case !r.managed(found):
 		return &foreignError{r.kind.target().Resource, t.remote, found.GetName()}
 	}
-	c.writes.wrote(key, found, found)
+	c.writes.Wrote(key, found, found)
 	return &retryLater{time.Millisecond}
 }
 
@@ -249,9 +250,9 @@ func (r *reflector) vanished(ctx context.Context, t *extension, x *wanted, remot
 	if found != nil && found.GetUID() == remote.GetUID() {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, t.remote, x.name, refusal)
 	}
-	x.copies.writes.vanished(x.key, remote.GetUID())
+	x.copies.writes.Vanished(x.key, remote.GetUID())
 	if found != nil && r.managed(found) {
-		x.copies.writes.wrote(x.key, found, found)
+		x.copies.writes.Wrote(x.key, found, found)
 	}
 	return &retryLater{time.Millisecond}
 }
@@ -270,9 +271,9 @@ func (r *reflector) remove(ctx context.Context, w *worker, t *extension, c *copi
 	}
 	if err == nil {
 		r.counted("delete", "remote")
-		c.writes.deleted(key, remote)
+		c.writes.Deleted(key, remote)
 	} else {
-		c.writes.vanished(key, uid)
+		c.writes.Vanished(key, uid)
 	}
 	w.result = "deleted"
 	return nil

@@ -1,7 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+// Package oscillation notices that a copy is written back and forth, by a plugin that is not idempotent or by somebody else who
+// writes the same fields, and leaves it alone for a while.
+package oscillation
 
 import (
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 )
 
@@ -17,16 +20,16 @@ const (
 	flipWindow = time.Minute
 	// flipLimit writes of at most two different states within the window quarantine an object, as does A, B, A, B.
 	flipLimit = 8
-	// quarantineFor is how long it is then left alone, unless what is wanted becomes something new.
-	quarantineFor = 5 * time.Minute
+	// Quarantine is how long it is then left alone, unless what is wanted becomes something new.
+	Quarantine = 5 * time.Minute
 )
 
-// memory is what is remembered about the copies of a kind: what was written lately, and what the API server made of
+// Memory is what is remembered about the copies of a kind: what was written lately, and what the API server made of
 // it. Safe for concurrent use.
-type memory struct {
+type Memory struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	byKey map[Key]*remembered
+	byKey map[cache.ObjectName]*remembered
 }
 
 type remembered struct {
@@ -38,22 +41,23 @@ type remembered struct {
 	asked, stored uint64
 }
 
-// quarantineError says that an object is left alone because what is wanted, or what is there, keeps changing.
-type quarantineError struct{ flips int }
+// QuarantineError says that an object is left alone because what is wanted, or what is there, keeps changing.
+type QuarantineError struct{ Flips int }
 
-func (e *quarantineError) Error() string {
+func (e *QuarantineError) Error() string {
 	return fmt.Sprintf("the copy was written %d times within a minute, back and forth between two states: a plugin is not idempotent, or somebody else"+
-		" writes the same fields; it is left alone for %s or until something else is wanted", e.flips, quarantineFor)
+		" writes the same fields; it is left alone for %s or until something else is wanted", e.Flips, Quarantine)
 }
 
-func newMemory(c clock.PassiveClock) *memory {
-	return &memory{clock: c, byKey: map[Key]*remembered{}}
+// New returns a Memory of nothing.
+func New(c clock.PassiveClock) *Memory {
+	return &Memory{clock: c, byKey: map[cache.ObjectName]*remembered{}}
 }
 
-// mayWrite returns *quarantineError when writing the state with the hash would go on with a fight. The cause is the hash
+// MayWrite returns *QuarantineError when writing the state with the hash would go on with a fight. The cause is the hash
 // of what the state should depend on: when that changes to and fro (the endpoints of a pod that is ready now and then),
 // so may the copy, and it is no fight.
-func (m *memory) mayWrite(key Key, cause, hash uint64) error {
+func (m *Memory) MayWrite(key cache.ObjectName, cause, hash uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.byKey[key]
@@ -63,20 +67,20 @@ func (m *memory) mayWrite(key Key, cause, hash uint64) error {
 	now := m.clock.Now()
 	if now.Before(r.until) {
 		if slices.Contains(r.hashes, hash) {
-			return &quarantineError{len(r.hashes)}
+			return &QuarantineError{len(r.hashes)}
 		}
 		*r = remembered{cause: cause}
 	}
 	r.forgetBefore(now.Add(-flipWindow))
 	if r.fights(hash) {
-		r.until = now.Add(quarantineFor)
-		return &quarantineError{len(r.hashes)}
+		r.until = now.Add(Quarantine)
+		return &QuarantineError{len(r.hashes)}
 	}
 	return nil
 }
 
-// wrote records a write that succeeded; one that was refused is no part of a fight.
-func (m *memory) wrote(key Key, cause, hash uint64) {
+// Wrote records a write that succeeded; one that was refused is no part of a fight.
+func (m *Memory) Wrote(key cache.ObjectName, cause, hash uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.byKey[key]
@@ -111,8 +115,8 @@ func (r *remembered) fights(hash uint64) bool {
 	return len(different) <= 2
 }
 
-// accept remembers that the API server turned what was asked into what is stored.
-func (m *memory) accept(key Key, asked, stored uint64) {
+// Accept remembers that the API server turned what was asked into what is stored.
+func (m *Memory) Accept(key cache.ObjectName, asked, stored uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.byKey[key]
@@ -123,16 +127,16 @@ func (m *memory) accept(key Key, asked, stored uint64) {
 	r.asked, r.stored = asked, stored
 }
 
-// accepted reports whether the same was asked before, with this result.
-func (m *memory) accepted(key Key, asked, stored uint64) bool {
+// Accepted reports whether the same was asked before, with this result.
+func (m *Memory) Accepted(key cache.ObjectName, asked, stored uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.byKey[key]
 	return r != nil && r.asked == asked && r.stored == stored && asked != 0
 }
 
-// forget drops what is known about an object that is gone.
-func (m *memory) forget(key Key) {
+// Forget drops what is known about an object that is gone.
+func (m *Memory) Forget(key cache.ObjectName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.byKey, key)

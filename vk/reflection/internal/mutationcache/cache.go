@@ -1,0 +1,214 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mutationcache remembers what an API server answered to our writes until the watch has delivered it, as client-go's
+// mutation cache does, and besides which events of the watch are only the echo of a write, which objects are known to be gone,
+// and which writes the watch never told of.
+package mutationcache
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+// Grace is how long the answer to a write is preferred to a cache that has not caught up. Longer would hold on to
+// an answer whose watch event came before it; shorter would write twice when the watch is slow.
+const Grace = 10 * time.Second
+
+// Cache remembers what the API server answered to our writes until the watch has delivered it. It makes a reconcile
+// see its own writes, and lets the event that is only their echo be ignored. Safe for concurrent use.
+type Cache struct {
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	last  map[cache.ObjectName]written
+	// flying are the writes that wait for their answer, each with what the watch has delivered meanwhile.
+	flying map[cache.ObjectName][]step
+	// gone are objects that are known to be deleted, lately: the answer to a write may come after that, and neither it nor
+	// a cache that is behind must bring them back. ring forgets the oldest; it grows when it is needed, for there is a cache per kind and namespace.
+	gone map[types.UID]bool
+	ring []types.UID
+	next int
+}
+
+// goneMemory is how many deletions may be delivered while a write waits for its answer. More costs memory, fewer would
+// overlook that an object is gone until the next event.
+const goneMemory = 512
+
+type written struct {
+	object  *unstructured.Unstructured // nil: deleted by us
+	uid     types.UID
+	base    uint64 // version of what the write was decided on; 0: there was nothing
+	version uint64 // of the answer
+	at      time.Time
+}
+
+// step is an event of the watch: from one version to another.
+type step struct {
+	uid      types.UID
+	from, to uint64
+	deleted  bool
+}
+
+// New returns an empty Cache.
+func New(clock clock.PassiveClock) *Cache {
+	return &Cache{clock: clock, last: map[cache.ObjectName]written{}, flying: map[cache.ObjectName][]step{}, gone: map[types.UID]bool{}}
+}
+
+// Wrote records the answer to a create, update, apply or patch, and what was known before: nil for nothing.
+func (c *Cache) Wrote(key cache.ObjectName, before, object *unstructured.Unstructured) {
+	c.put(key, written{object: object, uid: object.GetUID(), base: version(before), version: version(object)})
+}
+
+// Deleted records that the deletion of the object was accepted.
+func (c *Cache) Deleted(key cache.ObjectName, object *unstructured.Unstructured) {
+	c.put(key, written{uid: object.GetUID(), version: version(object)})
+}
+
+func (c *Cache) put(key cache.ObjectName, entry written) {
+	entry.at = c.clock.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone[entry.uid] {
+		delete(c.last, key)
+		return
+	}
+	c.last[key] = entry
+}
+
+// noteGone remembers a deletion, or that the object is seen (again).
+func (c *Cache) noteGone(uid types.UID, gone bool) {
+	switch {
+	case !gone:
+		delete(c.gone, uid)
+	case !c.gone[uid]:
+		if c.next == len(c.ring) {
+			c.ring = append(c.ring, "")
+		}
+		delete(c.gone, c.ring[c.next])
+		c.gone[uid], c.ring[c.next] = true, uid
+		c.next = (c.next + 1) % goneMemory
+	}
+}
+
+// Vanished records that the API server does not have the object, whatever the watch has delivered.
+func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noteGone(uid, true)
+	if c.last[key].uid == uid {
+		delete(c.last, key)
+	}
+}
+
+// IsGone reports whether it is known, by the watch or otherwise, that the object was deleted lately.
+func (c *Cache) IsGone(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.gone[uid]
+}
+
+// View returns the newer of the cached object and our last write. going is true while our deletion of the cached
+// object has not been delivered.
+func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (object *unstructured.Unstructured, going bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cached != nil && c.gone[cached.GetUID()] {
+		cached = nil
+	}
+	entry, ok := c.last[key]
+	if !ok {
+		return cached, false
+	}
+	if entry.known(version(cached)) || c.clock.Since(entry.at) > Grace {
+		delete(c.last, key)
+		return cached, false
+	}
+	if entry.object == nil {
+		return cached, cached != nil
+	}
+	return entry.object, false
+}
+
+// known reports whether a state of that version has the write in it. All objects of a resource share their numbers, so that
+// is so of another object under the same name, too; one of an earlier version is not there any more.
+func (w written) known(version uint64) bool {
+	return version > w.version || version == w.version && w.object != nil
+}
+
+// Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
+// either. They fell into a gap of the watch: what it begins with anew does not tell of what came and went meanwhile.
+func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, entry := range c.last {
+		if c.clock.Since(entry.at) <= Grace {
+			continue
+		}
+		delete(c.last, key)
+		if present := cached(key); !entry.known(version(present)) && (present != nil || entry.object != nil) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Seen takes an event of the watch and reports whether it only echoes our last write: the step from the state on which
+// the write was decided to the state that it made. Anything else has a change of somebody else in it.
+//
+// While a write waits for its answer that is not known yet, and the event is kept: see End.
+func (c *Cache) Seen(key cache.ObjectName, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noteGone(object.GetUID(), deleted)
+	s := step{uid: object.GetUID(), from: version(before), to: version(object), deleted: deleted}
+	if kept, waits := c.flying[key]; waits {
+		c.flying[key] = append(kept, s)
+		return true
+	}
+	return c.echoes(key, s)
+}
+
+func (c *Cache) echoes(key cache.ObjectName, s step) bool {
+	entry, ok := c.last[key]
+	if !ok {
+		return false
+	}
+	if s.deleted && s.uid == entry.uid || !s.deleted && entry.known(s.to) {
+		delete(c.last, key)
+	}
+	return !s.deleted && entry.object != nil && s.uid == entry.uid && s.to == entry.version && s.from == entry.base
+}
+
+// Begin announces a write: watches are often faster than answers.
+func (c *Cache) Begin(key cache.ObjectName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flying[key] = nil
+}
+
+// End says that the write has its answer, which is recorded, or has failed. It reports whether the watch has delivered
+// something else than its echo meanwhile.
+func (c *Cache) End(key cache.ObjectName) (news bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.flying[key] {
+		news = !c.echoes(key, s) || news
+	}
+	delete(c.flying, key)
+	return news
+}
+
+// version reads the resourceVersion (0 of nothing), which API servers since Kubernetes 1.35 promise to be a growing number.
+func version(object *unstructured.Unstructured) uint64 {
+	if object == nil {
+		return 0
+	}
+	number, _ := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	return number
+}

@@ -1,0 +1,190 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package mutationcache
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+var key = toolscache.ObjectName{Namespace: "shop", Name: "web"}
+
+func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }
+
+func object(uid, version string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": version}}}
+}
+
+func TestCache(t *testing.T) {
+	clock := fakeClock()
+	c := New(clock)
+	see := func(cached *unstructured.Unstructured) string {
+		t.Helper()
+		got, going := c.View(key, cached)
+		switch {
+		case going:
+			return "going"
+		case got == nil:
+			return "absent"
+		default:
+			return got.GetResourceVersion()
+		}
+	}
+	expect := func(what, got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: %s, want %s", what, got, want)
+		}
+	}
+	expect("nothing written", see(nil), "absent")
+
+	c.Wrote(key, nil, object("u", "10"))
+	expect("created, watch late", see(nil), "10")
+	expect("an old state", see(object("u", "9")), "10")
+	if !c.Seen(key, nil, object("u", "10"), false) {
+		t.Error("our own write is not recognised")
+	}
+	expect("watch has it", see(object("u", "10")), "10")
+	if c.Seen(key, object("u", "10"), object("u", "11"), false) {
+		t.Error("somebody else's write is taken for ours")
+	}
+
+	c.Wrote(key, object("u", "11"), object("u", "13"))
+	if c.Seen(key, object("u", "11"), object("u", "12"), false) {
+		t.Error("a write just before ours is taken for ours")
+	}
+	if c.Seen(key, object("u", "12"), object("u", "13"), false) {
+		t.Error("our write on top of one that we had not seen is taken for an echo")
+	}
+	c.Wrote(key, object("u", "11"), object("u", "12"))
+	if c.Seen(key, object("u", "11"), object("u", "13"), false) {
+		t.Error("a write after ours is taken for ours")
+	}
+	expect("after that", see(object("u", "13")), "13")
+
+	c.Deleted(key, object("u", "13"))
+	expect("deleted, watch late", see(object("u", "13")), "going")
+	expect("terminating", see(object("u", "14")), "14")
+	c.Deleted(key, object("u", "14"))
+	if c.Seen(key, nil, object("u", "15"), true) {
+		t.Error("a deletion is no echo: what follows from it must be done")
+	}
+	expect("gone", see(nil), "absent")
+
+	c.Wrote(key, nil, object("u", "20"))
+	clock.Step(Grace + time.Second)
+	expect("the event came before the answer", see(nil), "absent")
+
+	// Made, deleted and made again while the watch is late: what is gone does not come back.
+	c.Wrote(key, nil, object("first", "30"))
+	c.Deleted(key, object("first", "30"))
+	c.Seen(key, nil, object("first", "30"), false)
+	expect("its beginning comes after its end", see(object("first", "30")), "going")
+	c.Wrote(key, nil, object("second", "32"))
+	expect("the watch is still at the first", see(object("first", "30")), "32")
+	expect("the watch has the second", see(object("second", "32")), "32")
+}
+
+// A copy that was made, and deleted by somebody, in a gap of the watch: nothing ever tells of it, and yet it is missed.
+func TestUnobserved(t *testing.T) {
+	clock := fakeClock()
+	c := New(clock)
+	named := func(name string) toolscache.ObjectName { return toolscache.ObjectName{Namespace: "shop", Name: name} }
+	c.Wrote(named("lost"), nil, object("a", "10"))
+	c.Wrote(named("there"), nil, object("b", "11"))
+	c.Wrote(named("replaced"), nil, object("c", "12"))
+	c.Wrote(named("late"), object("d", "3"), object("d", "13"))
+	c.Deleted(named("gone"), object("e", "5"))
+	c.Deleted(named("going"), object("f", "6"))
+	cache := map[toolscache.ObjectName]*unstructured.Unstructured{named("there"): object("b", "11"), named("replaced"): object("z", "20"), named("late"): object("d", "3"), named("going"): object("f", "6")}
+	look := func() (names []string) {
+		for _, key := range c.Unobserved(func(key toolscache.ObjectName) *unstructured.Unstructured { return cache[key] }) {
+			names = append(names, key.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got := look(); len(got) > 0 {
+		t.Errorf("the watch still has time, and %v are looked at", got)
+	}
+	clock.Step(Grace + time.Second)
+	if got, want := look(), []string{"going", "late", "lost"}; !slices.Equal(got, want) {
+		t.Errorf("%v are looked at, want %v", got, want)
+	}
+	if got := look(); len(got) > 0 {
+		t.Errorf("%v are looked at again", got)
+	}
+}
+
+// The watch may be faster than the answer to a write: its echo is known as such when the answer is there.
+func TestEchoBeforeTheAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		events []string // versions, each a step from the one before
+		answer string   // "" = the write failed
+		news   bool
+	}{
+		"nothing":                {nil, "12", false},
+		"the echo":               {[]string{"12"}, "12", false},
+		"another write before":   {[]string{"11", "12"}, "12", true},
+		"another write after":    {[]string{"12", "13"}, "12", true},
+		"the write failed":       {[]string{"12"}, "", true},
+		"failed, nothing to see": {nil, "", false},
+	} {
+		c := New(fakeClock())
+		before := object("u", "10")
+		c.Begin(key)
+		for _, v := range tc.events {
+			if now := object("u", v); !c.Seen(key, before, now, false) {
+				t.Errorf("%s: version %s is told before the answer is there", name, v)
+			} else {
+				before = now
+			}
+		}
+		if tc.answer != "" {
+			c.Wrote(key, object("u", "10"), object("u", tc.answer))
+		}
+		if got := c.End(key); got != tc.news {
+			t.Errorf("%s: news %t, want %t", name, got, tc.news)
+		}
+		if len(c.flying) > 0 || len(tc.events) > 0 && len(c.last) > 0 {
+			t.Errorf("%s: %v is remembered", name, c.last)
+		}
+	}
+}
+
+// It may be faster also with the deletion of what was written.
+func TestDeletionBeforeTheAnswer(t *testing.T) {
+	c := New(fakeClock())
+	c.Seen(key, nil, object("u", "10"), false)
+	c.Seen(key, nil, object("u", "11"), true)
+	c.Wrote(key, nil, object("u", "10"))
+	if got, going := c.View(key, nil); got != nil || going {
+		t.Errorf("after its deletion the object is %v, going %t", got, going)
+	}
+	c.Deleted(key, object("u", "10"))
+	if len(c.last) != 0 {
+		t.Error("a deletion that the watch has delivered is remembered for ever")
+	}
+	c.Seen(key, nil, object("u", "12"), false) // only its labels had gone
+	c.Wrote(key, object("u", "12"), object("u", "13"))
+	if got, _ := c.View(key, object("u", "12")); got.GetResourceVersion() != "13" {
+		t.Errorf("the object has version %s, want that of the write", got.GetResourceVersion())
+	}
+}
+
+func TestDeletionsAreBounded(t *testing.T) {
+	c := New(fakeClock())
+	for i := range 3 * goneMemory {
+		c.Seen(key, nil, object(fmt.Sprint(i), "10"), true)
+	}
+	if len(c.gone) != goneMemory {
+		t.Errorf("%d deletions are remembered, want %d", len(c.gone), goneMemory)
+	}
+}
