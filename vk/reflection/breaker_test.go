@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
 func TestBreaker(t *testing.T) {
@@ -204,7 +205,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewForbidden(resource, "x", errors.New("y")), classRefused, false},
 		{apierrors.NewBadRequest("x"), classRefused, false},
 		{&foreignError{"services", "shop", "web"}, classForeign, false},
-		{&policyError{"x"}, classInput, false},
+		{&policy.Error{Problem: "x"}, classInput, false},
 		{&oscillation.QuarantineError{Flips: 4}, classQuarantine, false},
 	} {
 		if got, _ := classify(tc.err); got != tc.class || lostWay(tc.err) != tc.shuts {

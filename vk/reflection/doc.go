@@ -8,7 +8,7 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// and reading the files in that order is a good tour: informer.go, reflector.go, reconcile.go, policy.go, copy.go, compare.go,
+// and reading the files in that order is a good tour: informer.go, reflector.go, reconcile.go, internal/policy, copy.go, compare.go,
 // write.go. manager.go starts everything, remote namespace.go and copies.go do so per extended namespace, kinds.go for kinds that come
 // while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
 // pod*.go, claim*.go, eventback*.go and token*.go are kinds with a life of their own. The last are the service-account tokens of pods:
@@ -32,10 +32,10 @@
 //     such a copy is written once), and the event that only echoes our own write is not even evaluated.
 //   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
 //     unreachable (breaker.go) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
-//     whose copy is written back and forth, without a change of its own, is quarantined (oscillation.go). Other errors are
+//     whose copy is written back and forth, without a change of its own, is quarantined (internal/oscillation). Other errors are
 //     retried after 5 ms to 30 s, each object by itself.
 //   - Rely on a watch for what it may miss. When one begins anew it does not tell of what came and went meanwhile, so a
-//     write that it has not confirmed after 10 s has its object looked at again (mutationcache.go).
+//     write that it has not confirmed after 10 s has its object looked at again (internal/mutationcache).
 //   - Give up all for one field. What Kubernetes never lets change in a copy stays as it is, is told about with the remedy,
 //     and holds up nothing else (immutable.go).
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together

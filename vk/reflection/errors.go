@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
 // class sorts errors by what is done about them; it is the metrics' label.
@@ -82,7 +83,7 @@ func classify(err error) (class, string) {
 		failed  *host.PluginFailedError
 		guard   *host.GuardError
 		foreign *foreignError
-		policy  *policyError
+		invalid *policy.Error
 		output  *outputError
 		fight   *oscillation.QuarantineError
 		claim   *claimError
@@ -107,7 +108,7 @@ func classify(err error) (class, string) {
 		return classPlugin, PluginGuardReason
 	case errors.As(err, &foreign), errors.As(err, &lost):
 		return classForeign, wire.FailedReflectionReason
-	case errors.As(err, &policy), errors.As(err, &output), errors.As(err, &kept):
+	case errors.As(err, &invalid), errors.As(err, &output), errors.As(err, &kept):
 		return classInput, InvalidObjectReason
 	case errors.As(err, &token):
 		return classInput, wire.FailedReflectionReason

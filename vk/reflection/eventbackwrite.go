@@ -51,11 +51,11 @@ func rawEventHash(event *unstructured.Unstructured) uint64 {
 
 // show makes the copy say what the Event does, and notes in e what was written.
 func (r *reflector) show(ctx context.Context, w *worker, t *extension, c *copies, e *entry, about *involved) error {
-	decided, err := r.kind.Policy.decide(annotationsOf(e.event.Object))
+	decided, err := r.kind.Policy.Decide(annotationsOf(e.event.Object))
 	if err != nil {
 		return err
 	}
-	if !decided.cross {
+	if !decided.Cross {
 		return r.takeBack(ctx, w, t, e)
 	}
 	root := maps.Clone(r.m.context(t, host.Incoming))

@@ -104,7 +104,7 @@ func (k Kind) validate() error {
 	if _, err := labels.Parse(k.Except); err != nil {
 		return fmt.Errorf("kind %s: reading the label selector %q, %w", k.Name, k.Except, err)
 	}
-	return k.Policy.validate(k.Name)
+	return k.Policy.Validate(k.Name)
 }
 
 // hasIncoming tells kinds of which something comes back.

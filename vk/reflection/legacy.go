@@ -143,7 +143,7 @@ func (r *reflector) stays(c *copies, object, copied *unstructured.Unstructured) 
 		return false
 	}
 	decided, err := r.decide(c, object)
-	return err != nil || decided.cross
+	return err != nil || decided.Cross
 }
 
 // describe says what is wrong, and what to do.

@@ -89,6 +89,8 @@ const (
 	allowTrue, allowFalse          = `liqo.io/allow-reflection: "True"`, `liqo.io/allow-reflection: "false"`
 )
 
+const skip, allow = wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation
+
 var matrix = map[Policy][]matrixRow{
 	DenyList: {
 		{name: "new", want: crosses},

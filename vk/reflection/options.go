@@ -22,6 +22,17 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
+)
+
+// Policy decides, by annotations, which objects of a kind are reflected.
+type Policy = policy.Policy
+
+// The policies.
+const (
+	DenyList  = policy.DenyList
+	AllowList = policy.AllowList
+	Always    = policy.Always
 )
 
 // Options of a Manager. Local, Remote, the two cluster ids, NodeName, TenantNamespace and Registry are required.
@@ -162,11 +173,11 @@ func (o Options) validate() error {
 		}
 		names[kind.Name] = true
 	}
-	for name, policy := range o.Policies {
+	for name, p := range o.Policies {
 		if !names[name] {
 			faults = append(faults, fmt.Errorf("there is a policy for kind %q, which is not reflected", name))
 		}
-		faults = append(faults, policy.validate(name))
+		faults = append(faults, p.Validate(name))
 	}
 	return errors.Join(faults...)
 }

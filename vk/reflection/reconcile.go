@@ -11,6 +11,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
 // reconcileObject makes the copy of one object what the chain says, and nothing else.
@@ -42,8 +43,8 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 	if err != nil {
 		return err
 	}
-	if !decided.cross {
-		return r.disable(ctx, w, t, c, local, remote, decided.explicit, decided.reason)
+	if !decided.Cross {
+		return r.disable(ctx, w, t, c, local, remote, decided.Explicit, decided.Reason)
 	}
 	outcome, err := r.mutate(ctx, w, host.Outgoing, key.Namespace, local.Object, r.outgoing(t, c, local))
 	if err != nil {
@@ -129,14 +130,18 @@ func (r *reflector) warnings(w *worker, local *unstructured.Unstructured, outcom
 }
 
 // decide asks the policy, and what never crosses.
-func (r *reflector) decide(c *copies, local *unstructured.Unstructured) (verdict, error) {
+func (r *reflector) decide(c *copies, local *unstructured.Unstructured) (policy.Verdict, error) {
 	switch {
 	case r.kind.FollowsService:
-		return r.kind.Policy.decideSlice(annotationsOf(local.Object), func() *unstructured.Unstructured {
-			return cached(c.services, local.GetNamespace(), serviceOf(local))
+		return r.kind.Policy.DecideSlice(annotationsOf(local.Object), func() (map[string]any, bool) {
+			service := cached(c.services, local.GetNamespace(), serviceOf(local))
+			if service == nil {
+				return nil, false
+			}
+			return annotationsOf(service.Object), true
 		})
 	case r.kind.Unless != nil && r.kind.Unless(local.GetName()):
-		return decideExplicit(annotationsOf(local.Object))
+		return policy.DecideExplicit(annotationsOf(local.Object))
 	}
-	return r.kind.Policy.decide(annotationsOf(local.Object))
+	return r.kind.Policy.Decide(annotationsOf(local.Object))
 }

@@ -1,13 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package policy
 
 import (
 	"errors"
 	"testing"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
 )
@@ -47,10 +45,10 @@ func TestPolicy(t *testing.T) {
 		{Always, map[string]any{skip: "maybe"}, true, false},
 		{"Sometimes", nil, false, true},
 	} {
-		got, err := tc.policy.decide(tc.annotations)
-		var malformed *policyError
-		if errors.As(err, &malformed) != tc.bad || err == nil && got.cross != tc.cross {
-			t.Errorf("%s with %v: cross %t, error %v; want %t, error %t", tc.policy, tc.annotations, got.cross, err, tc.cross, tc.bad)
+		got, err := tc.policy.Decide(tc.annotations)
+		var malformed *Error
+		if errors.As(err, &malformed) != tc.bad || err == nil && got.Cross != tc.cross {
+			t.Errorf("%s with %v: cross %t, error %v; want %t, error %t", tc.policy, tc.annotations, got.Cross, err, tc.cross, tc.bad)
 		}
 	}
 }
@@ -78,14 +76,9 @@ func TestPolicyOfSlices(t *testing.T) {
 		{DenyList, map[string]any{skip: "x"}, nil, false, true},
 		{DenyList, nil, map[string]any{skip: "x"}, false, true},
 	} {
-		got, err := tc.policy.decideSlice(tc.slice, func() *unstructured.Unstructured {
-			if tc.service == nil {
-				return nil
-			}
-			return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"annotations": tc.service}}}
-		})
-		if (err != nil) != tc.bad || err == nil && got.cross != tc.cross {
-			t.Errorf("%s, slice %v, service %v: cross %t, error %v; want %t, error %t", tc.policy, tc.slice, tc.service, got.cross, err, tc.cross, tc.bad)
+		got, err := tc.policy.DecideSlice(tc.slice, func() (map[string]any, bool) { return tc.service, tc.service != nil })
+		if (err != nil) != tc.bad || err == nil && got.Cross != tc.cross {
+			t.Errorf("%s, slice %v, service %v: cross %t, error %v; want %t, error %t", tc.policy, tc.slice, tc.service, got.Cross, err, tc.cross, tc.bad)
 		}
 	}
 }

@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy decides, by the annotations of an object, whether it is reflected.
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object crosses.
+type Policy string
+
+const (
+	// DenyList: objects cross unless skip-reflection is set.
+	DenyList Policy = "DenyList"
+	// AllowList: objects cross only if allow-reflection is set.
+	AllowList Policy = "AllowList"
+	// Always: annotations are not asked; for kinds with rules of their own. (Liqo: CustomLiqo.)
+	Always Policy = "CustomLiqo"
+)
+
+// Validate returns an error unless the policy is one of these; kind is for its text.
+func (p Policy) Validate(kind string) error {
+	switch p {
+	case DenyList, AllowList, Always:
+		return nil
+	default:
+		return fmt.Errorf("kind %s has the unknown policy %q: use %s or %s", kind, p, DenyList, AllowList)
+	}
+}
+
+// Error is an annotation that cannot be understood. Nothing is written or deleted because of it.
+type Error struct{ Problem string }
+
+// Error implements error.
+func (e *Error) Error() string { return e.Problem }
+
+var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep one; the copy on the provider is left as it is",
+	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)}
+
+// Verdict of a policy.
+type Verdict struct {
+	Cross    bool
+	Explicit bool // an annotation said so, not the absence of one
+	Reason   string
+}
+
+// Decide asks the annotations of one object: that of the policy, and the other one for whether it says the opposite, or
+// nothing that can be understood.
+func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
+	if p == Always {
+		return Verdict{Cross: true}, nil
+	}
+	skip, allow, err := flags(annotations)
+	switch {
+	case err != nil:
+		return Verdict{}, err
+	case skip.value && allow.value:
+		return Verdict{}, errBothSet
+	}
+	switch p {
+	case AllowList:
+		return Verdict{Cross: allow.value, Explicit: allow.present, Reason: "the policy is AllowList and annotation " + wire.AllowReflectionAnnotation + " is not set"}, nil
+	case DenyList:
+		return Verdict{Cross: !skip.value, Explicit: skip.present, Reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
+	}
+	return Verdict{}, &Error{fmt.Sprintf("policy %q is unknown", p)}
+}
+
+// DecideExplicit asks the annotations alone: without any the object crosses.
+func DecideExplicit(annotations map[string]any) (Verdict, error) {
+	return DenyList.DecideSlice(annotations, func() (map[string]any, bool) { return nil, false })
+}
+
+// flag is a boolean annotation.
+type flag struct{ value, present bool }
+
+// flags reads both annotations, whichever is asked: one that makes no sense may be what was to keep the object at home.
+func flags(annotations map[string]any) (skip, allow flag, err error) {
+	if skip, err = readFlag(annotations, wire.SkipReflectionAnnotation); err == nil {
+		allow, err = readFlag(annotations, wire.AllowReflectionAnnotation)
+	}
+	return skip, allow, err
+}
+
+// readFlag: present counts as true, also when empty; "false" in any case takes it back.
+func readFlag(annotations map[string]any, key string) (flag, error) {
+	raw, present := annotations[key]
+	if !present {
+		return flag{}, nil
+	}
+	text, _ := raw.(string)
+	switch strings.ToLower(text) {
+	case "", "true":
+		return flag{value: true, present: true}, nil
+	case "false":
+		return flag{present: true}, nil
+	}
+	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the copy on the provider is left as it is`, key, text)}
+}
+
+// DecideSlice asks, for an EndpointSlice: its own annotations, whichever policy, of which only a true one decides; then those
+// of its Service; then, when there is no Service to ask, the policy on the slice itself. (Liqo: EndpointSlice reflection.)
+func (p Policy) DecideSlice(slice map[string]any, service func() (annotations map[string]any, found bool)) (Verdict, error) {
+	skip, allow, err := flags(slice)
+	switch {
+	case err != nil:
+		return Verdict{}, err
+	case skip.value && allow.value:
+		return Verdict{}, errBothSet
+	case skip.value:
+		return Verdict{Explicit: true, Reason: "annotation " + wire.SkipReflectionAnnotation + " is set"}, nil
+	case allow.value:
+		return Verdict{Cross: true, Explicit: true}, nil
+	}
+	if annotations, found := service(); found {
+		decided, err := p.Decide(annotations)
+		decided.Reason += " on its Service"
+		return decided, err
+	}
+	return p.Decide(slice)
+}
