@@ -9,7 +9,7 @@
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
 // and reading the files in that order is a good tour: informer.go, reflector.go, reconcile.go, internal/policy, copy.go, compare.go,
-// write.go. manager.go starts everything, remote namespace.go and copies.go do so per extended namespace, kinds.go for kinds that come
+// write.go. manager.go starts everything, extension.go and copies.go do so per extended namespace, kinds.go for kinds that come
 // while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
 // pod*.go, claim*.go, eventback*.go and token*.go are kinds with a life of their own. The last are the service-account tokens of pods:
 // no objects of this cluster, but requested from it for pods that are offloaded with them. Where no token can be requested,

@@ -61,8 +61,8 @@ func readinessGates(pod *unstructured.Unstructured) (types []string) {
 	spec, _ := pod.Object["spec"].(map[string]any)
 	list, _ := spec["readinessGates"].([]any)
 	for _, item := range list {
-		breaker, _ := item.(map[string]any)
-		if name, ok := breaker["conditionType"].(string); ok {
+		gate, _ := item.(map[string]any)
+		if name, ok := gate["conditionType"].(string); ok {
 			types = append(types, name)
 		}
 	}
@@ -72,9 +72,9 @@ func readinessGates(pod *unstructured.Unstructured) (types []string) {
 // followedGates are the readiness gates about which the pod believes the provider.
 func followedGates(pod *unstructured.Unstructured) (followed []string) {
 	text, _ := annotationsOf(pod.Object)[RemoteGatesAnnotation].(string)
-	for _, breaker := range strings.Split(text, ",") {
-		if breaker = strings.TrimSpace(breaker); breaker != "" {
-			followed = append(followed, breaker)
+	for _, gate := range strings.Split(text, ",") {
+		if gate = strings.TrimSpace(gate); gate != "" {
+			followed = append(followed, gate)
 		}
 	}
 	return followed
