@@ -84,7 +84,8 @@ func parsed(b *testing.B, text string) *unstructured.Unstructured {
 // benchmarkUnchanged puts an object and its copy into the caches and evaluates it.
 func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructured.Unstructured) {
 	t := &extension{local: "shop", remote: "shop-rome", cancel: func() {}, copies: map[string]*copies{}}
-	m.ctx, m.breaker.ctx = b.Context(), b.Context()
+	m.ctx = b.Context()
+	m.breaker.Start(b.Context())
 	c, err := m.idleCopies(r, t)
 	if err != nil {
 		b.Fatal(err)

@@ -31,7 +31,7 @@
 //     server makes of a write is remembered, so that its normalisations are not fought (by this process: after a restart
 //     such a copy is written once), and the event that only echoes our own write is not even evaluated.
 //   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
-//     unreachable (breaker.go) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
+//     unreachable (internal/breaker) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
 //     whose copy is written back and forth, without a change of its own, is quarantined (internal/oscillation). Other errors are
 //     retried after 5 ms to 30 s, each object by itself.
 //   - Rely on a watch for what it may miss. When one begins anew it does not tell of what came and went meanwhile, so a

@@ -4,13 +4,10 @@
 package reflection
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +15,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
@@ -61,7 +59,7 @@ type outputError struct{ problem string }
 
 func (e *outputError) Error() string { return e.problem }
 
-// slowError: one call was not answered in time, while the provider's API server answers others.
+// slowError: one call was not breaker.Answered in time, while the provider's API server answers others.
 type slowError struct{ limit time.Duration }
 
 func (e *slowError) Error() string {
@@ -125,7 +123,7 @@ func classify(err error) (class, string) {
 
 // unreachable tells errors of the way to the API server from its answers.
 func unreachable(err error) bool {
-	if errors.Is(err, errUnreachable) || overdue(err) || lostWay(err) {
+	if errors.Is(err, breaker.ErrUnreachable) || breaker.Overdue(err) || breaker.Lost(err) {
 		return true
 	}
 	// Credentials that are not accepted concern every object, so none of them needs to be told.
@@ -133,22 +131,8 @@ func unreachable(err error) bool {
 		apierrors.IsUnauthorized(err)
 }
 
-// lostWay reports whether nothing answers at all: the connection is refused, reset or lost, there is no route, the name or the
-// certificate is wrong. A busy API server answers, and one that is too slow for a call may have its reasons (overdue).
-func lostWay(err error) bool {
-	if answered(err) || overdue(err) || errors.Is(err, errUnreachable) {
-		return false
-	}
-	var network net.Error
-	var transport *url.Error
-	return errors.As(err, &network) || errors.As(err, &transport) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
-}
-
-// overdue reports whether a call was not answered in time, be it for the way or for what the API server has to do about it.
-func overdue(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !answered(err) }
-
 // mayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. An API
-// server that fails after it has begun to write has not answered either.
+// server that fails after it has begun to write has not breaker.Answered either.
 func mayHaveArrived(err error) bool {
 	var slow *slowError
 	var dial *net.OpError
@@ -161,12 +145,6 @@ func mayHaveArrived(err error) bool {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return false
 	default:
-		return overdue(err) || lostWay(err)
+		return breaker.Overdue(err) || breaker.Lost(err)
 	}
-}
-
-// answered reports whether the API server said something.
-func answered(err error) bool {
-	status := apierrors.APIStatus(nil)
-	return errors.As(err, &status)
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 )
 
 // listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
@@ -29,8 +31,8 @@ type selection struct {
 
 // newInformer builds an informer of unstructured objects without their managedFields, which nobody here reads.
 // With a breaker, it waits while the provider is unreachable, and goes on at once when it is back.
-func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, g *breaker, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
-	watcher := listWatch(client, resource, s, g)
+func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, b *breaker.Breaker, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
+	watcher := listWatch(client, resource, s, b)
 	all := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for name, index := range indexers {
 		all[name] = index
@@ -48,12 +50,12 @@ func newInformer(client dynamic.Interface, resource schema.GroupVersionResource,
 }
 
 // listWatch lists and watches a selection, with a breaker only while the provider can be reached.
-func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s selection, g *breaker) *cache.ListWatch {
+func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s selection, b *breaker.Breaker) *cache.ListWatch {
 	source := client.Resource(resource).Namespace(s.namespace)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector, o.FieldSelector = s.labels, s.fields
-			return reaching(ctx, g, func() (runtime.Object, error) {
+			return breaker.Do(ctx, b, func() (runtime.Object, error) {
 				ctx, cancel := context.WithTimeout(ctx, listTimeout)
 				defer cancel()
 				return source.List(ctx, o)
@@ -61,7 +63,7 @@ func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector, o.FieldSelector = s.labels, s.fields
-			return reaching(ctx, g, func() (watch.Interface, error) { return source.Watch(ctx, o) })
+			return breaker.Do(ctx, b, func() (watch.Interface, error) { return source.Watch(ctx, o) })
 		},
 	}
 }

@@ -388,6 +388,4 @@ func addresses(want ...string) func(*unstructured.Unstructured) error {
 	}
 }
 
-var key = Key{Namespace: "shop", Name: "web"}
-
 func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }

@@ -29,6 +29,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/vk/namespaces"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 )
 
 // Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
@@ -37,7 +38,7 @@ type Manager struct {
 	log           *slog.Logger
 	local, remote dynamic.Interface
 	core          *v1.CoreV1Client
-	breaker       *breaker
+	breaker       *breaker.Breaker
 	events        *reporter
 	metrics       *metrics
 	mapper        *namespaces.Mapper
@@ -117,7 +118,7 @@ func (m *Manager) connect() error {
 	} else {
 		m.breaker = m.newBreaker(probe.RESTClient())
 	}
-	remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return way{m.breaker, next} })
+	remote.Wrap(m.breaker.Transport)
 	if m.remote, err = dynamicclient.New(remote); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
 	}
@@ -125,19 +126,19 @@ func (m *Manager) connect() error {
 }
 
 // newBreaker returns the breaker, which probes past itself.
-func (m *Manager) newBreaker(client rest.Interface) *breaker {
-	return &breaker{clock: m.options.Clock, every: m.options.ProbeEvery, log: m.log, changed: m.providerChanged, probe: func(ctx context.Context) error {
+func (m *Manager) newBreaker(client rest.Interface) *breaker.Breaker {
+	return breaker.New(breaker.Options{Clock: m.options.Clock, Every: m.options.ProbeEvery, Log: m.log, Changed: m.providerChanged, Probe: func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout/2)
 		defer cancel()
 		err := client.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error()
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
 			if code := status.Status().Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
-				return &deniedError{err}
+				return &breaker.DeniedError{Err: err}
 			}
 			return nil // it answers; whether it hides this path is another matter, and told by each call
 		}
 		return err
-	}}
+	}})
 }
 
 // addReflectors makes one reflector per kind that has workers.
@@ -231,7 +232,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m.ctx, m.breaker.ctx, m.started = ctx, ctx, m.options.Clock.Now()
+	m.ctx, m.started = ctx, m.options.Clock.Now()
+	m.breaker.Start(ctx)
 	m.events.broadcaster.StartRecordingToSink(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
 	defer m.events.broadcaster.Shutdown()
 	for _, informer := range m.informers {

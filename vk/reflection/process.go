@@ -17,6 +17,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
@@ -212,7 +213,7 @@ func (r *reflector) unpark() {
 func (r *reflector) comeBack() {
 	waiting := r.takeParked()
 	for key := range waiting {
-		r.queue.AddAfter(key, turnOf(len(waiting)))
+		r.queue.AddAfter(key, breaker.Turn(len(waiting)))
 	}
 }
 

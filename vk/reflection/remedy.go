@@ -14,6 +14,7 @@ import (
 	validation "k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 )
 
 // remedy is what to do about an error of an API server, "" when the error says so itself or nothing can be said.
@@ -47,7 +48,7 @@ func tooLarge(err error) bool {
 		}
 	}
 	return apierrors.IsRequestEntityTooLargeError(err) ||
-		answered(err) && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
+		breaker.Answered(err) && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
 }
 
 // userAnnotations are those that users write.

@@ -112,4 +112,4 @@ func (m *Manager) Ready() bool {
 }
 
 // Reachable reports whether the provider's API server answered last time.
-func (m *Manager) Reachable() bool { return m.breaker.pass() == nil }
+func (m *Manager) Reachable() bool { return m.breaker.Allow() == nil }

@@ -160,7 +160,7 @@ func (r *reflector) renewTokens(ctx context.Context, local *unstructured.Unstruc
 	if !anyDue(sources, held, now) {
 		return nil
 	}
-	if err := r.m.breaker.pass(); err != nil {
+	if err := r.m.breaker.Allow(); err != nil {
 		return err // nobody could take them
 	}
 	var denied error

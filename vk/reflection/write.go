@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
@@ -27,13 +28,13 @@ const fieldValidation = metav1.FieldValidationIgnore
 // callRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
 // A call that passes it while the provider answers others is a *slowError.
 func (m *Manager) callRemote(ctx context.Context, call func(context.Context) error) error {
-	if err := m.breaker.pass(); err != nil {
+	if err := m.breaker.Allow(); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
 	defer cancel()
 	err := call(bounded)
-	if err != nil && ctx.Err() == nil && !m.breaker.heed(err) && overdue(err) {
+	if err != nil && ctx.Err() == nil && !m.breaker.Heed(err) && breaker.Overdue(err) {
 		return &slowError{m.options.CallTimeout}
 	}
 	return err

@@ -1,0 +1,235 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package breaker keeps a provider that cannot be reached from holding workers: from the first call that does not get through,
+// calls fail at once and watches wait until a probe succeeds.
+package breaker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// ErrUnreachable is returned, without a call, while the provider is known to be unreachable.
+var ErrUnreachable = errors.New("provider is unreachable")
+
+const (
+	// startingUp is how long a provider that is back may deny what it allowed before: an API server that has just started has
+	// not read its roles yet.
+	startingUp = 5 * time.Second
+	// returnSpread bounds the time over which all that waited for the provider comes back to it, returnPace is how far apart
+	// two of them are, on average, when they are few.
+	returnSpread = 2 * time.Second
+	returnPace   = 5 * time.Millisecond
+)
+
+// DeniedError is an answer of the provider that says who may not ask, 401 or 403.
+type DeniedError struct{ Err error }
+
+// Error implements error.
+func (e *DeniedError) Error() string { return e.Err.Error() }
+
+// Turn returns after which time one of n that come back is to come.
+func Turn(n int) time.Duration {
+	return rand.N(min(time.Duration(n)*returnPace, returnSpread) + 1) //nolint:gosec // it only spreads load
+}
+
+// Options of a Breaker; all are required.
+type Options struct {
+	Clock clock.WithTicker
+	Log   *slog.Logger
+	// Every is how long to wait between two probes, and before a call that did not get through is made again.
+	Every time.Duration
+	// Probe asks the provider, past the breaker. A *DeniedError is the answer of one that is there.
+	Probe func(context.Context) error
+	// Changed is called when the provider is lost and when it is back.
+	Changed func(reachable bool)
+}
+
+// Breaker is open, and lets no call through, while the provider cannot be reached. Safe for concurrent use.
+type Breaker struct {
+	options Options
+	ctx     context.Context // ends the probing
+
+	asking sync.Mutex // one doubt is settled at a time
+	mu     sync.Mutex
+	open   chan struct{} // closed when the breaker closes again; nil while closed
+	queue  int           // how many wait
+}
+
+// New returns a closed Breaker.
+func New(options Options) *Breaker { return &Breaker{options: options, ctx: context.Background()} }
+
+// Start has the probing end with ctx. It comes before the first call.
+func (b *Breaker) Start(ctx context.Context) { b.ctx = ctx }
+
+// Allow returns ErrUnreachable while the breaker is open.
+func (b *Breaker) Allow() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open != nil {
+		return ErrUnreachable
+	}
+	return nil
+}
+
+// Wait blocks until the breaker is closed or ctx ends. Those who waited together go on one after another.
+func (b *Breaker) Wait(ctx context.Context) error {
+	b.mu.Lock()
+	open := b.open
+	if open != nil {
+		b.queue++
+	}
+	b.mu.Unlock()
+	if open == nil {
+		return ctx.Err()
+	}
+	defer func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.queue--
+	}()
+	select {
+	case <-open:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	b.mu.Lock()
+	turn := Turn(b.queue)
+	b.mu.Unlock()
+	select {
+	case <-b.options.Clock.After(turn):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Heed draws the conclusion from an error of a call and reports whether the way to the provider is lost. Who passed a
+// deadline may only have met with a slow admission webhook, and nobody else is to wait for that: a probe tells.
+func (b *Breaker) Heed(err error) (lost bool) {
+	switch {
+	case errors.Is(err, ErrUnreachable):
+		return true
+	case Lost(err):
+		b.fail(err)
+		return true
+	case Overdue(err):
+		return !b.answers()
+	default:
+		return false
+	}
+}
+
+// answers probes the provider, unless it is known to be lost.
+func (b *Breaker) answers() bool {
+	b.asking.Lock()
+	defer b.asking.Unlock()
+	if b.Allow() != nil {
+		return false
+	}
+	err := b.options.Probe(b.ctx)
+	var denied *DeniedError
+	if err == nil || errors.As(err, &denied) {
+		return true
+	}
+	b.fail(err)
+	return false
+}
+
+// Transport tells the breaker of every attempt that fails, also of those that client-go would repeat by itself without a word,
+// and makes none while the breaker is open.
+func (b *Breaker) Transport(next http.RoundTripper) http.RoundTripper { return transport{b, next} }
+
+type transport struct {
+	breaker *Breaker
+	next    http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := t.breaker.Allow(); err != nil {
+		return nil, err
+	}
+	response, err := t.next.RoundTrip(request)
+	if err != nil && request.Context().Err() == nil {
+		t.breaker.fail(err)
+	}
+	return response, err
+}
+
+// Do makes a call of which nobody needs to hear that the provider is away: it waits for the return, however long
+// that takes, and calls again. Other errors, the end of ctx among them, are returned. A nil breaker changes nothing.
+//
+// client-go would retry such calls itself, further and further apart, and tell nobody.
+func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, error) {
+	if b == nil {
+		return call()
+	}
+	for {
+		if err := b.Wait(ctx); err != nil {
+			var none T
+			return none, err
+		}
+		result, err := call()
+		if err == nil || ctx.Err() != nil || !b.Heed(err) {
+			return result, err
+		}
+		select { // a probe may get through where this call does not
+		case <-b.options.Clock.After(b.options.Every):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// fail opens the breaker and starts probing, unless that is under way.
+func (b *Breaker) fail(cause error) {
+	b.mu.Lock()
+	if b.open != nil || b.ctx.Err() != nil {
+		b.mu.Unlock()
+		return
+	}
+	b.open = make(chan struct{})
+	b.mu.Unlock()
+	b.options.Log.Warn("provider is unreachable; writes wait until it answers", "error", cause)
+	b.options.Changed(false)
+	go b.untilBack()
+}
+
+func (b *Breaker) untilBack() {
+	var refusing time.Time // since when it does nothing but deny
+	for {
+		err := b.options.Probe(b.ctx)
+		var denied *DeniedError
+		switch {
+		case err == nil:
+		case !errors.As(err, &denied):
+			refusing = time.Time{}
+		case refusing.IsZero():
+			refusing = b.options.Clock.Now()
+		case b.options.Clock.Since(refusing) >= startingUp:
+			err = nil // it means it, and each call is told
+		}
+		if err == nil {
+			break
+		}
+		select {
+		case <-b.ctx.Done():
+			return
+		case <-b.options.Clock.After(b.options.Every):
+		}
+	}
+	b.mu.Lock()
+	close(b.open)
+	b.open = nil
+	b.mu.Unlock()
+	b.options.Log.Info("provider is back")
+	b.options.Changed(true)
+}

@@ -1,0 +1,34 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package breaker
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Lost reports whether nothing answers at all: the connection is refused, reset or lost, there is no route, the name or the
+// certificate is wrong. A busy API server answers, and one that is too slow for a call may have its reasons (Overdue).
+func Lost(err error) bool {
+	if Answered(err) || Overdue(err) || errors.Is(err, ErrUnreachable) {
+		return false
+	}
+	var network net.Error
+	var transport *url.Error
+	return errors.As(err, &network) || errors.As(err, &transport) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// Overdue reports whether a call was not Answered in time, be it for the way or for what the API server has to do about it.
+func Overdue(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !Answered(err) }
+
+// Answered reports whether the API server said something.
+func Answered(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status)
+}
