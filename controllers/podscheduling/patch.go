@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // pod is what the webhook looks at. Everything else of the object is never

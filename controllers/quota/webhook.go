@@ -20,7 +20,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // Path is where the webhook is served; it is Liqo's.

@@ -28,9 +28,9 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 const fieldManager = "crd-replicator"

@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // errForeign is of EndpointSlices that stand where ours should.

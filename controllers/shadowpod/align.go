@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // refusal is what of a pod still differed right after it was written: the

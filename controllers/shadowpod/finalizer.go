@@ -17,7 +17,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // FinalPhaseFinalizer is on pods that may end by themselves. It keeps one that

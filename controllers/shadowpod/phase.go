@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/internal/podend"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // refusedReason is of the Event and of the condition about a pod that this cluster does not allow.

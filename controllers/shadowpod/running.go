@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // alignRunning changes what a plain patch may not: sizes (in-place resize) and

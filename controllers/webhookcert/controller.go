@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/refract-project/refract/controllers/internal/jsonpatch"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // authorityKey is the key of the authority's certificate in its Secret, PEM.

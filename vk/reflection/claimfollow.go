@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // sizePath is what may change in the spec of a claim that is bound.
@@ -72,7 +73,7 @@ func (r *reflector) resizeVolume(ctx context.Context, w *worker, v *claimView, c
 	if _, difference := compareSizes(capacity, nested(v.volume.Object, path)); difference == 0 {
 		return nil
 	}
-	stored, err := r.patchVolume(ctx, w, v.key, v.volume, []operation{{"replace", "/spec/capacity/storage", capacity}})
+	stored, err := r.patchVolume(ctx, w, v.key, v.volume, jsonpatch.Patch{{Op: "replace", Path: "/spec/capacity/storage", Value: capacity}})
 	if err == nil {
 		v.volume = stored
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // placeholderPath is the source of volumes that stand for others: Liqo's, so that each takes the other's for what they are.
@@ -65,8 +66,11 @@ func (r *reflector) checkClass(class *unstructured.Unstructured) error {
 
 // sendAway has another node selected: this provider lends no storage.
 func (r *reflector) sendAway(ctx context.Context, w *worker, claim *unstructured.Unstructured, node string) error {
-	path := "/metadata/annotations/" + pointer(wire.SelectedNodeAnnotation)
-	stored, err := r.patchLocal(ctx, claim, []operation{{"test", path, node}, {"remove", path, nil}})
+	var patch jsonpatch.Patch
+	path := "/metadata/annotations" + jsonpatch.Pointer(wire.SelectedNodeAnnotation)
+	patch.Test(path, node)
+	patch.Remove(path)
+	stored, err := r.patchLocal(ctx, claim, patch)
 	if err != nil || stored == nil {
 		return err
 	}

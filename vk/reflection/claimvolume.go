@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
@@ -206,10 +207,11 @@ func (r *reflector) volumeWriting(name string, claim Key) (done func()) {
 }
 
 // patchVolume patches a volume, provided that it is as it is known.
-func (r *reflector) patchVolume(ctx context.Context, w *worker, claim Key, volume *unstructured.Unstructured, patch []operation) (*unstructured.Unstructured, error) {
+func (r *reflector) patchVolume(ctx context.Context, w *worker, claim Key, volume *unstructured.Unstructured, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
 	key := Key{Name: volume.GetName()}
 	defer r.volumeWriting(key.Name, claim)()
-	stored, err := r.m.patch(ctx, volumesResource, key, append(patch, sameObject(volume)))
+	patch.Test("/metadata/uid", string(volume.GetUID()))
+	stored, err := r.m.patch(ctx, volumesResource, key, patch)
 	if err != nil {
 		return nil, err
 	}

@@ -17,13 +17,14 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // note writes a condition in front of those of a pod here, as a controller would.
 func (l *lab) note(name string, condition map[string]any) {
 	l.Helper()
 	condition["lastTransitionTime"] = time.Now().UTC().Format(time.RFC3339)
-	body := must(json.Marshal([]operation{{"add", "/status/conditions/0", condition}}))(l.T)
+	body := must(json.Marshal(jsonpatch.Patch{{Op: "add", Path: "/status/conditions/0", Value: condition}}))(l.T)
 	must(l.local.of("Pod", l.namespace).Patch(l.Context(), name, types.JSONPatchType, body, metav1.PatchOptions{}, "status"))(l.T)
 }
 

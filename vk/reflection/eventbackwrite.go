@@ -20,6 +20,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // eventExpiry is the age from which on nobody can tell whether an Event was deleted or has expired: API servers keep them for
@@ -168,12 +169,12 @@ func (r *reflector) createEvent(ctx context.Context, w *worker, x *wanted) error
 
 // patchEvent says what has changed, to the copy and to nothing else that may have its name by now.
 func (r *reflector) patchEvent(ctx context.Context, x *wanted) error {
-	var patch []operation
+	var patch jsonpatch.Patch
 	for key, value := range r.owned {
-		patch = append(patch, operation{"test", "/metadata/labels/" + pointer(key), value})
+		patch.Test("/metadata/labels"+jsonpatch.Pointer(key), value)
 	}
 	for _, key := range eventFields {
-		patch = append(patch, operation{"add", "/" + key, x.view.Field(key).Value()})
+		patch.Add("/"+key, x.view.Field(key).Value())
 	}
 	if _, err := r.m.patch(ctx, r.kind.Source, Key{Namespace: x.namespace, Name: x.name}, patch); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
 )
@@ -252,10 +253,11 @@ func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructu
 
 // statusPatch replaces the status whole, nil leaves it. All of it is the virtual kubelet's but for some of the conditions, which
 // must be those that were merged.
-func statusPatch(local *unstructured.Unstructured, status map[string]any, m marks) (patch []operation) {
+func statusPatch(local *unstructured.Unstructured, status map[string]any, m marks) (patch jsonpatch.Patch) {
 	if status != nil {
 		conditions, _, _ := unstructured.NestedFieldNoCopy(local.Object, "status", "conditions")
-		patch = append(patch, operation{"test", "/status/conditions", conditions}, operation{"add", "/status", status})
+		patch.Test("/status/conditions", conditions)
+		patch.Add("/status", status)
 	}
 	if m.offloaded {
 		patch = addEntries(patch, "/metadata/labels", labelsOf(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})

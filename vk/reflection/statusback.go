@@ -15,6 +15,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 // StatusFromAnnotation, on objects of this cluster whose status comes from a provider, is its cluster id. An object has
@@ -142,7 +143,8 @@ func (r *reflector) hashShown(status map[string]any) string {
 // yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other for ever; which
 // of the two is right the user knows, and is told how to say so.
 func (r *reflector) yield(ctx context.Context, w *worker, local *unstructured.Unstructured) error {
-	patch := []operation{unchanged(local), {"remove", "/metadata/annotations/" + pointer(StatusHashAnnotation), nil}}
+	patch := unchanged(local)
+	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
 	patch = addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{StatusFromAnnotation: r.m.options.LocalClusterID})
 	stored, err := r.patchLocal(ctx, local, patch, r.statusSubresource()...)
 	if err != nil || stored == nil {
@@ -233,7 +235,7 @@ func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructu
 	mark := addEntries(nil, "/metadata/annotations", annotationsOf(local.Object), r.marked(status))
 	if r.kind.StatusSubresource && r.kind.StatusFields == nil && len(mark) > 0 {
 		var err error
-		if local, err = r.patchLocal(ctx, local, append(mark, unchanged(local))); err != nil || local == nil {
+		if local, err = r.patchLocal(ctx, local, append(mark, unchanged(local)...)); err != nil || local == nil {
 			return err
 		}
 		mark = nil
@@ -251,7 +253,7 @@ func (r *reflector) marked(status map[string]any) map[string]string {
 }
 
 // putStatus writes the status together with something else, and remembers what the API server made of it.
-func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, with []operation) error {
+func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, with jsonpatch.Patch) error {
 	key := keyOf(local)
 	asked := document.Hash(status)
 	if r.statuses.Accepted(key, asked, document.Hash(local.Object["status"])) {
@@ -260,7 +262,9 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	if err := checkStatusSize(status); err != nil {
 		return err
 	}
-	stored, err := r.patchLocal(ctx, local, append(with, unchanged(local), operation{"add", "/status", status}), r.statusSubresource()...)
+	with = append(with, unchanged(local)...)
+	with.Add("/status", status)
+	stored, err := r.patchLocal(ctx, local, with, r.statusSubresource()...)
 	if err != nil || stored == nil {
 		return err
 	}
@@ -270,7 +274,7 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	}
 	if made, _ := stored.Object["status"].(map[string]any); r.overruled(stored, made) {
 		// The API server made something else of it: that is what was shown.
-		right := addEntries([]operation{unchanged(stored)}, "/metadata/annotations", annotationsOf(stored.Object), r.marked(made))
+		right := addEntries(unchanged(stored), "/metadata/annotations", annotationsOf(stored.Object), r.marked(made))
 		_, err = r.patchLocal(ctx, stored, right, r.statusSubresource()...)
 	}
 	return err
@@ -282,16 +286,17 @@ func (r *reflector) retractStatus(ctx context.Context, w *worker, local *unstruc
 	if from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
 		return nil
 	}
-	patch := []operation{unchanged(local), {"remove", "/metadata/annotations/" + pointer(StatusFromAnnotation), nil}}
+	patch := unchanged(local)
+	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusFromAnnotation))
 	if _, has := annotationsOf(local.Object)[StatusHashAnnotation]; has {
-		patch = append(patch, operation{"remove", "/metadata/annotations/" + pointer(StatusHashAnnotation), nil})
+		patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
 	}
 	present, _ := local.Object["status"].(map[string]any)
 	var subresources []string
 	if r.kind.StatusSubresource && r.kind.StatusFields != nil {
 		subresources = r.statusSubresource()
 		if !r.overruled(local, present) {
-			patch = append(patch, operation{"add", "/status", r.mergeStatus(present, nil)})
+			patch.Add("/status", r.mergeStatus(present, nil))
 		}
 	}
 	if _, err := r.patchLocal(ctx, local, patch, subresources...); err != nil {

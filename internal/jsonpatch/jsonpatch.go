@@ -63,17 +63,29 @@ func (p Patch) String() string {
 	return string(raw)
 }
 
-// IsRejected tells an object that the API server finds invalid from a patch whose
-// tests failed because the object has moved on. Both have the status 422, but
-// only the first says which fields are wrong, and only the second is worth
-// another attempt.
+// IsRejected reports whether the API server finds the patched object invalid, and IsOutdated whether a test of the patch failed
+// because the object has moved on. Both have the status 422, but only the first says which fields are wrong, and only the
+// second is worth another attempt.
 func IsRejected(err error) bool {
+	causes, invalid := causesOf(err)
+	return invalid && causes > 0
+}
+
+// IsOutdated is the opposite of IsRejected for errors of the same status.
+func IsOutdated(err error) bool {
+	causes, invalid := causesOf(err)
+	return invalid && causes == 0
+}
+
+func causesOf(err error) (causes int, invalid bool) {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) {
-		return false
+		return 0, false
 	}
-	details := status.Status().Details
-	return details != nil && len(details.Causes) > 0
+	if details := status.Status().Details; details != nil {
+		causes = len(details.Causes)
+	}
+	return causes, true
 }
 
 // Pointer returns the JSON pointer (RFC 6901) of the given segments.
