@@ -13,7 +13,7 @@ export REFRACT_CACHE
 endif
 
 # The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
-CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager cmd/virtual-kubelet
+CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
 TEST_TIMEOUT ?= 15m
 FUZZ_TIME ?= 30s

@@ -3,7 +3,7 @@
 
 // Package vk is the virtual kubelet: one process per provider that makes another cluster look like a node of this one.
 //
-// It has five parts, which cmd/virtual-kubelet wires together:
+// It has five parts, which package app wires together:
 //
 //   - vk/node keeps the Node object: what the provider offers (from the VirtualNode), whether it answers, the lease.
 //   - vk/reflection carries objects across: pods, the tokens of their service accounts, their claims, Services,

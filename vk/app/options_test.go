@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package app
 
 import (
 	"bytes"
@@ -292,7 +292,7 @@ func TestFaultsComeInTheSameOrderEveryTime(t *testing.T) {
 }
 
 func TestHelpIsGrouped(t *testing.T) {
-	command := newCommand(func(string) string { return "" })
+	command := NewCommand(func(string) string { return "" })
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SetArgs([]string{"--help"})
@@ -307,7 +307,7 @@ func TestHelpIsGrouped(t *testing.T) {
 }
 
 func TestUnknownFlagIsAnError(t *testing.T) {
-	command := newCommand(func(string) string { return "" })
+	command := NewCommand(func(string) string { return "" })
 	command.SetArgs([]string{"--nodnamee=x"})
 	if err := command.Execute(); err == nil || !strings.Contains(err.Error(), "--nodnamee: see virtual-kubelet --help") {
 		t.Errorf("got %v", err)

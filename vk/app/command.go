@@ -1,0 +1,52 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/refract-project/refract/internal/cmdutil"
+)
+
+// helpWidth of the flags' descriptions.
+const helpWidth = 110
+
+// NewCommand returns the command of the virtual kubelet, which ends with its context. env reads the environment of the pod.
+func NewCommand(env func(string) string) *cobra.Command {
+	o := newOptions(env)
+	command := &cobra.Command{
+		Use:   "virtual-kubelet --nodename=NAME --node-ip=IP --foreign-cluster-id=ID --foreign-kubeconfig-secret-name=SECRET",
+		Short: "Make a provider cluster look like a node of this cluster",
+		Long: `Make a provider cluster look like a node of this cluster.
+
+Pods bound to the node run at the provider, together with the Services and
+endpoints that they need. What is mutated on the way is up to plugins.`,
+		Args:          cobra.NoArgs,
+		Version:       cmdutil.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			if err := o.logs.Install(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			o.warnInert(cmd.Flags())
+			return run(cmd.Context(), o)
+		},
+	}
+	groups := o.flagGroups()
+	for _, group := range groups.FlagSets {
+		command.Flags().AddFlagSet(group)
+	}
+	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w: see virtual-kubelet --help", err)
+	})
+	cliflag.SetUsageAndHelpFunc(command, groups, helpWidth)
+	return command
+}
