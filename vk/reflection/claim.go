@@ -90,7 +90,7 @@ func (r *reflector) runClaim(ctx context.Context, w *worker, v *claimView) error
 		return nil
 	}
 	if err == nil && !w.warned {
-		r.m.events.ok(ClaimKind, v.local.GetUID())
+		r.m.events.OK(ClaimKind, v.local.GetUID())
 	}
 	return err
 }

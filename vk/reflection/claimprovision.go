@@ -74,7 +74,7 @@ func (r *reflector) sendAway(ctx context.Context, w *worker, claim *unstructured
 	if err != nil || stored == nil {
 		return err
 	}
-	r.m.events.warn(ClaimKind, claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s lends no storage, another node than %s is to be selected: keep the pods of this claim off such nodes"+
+	r.m.events.Warn(ClaimKind, claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s lends no storage, another node than %s is to be selected: keep the pods of this claim off such nodes"+
 		" by their label %s, or enable storage there", r.m.options.RemoteClusterID, node, wire.StorageAvailableLabel))
 	w.result, w.warned = "written", true
 	return nil

@@ -23,7 +23,7 @@ import (
 //
 //	watch of the remote namespace ─▶ inbox ─▶ about whom? ─▶ schedule ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
 //
-// The reporter (events.go) is another matter: it writes Events of our own.
+// The reporter (internal/report) is another matter: it writes Events of our own.
 
 // eventTries is how often the copy of an Event is tried: nothing depends on it, and of those that cannot be written there may
 // be many. With the backoff that is about four minutes.
@@ -139,6 +139,6 @@ func (r *reflector) worthAnotherTry(key Key, err error, about *involved) bool {
 		return true
 	}
 	text := strings.ReplaceAll(err.Error(), key.Name, "…") // the same of all of them
-	r.m.events.warn(r.kind.Name, about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", r.m.options.RemoteClusterID, text))
+	r.m.events.Warn(r.kind.Name, about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", r.m.options.RemoteClusterID, text))
 	return false
 }

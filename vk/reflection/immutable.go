@@ -62,7 +62,7 @@ func (r *reflector) warnImmutable(w *worker, x *wanted, refusal error) {
 		fields = append(fields, cause.Field+" ("+cause.Message+")")
 	}
 	w.warned = true
-	r.m.events.warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf(
+	r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf(
 		"cluster %s: immutable field %s of %s %s/%s was not updated, all other fields were; to recreate the remote object, delete it",
 		r.m.options.RemoteClusterID, strings.Join(slices.Compact(fields), ", "), r.kind.target().Resource, x.namespace, x.name))
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/vk/namespaces"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/report"
 )
 
 // Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
@@ -39,7 +40,7 @@ type Manager struct {
 	local, remote dynamic.Interface
 	core          *v1.CoreV1Client
 	breaker       *breaker.Breaker
-	events        *reporter
+	events        *report.Reporter
 	metrics       *metrics
 	mapper        *namespaces.Mapper
 	leading       atomic.Bool
@@ -79,7 +80,7 @@ func New(options Options) (*Manager, error) {
 		begun: make(chan struct{}), listeners: map[*func()]bool{},
 	}
 	m.leading.Store(true)
-	m.events = newReporter(m.metrics)
+	m.events = report.New(m.metrics.eventsDropped.Inc)
 	m.settings.Store(&settings{virtualNodes: map[string]any{}, apiServerIPs: texts(options.APIServer.IPs)})
 	for _, prepare := range []func() error{m.connect, m.addReflectors, m.followSettings, m.followNamespaces} {
 		if err := prepare(); err != nil {
@@ -207,7 +208,7 @@ func (m *Manager) followSettings() error {
 func (m *Manager) followNamespaces() (err error) {
 	m.mapper, err = namespaces.New(namespaces.Options{
 		Client: m.local, TenantNamespace: m.options.TenantNamespace, RemoteClusterID: m.options.RemoteClusterID,
-		Handler: m, Events: m.events.recorder("NamespaceMap"), Log: m.log, Grace: m.options.MapGrace, Clock: m.options.Clock,
+		Handler: m, Events: m.events.Recorder("NamespaceMap"), Log: m.log, Grace: m.options.MapGrace, Clock: m.options.Clock,
 	})
 	return err
 }
@@ -234,8 +235,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer cancel()
 	m.ctx, m.started = ctx, m.options.Clock.Now()
 	m.breaker.Start(ctx)
-	m.events.broadcaster.StartRecordingToSink(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
-	defer m.events.broadcaster.Shutdown()
+	m.events.Start(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
+	defer m.events.Close()
 	for _, informer := range m.informers {
 		m.startInformer(ctx, informer)
 	}

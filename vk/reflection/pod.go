@@ -147,7 +147,7 @@ func (r *reflector) runPod(ctx context.Context, w *worker, v *podView) error {
 	switch {
 	case kept == nil:
 		if shown == nil && !w.warned {
-			r.m.events.ok(r.kind.Name, v.local.GetUID())
+			r.m.events.OK(r.kind.Name, v.local.GetUID())
 		}
 		return shown
 	case errors.As(shown, &later):

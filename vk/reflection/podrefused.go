@@ -72,6 +72,6 @@ func (r *reflector) refusePod(ctx context.Context, w *worker, local *unstructure
 	if pods.Finished(pods.Phase(status)) || pods.Phase(status) == phase && pods.Reason(status) == reason {
 		return nil
 	}
-	r.m.events.warn(PodKind, local, wire.ReflectionDisabledReason, fmt.Sprintf("not offloaded to cluster %s: %s", r.m.options.RemoteClusterID, why))
+	r.m.events.Warn(PodKind, local, wire.ReflectionDisabledReason, fmt.Sprintf("not offloaded to cluster %s: %s", r.m.options.RemoteClusterID, why))
 	return r.patchStatus(ctx, w, local, pods.Reject(status, phase, reason, "", r.m.options.Clock.Now()), marks{})
 }

@@ -182,7 +182,7 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	next, strange := r.m.withoutStrangePodIPs(next, hostNetwork)
 	if len(strange) > 0 {
 		w.warned = true
-		r.m.events.warn(r.kind.Name, v.local, StrangeAddressReason, r.m.strangeNote(strange))
+		r.m.events.Warn(r.kind.Name, v.local, StrangeAddressReason, r.m.strangeNote(strange))
 	}
 	return cutStatus(pods.Settle(next, v.status, spec)), nil
 }
@@ -276,7 +276,7 @@ func (r *reflector) deleteLocalPod(ctx context.Context, w *worker, local *unstru
 			Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		r.m.events.warn(PodKind, local, wire.FailedDeletionReason, fmt.Sprintf("deleting the pod, %v", err))
+		r.m.events.Warn(PodKind, local, wire.FailedDeletionReason, fmt.Sprintf("deleting the pod, %v", err))
 		return fmt.Errorf("deleting pod %s, %w", key, err)
 	}
 	if err == nil {

@@ -164,7 +164,7 @@ func (r *reflector) failed(key Key, err error) {
 		reason = r.kind.FailureReason
 	}
 	if reason != "" {
-		r.m.events.warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
+		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
 	}
 	switch kind {
 	case classUnreachable:

@@ -70,7 +70,7 @@ func (r *reflector) reconcileObject(ctx context.Context, w *worker, key Key) err
 		return err
 	}
 	if !w.warned {
-		r.m.events.ok(r.kind.Name, local.GetUID())
+		r.m.events.OK(r.kind.Name, local.GetUID())
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (r *reflector) disable(ctx context.Context, w *worker, t *extension, c *cop
 		}
 	}
 	if remote != nil || explicit && local.GetCreationTimestamp().After(r.m.started) {
-		r.m.events.note(r.kind.Name, local, wire.ReflectionDisabledReason, fmt.Sprintf("not reflected to cluster %s: %s", r.m.options.RemoteClusterID, reason))
+		r.m.events.Note(r.kind.Name, local, wire.ReflectionDisabledReason, fmt.Sprintf("not reflected to cluster %s: %s", r.m.options.RemoteClusterID, reason))
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (r *reflector) mutate(ctx context.Context, w *worker, hook host.Hook, names
 func (r *reflector) warnings(w *worker, local *unstructured.Unstructured, outcome *host.Outcome) {
 	for _, warning := range outcome.Warnings {
 		w.warned = true
-		r.m.events.warn(r.kind.Name, local, PluginWarningReason, fmt.Sprintf("plugin %s: %s", warning.Plugin, warning.Message))
+		r.m.events.Warn(r.kind.Name, local, PluginWarningReason, fmt.Sprintf("plugin %s: %s", warning.Plugin, warning.Message))
 	}
 }
 

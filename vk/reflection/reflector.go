@@ -158,7 +158,7 @@ func (r *reflector) podChanged(before, pod *unstructured.Unstructured, deleted b
 func (r *reflector) localChanged(t *extension, c *copies, before, object *unstructured.Unstructured, deleted bool) {
 	key := keyOf(object)
 	if deleted {
-		r.m.events.ok(r.kind.Name, object.GetUID())
+		r.m.events.OK(r.kind.Name, object.GetUID())
 	}
 	if !r.localWrites.Seen(key, before, object, deleted) {
 		r.enqueue(t, c, key)

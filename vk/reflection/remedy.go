@@ -68,7 +68,7 @@ func (r *reflector) misspelt(w *worker, object *unstructured.Unstructured) {
 		for _, meant := range userAnnotations {
 			if name != meant && strings.EqualFold(name, meant) {
 				w.warned = true
-				r.m.events.warn(r.kind.Name, object, InvalidObjectReason, "annotation "+name+" has no effect: its name is "+meant)
+				r.m.events.Warn(r.kind.Name, object, InvalidObjectReason, "annotation "+name+" has no effect: its name is "+meant)
 			}
 		}
 	}

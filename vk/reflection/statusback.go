@@ -89,7 +89,7 @@ func (r *reflector) backStatus(ctx context.Context, w *worker, t *extension, loc
 		var strange []string
 		if next, strange = r.m.withoutStrangeBalancers(next); len(strange) > 0 {
 			w.warned = true
-			r.m.events.warn(r.kind.Name, local, StrangeAddressReason, r.m.strangeNote(strange))
+			r.m.events.Warn(r.kind.Name, local, StrangeAddressReason, r.m.strangeNote(strange))
 		}
 	}
 	if r.kind.Source == servicesResource {
@@ -151,7 +151,7 @@ func (r *reflector) yield(ctx context.Context, w *worker, local *unstructured.Un
 		return err
 	}
 	w.result, w.warned = "written", true
-	r.m.events.warn(r.kind.Name, local, StatusOverruledReason, fmt.Sprintf(
+	r.m.events.Warn(r.kind.Name, local, StatusOverruledReason, fmt.Sprintf(
 		"a controller of this cluster updated the status; the status from cluster %s is no longer shown. To show it again, use a class that no controller of this cluster serves and remove the annotation %s",
 		r.m.options.RemoteClusterID, StatusFromAnnotation))
 	return nil

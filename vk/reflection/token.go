@@ -125,7 +125,7 @@ func (r *reflector) takeTokensBack(ctx context.Context, w *worker, t *extension,
 	if err := r.remove(ctx, w, t, c, remote); err != nil {
 		return err
 	}
-	r.m.events.note(r.kind.Name, local, wire.ReflectionDisabledReason, fmt.Sprintf("the service-account tokens were taken back from cluster %s: %s;"+
+	r.m.events.Note(r.kind.Name, local, wire.ReflectionDisabledReason, fmt.Sprintf("the service-account tokens were taken back from cluster %s: %s;"+
 		" if the pod was offloaded with them, recreate it, or it cannot start again there", r.m.options.RemoteClusterID, why))
 	return nil
 }
@@ -150,7 +150,7 @@ func (r *reflector) keepTokens(ctx context.Context, w *worker, t *extension, c *
 	if denied != nil {
 		return denied
 	}
-	r.m.events.ok(r.kind.Name, local.GetUID())
+	r.m.events.OK(r.kind.Name, local.GetUID())
 	return &retryLater{r.untilRenewal(held)}
 }
 

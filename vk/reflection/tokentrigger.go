@@ -13,7 +13,7 @@ import (
 // tokenPodChanged enqueues a pod of this node when what changed concerns its tokens: most changes are of its status.
 func (r *reflector) tokenPodChanged(before, pod *unstructured.Unstructured, deleted bool) {
 	if deleted {
-		r.m.events.ok(r.kind.Name, pod.GetUID())
+		r.m.events.OK(r.kind.Name, pod.GetUID())
 	} else if before != nil && before.GetResourceVersion() != pod.GetResourceVersion() && sameForTokens(before, pod) {
 		return
 	}

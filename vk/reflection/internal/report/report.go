@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+// Package report writes Events on the objects of this cluster: each once, and not too many at a time.
+package report
 
 import (
 	"fmt"
@@ -29,12 +30,12 @@ const (
 	textsPerObject = 32
 )
 
-// reporter writes Events on the objects of this cluster: the same Event for the same object once, and not more than
+// Reporter writes Events on the objects of this cluster: the same Event for the same object once, and not more than
 // the limits above. Safe for concurrent use.
-type reporter struct {
+type Reporter struct {
 	broadcaster record.EventBroadcaster
 	limiter     flowcontrol.RateLimiter
-	metrics     *metrics
+	dropped     func()
 
 	mu        sync.Mutex
 	recorders map[string]record.EventRecorder
@@ -47,24 +48,31 @@ type about struct {
 	uid  types.UID
 }
 
-func newReporter(m *metrics) *reporter {
-	return &reporter{
-		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), metrics: m,
+// New returns a Reporter that writes nothing before Start. dropped is called for each Event that is one too many.
+func New(dropped func()) *Reporter {
+	return &Reporter{
+		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), dropped: dropped,
 		recorders: map[string]record.EventRecorder{}, said: map[about]map[string]bool{},
 	}
 }
 
-// warn reports a problem of an object, once until it changes or ok is called.
-func (r *reporter) warn(kind string, object *unstructured.Unstructured, reason, message string) {
+// Start writes to the sink from now on, until Close.
+func (r *Reporter) Start(sink record.EventSink) { r.broadcaster.StartRecordingToSink(sink) }
+
+// Close ends it. Events that are not written yet are lost.
+func (r *Reporter) Close() { r.broadcaster.Shutdown() }
+
+// Warn reports a problem of an object, once until it changes or OK is called.
+func (r *Reporter) Warn(kind string, object *unstructured.Unstructured, reason, message string) {
 	r.say(kind, object, corev1.EventTypeWarning, reason, message)
 }
 
-// note reports something that is as it should be, once.
-func (r *reporter) note(kind string, object *unstructured.Unstructured, reason, message string) {
+// Note reports something that is as it should be, once.
+func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, message string) {
 	r.say(kind, object, corev1.EventTypeNormal, reason, message)
 }
 
-func (r *reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
+func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
 	message = eventtext.Shorten(message)
 	text := eventType + reason + message
 	if object == nil {
@@ -75,15 +83,15 @@ func (r *reporter) say(kind string, object *unstructured.Unstructured, eventType
 		return
 	}
 	if !r.limiter.TryAccept() {
-		r.metrics.eventsDropped.Inc()
+		r.dropped()
 		r.unsay(subject, text)
 		return
 	}
-	r.recorder(kind).Event(object, eventType, reason, message)
+	r.Recorder(kind).Event(object, eventType, reason, message)
 }
 
 // news reports whether the object has not been told the same yet.
-func (r *reporter) news(subject about, text string) bool {
+func (r *Reporter) news(subject about, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.said) >= eventMemory {
@@ -97,21 +105,21 @@ func (r *reporter) news(subject about, text string) bool {
 	return !known
 }
 
-func (r *reporter) unsay(subject about, text string) {
+func (r *Reporter) unsay(subject about, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.said[subject], text)
 }
 
-// ok forgets what an object was told: it is fine now, or gone, and the next problem is news again.
-func (r *reporter) ok(kind string, uid types.UID) {
+// OK forgets what an object was told: it is fine now, or gone, and the next problem is news again.
+func (r *Reporter) OK(kind string, uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.said, about{kind, uid})
 }
 
-// recorder is one per kind, under the name by which users know the source of these Events.
-func (r *reporter) recorder(kind string) record.EventRecorder {
+// Recorder is one per kind, under the name by which users know the source of these Events.
+func (r *Reporter) Recorder(kind string) record.EventRecorder {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	recorder := r.recorders[kind]

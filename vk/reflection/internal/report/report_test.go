@@ -1,0 +1,71 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// sink hands on what is written.
+type sink chan *corev1.Event
+
+func (s sink) Create(e *corev1.Event) (*corev1.Event, error)          { s <- e; return e, nil }
+func (s sink) Update(e *corev1.Event) (*corev1.Event, error)          { s <- e; return e, nil }
+func (s sink) Patch(e *corev1.Event, _ []byte) (*corev1.Event, error) { s <- e; return e, nil }
+func (s sink) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case e := <-s:
+		return e.Message
+	case <-time.After(10 * time.Second):
+		t.Fatal("no Event is written")
+		return ""
+	}
+}
+
+func object(n int) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"namespace": "shop", "name": fmt.Sprint("web-", n)}}}
+	o.SetUID(types.UID(fmt.Sprint(n)))
+	return o
+}
+
+func TestAnEventIsWrittenOnce(t *testing.T) {
+	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
+	r.Start(written)
+	defer r.Close()
+	web := object(0)
+	r.Warn("Service", web, "Failed", "first")
+	r.Warn("Service", web, "Failed", "first")
+	r.Warn("Service", web, "Failed", "second")
+	r.OK("Service", web.GetUID())
+	r.Warn("Service", web, "Failed", "first")
+	r.Warn("Service", nil, "Failed", "of nothing")
+	for _, want := range []string{"first", "second", "first"} {
+		if got := written.next(t); got != want {
+			t.Errorf("got the Event %q, want %q", got, want)
+		}
+	}
+}
+
+func TestTooManyEventsAreDropped(t *testing.T) {
+	dropped := 0
+	r := New(func() { dropped++ })
+	for n := range 3 * eventBurst {
+		r.Warn("Service", object(n), "Failed", "all of them")
+	}
+	if dropped < eventBurst {
+		t.Errorf("%d Events of %d are dropped", dropped, 3*eventBurst)
+	}
+	before := dropped
+	r.Warn("Service", object(3*eventBurst-1), "Failed", "all of them") // what was dropped is news still
+	if dropped != before+1 {
+		t.Error("an Event that was dropped is not tried again")
+	}
+}
