@@ -6,6 +6,8 @@ package reflection
 import (
 	"fmt"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // Another virtual node leads for a while: nothing is written meanwhile, and all is made good afterwards.
@@ -73,7 +75,7 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.quiet("the end of a Service that stays", func() {
 		l.local.delete(t, "Service", l.namespace, "stays")
 		l.eventually(func() error {
-			if cached(l.manager.extension(l.namespace).of(ServiceKind).local, l.namespace, "stays") != nil {
+			if informer.Get(l.manager.extension(l.namespace).of(ServiceKind).local, l.namespace, "stays") != nil {
 				return fmt.Errorf("the Service is still cached")
 			}
 			return nil

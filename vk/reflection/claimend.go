@@ -11,11 +11,12 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/namespaces"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // ofClaim returns our volumes for claims of that name.
 func (v *volumes) ofClaim(key Key) []*unstructured.Unstructured {
-	found := indexed(v.informer, claimIndex, key.String())
+	found := informer.ByIndex(v.informer, claimIndex, key.String())
 	current := found[:0]
 	for _, volume := range found {
 		if volume = v.get(volume.GetName()); volume != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // placeholderPath is the source of volumes that stand for others: Liqo's, so that each takes the other's for what they are.
@@ -126,7 +127,7 @@ func (r *reflector) createVolume(ctx context.Context, w *worker, v *claimView, c
 	if err != nil {
 		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating persistentvolume %s, %w", name, err))
 	}
-	_, _ = dropManagedFields(stored)
+	_, _ = informer.DropManagedFields(stored)
 	r.counted("create", "local")
 	r.volumes.writes.Wrote(Key{Name: name}, nil, stored)
 	w.result = "written"

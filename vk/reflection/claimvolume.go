@@ -19,6 +19,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
@@ -40,19 +41,19 @@ func (r *reflector) watchVolumes() error {
 	known := &volumes{writes: mutationcache.New(r.m.options.Clock)}
 	r.volumes = known
 	var err error
-	ours := selection{labels: labels.Set(r.owned).String()}
-	if known.informer, err = newInformer(r.m.local, volumesResource, ours, r.m.options.ResyncPeriod, nil, cache.Indexers{claimIndex: indexByClaim}); err != nil {
+	ours := informer.Selection{Labels: labels.Set(r.owned).String()}
+	if known.informer, err = informer.New(r.m.local, volumesResource, ours, r.m.options.ResyncPeriod, nil, cache.Indexers{claimIndex: indexByClaim}); err != nil {
 		return err
 	}
-	virtual := selection{fields: fields.OneTermEqualSelector("metadata.name", r.m.options.Storage.Class).String()}
-	if known.classes, err = newInformer(r.m.local, storageClassesResource, virtual, r.m.options.ResyncPeriod, nil, nil); err != nil {
+	virtual := informer.Selection{Fields: fields.OneTermEqualSelector("metadata.name", r.m.options.Storage.Class).String()}
+	if known.classes, err = informer.New(r.m.local, storageClassesResource, virtual, r.m.options.ResyncPeriod, nil, nil); err != nil {
 		return err
 	}
-	for informer, f := range map[cache.SharedIndexInformer]eventFunc{
+	for source, f := range map[cache.SharedIndexInformer]informer.EventFunc{
 		known.informer: r.volumeChanged,
 		known.classes:  func(_, _ *unstructured.Unstructured, _ bool) { r.enqueueAll() },
 	} {
-		heard, err := onEvent(informer, f)
+		heard, err := informer.OnEvent(source, f)
 		if err != nil {
 			return err
 		}
@@ -173,7 +174,7 @@ func (r *reflector) adoptVolume(ctx context.Context, w *worker, v *claimView, na
 	if err != nil {
 		return nil, fmt.Errorf("getting persistentvolume %s, %w", name, err)
 	}
-	_, _ = dropManagedFields(found)
+	_, _ = informer.DropManagedFields(found)
 	if !isFor(found, v.local) || !r.isOurs(found) {
 		return nil, nil
 	}

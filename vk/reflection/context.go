@@ -12,6 +12,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // settings are what the plugins' context is made of and can change while running. Immutable.
@@ -93,7 +94,7 @@ func (r *reflector) serviceAnnotations(c *copies, local *unstructured.Unstructur
 	if !r.kind.FollowsService {
 		return nil
 	}
-	if service := cached(c.services, local.GetNamespace(), serviceOf(local)); service != nil {
+	if service := informer.Get(c.services, local.GetNamespace(), serviceOf(local)); service != nil {
 		return annotationsOf(service.Object)
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
@@ -87,14 +88,14 @@ func (m *Manager) idleCopies(r *reflector, t *extension) (*copies, error) {
 }
 
 // watch adds an informer that lives with the copies.
-func (c *copies) watch(informer cache.SharedIndexInformer, f eventFunc) error {
-	c.own = append(c.own, informer)
-	return c.hear(informer, f)
+func (c *copies) watch(added cache.SharedIndexInformer, f informer.EventFunc) error {
+	c.own = append(c.own, added)
+	return c.hear(added, f)
 }
 
 // hear adds a handler, and makes the copies wait for what it is told first.
-func (c *copies) hear(informer cache.SharedIndexInformer, f eventFunc) error {
-	heard, err := onEvent(informer, f)
+func (c *copies) hear(source cache.SharedIndexInformer, f informer.EventFunc) error {
+	heard, err := informer.OnEvent(source, f)
 	if err == nil {
 		c.heard = append(c.heard, heard.HasSyncedChecker())
 	}
@@ -111,7 +112,7 @@ func (m *Manager) watchLocal(r *reflector, t *extension, c *copies) (err error) 
 		indexers[serviceIndex] = indexByService
 	}
 	maps.Copy(indexers, r.tokenIndex())
-	if c.local, err = newInformer(m.local, r.kind.Source, selection{namespace: t.local}, m.options.ResyncPeriod, nil, indexers); err != nil {
+	if c.local, err = informer.New(m.local, r.kind.Source, informer.Selection{Namespace: t.local}, m.options.ResyncPeriod, nil, indexers); err != nil {
 		return err
 	}
 	return c.watch(c.local, func(before, object *unstructured.Unstructured, deleted bool) {
@@ -131,7 +132,7 @@ func (m *Manager) watchServices(r *reflector, t *extension, c *copies) (err erro
 		c.services = known.local
 		return c.hear(c.services, changed)
 	}
-	if c.services, err = newInformer(m.local, servicesResource, selection{namespace: t.local}, m.options.ResyncPeriod, nil, nil); err != nil {
+	if c.services, err = informer.New(m.local, servicesResource, informer.Selection{Namespace: t.local}, m.options.ResyncPeriod, nil, nil); err != nil {
 		return err
 	}
 	return c.watch(c.services, changed)
@@ -139,7 +140,7 @@ func (m *Manager) watchServices(r *reflector, t *extension, c *copies) (err erro
 
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
 func (m *Manager) watchCopies(r *reflector, t *extension, c *copies) (err error) {
-	if c.informer, err = newInformer(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.breaker, r.tokenIndex()); err != nil {
+	if c.informer, err = informer.New(m.remote, r.kind.target(), r.ours(t), m.options.ResyncPeriod, m.breaker, r.tokenIndex()); err != nil {
 		return err
 	}
 	return c.watch(c.informer, func(before, object *unstructured.Unstructured, deleted bool) {
@@ -155,8 +156,8 @@ func (m *Manager) watchPods(r *reflector, t *extension, c *copies) (err error) {
 		return nil
 	}
 	s := r.ours(t)
-	s.noSpec = true // how they are run there is nobody's business here
-	if c.pods, err = newInformer(m.remote, podsResource, s, m.options.ResyncPeriod, m.breaker, nil); err != nil {
+	s.NoSpec = true // how they are run there is nobody's business here
+	if c.pods, err = informer.New(m.remote, podsResource, s, m.options.ResyncPeriod, m.breaker, nil); err != nil {
 		return err
 	}
 	return c.watch(c.pods, func(_, object *unstructured.Unstructured, _ bool) {
@@ -165,8 +166,8 @@ func (m *Manager) watchPods(r *reflector, t *extension, c *copies) (err error) {
 }
 
 // ours selects the copies in a remote namespace.
-func (r *reflector) ours(t *extension) selection {
-	return selection{namespace: t.remote, labels: r.selector()}
+func (r *reflector) ours(t *extension) informer.Selection {
+	return informer.Selection{Namespace: t.remote, Labels: r.selector()}
 }
 
 func (r *reflector) selector() string {
@@ -218,7 +219,7 @@ func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *extension, c 
 }
 
 func (r *reflector) enqueueNamespace(t *extension, c *copies) {
-	for _, object := range indexed(c.local, cache.NamespaceIndex, t.local) {
+	for _, object := range informer.ByIndex(c.local, cache.NamespaceIndex, t.local) {
 		r.queue.Add(keyOf(object))
 	}
 	for _, name := range c.informer.GetStore().ListKeys() {

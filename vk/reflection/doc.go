@@ -8,7 +8,7 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// and reading the files in that order is a good tour: informer.go, reflector.go, reconcile.go, internal/policy, copy.go, compare.go,
+// and reading the files in that order is a good tour: internal/informer, reflector.go, reconcile.go, internal/policy, copy.go, compare.go,
 // write.go. manager.go starts everything, extension.go and copies.go do so per extended namespace, kinds.go for kinds that come
 // while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
 // pod*.go, claim*.go, eventback*.go and token*.go are kinds with a life of their own. The last are the service-account tokens of pods:

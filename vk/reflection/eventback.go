@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // Events come the other way: who looks at an object here sees what happens to it over there. They are history rather than
@@ -47,7 +49,7 @@ func (r *reflector) receive(ctx context.Context, c *copies) {
 	if !cache.WaitFor(ctx, "", r.m.sharedCaches(r.kind)...) {
 		return
 	}
-	source := listWatch(r.m.remote, r.kind.Source, selection{namespace: c.inbox.t.remote}, r.m.breaker)
+	source := informer.ListWatch(r.m.remote, r.kind.Source, informer.Selection{Namespace: c.inbox.t.remote}, r.m.breaker)
 	for ctx.Err() == nil {
 		round, cancel := context.WithCancel(ctx)
 		c.inbox.begin(cancel)

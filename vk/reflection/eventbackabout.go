@@ -13,6 +13,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // involved is the object of this cluster that one of the provider's Events is about.
@@ -58,7 +59,7 @@ func (r *reflector) involved(t *extension, event *unstructured.Unstructured) *in
 	}
 	v := belongs{uid: text("uid"), at: eventTime(event), object: object, copy: copied, derived: of.kind.Name == EndpointSliceKind && kind.Kind == EndpointSliceKind}
 	if c.pods != nil {
-		v.pod = cached(c.pods, t.remote, text("name"))
+		v.pod = informer.Get(c.pods, t.remote, text("name"))
 	}
 	possible, sure := v.decide()
 	if !possible {

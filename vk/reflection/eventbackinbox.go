@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 const (
@@ -140,7 +142,7 @@ func (b *inbox) Delete(object any) error {
 
 // see takes an Event and plans when to look at it. The first word of a warning cannot wait.
 func (b *inbox) see(event *unstructured.Unstructured) {
-	_, _ = dropManagedFields(event)
+	_, _ = informer.DropManagedFields(event)
 	name, hash, now := event.GetName(), rawEventHash(event), b.r.m.options.Clock.Now()
 	if b.known(name, hash) {
 		return

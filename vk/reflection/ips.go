@@ -12,6 +12,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 const (
@@ -44,7 +45,7 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	}
 	for _, r := range m.all() {
 		if c := t.of(r.kind.Name); r.kind.FollowsNetwork && c != nil && c.ready.Load() {
-			for _, object := range indexed(c.local, cache.NamespaceIndex, t.local) {
+			for _, object := range informer.ByIndex(c.local, cache.NamespaceIndex, t.local) {
 				r.queue.AddAfter(keyOf(object), ipDebounce)
 			}
 		}
@@ -58,7 +59,7 @@ func (m *Manager) locateAPIServer() {
 		return // that is how it is reached
 	}
 	addresses := slices.Clone(m.options.APIServer.IPs)
-	for _, ip := range indexed(m.ips, cache.NamespaceIndex, m.options.LiqoNamespace) {
+	for _, ip := range informer.ByIndex(m.ips, cache.NamespaceIndex, m.options.LiqoNamespace) {
 		mapped, _, _ := unstructured.NestedString(ip.Object, "status", "ip")
 		ofAPIServer := ip.GetName() == wire.APIServerIP || labelsOf(ip.Object)[wire.IPTypeLabel] == wire.APIServerIP
 		if ofAPIServer && mapped != "" && !slices.Contains(addresses, mapped) {
@@ -87,7 +88,7 @@ func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (strin
 		if m.options.LocalPodCIDRs.Contain(ip) {
 			return ip, true
 		}
-		for _, object := range indexed(m.ips, addressIndex, namespace+"/"+ip) {
+		for _, object := range informer.ByIndex(m.ips, addressIndex, namespace+"/"+ip) {
 			if mapped, ok, _ := unstructured.NestedString(object.Object, "status", "ip"); ok && mapped != "" {
 				return mapped, true
 			}

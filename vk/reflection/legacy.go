@@ -17,6 +17,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // In the mode Legacy an offloaded pod opens this cluster's API server with the long-lived token of its service account: with
@@ -123,9 +124,9 @@ func (r *reflector) legacyToken(v *podView) (string, *tokenSecretError) {
 		lacking.unknown = true
 		return "", lacking
 	}
-	made := indexed(c.local, accountIndex, v.extension.local+"/"+lacking.account)
+	made := informer.ByIndex(c.local, accountIndex, v.extension.local+"/"+lacking.account)
 	var crossed []*unstructured.Unstructured
-	for _, secret := range indexed(c.informer, accountIndex, v.extension.remote+"/"+lacking.account) {
+	for _, secret := range informer.ByIndex(c.informer, accountIndex, v.extension.remote+"/"+lacking.account) {
 		if secret.GetDeletionTimestamp() == nil && slices.ContainsFunc(made, func(o *unstructured.Unstructured) bool { return secrets.stays(c, o, secret) }) {
 			crossed = append(crossed, secret)
 		}
@@ -218,8 +219,8 @@ func (m *Manager) lookAtWaiting(t *extension, account string) {
 	if r == nil || c == nil {
 		return
 	}
-	for _, pod := range indexed(r.pods, cache.NamespaceIndex, t.local) {
-		if (account == "" || serviceAccountOf(pod) == account) && cached(c.informer, t.remote, r.remoteName(pod.GetName())) == nil {
+	for _, pod := range informer.ByIndex(r.pods, cache.NamespaceIndex, t.local) {
+		if (account == "" || serviceAccountOf(pod) == account) && informer.Get(c.informer, t.remote, r.remoteName(pod.GetName())) == nil {
 			r.enqueue(t, c, keyOf(pod))
 		}
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 	"github.com/refract-project/refract/vk/namespaces"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/report"
 )
 
@@ -168,40 +169,40 @@ func (m *Manager) addReflectors() error {
 }
 
 // informer returns the informer of a resource of this cluster, one for all who need it.
-func (m *Manager) informer(resource schema.GroupVersionResource, s selection, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
+func (m *Manager) informer(resource schema.GroupVersionResource, s informer.Selection, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
 	if known := m.informers[resource]; known != nil {
 		return known, nil
 	}
-	made, err := newInformer(m.local, resource, s, m.options.ResyncPeriod, nil, indexers)
+	made, err := informer.New(m.local, resource, s, m.options.ResyncPeriod, nil, indexers)
 	m.informers[resource] = made
 	return made, err
 }
 
 // followSettings watches what the plugins' context is made of.
 func (m *Manager) followSettings() error {
-	virtualNode, err := m.informer(offloadingv1beta1.VirtualNodeGVR, selection{
-		namespace: m.options.TenantNamespace, fields: fields.OneTermEqualSelector("metadata.name", m.options.VirtualNode).String(),
+	virtualNode, err := m.informer(offloadingv1beta1.VirtualNodeGVR, informer.Selection{
+		Namespace: m.options.TenantNamespace, Fields: fields.OneTermEqualSelector("metadata.name", m.options.VirtualNode).String(),
 	}, nil)
 	if err != nil {
 		return err
 	}
-	if m.virtualNode, err = onEvent(virtualNode, m.virtualNodeChanged); err != nil {
+	if m.virtualNode, err = informer.OnEvent(virtualNode, m.virtualNodeChanged); err != nil {
 		return err
 	}
-	nodes, err := m.informer(nodesResource, selection{labels: wire.RemoteClusterIDLabel}, nil)
+	nodes, err := m.informer(nodesResource, informer.Selection{Labels: wire.RemoteClusterIDLabel}, nil)
 	if err != nil {
 		return err
 	}
-	if m.nodes, err = onEvent(nodes, m.nodeChanged); err != nil {
+	if m.nodes, err = informer.OnEvent(nodes, m.nodeChanged); err != nil {
 		return err
 	}
 	if !m.options.FollowIPs {
 		return nil
 	}
-	if m.ips, err = m.informer(ipsResource, selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
+	if m.ips, err = m.informer(ipsResource, informer.Selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
 		return err
 	}
-	m.ipsHeard, err = onEvent(m.ips, m.ipChanged)
+	m.ipsHeard, err = informer.OnEvent(m.ips, m.ipChanged)
 	return err
 }
 

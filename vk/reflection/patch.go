@@ -18,6 +18,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // unchanged has a patch refused when the object is not as it was decided on: others may write what is written whole, too.
@@ -76,6 +77,6 @@ func (m *Manager) patch(ctx context.Context, resource schema.GroupVersionResourc
 	case err != nil:
 		return nil, fmt.Errorf("patching %s, %w", name, err)
 	}
-	_, _ = dropManagedFields(stored)
+	_, _ = informer.DropManagedFields(stored)
 	return stored, nil
 }

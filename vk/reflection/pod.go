@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
@@ -72,7 +73,7 @@ type podView struct {
 
 // reconcilePod follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
 func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error {
-	local, _ := r.localWrites.View(key, cached(r.pods, key.Namespace, key.Name))
+	local, _ := r.localWrites.View(key, informer.Get(r.pods, key.Namespace, key.Name))
 	if local == nil {
 		r.states.Delete(key)
 		r.statuses.Forget(key)
@@ -86,7 +87,7 @@ func (r *reflector) reconcilePod(ctx context.Context, w *worker, key Key) error 
 	if c == nil || !c.ready.Load() {
 		return nil
 	}
-	v := &podView{key: key, extension: t, copies: c, local: local, remote: cached(c.pods, t.remote, key.Name)}
+	v := &podView{key: key, extension: t, copies: c, local: local, remote: informer.Get(c.pods, t.remote, key.Name)}
 	var going bool
 	if v.shadow, going = r.remoteObject(c, t, key.Name); going {
 		return nil

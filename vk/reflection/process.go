@@ -18,6 +18,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
@@ -64,11 +65,11 @@ func (r *reflector) runFor(f func()) {
 // object returns an object of this cluster as it is cached, or nil.
 func (r *reflector) object(key Key) *unstructured.Unstructured {
 	if r.pods != nil {
-		return cached(r.pods, key.Namespace, key.Name)
+		return informer.Get(r.pods, key.Namespace, key.Name)
 	}
 	if t := r.m.extension(key.Namespace); t != nil {
 		if c := t.of(r.kind.Name); c != nil && c.inbox == nil {
-			return cached(c.local, key.Namespace, key.Name)
+			return informer.Get(c.local, key.Namespace, key.Name)
 		}
 	}
 	return nil
@@ -94,7 +95,7 @@ func (m *Manager) recheckUnobserved(ctx context.Context) {
 
 func (r *reflector) unobserved(t *extension, c *copies) {
 	for _, key := range c.writes.Unobserved(func(key Key) *unstructured.Unstructured {
-		return cached(c.informer, t.remote, r.remoteName(key.Name))
+		return informer.Get(c.informer, t.remote, r.remoteName(key.Name))
 	}) {
 		r.queue.Add(key)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
@@ -96,13 +97,13 @@ func (r *reflector) disable(ctx context.Context, w *worker, t *extension, c *cop
 
 // localObject returns the object of this cluster, at least as new as our last write to it.
 func (r *reflector) localObject(c *copies, key Key) *unstructured.Unstructured {
-	object, _ := r.localWrites.View(key, cached(c.local, key.Namespace, key.Name))
+	object, _ := r.localWrites.View(key, informer.Get(c.local, key.Namespace, key.Name))
 	return object
 }
 
 // remoteObject returns our copy, at least as new as our last write; going while its deletion by us is under way.
 func (r *reflector) remoteObject(c *copies, t *extension, name string) (object *unstructured.Unstructured, going bool) {
-	return c.writes.View(Key{Namespace: t.local, Name: name}, cached(c.informer, t.remote, r.remoteName(name)))
+	return c.writes.View(Key{Namespace: t.local, Name: name}, informer.Get(c.informer, t.remote, r.remoteName(name)))
 }
 
 // mutate runs the chain of the hook on an object; the result is in the worker's document.
@@ -134,7 +135,7 @@ func (r *reflector) decide(c *copies, local *unstructured.Unstructured) (policy.
 	switch {
 	case r.kind.FollowsService:
 		return r.kind.Policy.DecideSlice(annotationsOf(local.Object), func() (map[string]any, bool) {
-			service := cached(c.services, local.GetNamespace(), serviceOf(local))
+			service := informer.Get(c.services, local.GetNamespace(), serviceOf(local))
 			if service == nil {
 				return nil, false
 			}

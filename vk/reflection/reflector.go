@@ -21,12 +21,17 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
 
 // Key names an object of this cluster; the copy has the same name in the remote namespace.
 type Key = cache.ObjectName
+
+func keyOf(object *unstructured.Unstructured) Key {
+	return Key{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
 
 const (
 	// backoffFirst and backoffMost bound the wait before an object is tried again. There is no limit over all objects:
@@ -117,11 +122,11 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	if kind.Name == ServiceAccountKind {
 		r.reconcile, changed = r.reconcileTokens, r.tokenPodChanged
 	}
-	s := selection{fields: fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()}
+	s := informer.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()}
 	if r.pods, err = m.informer(kind.Source, s, nil); err != nil {
 		return nil, err
 	}
-	r.heard, err = onEvent(r.pods, changed)
+	r.heard, err = informer.OnEvent(r.pods, changed)
 	return r, err
 }
 
@@ -179,7 +184,7 @@ func (r *reflector) serviceChanged(t *extension, c *copies, before, service *uns
 	if before != nil && !deleted && sameValue(annotationsOf(before.Object), annotationsOf(service.Object)) {
 		return
 	}
-	for _, slice := range indexed(c.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
+	for _, slice := range informer.ByIndex(c.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
 		if !deleted || !ownedBy(slice, service) {
 			r.enqueue(t, c, keyOf(slice))
 		}

@@ -5,6 +5,8 @@ package reflection
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
@@ -72,7 +74,7 @@ func (m *Manager) Pods() []*unstructured.Unstructured {
 // Pod returns a pod of this node as it is cached, or nil: it must not be modified.
 func (m *Manager) Pod(namespace, name string) *unstructured.Unstructured {
 	if r := m.reflector(PodKind); r != nil {
-		return cached(r.pods, namespace, name)
+		return informer.Get(r.pods, namespace, name)
 	}
 	return nil
 }

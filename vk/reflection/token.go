@@ -14,6 +14,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 const (
@@ -53,7 +54,7 @@ func (r *reflector) reconcileTokens(ctx context.Context, w *worker, key Key) err
 	if c == nil || !c.ready.Load() {
 		return nil
 	}
-	local := cached(r.pods, key.Namespace, key.Name)
+	local := informer.Get(r.pods, key.Namespace, key.Name)
 	remote, going := r.remoteObject(c, t, key.Name)
 	if going || remote != nil && remote.GetDeletionTimestamp() != nil {
 		return nil

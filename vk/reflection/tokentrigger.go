@@ -8,6 +8,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // tokenPodChanged enqueues a pod of this node when what changed concerns its tokens: most changes are of its status.
@@ -52,7 +53,7 @@ func (r *reflector) mountsTokens(t *extension, key Key, local *unstructured.Unst
 	if shadows == nil {
 		return false, false
 	}
-	if shadow := cached(shadows.informer, t.remote, key.Name); shadow != nil && !standsForAnother(shadow, local) {
+	if shadow := informer.Get(shadows.informer, t.remote, key.Name); shadow != nil && !standsForAnother(shadow, local) {
 		return mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), r.remoteName(key.Name)), true
 	}
 	said, ok := r.mounting.Load(key)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
@@ -158,7 +159,7 @@ func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 
 // wrote remembers a write, and what the API server made of it when that is not what was asked.
 func (r *reflector) wrote(w *worker, t *extension, hash uint64, x *wanted, before, stored *unstructured.Unstructured, verb string) {
-	_, _ = dropManagedFields(stored)
+	_, _ = informer.DropManagedFields(stored)
 	r.counted(verb, "remote")
 	key, c := x.key, x.copies
 	c.writes.Wrote(key, before, stored)
@@ -237,7 +238,7 @@ func (r *reflector) lookUp(ctx context.Context, t *extension, key Key) (found *u
 	if err != nil {
 		return nil, fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, t.remote, name, err)
 	}
-	_, _ = dropManagedFields(found)
+	_, _ = informer.DropManagedFields(found)
 	return found, nil
 }
 

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+// Package informer caches selections of unstructured objects, without what nobody here reads.
+package informer
 
 import (
 	"context"
@@ -22,39 +23,39 @@ import (
 // listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
 const listTimeout = time.Minute
 
-// selection says which objects an informer holds.
-type selection struct {
-	namespace, labels, fields string
-	// noSpec: of each object what is said about it, not what it should be.
-	noSpec bool
+// Selection says which objects an informer holds.
+type Selection struct {
+	Namespace, Labels, Fields string
+	// NoSpec: of each object what is said about it, not what it should be.
+	NoSpec bool
 }
 
-// newInformer builds an informer of unstructured objects without their managedFields, which nobody here reads.
+// New returns an informer of unstructured objects without their managedFields, which nobody here reads.
 // With a breaker, it waits while the provider is unreachable, and goes on at once when it is back.
-func newInformer(client dynamic.Interface, resource schema.GroupVersionResource, s selection, resync time.Duration, b *breaker.Breaker, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
-	watcher := listWatch(client, resource, s, b)
+func New(client dynamic.Interface, resource schema.GroupVersionResource, s Selection, resync time.Duration, b *breaker.Breaker, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
+	watcher := ListWatch(client, resource, s, b)
 	all := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for name, index := range indexers {
 		all[name] = index
 	}
-	informer := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(watcher, client), &unstructured.Unstructured{},
+	made := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(watcher, client), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: all, ObjectDescription: resource.String()})
-	transform := dropManagedFields
-	if s.noSpec {
+	transform := DropManagedFields
+	if s.NoSpec {
 		transform = dropSpec
 	}
-	if err := informer.SetTransform(transform); err != nil {
+	if err := made.SetTransform(transform); err != nil {
 		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
 	}
-	return informer, nil
+	return made, nil
 }
 
-// listWatch lists and watches a selection, with a breaker only while the provider can be reached.
-func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s selection, b *breaker.Breaker) *cache.ListWatch {
-	source := client.Resource(resource).Namespace(s.namespace)
+// ListWatch lists and watches a selection, with a breaker only while the provider can be reached.
+func ListWatch(client dynamic.Interface, resource schema.GroupVersionResource, s Selection, b *breaker.Breaker) *cache.ListWatch {
+	source := client.Resource(resource).Namespace(s.Namespace)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector, o.FieldSelector = s.labels, s.fields
+			o.LabelSelector, o.FieldSelector = s.Labels, s.Fields
 			return breaker.Do(ctx, b, func() (runtime.Object, error) {
 				ctx, cancel := context.WithTimeout(ctx, listTimeout)
 				defer cancel()
@@ -62,7 +63,7 @@ func listWatch(client dynamic.Interface, resource schema.GroupVersionResource, s
 			})
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector, o.FieldSelector = s.labels, s.fields
+			o.LabelSelector, o.FieldSelector = s.Labels, s.Fields
 			return breaker.Do(ctx, b, func() (watch.Interface, error) { return source.Watch(ctx, o) })
 		},
 	}
@@ -72,10 +73,11 @@ func dropSpec(object any) (any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		delete(u.Object, "spec")
 	}
-	return dropManagedFields(object)
+	return DropManagedFields(object)
 }
 
-func dropManagedFields(object any) (any, error) {
+// DropManagedFields is a transform of an informer.
+func DropManagedFields(object any) (any, error) {
 	if u, ok := object.(*unstructured.Unstructured); ok {
 		if metadata, ok := u.Object["metadata"].(map[string]any); ok {
 			delete(metadata, "managedFields")
@@ -84,11 +86,11 @@ func dropManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// eventFunc takes an event: the state before (nil for a new object), and the present or last known one.
-type eventFunc func(before, object *unstructured.Unstructured, deleted bool)
+// EventFunc takes an event: the state before (nil for a new object), and the present or last known one.
+type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 
-// onEvent calls f for each event.
-func onEvent(informer cache.SharedIndexInformer, f eventFunc) (cache.ResourceEventHandlerRegistration, error) {
+// OnEvent calls f for each event.
+func OnEvent(informer cache.SharedIndexInformer, f EventFunc) (cache.ResourceEventHandlerRegistration, error) {
 	pass := func(old, object any, deleted bool) {
 		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = tombstone.Obj
@@ -109,8 +111,8 @@ func onEvent(informer cache.SharedIndexInformer, f eventFunc) (cache.ResourceEve
 	return registration, nil
 }
 
-// cached returns what an informer holds, or nil.
-func cached(informer cache.SharedIndexInformer, namespace, name string) *unstructured.Unstructured {
+// Get returns what an informer holds, or nil.
+func Get(informer cache.SharedIndexInformer, namespace, name string) *unstructured.Unstructured {
 	object, _, err := informer.GetStore().GetByKey(namespace + "/" + name)
 	if err != nil {
 		return nil
@@ -119,8 +121,8 @@ func cached(informer cache.SharedIndexInformer, namespace, name string) *unstruc
 	return u
 }
 
-// indexed returns the objects under a value of an index.
-func indexed(informer cache.SharedIndexInformer, index, value string) []*unstructured.Unstructured {
+// ByIndex returns the objects under a value of an index.
+func ByIndex(informer cache.SharedIndexInformer, index, value string) []*unstructured.Unstructured {
 	objects, err := informer.GetIndexer().ByIndex(index, value)
 	if err != nil {
 		return nil
@@ -132,8 +134,4 @@ func indexed(informer cache.SharedIndexInformer, index, value string) []*unstruc
 		}
 	}
 	return found
-}
-
-func keyOf(object *unstructured.Unstructured) Key {
-	return Key{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
