@@ -34,7 +34,7 @@
 //     unreachable (internal/breaker) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
 //     whose copy is written back and forth, without a change of its own, is quarantined (internal/oscillation). Other errors are
 //     retried after 5 ms to 30 s, each object by itself.
-//   - Rely on a watch for what it may miss. When one begins anew it does not tell of what came and went meanwhile, so a
+//   - Rely on a watch for what it may miss. When one begins again it does not tell of what came and went meanwhile, so a
 //     write that it has not confirmed after 10 s has its object looked at again (internal/mutationcache).
 //   - Give up all for one field. What Kubernetes never lets change in a copy stays as it is, is told about with the remedy,
 //     and holds up nothing else (immutable.go).
@@ -44,10 +44,10 @@
 // # Whether the provider is there
 //
 // The breaker and the virtual node's Ready condition (package node) answer two questions and may differ. The breaker asks
-// whether a call made now can get through. It is shut by the first call, list or watch that finds no way (refused, reset,
-// lost, no route, name or certificate wrong) and opened by a probe of /readyz that is answered: by anything below 500, for
+// whether a call made now can get through. It is opened by the first call, list or watch that finds no way (refused, reset,
+// lost, no route, name or certificate wrong) and closed by a probe of /readyz that is answered: by anything below 500, for
 // what an answer says concerns the object it is about. (401 and 403 count after some seconds only: an API server that has just
-// started denies what it will allow.) What waited comes back spread over up to two seconds. A call that passes its deadline shuts it only if a probe is not
+// started denies what it will allow.) What waited comes back spread over up to two seconds. A call that passes its deadline opens it only if a probe is not
 // answered either: admission may be slow for one object. Ready asks whether new pods should come. It changes for three
 // lost pings of /livez in a row, and 401, 403 and 5xx count as lost, since nothing would become of pods there, although
 // each call is still made and each object told why it is refused.
