@@ -101,20 +101,8 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 func TestConsumerAPIServerIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Elect: true, KubeletArgs: []string{
+	l := start(ctx, t, lab.Options{Elect: true, KubeletArgs: []string{
 		"--vk-lease-duration=6s", "--vk-lease-renew-interval=4s", "--vk-lease-retry-period=1s"}})
-	must(t, err)
-	defer func() {
-		if t.Failed() && l.Kubelet() != nil {
-			for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
-				log, _ := os.ReadFile(command.LogPath())
-				t.Logf("%s says:\n%s", command.LogPath(), log)
-			}
-		}
-		if err := l.Down(); err != nil {
-			t.Error(err)
-		}
-	}()
 	must(t, l.StartAll(ctx))
 	must(t, l.AwaitNodeReady(ctx))
 	offload(ctx, t, l, "shop")

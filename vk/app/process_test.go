@@ -18,6 +18,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
@@ -28,21 +29,31 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestProcess runs the command as it is shipped, with the shipped roles.
-func TestProcess(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, KubeletArgs: []string{"--role-prefix=acme"}})
+// start returns joined clusters, which end with the test. When it fails our processes tell what they did.
+func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
+	t.Helper()
+	opts.Log = t.Logf
+	l, err := lab.Up(ctx, opts)
 	must(t, err)
-	defer func() {
-		if t.Failed() && l.Kubelet() != nil {
-			log, _ := os.ReadFile(l.Kubelet().LogPath())
-			t.Logf("the virtual kubelet says:\n%s", log)
+	t.Cleanup(func() {
+		for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
+			if t.Failed() && command != nil {
+				log, _ := os.ReadFile(command.LogPath())
+				t.Logf("%s says:\n%s", command.LogPath(), log)
+			}
 		}
 		if err := l.Down(); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return l
+}
+
+// TestProcess runs the command as it is shipped, with the shipped roles.
+func TestProcess(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	l := start(ctx, t, lab.Options{KubeletArgs: []string{"--role-prefix=acme"}})
 	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })
 	t.Run("a dead provider gives a node that is not ready", func(t *testing.T) { testDeadProvider(ctx, t, l) })
 	begin := time.Now()

@@ -178,13 +178,7 @@ func (r *resilient) run(ctx context.Context) {
 func TestResiliency(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	l, err := lab.Up(ctx, lab.Options{Log: t.Logf})
-	must(t, err)
-	defer func() {
-		if err := l.Down(); err != nil {
-			t.Error(err)
-		}
-	}()
+	l := start(ctx, t, lab.Options{})
 	must(t, l.StartAll(ctx))
 	must(t, l.AwaitNodeReady(ctx))
 	offload(ctx, t, l, "shop")

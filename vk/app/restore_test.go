@@ -6,7 +6,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -34,17 +33,7 @@ const restoredNamespace = "shop-" + lab.ConsumerID
 func TestEtcdIsRestored(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Balanced: true})
-	must(t, err)
-	defer func() {
-		if t.Failed() && l.Kubelet() != nil {
-			log, _ := os.ReadFile(l.Kubelet().LogPath())
-			t.Logf("the virtual kubelet says:\n%s", log)
-		}
-		if err := l.Down(); err != nil {
-			t.Error(err)
-		}
-	}()
+	l := start(ctx, t, lab.Options{Balanced: true})
 	must(t, l.StartAll(ctx))
 	must(t, l.AwaitNodeReady(ctx))
 	offload(ctx, t, l, "shop")
