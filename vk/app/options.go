@@ -121,10 +121,10 @@ func (o *options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.tenantNamespace, "tenant-namespace", o.tenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
 	f.StringVar(&o.liqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
 	f.StringVar(&o.rolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of the installation, for advice on missing permissions")
-	f.DurationVar(&o.clientTimeout, "client-timeout", 0, "how long a request to either API server may take; 0 leaves it to each caller")
-	f.Float32Var(&o.clientQPS, "client-qps", -1, "requests a second to each API server for the node, leases and the kubelet API; negative sets no limit. Reflection never has one: it leaves the flow to the API servers' priority and fairness")
-	f.Var(&o.foreignAnswer, "foreign-answer-limit", "bytes that are read of one answer of the provider's API server: a longer list is not used, after a watch that has brought as much everything is listed again")
-	f.IntVar(&o.clientBurst, "client-max-burst", 100, "requests at once when --client-qps is positive; without effect on reflection")
+	f.DurationVar(&o.clientTimeout, "client-timeout", 0, "timeout of requests to either API server; 0 leaves it to each caller")
+	f.Float32Var(&o.clientQPS, "client-qps", -1, "maximum number of requests per second to each API server for the node, leases and the kubelet API; negative for no limit. Reflection has none: it relies on the API servers' priority and fairness")
+	f.Var(&o.foreignAnswer, "foreign-answer-limit", "maximum size of one response of the provider's API server: a longer list is refused, and a watch that has delivered as much ends and starts over with a list")
+	f.IntVar(&o.clientBurst, "client-max-burst", 100, "maximum burst of requests when --client-qps is positive; does not apply to reflection")
 }
 
 func (o *options) nodeFlags(groups *cliflag.NamedFlagSets) {
@@ -134,19 +134,19 @@ func (o *options) nodeFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.virtualNode, "virtualnode-name", o.virtualNode, "VirtualNode to follow; by default $VIRTUALNODE_NAME, or the name of the node")
 	f.BoolVar(&o.createNode, "create-node", true, "register a node")
 	f.DurationVar(&o.leaseDuration, "node-lease-duration", 40*time.Second, "duration of the node's heartbeat lease, renewed four times as often")
-	f.DurationVar(&o.pingInterval, "node-ping-interval", 10*time.Second, "how often the provider's API server is pinged; 0 turns pings off")
-	f.DurationVar(&o.pingTimeout, "node-ping-timeout", time.Second, "when a ping counts as lost; three lost ones make the node NotReady")
-	f.BoolVar(&o.checkNetwork, "node-check-network", true, "make the node's readiness depend on the network between the clusters")
+	f.DurationVar(&o.pingInterval, "node-ping-interval", 10*time.Second, "how often to ping the provider's API server; 0 disables pings")
+	f.DurationVar(&o.pingTimeout, "node-ping-timeout", time.Second, "timeout of a ping; after three lost pings the node is NotReady")
+	f.BoolVar(&o.checkNetwork, "node-check-network", true, "make the readiness of the node depend on the network between the clusters")
 	f.StringToStringVar(&o.nodeExtraAnnotations, "node-extra-annotations", nil, "annotations of the node, as k=v,k=v")
 	f.StringToStringVar(&o.nodeExtraLabels, "node-extra-labels", nil, "labels of the node, as k=v,k=v")
 }
 
 func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f := groups.FlagSet("reflection")
-	f.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often everything is compared again though nothing has changed")
+	f.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often to compare all objects even if nothing has changed")
 	for _, kind := range reflection.DefaultKinds() {
 		flag := flagName(kind.Name)
-		o.workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, plural(kind.Name)+" worked on at once; 0 does not reflect them")
+		o.workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Name)+" reconciled at once; 0 disables their reflection")
 		if kind.Name == reflection.ServiceAccountKind {
 			f.Lookup(flag + "-reflection-workers").Usage = "pods at once whose service-account tokens are worked on; 0 requests none"
 		}
@@ -157,25 +157,25 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 			o.statusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Name)+" that no controller here writes")
 		}
 	}
-	f.BoolVar(&o.disableIPReflection, "disable-ip-reflection", false, "reflect no EndpointSlices and show no pod addresses")
-	f.StringArrayVar(&o.localPodCIDRs, "local-podcidr", nil, "range of this cluster's pods, whose addresses the provider remaps itself; may be given several times")
-	f.StringSliceVar(&o.foreignCIDRs, "foreign-cidrs", nil, "ranges, as seen from this cluster, in which the provider's pods and load balancers have their addresses: others are not shown. Without, pods have theirs in --remote-pod-cidr-remap and --remote-external-cidr-remap, if these are given, and load balancers have any")
-	f.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "ranges of the pods, Services and nodes of this cluster, separated by commas: addresses there are not believed to be the provider's")
-	f.StringSliceVar(&o.podCIDRs, "remote-pod-cidr", nil, "ranges of the provider's pods")
-	f.StringSliceVar(&o.podCIDRRemaps, "remote-pod-cidr-remap", nil, "what those ranges look like here, in the same order")
-	f.StringSliceVar(&o.externalCIDRs, "remote-external-cidr", nil, "external ranges of the provider")
-	f.StringSliceVar(&o.externalCIDRRemaps, "remote-external-cidr-remap", nil, "what those ranges look like here, in the same order")
-	f.BoolVar(&o.apiServerSupport, "enable-apiserver-support", false, "let offloaded pods use this cluster's API server: their service-account tokens are kept in Secrets of the provider")
+	f.BoolVar(&o.disableIPReflection, "disable-ip-reflection", false, "do not reflect EndpointSlices, and do not show the addresses of pods")
+	f.StringArrayVar(&o.localPodCIDRs, "local-podcidr", nil, "CIDR of this cluster's pods, whose addresses the provider remaps itself; may be repeated")
+	f.StringSliceVar(&o.foreignCIDRs, "foreign-cidrs", nil, "CIDRs, as seen from this cluster, of the provider's pods and load balancers: addresses outside of them are not shown. If empty, addresses of pods are held to --remote-pod-cidr-remap and --remote-external-cidr-remap, and load balancers may have any")
+	f.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "CIDRs of the pods, Services and nodes of this cluster: the provider cannot claim addresses in them for its pods and load balancers")
+	f.StringSliceVar(&o.podCIDRs, "remote-pod-cidr", nil, "CIDRs of the provider's pods")
+	f.StringSliceVar(&o.podCIDRRemaps, "remote-pod-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
+	f.StringSliceVar(&o.externalCIDRs, "remote-external-cidr", nil, "external CIDRs of the provider")
+	f.StringSliceVar(&o.externalCIDRRemaps, "remote-external-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
+	f.BoolVar(&o.apiServerSupport, "enable-apiserver-support", false, "enable offloaded pods to use this cluster's API server; their service-account tokens are stored in Secrets of the provider")
 	f.StringVar(&o.supportMode, "apiserver-support-mode", autoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (those in Secrets that users made for their service accounts, which cross), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
 	f.StringVar(&o.homeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network tells")
 	f.StringVar(&o.homeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
-	f.BoolVar(&o.storage, "enable-storage", false, "make volumes on the provider for claims of the virtual storage class; without it other nodes are selected for them")
+	f.BoolVar(&o.storage, "enable-storage", false, "enable the virtual storage class: claims get their volumes on the provider. If disabled, claims of that class are scheduled to other nodes")
 	f.StringVar(&o.virtualStorageClass, "virtual-storage-class-name", wire.DefaultStorageClass, "the virtual storage class of this cluster")
-	f.StringVar(&o.remoteStorageClass, "remote-real-storage-class-name", "", "storage class on the provider as long as the VirtualNode names none; by default the provider's own default")
-	f.BoolVar(&o.ingress, "enable-ingress", false, "let --remote-real-ingress-class-name count")
-	f.StringVar(&o.ingressClass, "remote-real-ingress-class-name", "", "class of Ingresses on the provider as long as the VirtualNode names none; by default they have none there")
-	f.BoolVar(&o.loadBalancer, "enable-load-balancer", false, "let --remote-real-load-balancer-class-name count")
-	f.StringVar(&o.loadBalancerClass, "remote-real-load-balancer-class-name", "", "class of load balancers on the provider as long as the VirtualNode names none; by default they have none there")
+	f.StringVar(&o.remoteStorageClass, "remote-real-storage-class-name", "", "storage class on the provider if the VirtualNode names none; by default the default class of the provider")
+	f.BoolVar(&o.ingress, "enable-ingress", false, "enable the ingress class of the provider: honour --remote-real-ingress-class-name")
+	f.StringVar(&o.ingressClass, "remote-real-ingress-class-name", "", "ingress class on the provider if the VirtualNode names none; by default Ingresses have no class there")
+	f.BoolVar(&o.loadBalancer, "enable-load-balancer", false, "enable the load-balancer class of the provider: honour --remote-real-load-balancer-class-name")
+	f.StringVar(&o.loadBalancerClass, "remote-real-load-balancer-class-name", "", "load-balancer class on the provider if the VirtualNode names none; by default Services have no class there")
 
 	p := groups.FlagSet("plugins")
 	p.StringVar(&o.pluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")
@@ -193,7 +193,7 @@ func plural(kind string) string {
 func (o *options) kubeletFlags(groups *cliflag.NamedFlagSets) {
 	f := groups.FlagSet("kubelet API")
 	f.StringVar(&o.listenAddress, "listen-address", "0.0.0.0", "address to listen on for logs, exec, attach and port-forward")
-	f.Uint16Var(&o.listenPort, "listen-port", 10250, "port to listen on; 0 takes a free one")
+	f.Uint16Var(&o.listenPort, "listen-port", 10250, "port to listen on; 0 for any free port")
 	f.StringVar(&o.certificateType, "certificate-type", "kubelet", "who signs the serving certificate: kubelet (this cluster's signer), aws, self-signed")
 	f.StringVar(&o.certificateDir, "cert-dir", "/tmp/certs", "folder for signed serving certificates")
 	f.StringVar(&o.tlsCertFile, "tls-cert-file", "", "serving certificate, in place of --certificate-type; followed")
@@ -213,6 +213,6 @@ func (o *options) operationFlags(groups *cliflag.NamedFlagSets) {
 	f.IntVar(&o.logs.Verbosity, "klog.v", 0, "the same as --v")
 	f.BoolVar(&o.metricsEnabled, "metrics-enabled", false, "serve Prometheus metrics")
 	f.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of /metrics")
-	f.StringVar(&o.healthAddress, "health-probe-address", "0", "address of /healthz and /readyz; 0 turns them off")
+	f.StringVar(&o.healthAddress, "health-probe-address", "0", "address of /healthz and /readyz; 0 disables them")
 	f.BoolVar(&o.profiling, "enable-profiling", false, "serve pprof on 127.0.0.1:6060")
 }

@@ -65,7 +65,7 @@ func (r *reflector) checkClass(class *unstructured.Unstructured) error {
 	return nil
 }
 
-// sendAway has another node selected: this provider lends no storage.
+// sendAway clears the selected node of a claim: storage is disabled on this provider.
 func (r *reflector) sendAway(ctx context.Context, w *worker, claim *unstructured.Unstructured, node string) error {
 	var patch jsonpatch.Patch
 	path := "/metadata/annotations" + jsonpatch.Pointer(wire.SelectedNodeAnnotation)
@@ -75,7 +75,7 @@ func (r *reflector) sendAway(ctx context.Context, w *worker, claim *unstructured
 	if err != nil || stored == nil {
 		return err
 	}
-	r.m.events.Warn(ClaimKind, claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s lends no storage, another node than %s is to be selected: keep the pods of this claim off such nodes"+
+	r.m.events.Warn(ClaimKind, claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: storage is disabled on this provider; cleared selected node %s for rescheduling. Keep the pods of this claim off such nodes"+
 		" by their label %s, or enable storage there", r.m.options.RemoteClusterID, node, wire.StorageAvailableLabel))
 	w.result, w.warned = "written", true
 	return nil

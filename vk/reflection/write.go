@@ -113,7 +113,7 @@ func (r *reflector) update(ctx context.Context, w *worker, t *extension, x *want
 			refusal := err
 			if stored, err = r.send(ctx, t, x, rest); err == nil {
 				w.warned = true
-				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s refuses a part of what changed, the rest is updated: %v", r.m.options.RemoteClusterID, refusal))
+				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: a part of the change was refused, the rest was updated: %v", r.m.options.RemoteClusterID, refusal))
 			}
 		}
 	}
