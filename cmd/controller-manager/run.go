@@ -102,7 +102,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return cmdutil.Explain(err)
 	}
-	log.Log.Info("starting", "version", cmdutil.Version(), "cluster", o.clusterID)
+	log.Log.Info("Starting", "version", cmdutil.Version(), "cluster", o.clusterID)
 	return mgr.Start(ctx)
 }
 

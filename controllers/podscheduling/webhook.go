@@ -82,6 +82,6 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 // unchanged admits the pod and tells its creator, and the log, why it is not
 // offloaded.
 func unchanged(ctx context.Context, why string) admission.Response {
-	log.FromContext(ctx).Info("pod admitted unchanged", "reason", why)
+	log.FromContext(ctx).Info("Pod admitted unchanged", "reason", why)
 	return admission.Allowed("").WithWarnings(why)
 }

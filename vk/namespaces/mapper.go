@@ -226,11 +226,11 @@ func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 
 func (m *Mapper) tell(todo change) {
 	for _, local := range todo.stop {
-		m.options.Log.Info("namespace is no longer extended", "namespace", local)
+		m.options.Log.Info("Namespace is no longer extended", "namespace", local)
 		m.options.Handler.StopNamespace(local)
 	}
 	for _, local := range slices.Sorted(maps.Keys(todo.start)) {
-		m.options.Log.Info("namespace is extended", "namespace", local, "remoteNamespace", todo.start[local])
+		m.options.Log.Info("Namespace is extended", "namespace", local, "remoteNamespace", todo.start[local])
 		m.options.Handler.StartNamespace(local, todo.start[local])
 	}
 }

@@ -133,7 +133,7 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 		s.storageClass = defaultClass(spec["storageClasses"], "storageClassName")
 	})
 	if changed {
-		m.log.Info("the VirtualNode's patch or classes changed: every object is looked at again")
+		m.log.Info("The VirtualNode's patch or classes changed: every object is looked at again")
 		m.enqueueKinds(func(Kind) bool { return true })
 	}
 }
@@ -171,7 +171,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork || k.FollowsNodes })
 	}
 	if !deleted && m.standsForProvider(node) && !m.nodeIsOurs.Swap(true) {
-		m.log.Info("the node is known to be ours: its pods are reflected", "node", node.GetName())
+		m.log.Info("The node is known to be ours: its pods are reflected", "node", node.GetName())
 		m.enqueueKinds(func(k Kind) bool { return k.PerNode })
 		m.enqueuePodsNotOffloaded()
 	}

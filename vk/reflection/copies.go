@@ -47,7 +47,7 @@ type copies struct {
 func (m *Manager) startCopies(r *reflector, t *extension) {
 	c, err := m.idleCopies(r, t)
 	if err != nil {
-		m.log.Error("namespace cannot be reflected", "namespace", t.local, "kind", r.kind.Name, "error", err)
+		m.log.Error("Namespace cannot be reflected", "namespace", t.local, "kind", r.kind.Name, "err", err)
 		return
 	}
 	var ctx context.Context
@@ -215,7 +215,7 @@ func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *extension, c 
 	if events := t.of(EventKind); events != nil {
 		events.inbox.resume(&r.kind)
 	}
-	m.log.Info("namespace is reflected", "namespace", t.local, "remoteNamespace", t.remote, "kind", r.kind.Name)
+	m.log.Info("Namespace is reflected", "namespace", t.local, "remoteNamespace", t.remote, "kind", r.kind.Name)
 }
 
 func (r *reflector) enqueueNamespace(t *extension, c *copies) {

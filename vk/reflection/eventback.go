@@ -73,7 +73,7 @@ func (r *reflector) readCopies(ctx context.Context, b *inbox) bool {
 				return err
 			})
 			if err != nil {
-				r.m.log.Warn("Events of the provider are not shown yet: those that are cannot be listed", "namespace", b.t.local, "error", err)
+				r.m.log.Warn("Events of the provider are not shown yet: those that are cannot be listed", "namespace", b.t.local, "err", err)
 				return false, nil
 			}
 			b.learn(page.Items)

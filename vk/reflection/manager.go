@@ -280,7 +280,7 @@ func (m *Manager) lookAroundOnce(ctx context.Context) {
 
 // chainSwapped looks again at every object of the kind; only results that differ are written.
 func (m *Manager) chainSwapped(kind string, hook host.Hook, generation uint64) {
-	m.log.Info("plugin chain was swapped", "kind", kind, "hook", hook.String(), "generation", generation)
+	m.log.Info("Plugin chain was swapped", "kind", kind, "hook", hook.String(), "generation", generation)
 	if r := m.reflector(kind); r != nil && (hook == host.Outgoing || r.kind.hasIncoming()) {
 		r.enqueueAll()
 	}

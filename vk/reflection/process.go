@@ -142,7 +142,7 @@ func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 func (r *reflector) safely(ctx context.Context, w *worker, key Key) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			r.m.log.Error("panic while reflecting", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
+			r.m.log.Error("Panic while reflecting", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
 			err = fmt.Errorf("reflecting %s: internal error: %v", key, cause)
 			w.doc = document.New()
 		}
@@ -157,7 +157,7 @@ func (r *reflector) safely(ctx context.Context, w *worker, key Key) (err error) 
 func (r *reflector) failed(key Key, err error) {
 	kind, reason := classify(err)
 	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
-	r.m.log.Debug("object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "error", err)
+	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "err", err)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
 		reason = wire.FailedReflectionReason
 	}

@@ -115,7 +115,7 @@ func (f *Follower) start(name string, p plan) error {
 		return fmt.Errorf("starting the reflection of %s, %w", p.kind, err)
 	}
 	f.keep(name, p)
-	f.log.Info("a resource is reflected", "resource", name, "kind", p.kind, "to", p.target.String(), "policy", string(p.policy), "workers", p.workers, "statusBack", p.statusBack)
+	f.log.Info("A resource is reflected", "resource", name, "kind", p.kind, "to", p.target.String(), "policy", string(p.policy), "workers", p.workers, "statusBack", p.statusBack)
 	return nil
 }
 
@@ -140,7 +140,7 @@ func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSp
 		return
 	}
 	if err := f.start(name, adjusted); err != nil {
-		f.log.Warn("a resource is not reflected as it should be", "resource", name, "error", err)
+		f.log.Warn("A resource is not reflected as it should be", "resource", name, "err", err)
 	}
 }
 
@@ -156,7 +156,7 @@ func (f *Follower) stop(name string) {
 	f.mu.Lock()
 	delete(f.running, name)
 	f.mu.Unlock()
-	f.log.Info("a resource is not reflected any more", "resource", name, "kind", p.kind)
+	f.log.Info("A resource is not reflected any more", "resource", name, "kind", p.kind)
 }
 
 func (f *Follower) halt(kind string) {

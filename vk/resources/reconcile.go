@@ -58,11 +58,11 @@ func (f *Follower) reconcile(ctx context.Context, name string) again {
 		return never
 	}
 	if err != nil {
-		f.log.Warn("the status of a ReflectedResource cannot be written", "resource", name, "error", err)
+		f.log.Warn("The status of a ReflectedResource cannot be written", "resource", name, "err", err)
 		return later
 	}
 	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) { // older roles have it not
-		f.log.Warn("it cannot be told which virtual nodes are gone, whose word is in the status of a ReflectedResource", "resource", name, "error", err)
+		f.log.Warn("It cannot be told which virtual nodes are gone, whose word is in the status of a ReflectedResource", "resource", name, "err", err)
 	}
 	return when
 }

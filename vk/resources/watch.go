@@ -26,7 +26,7 @@ func (f *Follower) awaitOwn(ctx context.Context) bool {
 		}
 		if ctx.Err() == nil && err.Error() != told {
 			told = err.Error()
-			f.log.Info("no further resources are reflected for now", "because", told)
+			f.log.Info("No further resources are reflected for now", "because", told)
 		}
 		select {
 		case <-ctx.Done():
@@ -69,7 +69,7 @@ func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 		err = informer.SetTransform(onlyName)
 	}
 	if err != nil {
-		f.log.Error("definitions cannot be watched", "cluster", s.id, "error", err)
+		f.log.Error("Definitions cannot be watched", "cluster", s.id, "err", err)
 		return
 	}
 	informer.RunWithContext(ctx)

@@ -62,10 +62,10 @@ func (l *Lanes) work(ctx context.Context, request reconcile.Request) {
 	case ctx.Err() != nil:
 	case errors.Is(err, reconcile.TerminalError(nil)):
 		l.queue.Forget(request)
-		logger.Error(err, "reconciling, not to be tried again before something changes")
+		logger.Error(err, "Reconciling, not to be tried again before something changes")
 	case err != nil:
 		l.queue.AddRateLimited(request)
-		logger.Error(err, "reconciling")
+		logger.Error(err, "Reconciling")
 	default:
 		l.queue.Forget(request)
 		if result.RequeueAfter > 0 {

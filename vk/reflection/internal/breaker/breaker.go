@@ -198,7 +198,7 @@ func (b *Breaker) fail(cause error) {
 	}
 	b.open = make(chan struct{})
 	b.mu.Unlock()
-	b.options.Log.Warn("provider is unreachable; writes wait until it answers", "error", cause)
+	b.options.Log.Warn("Provider is unreachable; writes wait until it answers", "err", cause)
 	b.options.Changed(false)
 	go b.untilBack()
 }
@@ -230,6 +230,6 @@ func (b *Breaker) untilBack() {
 	close(b.open)
 	b.open = nil
 	b.mu.Unlock()
-	b.options.Log.Info("provider is back")
+	b.options.Log.Info("Provider is back")
 	b.options.Changed(true)
 }
