@@ -171,7 +171,7 @@ func TestTokensOfAPod(t *testing.T) {
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {tier: front}}}`)
 	l.local.delete(t, "Pod", l.namespace, "web")
 	l.absent(l.remote, "Secret", l.remoteNS, "web-token")
-	if told := log.text(); strings.Contains(told, own) || strings.Contains(told, vault) || !strings.Contains(told, "namespace is reflected") {
+	if told := log.text(); strings.Contains(told, own) || strings.Contains(told, vault) || !strings.Contains(told, "Namespace is reflected") {
 		t.Error("the log has a token, or nothing")
 	}
 }
