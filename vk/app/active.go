@@ -117,7 +117,7 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		Local: a.local, Remote: a.provider.Config(),
 		LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
 		NodeName: a.nodeName, NodeIP: a.nodeIP, TenantNamespace: a.tenantNamespace, VirtualNode: a.virtualNode, LiqoNamespace: a.liqoNamespace,
-		Registry: namedChains{a.plugins.registry, a.plugins.kinds},
+		Registry: a.plugins.registry,
 		Workers:  workers, Policies: policies, WithoutStatus: without,
 		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, OwnCIDRs: own, ForeignCIDRs: foreign, ForeignPodCIDRs: foreignPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
 		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),

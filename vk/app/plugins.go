@@ -15,6 +15,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 	defaultplugins "github.com/refract-project/refract/plugins"
+	"github.com/refract-project/refract/vk/reflection"
 )
 
 // Reasons of the Events on the VirtualNode about plugins.
@@ -29,13 +30,12 @@ type plugins struct {
 	registry *host.Registry
 	chains   *source.Chains
 	dir      *source.Dir // nil without --plugin-dir
-	kinds    kindNames
 }
 
 // loadPlugins compiles the default plugins and those of --plugin-dir, so that
 // the first object that crosses is mutated by all of them.
 func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
-	p := &plugins{kinds: newKindNames()}
+	p := &plugins{}
 	config := host.NewConfig().WithLogger(slog.Default())
 	lastGood := ""
 	if k.pluginCacheDir != "" {
@@ -56,7 +56,7 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	}
 	p.registry = host.NewRegistry(func(kind string, _ host.Hook) host.Guard { return host.DefaultGuard(kind) })
 	p.chains, err = source.NewChains(ctx, source.ChainsConfig{
-		Host: p.host, Registry: p.registry, Kinds: p.kinds.keys(), Defaults: defaults, LastGoodDir: lastGood,
+		Host: p.host, Registry: p.registry, Kinds: chainNames(), Defaults: defaults, LastGoodDir: lastGood,
 	})
 	if err != nil || k.pluginDir == "" {
 		return p, err
@@ -103,4 +103,14 @@ func (p *plugins) close(ctx context.Context) error {
 		err = p.chains.Close(ctx)
 	}
 	return errors.Join(err, p.host.Close(ctx))
+}
+
+// chainNames returns those of the kinds that are reflected by default.
+func chainNames() (names []string) {
+	for _, kind := range reflection.DefaultKinds() {
+		if !kind.NoChain {
+			names = append(names, kind.Chain())
+		}
+	}
+	return names
 }

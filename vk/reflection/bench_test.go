@@ -53,7 +53,7 @@ func BenchmarkUnchanged(b *testing.B) {
 		b.Fatal(err)
 	}
 	m, err := New(Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
-		NodeName: "milan", NodeIP: "10.9.8.7", TenantNamespace: "tenant", Registry: withGroups{registry, map[string]string{EndpointSliceKind: slices}}})
+		NodeName: "milan", NodeIP: "10.9.8.7", TenantNamespace: "tenant", Registry: registry})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestSlicesFollowIPs(t *testing.T) {
 		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
 	})
 	l.defineIPs()
-	l.chains.swap("EndpointSlice", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+	l.chains.swap("EndpointSlice.discovery.k8s.io", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		var mapped []string
 		for _, address := range []string{"10.1.2.3", "172.16.0.5"} {
 			if ip, ok := env.RemapIP(address); ok {

@@ -6,6 +6,7 @@ package reflection
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -89,6 +90,14 @@ type Kind struct {
 	Reverse bool
 	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
 	PerNode bool
+}
+
+// Chain returns the name of the plugin chains of the kind: as plugins name it, with the API group unless that is the core one.
+func (k Kind) Chain() string {
+	if k.Source.Group == "" || strings.Contains(k.Name, ".") {
+		return k.Name
+	}
+	return k.Name + "." + k.Source.Group
 }
 
 func (k Kind) validate() error {

@@ -279,10 +279,12 @@ func (m *Manager) lookAroundOnce(ctx context.Context) {
 }
 
 // chainSwapped looks again at every object of the kind; only results that differ are written.
-func (m *Manager) chainSwapped(kind string, hook host.Hook, generation uint64) {
-	m.log.Info("Plugin chain was swapped", "kind", kind, "hook", hook.String(), "generation", generation)
-	if r := m.reflector(kind); r != nil && (hook == host.Outgoing || r.kind.hasIncoming()) {
-		r.enqueueAll()
+func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) {
+	m.log.Info("Plugin chain was swapped", "kind", chain, "hook", hook.String(), "generation", generation)
+	for _, r := range m.all() {
+		if r.chain == chain && !r.kind.NoChain && (hook == host.Outgoing || r.kind.hasIncoming()) {
+			r.enqueueAll()
+		}
 	}
 }
 

@@ -6,13 +6,11 @@ package reflection
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/plugins"
 )
@@ -22,13 +20,11 @@ func withDefaultPlugins(t *testing.T) func(*Options) {
 	t.Helper()
 	h := must(host.New(t.Context(), host.NewConfig()))(t)
 	registry := host.NewRegistry(nil)
-	names, keys := map[string]string{}, []string(nil)
+	var keys []string
 	for _, kind := range DefaultKinds() {
-		if kind.NoChain {
-			continue
+		if !kind.NoChain {
+			keys = append(keys, kind.Chain())
 		}
-		names[kind.Name] = strings.TrimSuffix(kind.Name+"."+kind.Source.Group, ".")
-		keys = append(keys, names[kind.Name])
 	}
 	chains := must(source.NewChains(t.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: keys,
 		Defaults: must(source.ReadFS(plugins.FS))(t)}))(t)
@@ -36,20 +32,7 @@ func withDefaultPlugins(t *testing.T) func(*Options) {
 		_ = chains.Close(context.Background())
 		_ = h.Close(context.Background())
 	})
-	return func(o *Options) { o.Registry = withGroups{registry, names} }
-}
-
-// withGroups runs the chain of a kind under the name by which plugins know it.
-type withGroups struct {
-	*host.Registry
-	names map[string]string
-}
-
-func (r withGroups) Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error) {
-	if name, ok := r.names[kind]; ok {
-		kind = name
-	}
-	return r.Registry.Run(ctx, kind, hook, doc, env)
+	return func(o *Options) { o.Registry = registry }
 }
 
 // With the default plugins: every type of Service crosses, is right at once, and stays untouched by restarts; so are

@@ -115,7 +115,7 @@ func (r *reflector) mutate(ctx context.Context, w *worker, hook host.Hook, names
 		metadata, _ := object["metadata"].(map[string]any)
 		w.env.Domain = fmt.Sprintf("%s/%v", namespace, metadata["uid"])
 	}
-	outcome, err := r.m.options.Registry.Run(ctx, r.kind.Name, hook, w.doc, &w.env)
+	outcome, err := r.m.options.Registry.Run(ctx, r.chain, hook, w.doc, &w.env)
 	if outcome != nil {
 		r.m.metrics.ran(r.kind.Name, hook, outcome)
 	}

@@ -46,6 +46,7 @@ const (
 type reflector struct {
 	m     *Manager
 	kind  Kind
+	chain string            // the name of its plugin chains
 	owned map[string]string // labels by which copies are known
 	added map[string]string // those and Kind.Labels
 	// selects the copies, by all of that
@@ -85,7 +86,7 @@ type worker struct {
 
 func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
-		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
+		m: m, kind: kind, chain: kind.Chain(), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
 			workqueue.TypedRateLimitingQueueConfig[Key]{Clock: m.options.Clock}),

@@ -70,7 +70,7 @@ func TestEndpointSliceMatrix(t *testing.T) {
 func TestSlicesFollowNodes(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.chains.swap("EndpointSlice", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+	l.chains.swap("EndpointSlice.discovery.k8s.io", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		nodes, _ := env.Context["virtualNodes"].(map[string]any)
 		return &host.Outcome{}, doc.SetString("metadata.annotations.late", fmt.Sprint(nodes["late-of-"+l.id]))
 	})
