@@ -18,7 +18,7 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // The hostile suite. Each file of testdata/hostile is one bad guest, as text, and says in its first lines what it tries
@@ -116,9 +116,9 @@ func (g *guest) assemble(t testing.TB) []byte {
 			t.Fatal(err)
 		}
 		manifest := fmt.Sprintf(`{"name":"bad","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":[%q],"capabilities":["skip"]}`, g.writes)
-		source = wat.Plugin(manifest, string(prelude), g.text+good)
+		source = wattest.Plugin(manifest, string(prelude), g.text+good)
 	}
-	wasm, err := wat.Assemble(source)
+	wasm, err := wattest.Assemble(source)
 	if err != nil {
 		t.Fatalf("assembling %s: %v", g.name, err)
 	}
@@ -194,7 +194,7 @@ func newArena(t testing.TB) *arena {
 			t.Error(err)
 		}
 	})
-	wasm, err := wat.Assemble(wat.Plugin(
+	wasm, err := wattest.Assemble(wattest.Plugin(
 		`{"name":"good","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
 		`(import "refract" "set_string" (func $set_string (param i32 i32 i32 i32 i32)))`, goodPlugin))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // portableModule echoes its input to its output, byte by byte, through Extism's memory.
@@ -142,7 +142,7 @@ func TestPortableOutputIsCountedOnce(t *testing.T) {
 // words: what stands behind the object in the input makes up for those that end within one.
 func portableIdentity() []byte {
 	const before, behind = len(`{"object":`), len(`,"context":null,"config":null}`)
-	wasm, err := wat.Assemble(fmt.Sprintf(`(module
+	wasm, err := wattest.Assemble(fmt.Sprintf(`(module
 	(import "extism:host/env" "input_length" (func $length (result i64)))
 	(import "extism:host/env" "input_load_u64" (func $load (param i64) (result i64)))
 	(import "extism:host/env" "alloc" (func $alloc (param i64) (result i64)))

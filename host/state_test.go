@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // hoarders keep the label "secret" of each object, in one of the places that a module has, and put what they kept from an
@@ -54,7 +54,7 @@ func hoarder(t *testing.T, place string) []byte {
 		imports = `(import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))`
 		body = body[len("\n\t  ")+len(imports):]
 	}
-	wasm, err := wat.Assemble(wat.Plugin(`{"name":"hoarder","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"hoarder","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
 		imports+`
 		(import "refract" "string" (func $string (param i32 i32 i32 i32 i32) (result i32)))
 		(import "refract" "set_string" (func $set (param i32 i32 i32 i32 i32)))`,

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // Each guest here calls one function of the ABI for ever, with the input that makes it work hardest. What it costs is a ratio:
@@ -140,7 +140,7 @@ func looping(t *testing.T, call string, x *texts) []byte {
 	for name, f := range refractFunctions() {
 		fmt.Fprintf(&imports, "(import \"refract\" %q (func $%s%s))\n", name, name, signatureText(f))
 	}
-	source := wat.Plugin(`{"name":"worst","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"],"capabilities":["skip"]}`, imports.String(), `
+	source := wattest.Plugin(`{"name":"worst","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"],"capabilities":["skip"]}`, imports.String(), `
 	  (func (export "outgoing") (result i32) (local $n i64)
 	    (memory.fill (i32.const 1000000) (i32.const 116) (i32.const 1048576))
 	    (loop $more
@@ -148,7 +148,7 @@ func looping(t *testing.T, call string, x *texts) []byte {
 	      `+call+`
 	      (br $more))
 	    (i32.const 0))`+x.data.String())
-	wasm, err := wat.Assemble(strings.Replace(source, `(memory (export "memory") 1)`, `(memory (export "memory") 90)`, 1))
+	wasm, err := wattest.Assemble(strings.Replace(source, `(memory (export "memory") 1)`, `(memory (export "memory") 90)`, 1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/refract-project/refract/host/fuel"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // FuzzInstrument feeds damaged binaries. The pass never panics, refuses with an error of its own types, and
@@ -28,7 +28,7 @@ func FuzzInstrument(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		wasm, err := wat.Assemble(string(source))
+		wasm, err := wattest.Assemble(string(source))
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 
 	"github.com/refract-project/refract/host/fuel"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // workload is testdata/workload built by TinyGo.
@@ -23,7 +23,7 @@ var workload []byte
 
 func assemble(t testing.TB, source string) []byte {
 	t.Helper()
-	wasm, err := wat.Assemble(source)
+	wasm, err := wattest.Assemble(source)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // plugin is a module for the kinds, in both directions, that sets the label "by" to its version.
@@ -26,7 +26,7 @@ func plugin(t testing.TB, version string, kinds ...string) []byte {
 	manifest := fmt.Sprintf(`{"name":"test","version":%q,"kinds":["%s"],"hooks":["outgoing","incoming"],"writes":["metadata.labels"]}`,
 		version, strings.Join(kinds, `","`))
 	body := fmt.Sprintf(`(call $set_string (i32.const 1) (i32.const 0) (i32.const 18) (i32.const 64) (i32.const %d)) (i32.const 0)`, len(version))
-	wasm, err := wat.Assemble(wat.Plugin(manifest,
+	wasm, err := wattest.Assemble(wattest.Plugin(manifest,
 		`(import "refract" "set_string" (func $set_string (param i32 i32 i32 i32 i32)))`,
 		fmt.Sprintf(`(data (i32.const 0) "metadata.labels.by") (data (i32.const 64) "%s")
 		(func $hook (result i32) %s)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 func newChains(t *testing.T, lastGood string) *Chains {
@@ -31,7 +31,7 @@ func newChains(t *testing.T, lastGood string) *Chains {
 
 func module(t *testing.T, start string) []byte {
 	t.Helper()
-	wasm, err := wat.Assemble(wat.Plugin(`{"name":"m","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"]}`, "",
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"m","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"]}`, "",
 		`(func (export "outgoing") (result i32) (i32.const 0)) (func (export "_initialize") `+start+`)`))
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/testenv"
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 var cluster *testenv.Cluster
@@ -343,7 +343,7 @@ func TestPluginRunOnEveryDocument(t *testing.T) {
 
 // The guard of the engine stands behind both hooks.
 func TestPluginRunGuardsBothHooks(t *testing.T) {
-	wasm, err := wat.Assemble(wat.Plugin(`{"name":"forger","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"]}`,
+	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"forger","version":"1","kinds":["*"],"hooks":["outgoing","incoming"],"writes":["*"]}`,
 		`(import "refract" "set_string" (func $set (param i32 i32 i32 i32 i32)))`,
 		`(data (i32.const 0) "metadata.labels[offloading.liqo.io/origin]")
 		(func $hook (result i32) (call $set (i32.const 1) (i32.const 0) (i32.const 42) (i32.const 0) (i32.const 4)) (i32.const 0))

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package wat_test
+package wattest_test
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 
 	"github.com/tetratelabs/wazero"
 
-	"github.com/refract-project/refract/internal/wat"
+	"github.com/refract-project/refract/internal/wattest"
 )
 
 // TestBytes compares a module with its encoding, written by hand from the specification.
 func TestBytes(t *testing.T) {
-	got, err := wat.Assemble(`(module ;; adds
+	got, err := wattest.Assemble(`(module ;; adds
 	  (func (export "add") (param $a i32) (param i32) (result i32)
 	    (i32.add (local.get $a) (local.get 1))))`)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestBytes(t *testing.T) {
 
 // TestRuns uses everything that the package says it knows, and asks an engine whether it is right.
 func TestRuns(t *testing.T) {
-	wasm, err := wat.Assemble(`(module
+	wasm, err := wattest.Assemble(`(module
 	  (import "env" "twice" (func $twice (param i32) (result i32)))
 	  (memory $m (export "memory") 1 2)
 	  (table 2 funcref)
@@ -99,7 +99,7 @@ func TestErrorsNameTheLine(t *testing.T) {
 		"(module (data (i32.const 0) \"a))": "line 1: string without end",
 		"module":                            "want one (module",
 	} {
-		if _, err := wat.Assemble(source); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := wattest.Assemble(source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot %v, want %s", source, err, want)
 		}
 	}
