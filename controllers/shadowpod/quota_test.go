@@ -73,9 +73,12 @@ func TestQuota(t *testing.T) {
 	}
 	provider.Create(t, third)
 	awaitRefusal(t, third, "cpu: 900m wanted, 800m of 1 in use")
-	if events := provider.Events(t, namespace, "ShadowPod", "third"); len(events) != 1 {
-		t.Errorf("events %v, want one", events)
-	}
+	controllertest.Eventually(t, "the Event about the third", func() error { // it is written beside
+		if events := provider.Events(t, namespace, "ShadowPod", "third"); len(events) != 1 {
+			return fmt.Errorf("the Events are %v, want one", events)
+		}
+		return nil
+	})
 
 	// Another manager comes to the same figure.
 	m.Stop(t)

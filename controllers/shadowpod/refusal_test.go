@@ -65,9 +65,12 @@ func TestRefusesWhatTenantsMayNotRun(t *testing.T) {
 		if podExists(t, namespace, name) {
 			t.Errorf("%s: there is a pod", name)
 		}
-		if events := provider.Events(t, namespace, "ShadowPod", name); len(events) != 1 || !strings.Contains(fmt.Sprint(events), c.says) {
-			t.Errorf("%s: events %v, want one with %q", name, events, c.says)
-		}
+		controllertest.Eventually(t, "the Event about "+name, func() error { // it is written beside
+			if events := provider.Events(t, namespace, "ShadowPod", name); len(events) != 1 || !strings.Contains(fmt.Sprint(events), c.says) {
+				return fmt.Errorf("the Events are %v, want one with %q", events, c.says)
+			}
+			return nil
+		})
 		if writes := m.Writes.About("POST", namespace, "/pods"); len(writes) != 0 {
 			t.Errorf("%s: %q", name, writes)
 		}
