@@ -225,7 +225,7 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {turn: later}}}`)
 	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/turn", "later"))
-	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest is updated")
+	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was updated")
 	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
 	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(o *unstructured.Unstructured) error {
 		if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "web:2") || strings.Contains(text, "busybox") {
