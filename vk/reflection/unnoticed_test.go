@@ -97,7 +97,7 @@ func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 		})
 	}
 	l.settled()
-	if text := log.String(); strings.Contains(text, "provider is unreachable") {
+	if text := log.String(); strings.Contains(text, "rovider is unreachable") {
 		t.Error(text)
 	}
 }
@@ -115,7 +115,7 @@ func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	l.event(l.namespace, "Service", "slow", "FailedReflection", "no answer within 1s", "admission webhook")
 	l.local.create(t, l.namespace, service("fast", ""))
 	l.present(l.remote, "Service", l.remoteNS, "fast")
-	if text := log.String(); strings.Contains(text, "provider is unreachable") {
+	if text := log.String(); strings.Contains(text, "rovider is unreachable") {
 		t.Error("a slow admission webhook shut the gate for everything")
 	}
 }
