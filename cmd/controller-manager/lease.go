@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -31,7 +32,7 @@ type lease struct {
 	broadcaster record.EventBroadcaster
 }
 
-func newLease(config *rest.Config, namespace string) (*lease, error) {
+func newLease(ctx context.Context, config *rest.Config, namespace string) (*lease, error) {
 	client, err := cmdutil.LeaseClient(config, leaseTimeout)
 	if err != nil {
 		return nil, err
@@ -42,14 +43,16 @@ func newLease(config *rest.Config, namespace string) (*lease, error) {
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(namespace)})
-	return &lease{broadcaster: broadcaster, Interface: &resourcelock.LeaseLock{
+	lock := &resourcelock.LeaseLock{
 		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: rbac.LeaderElectionID},
 		Client:    client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{
 			Identity:      host + "_" + string(uuid.NewUUID()),
 			EventRecorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "controller-manager", Host: host}),
 		},
-	}}, nil
+	}
+	ending := func() bool { return ctx.Err() != nil } // then the manager releases it last
+	return &lease{broadcaster: broadcaster, Interface: cmdutil.KeepUntil(lock, ending)}, nil
 }
 
 func (l *lease) close() { l.broadcaster.Shutdown() }

@@ -192,7 +192,7 @@ func (o *options) rangesOf() (map[string]ipmap.Ranges, error) {
 	for _, text := range o.tenantCIDRs {
 		id, list, ok := strings.Cut(text, "=")
 		if !ok || id == "" || list == "" {
-			return nil, fmt.Errorf("--tenant-cidrs-of=%s: use cluster-id=range,range, such as milan=10.70.0.0/16", text)
+			return nil, fmt.Errorf("--tenant-cidrs-of=%s: use cluster-id=CIDR,CIDR, such as milan=10.70.0.0/16", text)
 		}
 		ranges, err := ipmap.ParseRanges("--tenant-cidrs-of="+text, strings.Split(list, ","))
 		if err != nil {

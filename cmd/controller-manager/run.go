@@ -26,13 +26,13 @@ import (
 const restartDelay = 2 * time.Second
 
 // run returns when ctx ends and everything has been shut down. A lease that is lost, because the API server was away for
-// longer than it lasts, is no reason to end: a container that does is started again later and later.
+// longer than it lasts, does not end the process: a container that exits is restarted with an increasing back-off.
 func run(ctx context.Context, o *options) error {
 	config, err := o.restConfig()
 	if err != nil {
 		return err
 	}
-	lease, err := newLease(config, o.liqoNamespace)
+	lease, err := newLease(ctx, config, o.liqoNamespace)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func run(ctx context.Context, o *options) error {
 		if ctx.Err() != nil || !led || !lost && !cmdutil.FromAPIServer(err) {
 			return err
 		}
-		log.Log.Info("Warning: this process does not work any more, and competes again", "reason", err.Error())
+		log.Log.Info("Lost the lease, competing for it again", "reason", err.Error())
 		select {
 		case <-ctx.Done():
 			return nil
@@ -114,7 +114,7 @@ func newManager(o *options, config *rest.Config, lease *lease) (manager.Manager,
 	options.Cache.SyncPeriod = &o.resyncPeriod
 	options.LeaderElection = o.leaderElection
 	options.LeaderElectionResourceLockInterface = lease
-	// The next leader need not wait for the lease to run out: it is released when everything has ended.
+	// The next leader need not wait for the lease to run out: it is released at shutdown, when everything has ended.
 	options.LeaderElectionReleaseOnCancel = true
 	again := true // the controllers of a later term have the names of the first
 	options.Controller.SkipNameValidation = &again

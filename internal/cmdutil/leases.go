@@ -4,11 +4,14 @@
 package cmdutil
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
 // LeaseClient returns a client for leases alone, whose requests take no longer than timeout. It asks over connections of its
@@ -23,4 +26,26 @@ func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interfa
 		return nil, fmt.Errorf("making a client for leases on %s, %w", config.Host, err)
 	}
 	return client, nil
+}
+
+// errStillLeading is for the log of the elector: the lease runs out then.
+var errStillLeading = errors.New("the lease is not released before this replica has ended its work")
+
+// KeepUntil returns the lock, which cannot be released before ended reports true. The elector releases it as soon as it could
+// not renew it in time, though this replica has only begun to end its work.
+func KeepUntil(lock resourcelock.Interface, ended func() bool) resourcelock.Interface {
+	return keptLock{lock, ended}
+}
+
+type keptLock struct {
+	resourcelock.Interface
+	ended func() bool
+}
+
+// Update implements resourcelock.Interface.
+func (l keptLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" && !l.ended() {
+		return errStillLeading
+	}
+	return l.Interface.Update(ctx, record)
 }

@@ -115,7 +115,7 @@ func TestConsumerAPIServerIsAway(t *testing.T) {
 	for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
 		must(t, l.Wait(ctx, "the lease to be lost", func(context.Context) (string, error) {
 			log, err := os.ReadFile(command.LogPath())
-			if !strings.Contains(string(log), "competes again") {
+			if !strings.Contains(string(log), "competing for it again") {
 				return command.LogPath() + " does not say so", err
 			}
 			return "", err

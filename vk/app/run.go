@@ -151,7 +151,8 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 const profilingAddress = "127.0.0.1:6060"
 
 // compete for the lease and lead, again and again until ctx ends. A lease that is lost, because this cluster's API server was
-// away for longer than it lasts, is no reason to end: a container that does is started again later and later.
+// away for longer than it lasts, does not end the process: a container that exits is
+// restarted with an increasing back-off.
 func (k *kubelet) compete(ctx context.Context) error {
 	election := k.election(k.nodeName, k.identity())
 	election.StandBy = func(string) { k.ready.waitFor("") }
@@ -160,7 +161,7 @@ func (k *kubelet) compete(ctx context.Context) error {
 		if !errors.Is(err, node.ErrLeadershipLost) {
 			return err
 		}
-		log.FromContext(ctx).Info("Warning: this replica does not work any more, and competes again", "reason", err.Error())
+		log.FromContext(ctx).Info("Lost the lease, competing for it again", "reason", err.Error())
 	}
 	return nil
 }

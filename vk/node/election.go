@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/cmdutil"
 )
 
 // ErrLeadershipLost is returned when another replica took over, or may have:
@@ -83,31 +85,14 @@ func (t *term) serve(ctx, leading context.Context, stop func()) {
 	stop()
 }
 
-// lease is not released while lead works: the elector would do so as soon as it could not renew it in time, though lead has
-// only begun to end.
-type lease struct {
-	*resourcelock.LeaseLock
-	term *term
-}
-
-var errStillLeading = errors.New("the lease is not released while this replica has not ended its work")
-
-// Update implements resourcelock.Interface.
-func (l lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	if record.HolderIdentity == "" && !l.term.finished.Load() {
-		return errStillLeading
-	}
-	return l.LeaseLock.Update(ctx, record)
-}
-
 func (e Election) config(ctx context.Context, term *term, stop func()) leaderelection.LeaderElectionConfig {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	return leaderelection.LeaderElectionConfig{
-		Lock: lease{term: term, LeaseLock: &resourcelock.LeaseLock{
+		Lock: cmdutil.KeepUntil(&resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name},
 			Client:     e.Client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
-		}},
+		}, term.finished.Load),
 		LeaseDuration: e.Duration, RenewDeadline: e.RenewDeadline, RetryPeriod: e.RetryPeriod,
 		ReleaseOnCancel: true,
 		Name:            e.Name,
