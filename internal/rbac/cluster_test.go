@@ -26,7 +26,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{tenant, "liqo-tenant-rome", "liqo", "twin", "extended", "kube-node-lease"} {
+	for _, name := range []string{tenant, "liqo-tenant-rome", "liqo", "shop-rome", "extended", "kube-node-lease"} {
 		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "manager")}
 	objects := append(kubelet.Objects(), kubelet.ExtendedNamespace("extended"))
 	objects = append(objects, consumer.Objects()...)
-	objects = append(objects, consumer.RemoteNamespace("twin"), consumer.TenantNamespace("liqo-tenant-rome"))
+	objects = append(objects, consumer.RemoteNamespace("shop-rome"), consumer.TenantNamespace("liqo-tenant-rome"))
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
 	for range 2 { // the second time everything exists
@@ -129,32 +129,32 @@ may watch configmaps in kube-system named extension-apiserver-authentication
 not list configmaps in kube-system
 `
 	consumerCases = `
-may create shadowpods.offloading.liqo.io in twin
-may update shadowendpointslices.offloading.liqo.io in twin
-not patch shadowendpointslices.offloading.liqo.io in twin
-may delete services in twin
-may watch pods in twin
-not create pods in twin
-may delete pods in twin
-not patch shadowpods.offloading.liqo.io/status in twin
-may get pods/log in twin
-may create pods/exec in twin
-may get pods/exec in twin
-may create pods/portforward in twin
-may watch events in twin
-not create events in twin
+may create shadowpods.offloading.liqo.io in shop-rome
+may update shadowendpointslices.offloading.liqo.io in shop-rome
+not patch shadowendpointslices.offloading.liqo.io in shop-rome
+may delete services in shop-rome
+may watch pods in shop-rome
+not create pods in shop-rome
+may delete pods in shop-rome
+not patch shadowpods.offloading.liqo.io/status in shop-rome
+may get pods/log in shop-rome
+may create pods/exec in shop-rome
+may get pods/exec in shop-rome
+may create pods/portforward in shop-rome
+may watch events in shop-rome
+not create events in shop-rome
 not watch events in shop
-may list pods.metrics.k8s.io in twin
-not update services in twin
-may patch secrets in twin named password
-may patch ingresses.networking.k8s.io in twin
-may patch persistentvolumeclaims in twin
-may delete persistentvolumeclaims in twin
-not patch persistentvolumeclaims/status in twin
+may list pods.metrics.k8s.io in shop-rome
+not update services in shop-rome
+may patch secrets in shop-rome named password
+may patch ingresses.networking.k8s.io in shop-rome
+may patch persistentvolumeclaims in shop-rome
+may delete persistentvolumeclaims in shop-rome
+not patch persistentvolumeclaims/status in shop-rome
 not list persistentvolumes
 not list storageclasses.storage.k8s.io
 not get secrets in liqo named password
-not create endpointslices.discovery.k8s.io in twin
+not create endpointslices.discovery.k8s.io in shop-rome
 not create shadowpods.offloading.liqo.io in shop
 not watch pods in shop
 not watch pods
@@ -171,13 +171,13 @@ not get secrets in liqo-tenant-rome named any
 `
 	managerCases = `
 may watch shadowpods.offloading.liqo.io
-may patch shadowpods.offloading.liqo.io/status in twin
-not create shadowpods.offloading.liqo.io in twin
-not delete shadowpods.offloading.liqo.io in twin
-may create pods in twin
-may patch pods in twin
-not create pods/exec in twin
-may create endpointslices.discovery.k8s.io in twin
+may patch shadowpods.offloading.liqo.io/status in shop-rome
+not create shadowpods.offloading.liqo.io in shop-rome
+not delete shadowpods.offloading.liqo.io in shop-rome
+may create pods in shop-rome
+may patch pods in shop-rome
+not create pods/exec in shop-rome
+may create endpointslices.discovery.k8s.io in shop-rome
 may watch foreignclusters.core.liqo.io
 may watch namespaces
 may update leases.coordination.k8s.io in liqo named 66cf253f.ctrlmgr.liqo.io

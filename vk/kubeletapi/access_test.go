@@ -44,8 +44,8 @@ func testAccess(t *testing.T, s *suite) {
 		{"nobody", "/pods", http.StatusForbidden, `user "nobody", verb "get", resource [nodes/pods nodes/proxy], name "milan"`},
 		{"reader", "/pods", http.StatusOK, `"name":"web"`},
 		{"reader", "/containerLogs/shop/web/app", http.StatusForbidden, "nodes/proxy"},
-		{"watcher", "/containerLogs/shop/web/app", http.StatusOK, "logs of shop-twin/web/app"},
-		{"watcher", "/containerLogs/shop-twin/theirs/app", http.StatusNotFound, "not bound to node milan"},
+		{"watcher", "/containerLogs/shop/web/app", http.StatusOK, "logs of shop-remote/web/app"},
+		{"watcher", "/containerLogs/shop-remote/theirs/app", http.StatusNotFound, "not bound to node milan"},
 		{"watcher", exec, http.StatusForbidden, `verb "create"`},
 		{"runner", exec, http.StatusBadRequest, "pgrade"}, // allowed; the provider wants an upgrade
 		{"runner", "/pods", http.StatusForbidden, ""},

@@ -96,7 +96,7 @@ func TestSummaryOfProviders(t *testing.T) {
 	}
 	for _, test := range tests {
 		s := provider(t, func(w http.ResponseWriter, r *http.Request) {
-			if want := "/prefix/apis/metrics.k8s.io/v1beta1/namespaces/shop-twin/pods"; r.URL.Path != want {
+			if want := "/prefix/apis/metrics.k8s.io/v1beta1/namespaces/shop-remote/pods"; r.URL.Path != want {
 				t.Errorf("asked for %s, want %s", r.URL.Path, want)
 			}
 			_, _ = io.WriteString(w, test.answer)

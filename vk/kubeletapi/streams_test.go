@@ -41,7 +41,7 @@ func testKubectl(t *testing.T, s *suite) {
 	defer cancel()
 
 	t.Run("logs", func(t *testing.T) {
-		if out, errs, _ := s.kubectl(ctx, "", "", "logs", "web", "-c=app", "--tail=7"); out != "logs of shop-twin/web/app, tail 7\n" {
+		if out, errs, _ := s.kubectl(ctx, "", "", "logs", "web", "-c=app", "--tail=7"); out != "logs of shop-remote/web/app, tail 7\n" {
 			t.Errorf("got %q, %q", out, errs)
 		}
 	})

@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// suite: the pod shop/web of the consumer is shop-twin/web of the provider. It
+// suite: the pod shop/web of the consumer is shop-remote/web of the provider. It
 // is bound to the node "milan", which says that it speaks WebSocket, as the pod
 // shop/old is bound to "turin", which does not; one server stands for both.
 type suite struct {
@@ -63,9 +63,9 @@ func newSuite(t *testing.T) *suite {
 	must(t, err)
 	s.namespace(s.admin, "shop")
 	s.namespace(s.admin, "tenant")
-	s.namespace(remoteAdmin, "shop-twin")
+	s.namespace(remoteAdmin, "shop-remote")
 	consumer := rbac.Consumer{Subject: rbac.User("consumer")}
-	must(t, rbac.Install(t.Context(), remoteAdmin, append(consumer.Objects(), consumer.RemoteNamespace("shop-twin"))...))
+	must(t, rbac.Install(t.Context(), remoteAdmin, append(consumer.Objects(), consumer.RemoteNamespace("shop-remote"))...))
 	must(t, rbac.Install(t.Context(), s.admin, rbac.Kubelet{NodeName: "milan", TenantNamespace: "tenant", KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
 
 	workerPort := s.serve(s.provider, worker())
@@ -74,11 +74,11 @@ func newSuite(t *testing.T) *suite {
 	s.node(s.admin, "milan", port, []string{"ExtendWebSocketsToKubelet"})
 	s.node(s.admin, "turin", port, nil)
 	for _, name := range []string{"web", "old"} {
-		s.pod(remoteAdmin, "shop-twin", name, "worker")
+		s.pod(remoteAdmin, "shop-remote", name, "worker")
 	}
 	s.pod(s.admin, "shop", "web", "milan")
 	s.pod(s.admin, "shop", "old", "turin")
-	s.pod(remoteAdmin, "shop-twin", "theirs", "worker") // not ours
+	s.pod(remoteAdmin, "shop-remote", "theirs", "worker") // not ours
 	return s
 }
 
@@ -161,7 +161,7 @@ func (s *suite) serveKubelet() int {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(s, err)
 	server := kubeletapi.New(kubeletapi.Config{
-		NodeName: "milan", ClusterID: "rome", Pods: cachedPods{s}, Namespaces: remoteNamespaces{"shop": "shop-twin"},
+		NodeName: "milan", ClusterID: "rome", Pods: cachedPods{s}, Namespaces: remoteNamespaces{"shop": "shop-remote"},
 		Remote:      kubeletapi.Remote{URL: provider.URL(), Transport: provider.Streams()},
 		Access:      kubeletapi.NewAccess("milan", client, clientCA),
 		Certificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil },

@@ -104,10 +104,10 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 			fmt.Fprintf(w, `{"metadata":{"labels":{"offloading.liqo.io/origin":%q,"offloading.liqo.io/nodename":"milan"}}}`, origin)
 		}
 	}
-	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-twin/pods/web", answer("rome"))
-	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-twin/pods/theirs", answer("paris"))
-	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-twin/pods/new", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
-	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-twin/pods/secret", func(w http.ResponseWriter, _ *http.Request) {
+	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-remote/pods/web", answer("rome"))
+	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-remote/pods/theirs", answer("paris"))
+	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-remote/pods/new", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) })
+	pods.HandleFunc("GET /prefix/api/v1/namespaces/shop-remote/pods/secret", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		fmt.Fprint(w, `{"kind":"Status","message":"pods is forbidden"}`)
 	})
@@ -132,7 +132,7 @@ func (runningPods) Pod(_, name string) (*corev1.Pod, bool) { return &corev1.Pod{
 // shop is the only namespace that is offloaded.
 type shop struct{}
 
-func (shop) Remote(local string) (string, bool) { return "shop-twin", local == "shop" }
+func (shop) Remote(local string) (string, bool) { return "shop-remote", local == "shop" }
 
 func logsRequest(namespace, pod string) *http.Request {
 	request := httptest.NewRequest(http.MethodGet, "/containerLogs/"+namespace+"/"+pod+"/app?follow=true", nil)
@@ -157,7 +157,7 @@ func TestCredentialsDoNotLeaveTheCluster(t *testing.T) {
 	if seen == nil {
 		t.Fatal("the provider was not asked")
 	}
-	if got, want := seen.URL.String(), "/prefix/api/v1/namespaces/shop-twin/pods/web/log?container=app&follow=true"; got != want {
+	if got, want := seen.URL.String(), "/prefix/api/v1/namespaces/shop-remote/pods/web/log?container=app&follow=true"; got != want {
 		t.Errorf("the provider was asked for %s, want %s", got, want)
 	}
 	for key, values := range seen.Header {
@@ -188,7 +188,7 @@ func TestWhatCannotBeServed(t *testing.T) {
 		{"a pod of another node", s, "shop", "db", 404, "pod shop/db is not bound to node milan"},
 		{"a namespace that is not offloaded", s, "stray", "web", 404, "namespace stray is not offloaded"},
 		{"a pod that the provider does not have yet", s, "shop", "new", 404, "pod shop/new is not at the provider of node milan (yet)"},
-		{"a pod of somebody else", s, "shop", "theirs", 403, "pod shop-twin/theirs of the provider of node milan is not that of pod shop/theirs"},
+		{"a pod of somebody else", s, "shop", "theirs", 403, "pod shop-remote/theirs of the provider of node milan is not that of pod shop/theirs"},
 		{"a pod that may not be seen", s, "shop", "secret", 403, "asking the provider for the pod, pods is forbidden"},
 		{"the provider says why", s, "shop", "web", 400, `container "app" is waiting to start`},
 		{"the provider is dead", dead, "shop", "web", 502, "calling the provider's API server for node milan"},
