@@ -27,9 +27,10 @@ func Explain(err error) error {
 	return err
 }
 
-// FromAPIServer reports whether an API server refused, or could not be reached: that passes, other errors do not.
+// FromAPIServer reports whether an API server refused, could not be reached, or did not know a kind: that passes, other errors
+// do not. One that has just started serves custom resources a moment later than it is ready.
 func FromAPIServer(err error) bool {
 	var status apierrors.APIStatus
 	var network net.Error
-	return errors.As(err, &status) || errors.As(err, &network)
+	return errors.As(err, &status) || errors.As(err, &network) || meta.IsNoMatchError(err)
 }
