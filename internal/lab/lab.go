@@ -221,6 +221,7 @@ func newSide(cluster *testenv.Cluster, id string) (*Side, error) {
 // Down ends everything and removes what the Lab has written.
 func (l *Lab) Down() error {
 	var err error
+	defer l.ports.release()
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		if side == nil {
 			continue

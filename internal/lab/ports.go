@@ -5,6 +5,7 @@ package lab
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 )
@@ -14,6 +15,15 @@ type listenPorts struct {
 	kubelet, kubeletMetrics, kubeletHealth           int
 	consumerMetrics, consumerHealth, consumerWebhook int
 	providerMetrics, providerHealth, providerWebhook int
+
+	claims []io.Closer
+}
+
+// release gives the ports back.
+func (p *listenPorts) release() {
+	for _, claim := range p.claims {
+		_ = claim.Close()
+	}
 }
 
 // firstPort and lastPort lie below the range from which kernels take the ports of outgoing connections (32768 and up by
@@ -22,35 +32,37 @@ const firstPort, lastPort = 20000, 32000
 
 func pickPorts() (listenPorts, error) {
 	var p listenPorts
-	taken := map[int]bool{}
 	for _, port := range []*int{
 		&p.kubelet, &p.kubeletMetrics, &p.kubeletHealth,
 		&p.consumerMetrics, &p.consumerHealth, &p.consumerWebhook,
 		&p.providerMetrics, &p.providerHealth, &p.providerWebhook,
 	} {
-		found, err := pickPort(taken)
+		found, claim, err := pickPort()
 		if err != nil {
-			return p, err
+			p.release()
+			return listenPorts{}, err
 		}
-		*port, taken[found] = found, true
+		*port, p.claims = found, append(p.claims, claim)
 	}
 	return p, nil
 }
 
-func pickPort(taken map[int]bool) (int, error) {
+// pickPort returns a TCP port that is free. Labs of other processes pick some at the same time: the UDP port of the same number,
+// of which no server here has a use, says that it is taken, before anybody listens and while a server is down.
+func pickPort() (int, io.Closer, error) {
 	const attempts = 200
 	for range attempts {
 		port := firstPort + rand.IntN(lastPort-firstPort)
-		if taken[port] {
-			continue
-		}
-		listener, err := net.Listen("tcp4", address(port))
+		claim, err := net.ListenPacket("udp4", address(port))
 		if err != nil {
 			continue
 		}
-		return port, listener.Close()
+		if listener, err := net.Listen("tcp4", address(port)); err == nil {
+			return port, claim, listener.Close()
+		}
+		_ = claim.Close()
 	}
-	return 0, fmt.Errorf("looking for a free port, none of %d tried between %d and %d was", attempts, firstPort, lastPort)
+	return 0, nil, fmt.Errorf("looking for a free port, none of %d tried between %d and %d was", attempts, firstPort, lastPort)
 }
 
 func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }
