@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // OriginVolumeAnnotation, on claims of the provider, names the volume of this cluster whose data they hold. A claim of the
@@ -97,26 +98,28 @@ func (r *reflector) runClaim(ctx context.Context, w *worker, v *claimView) error
 
 // isVirtual tells claims of the virtual storage class whose volumes are for us to make.
 func (r *reflector) isVirtual(claim *unstructured.Unstructured) bool {
-	annotations := annotationsOf(claim.Object)
+	annotations := raw.Annotations(claim.Object)
 	return classOf(claim) == r.m.options.Storage.Class &&
 		(annotations[wire.StorageProvisionerAnnotation] == wire.StorageProvisioner || annotations[wire.BetaStorageProvisionerAnnotation] == wire.StorageProvisioner)
 }
 
 // selectedHere returns the node that was selected for a claim, and whether it stands for our provider.
 func (r *reflector) selectedHere(claim *unstructured.Unstructured) (node string, here bool) {
-	node, _ = annotationsOf(claim.Object)[wire.SelectedNodeAnnotation].(string)
+	node, _ = raw.Annotations(claim.Object)[wire.SelectedNodeAnnotation].(string)
 	return node, node != "" && r.m.settings.Load().virtualNodes[node] == r.m.options.RemoteClusterID
 }
 
 func classOf(claim *unstructured.Unstructured) string {
-	if class, ok := annotationsOf(claim.Object)[wire.BetaStorageClassAnnotation].(string); ok {
+	if class, ok := raw.Annotations(claim.Object)[wire.BetaStorageClassAnnotation].(string); ok {
 		return class
 	}
-	return text(claim, "spec", "storageClassName")
+	return raw.Text(claim, "spec", "storageClassName")
 }
 
 // boundVolume names the volume of a claim that is bound, or is to be bound to that one.
-func boundVolume(claim *unstructured.Unstructured) string { return text(claim, "spec", "volumeName") }
+func boundVolume(claim *unstructured.Unstructured) string {
+	return raw.Text(claim, "spec", "volumeName")
+}
 
 // ownVolume names the volume of a claim, be it there or not.
 func ownVolume(claim *unstructured.Unstructured) string {
@@ -127,7 +130,7 @@ func ownVolume(claim *unstructured.Unstructured) string {
 }
 
 func isBound(claim *unstructured.Unstructured) bool {
-	return text(claim, "status", "phase") == string(corev1.ClaimBound)
+	return raw.Text(claim, "status", "phase") == string(corev1.ClaimBound)
 }
 
 // isEphemeral tells the claim of a pod's generic ephemeral volume. The provider makes its own from the pod's template, and
@@ -135,10 +138,4 @@ func isBound(claim *unstructured.Unstructured) bool {
 func isEphemeral(claim *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(claim)
 	return owner != nil && owner.Kind == "Pod" && owner.APIVersion == "v1"
-}
-
-// text reads a string, "" for none.
-func text(object *unstructured.Unstructured, path ...string) string {
-	value, _ := nested(object.Object, path).(string)
-	return value
 }

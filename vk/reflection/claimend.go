@@ -12,6 +12,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/namespaces"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // ofClaim returns our volumes for claims of that name.
@@ -29,7 +30,7 @@ func (v *volumes) ofClaim(key Key) []*unstructured.Unstructured {
 // volumeBehind names the volume whose data our claim on the provider holds: as is noted there, or, when Liqo made it, the
 // only one that it can be; "" when that is not known.
 func (r *reflector) volumeBehind(v *claimView) string {
-	if noted, _ := annotationsOf(v.remote.Object)[OriginVolumeAnnotation].(string); noted != "" {
+	if noted, _ := raw.Annotations(v.remote.Object)[OriginVolumeAnnotation].(string); noted != "" {
 		return noted
 	}
 	if v.volume != nil {

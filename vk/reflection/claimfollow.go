@@ -12,6 +12,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // sizePath is what may change in the spec of a claim that is bound.
@@ -59,10 +60,10 @@ func (r *reflector) showClaim(ctx context.Context, w *worker, v *claimView) erro
 	if err != nil || next == nil {
 		return err
 	}
-	if err := r.resizeVolume(ctx, w, v, nested(next, []string{"capacity", "storage"})); err != nil {
+	if err := r.resizeVolume(ctx, w, v, raw.Nested(next, "capacity", "storage")); err != nil {
 		return err
 	}
-	if present, _ := v.local.Object["status"].(map[string]any); sameValue(next, present) {
+	if present, _ := v.local.Object["status"].(map[string]any); raw.Equal(next, present) {
 		return nil
 	}
 	return r.putStatus(ctx, w, v.local, next, nil)
@@ -70,7 +71,7 @@ func (r *reflector) showClaim(ctx context.Context, w *worker, v *claimView) erro
 
 func (r *reflector) resizeVolume(ctx context.Context, w *worker, v *claimView, capacity any) error {
 	path := []string{"spec", "capacity", "storage"}
-	if _, difference := compareSizes(capacity, nested(v.volume.Object, path)); difference == 0 {
+	if _, difference := compareSizes(capacity, raw.Nested(v.volume.Object, path...)); difference == 0 {
 		return nil
 	}
 	stored, err := r.patchVolume(ctx, w, v.key, v.volume, jsonpatch.Patch{{Op: "replace", Path: "/spec/capacity/storage", Value: capacity}})
@@ -82,7 +83,7 @@ func (r *reflector) resizeVolume(ctx context.Context, w *worker, v *claimView, c
 
 // sizeOf is what a claim asks for.
 func sizeOf(claim *unstructured.Unstructured) any {
-	return nested(claim.Object, []string{"spec", "resources", "requests", "storage"})
+	return raw.Nested(claim.Object, "spec", "resources", "requests", "storage")
 }
 
 // compareSizes compares two quantities; known is false when one of them is none.
@@ -110,7 +111,7 @@ func boundSize(w *worker, remote *unstructured.Unstructured) error {
 	if !known || difference == 0 {
 		return nil
 	}
-	if _, fits := compareSizes(asked, nested(remote.Object, []string{"status", "capacity", "storage"})); isBound(remote) && (difference > 0 || fits > 0) {
+	if _, fits := compareSizes(asked, raw.Nested(remote.Object, "status", "capacity", "storage")); isBound(remote) && (difference > 0 || fits > 0) {
 		return nil
 	}
 	return w.doc.Root().SetString(sizePath, fmt.Sprint(have))

@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // placeholderPath is the source of volumes that stand for others: Liqo's, so that each takes the other's for what they are.
@@ -57,9 +58,9 @@ func (r *reflector) checkClass(class *unstructured.Unstructured) error {
 	case class == nil:
 		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " does not exist any more"},
 			remedy: "make it again, with the provisioner " + wire.StorageProvisioner + " and volumeBindingMode WaitForFirstConsumer"}
-	case text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
+	case raw.Text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
 		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"volumeBindingMode of storage class " + name + " is " +
-			cmp.Or(text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
+			cmp.Or(raw.Text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
 			remedy: "recreate the class with WaitForFirstConsumer"}
 	}
 	return nil
@@ -139,11 +140,11 @@ func (r *reflector) newVolume(claim, class *unstructured.Unstructured) *unstruct
 	spec := map[string]any{
 		"storageClassName": r.m.options.Storage.Class,
 		"capacity":         map[string]any{"storage": sizeOf(claim)},
-		"accessModes":      nested(claim.Object, []string{"spec", "accessModes"}),
-		"volumeMode":       cmp.Or(text(claim, "spec", "volumeMode"), string(corev1.PersistentVolumeFilesystem)),
+		"accessModes":      raw.Nested(claim.Object, "spec", "accessModes"),
+		"volumeMode":       cmp.Or(raw.Text(claim, "spec", "volumeMode"), string(corev1.PersistentVolumeFilesystem)),
 		"claimRef": map[string]any{"apiVersion": "v1", "kind": ClaimKind, "namespace": claim.GetNamespace(), "name": claim.GetName(),
 			"uid": string(claim.GetUID())},
-		"persistentVolumeReclaimPolicy": cmp.Or(text(class, "reclaimPolicy"), string(corev1.PersistentVolumeReclaimDelete)),
+		"persistentVolumeReclaimPolicy": cmp.Or(raw.Text(class, "reclaimPolicy"), string(corev1.PersistentVolumeReclaimDelete)),
 		"nodeAffinity":                  r.affinity(),
 		"hostPath":                      map[string]any{"path": placeholderPath, "type": string(corev1.HostPathDirectory)},
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // claimIndex finds volumes by the claim that they are for.
@@ -68,7 +69,7 @@ func (r *reflector) volumeChanged(before, volume *unstructured.Unstructured, del
 	if deleted && r.m.leading.Load() && mayGo(volume) {
 		r.volumes.gone.Store(claim, volume.GetName())
 	}
-	if !r.volumes.writes.Seen(keyOf(volume), before, volume, deleted) {
+	if !r.volumes.writes.Seen(raw.Key(volume), before, volume, deleted) {
 		r.queue.Add(claim)
 	}
 }
@@ -101,21 +102,21 @@ func indexByClaim(object any) ([]string, error) {
 
 // claimOf names the claim that a volume is for.
 func claimOf(volume *unstructured.Unstructured) Key {
-	return Key{Namespace: text(volume, "spec", "claimRef", "namespace"), Name: text(volume, "spec", "claimRef", "name")}
+	return Key{Namespace: raw.Text(volume, "spec", "claimRef", "namespace"), Name: raw.Text(volume, "spec", "claimRef", "name")}
 }
 
 // isFor reports whether a volume is for this very claim.
 func isFor(volume, claim *unstructured.Unstructured) bool {
-	return volume != nil && claimOf(volume) == keyOf(claim) && text(volume, "spec", "claimRef", "uid") == string(claim.GetUID())
+	return volume != nil && claimOf(volume) == raw.Key(claim) && raw.Text(volume, "spec", "claimRef", "uid") == string(claim.GetUID())
 }
 
 func policyOf(volume *unstructured.Unstructured) corev1.PersistentVolumeReclaimPolicy {
-	return corev1.PersistentVolumeReclaimPolicy(text(volume, "spec", "persistentVolumeReclaimPolicy"))
+	return corev1.PersistentVolumeReclaimPolicy(raw.Text(volume, "spec", "persistentVolumeReclaimPolicy"))
 }
 
 // isReleased tells that Kubernetes has found the claim of a volume to be gone.
 func isReleased(volume *unstructured.Unstructured) bool {
-	phase := corev1.PersistentVolumePhase(text(volume, "status", "phase"))
+	phase := corev1.PersistentVolumePhase(raw.Text(volume, "status", "phase"))
 	return phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 
@@ -181,15 +182,15 @@ func (r *reflector) adoptVolume(ctx context.Context, w *worker, v *claimView, na
 	if r.managed(found) {
 		return found, nil // the watch is late
 	}
-	return r.patchVolume(ctx, w, v.key, found, addEntries(nil, "/metadata/labels", labelsOf(found.Object), r.m.options.ownership(r.kind)))
+	return r.patchVolume(ctx, w, v.key, found, addEntries(nil, "/metadata/labels", raw.Labels(found.Object), r.m.options.ownership(r.kind)))
 }
 
 // isOurs tells a volume that stands for a claim of our provider.
 func (r *reflector) isOurs(volume *unstructured.Unstructured) bool {
-	if annotationsOf(volume.Object)[wire.ProvisionedByAnnotation] != wire.StorageProvisioner {
+	if raw.Annotations(volume.Object)[wire.ProvisionedByAnnotation] != wire.StorageProvisioner {
 		return false
 	}
-	return sameValue(map[string]any{"": nested(volume.Object, []string{"spec", "nodeAffinity"})}, map[string]any{"": r.affinity()})
+	return raw.Equal(map[string]any{"": raw.Nested(volume.Object, "spec", "nodeAffinity")}, map[string]any{"": r.affinity()})
 }
 
 func (r *reflector) persistentVolumes() dynamic.ResourceInterface {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // same reports whether the copy already says what is wanted: exactly that when it is wholly ours, at least that when
@@ -19,16 +20,16 @@ func (x *wanted) same(w *worker, remote *unstructured.Unstructured) bool {
 	if kind.Mode == Replace {
 		return x.sameMetadata(remote) && x.samePayload(w, remote, true)
 	}
-	return covers(x.labels, x.r.added, kind.DropLabels, labelsOf(remote.Object)) &&
-		covers(x.annotations, x.extra, kind.DropAnnotations, annotationsOf(remote.Object)) &&
+	return covers(x.labels, x.r.added, kind.DropLabels, raw.Labels(remote.Object)) &&
+		covers(x.annotations, x.extra, kind.DropAnnotations, raw.Annotations(remote.Object)) &&
 		x.samePayload(w, remote, false) &&
-		annotationsOf(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
+		raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 }
 
 func (x *wanted) sameMetadata(remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
-	return equals(x.labels, x.r.added, kind.DropLabels, kind.KeepLabels, labelsOf(remote.Object)) &&
-		equals(x.annotations, x.extra, kind.DropAnnotations, nil, annotationsOf(remote.Object))
+	return equals(x.labels, x.r.added, kind.DropLabels, kind.KeepLabels, raw.Labels(remote.Object)) &&
+		equals(x.annotations, x.extra, kind.DropAnnotations, nil, raw.Annotations(remote.Object))
 }
 
 // covers reports whether have has every entry of base and added, which wins; dropped keys are not wanted.
@@ -72,7 +73,7 @@ func count(base map[string]any, added map[string]string, dropped, kept []string,
 
 // samePayload compares field by field. A field that is null is not there.
 func (x *wanted) samePayload(w *worker, remote *unstructured.Unstructured, exact bool) bool {
-	have, _ := nested(remote.Object, x.r.kind.Into).(map[string]any)
+	have, _ := raw.Nested(remote.Object, x.r.kind.Into...).(map[string]any)
 	if x.r.kind.Payload != "" {
 		return x.sameField(x.r.kind.Payload, have, exact)
 	}
@@ -142,8 +143,8 @@ func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
 
 // contentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
 func contentHash(object *unstructured.Unstructured, path []string) uint64 {
-	sum := metadataHash(labelsOf(object.Object), annotationsOf(object.Object))
-	fields, _ := nested(object.Object, path).(map[string]any)
+	sum := metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object))
+	fields, _ := raw.Nested(object.Object, path...).(map[string]any)
 	for key, value := range fields {
 		if len(path) > 0 || key != "apiVersion" && key != "kind" && key != "metadata" && key != "status" {
 			sum += fieldHash(key, document.Of(value))

@@ -15,6 +15,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 func configuration(t *testing.T) func(*Options) {
@@ -72,7 +73,7 @@ func TestRootCACrosses(t *testing.T) {
 	if l.remote.get(t, "ConfigMap", l.remoteNS, "other") != nil {
 		t.Error("a ConfigMap crossed that was not allowed to")
 	}
-	if provider := l.remote.get(t, "ConfigMap", l.remoteNS, wire.RootCAConfigMap); provider != nil && labelsOf(provider.Object)[wire.OriginLabel] != nil {
+	if provider := l.remote.get(t, "ConfigMap", l.remoteNS, wire.RootCAConfigMap); provider != nil && raw.Labels(provider.Object)[wire.OriginLabel] != nil {
 		t.Error("the provider's own root CA was taken over")
 	}
 	l.local.patchYAML(t, "ConfigMap", l.namespace, wire.RootCAConfigMap, `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)

@@ -13,6 +13,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // settings are what the plugins' context is made of and can change while running. Immutable.
@@ -95,7 +96,7 @@ func (r *reflector) serviceAnnotations(c *copies, local *unstructured.Unstructur
 		return nil
 	}
 	if service := informer.Get(c.services, local.GetNamespace(), serviceOf(local)); service != nil {
-		return annotationsOf(service.Object)
+		return raw.Annotations(service.Object)
 	}
 	return nil
 }
@@ -157,7 +158,7 @@ func defaultClass(classes any, field string) string {
 
 // nodeChanged follows which nodes stand for which cluster.
 func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) {
-	cluster, _ := labelsOf(node.Object)[wire.RemoteClusterIDLabel].(string)
+	cluster, _ := raw.Labels(node.Object)[wire.RemoteClusterIDLabel].(string)
 	changed := m.change(func(s *settings) {
 		nodes := maps.Clone(s.virtualNodes)
 		if deleted || cluster == "" {
@@ -180,7 +181,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 // standsForProvider tells the virtual node of this virtual kubelet from every other node. A kubelet that was started with the name
 // of a real node must leave the pods of that node alone; one whose node has lost its labels goes on with its own.
 func (m *Manager) standsForProvider(node *unstructured.Unstructured) bool {
-	labels := labelsOf(node.Object)
+	labels := raw.Labels(node.Object)
 	return node.GetName() == m.options.NodeName && labels[wire.TypeLabel] == wire.VirtualNodeType && labels[wire.RemoteClusterIDLabel] == m.options.RemoteClusterID
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // copies are the objects of one kind in one extended namespace, and what the provider has of ours in its remote namespace. Nothing
@@ -186,7 +187,7 @@ func (r *reflector) tellsPhase(before, object *unstructured.Unstructured) bool {
 	}
 	phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
 	return !pods.Finished(corev1.PodPhase(phase)) && before.GetGeneration() == object.GetGeneration() &&
-		sameValue(labelsOf(before.Object), labelsOf(object.Object)) && sameValue(annotationsOf(before.Object), annotationsOf(object.Object)) &&
+		raw.Equal(raw.Labels(before.Object), raw.Labels(object.Object)) && raw.Equal(raw.Annotations(before.Object), raw.Annotations(object.Object)) &&
 		before.GetUID() == object.GetUID() && (before.GetDeletionTimestamp() == nil) == (object.GetDeletionTimestamp() == nil)
 }
 
@@ -220,7 +221,7 @@ func (m *Manager) whenSynced(ctx context.Context, r *reflector, t *extension, c 
 
 func (r *reflector) enqueueNamespace(t *extension, c *copies) {
 	for _, object := range informer.ByIndex(c.local, cache.NamespaceIndex, t.local) {
-		r.queue.Add(keyOf(object))
+		r.queue.Add(raw.Key(object))
 	}
 	for _, name := range c.informer.GetStore().ListKeys() {
 		if key, err := cache.ParseObjectName(name); err == nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // AppliedHashAnnotation, on copies that are applied, is the hash of what was asked for. The provider's controllers add
@@ -79,15 +80,6 @@ func (x *wanted) payloadKeys(w *worker) []string {
 	return slices.DeleteFunc(w.keys, func(key string) bool {
 		return key == "apiVersion" || key == "kind" || key == "metadata" || key == "status"
 	})
-}
-
-func nested(object map[string]any, path []string) any {
-	var value any = object
-	for _, key := range path {
-		fields, _ := value.(map[string]any)
-		value = fields[key]
-	}
-	return value
 }
 
 // payload materialises what is carried over.
@@ -159,7 +151,7 @@ func (x *wanted) metadata(w *worker, remote *unstructured.Unstructured) map[stri
 		present, _ := remote.Object["metadata"].(map[string]any)
 		metadata = maps.Clone(present)
 		for _, key := range kind.KeepLabels {
-			if value, ok := labelsOf(remote.Object)[key]; ok {
+			if value, ok := raw.Labels(remote.Object)[key]; ok {
 				labels[key] = value
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // eventExpiry is the age from which on nobody can tell whether an Event was deleted or has expired: API servers keep them for
@@ -52,7 +53,7 @@ func rawEventHash(event *unstructured.Unstructured) uint64 {
 
 // show makes the copy say what the Event does, and notes in e what was written.
 func (r *reflector) show(ctx context.Context, w *worker, t *extension, c *copies, e *entry, about *involved) error {
-	decided, err := r.kind.Policy.Decide(annotationsOf(e.event.Object))
+	decided, err := r.kind.Policy.Decide(raw.Annotations(e.event.Object))
 	if err != nil {
 		return err
 	}

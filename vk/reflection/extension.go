@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+
 	"golang.org/x/time/rate"
 )
 
@@ -122,7 +124,7 @@ func (m *Manager) enqueuePodsNotOffloaded() {
 	}
 	for _, object := range r.pods.GetStore().List() {
 		if u, ok := object.(*unstructured.Unstructured); ok && m.extension(u.GetNamespace()) == nil {
-			r.queue.Add(keyOf(u))
+			r.queue.Add(raw.Key(u))
 		}
 	}
 }

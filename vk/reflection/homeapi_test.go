@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // runAsAsked makes the provider's pod exactly as its ShadowPod asks for it.
@@ -30,7 +32,7 @@ func (l *lab) runAsAsked(name string) *corev1.Pod {
 	l.Helper()
 	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, name)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: shadow.GetLabels(), Annotations: shadow.GetAnnotations()}}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(asMap(nested(shadow.Object, []string{"spec", "pod"})), &pod.Spec); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Map(raw.Nested(shadow.Object, "spec", "pod")), &pod.Spec); err != nil {
 		l.Fatal(err)
 	}
 	var made *corev1.Pod
@@ -61,12 +63,12 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 		case source.Secret != nil:
 			secret := l.present(l.remote, "Secret", l.remoteNS, source.Secret.Name)
 			for _, item := range source.Secret.Items {
-				write(item.Path, must(base64.StdEncoding.DecodeString(nested(secret.Object, []string{"data", item.Key}).(string)))(l.T))
+				write(item.Path, must(base64.StdEncoding.DecodeString(raw.Nested(secret.Object, "data", item.Key).(string)))(l.T))
 			}
 		case source.ConfigMap != nil:
 			config := l.present(l.remote, "ConfigMap", l.remoteNS, source.ConfigMap.Name)
 			for _, item := range source.ConfigMap.Items {
-				write(item.Path, []byte(nested(config.Object, []string{"data", item.Key}).(string)))
+				write(item.Path, []byte(raw.Nested(config.Object, "data", item.Key).(string)))
 			}
 		case source.DownwardAPI != nil:
 			for _, item := range source.DownwardAPI.Items {

@@ -13,6 +13,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 const (
@@ -46,7 +47,7 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	for _, r := range m.all() {
 		if c := t.of(r.kind.Name); r.kind.FollowsNetwork && c != nil && c.ready.Load() {
 			for _, object := range informer.ByIndex(c.local, cache.NamespaceIndex, t.local) {
-				r.queue.AddAfter(keyOf(object), ipDebounce)
+				r.queue.AddAfter(raw.Key(object), ipDebounce)
 			}
 		}
 	}
@@ -61,7 +62,7 @@ func (m *Manager) locateAPIServer() {
 	addresses := slices.Clone(m.options.APIServer.IPs)
 	for _, ip := range informer.ByIndex(m.ips, cache.NamespaceIndex, m.options.LiqoNamespace) {
 		mapped, _, _ := unstructured.NestedString(ip.Object, "status", "ip")
-		ofAPIServer := ip.GetName() == wire.APIServerIP || labelsOf(ip.Object)[wire.IPTypeLabel] == wire.APIServerIP
+		ofAPIServer := ip.GetName() == wire.APIServerIP || raw.Labels(ip.Object)[wire.IPTypeLabel] == wire.APIServerIP
 		if ofAPIServer && mapped != "" && !slices.Contains(addresses, mapped) {
 			addresses = append(addresses, mapped)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // In the mode Legacy an offloaded pod opens this cluster's API server with the long-lived token of its service account: with
@@ -36,7 +37,7 @@ const (
 
 // tokenAccount is the service account that a Secret says it is of.
 func tokenAccount(secret *unstructured.Unstructured) string {
-	account, _ := annotationsOf(secret.Object)[wire.TokenServiceAccountLabel].(string)
+	account, _ := raw.Annotations(secret.Object)[wire.TokenServiceAccountLabel].(string)
 	return account
 }
 
@@ -48,7 +49,7 @@ func indexByAccount(object any) ([]string, error) {
 		return nil, nil
 	}
 	account := tokenAccount(secret)
-	if account == "" || secret.Object["type"] != string(corev1.SecretTypeServiceAccountToken) && labelsOf(secret.Object)[wire.TokenServiceAccountLabel] != account {
+	if account == "" || secret.Object["type"] != string(corev1.SecretTypeServiceAccountToken) && raw.Labels(secret.Object)[wire.TokenServiceAccountLabel] != account {
 		return nil, nil
 	}
 	return []string{secret.GetNamespace() + "/" + account}, nil
@@ -94,7 +95,7 @@ func (r *reflector) podContext(v *podView) (root map[string]any, lacking *tokenS
 
 // mountsOwnToken tells pods for which Kubernetes has added the volume.
 func mountsOwnToken(pod *unstructured.Unstructured) bool {
-	for volume, source := range projections(nested(pod.Object, []string{"spec", "volumes"})) {
+	for volume, source := range projections(raw.Nested(pod.Object, "spec", "volumes")) {
 		if strings.HasPrefix(volume, accessVolume) && source["serviceAccountToken"] != nil {
 			return true
 		}
@@ -104,8 +105,8 @@ func mountsOwnToken(pod *unstructured.Unstructured) bool {
 
 // mountedToken is the Secret that a ShadowPod has in the place of the token, "" for none.
 func mountedToken(shadow *unstructured.Unstructured) string {
-	for volume, source := range projections(nested(shadow.Object, []string{"spec", "pod", "volumes"})) {
-		if name, _ := nested(source, []string{"secret", "name"}).(string); name != "" && strings.HasPrefix(volume, accessVolume) {
+	for volume, source := range projections(raw.Nested(shadow.Object, "spec", "pod", "volumes")) {
+		if name, _ := raw.Nested(source, "secret", "name").(string); name != "" && strings.HasPrefix(volume, accessVolume) {
 			return name
 		}
 	}
@@ -131,7 +132,7 @@ func (r *reflector) legacyToken(v *podView) (string, *tokenSecretError) {
 			crossed = append(crossed, secret)
 		}
 	}
-	if len(crossed) == 1 && nested(crossed[0].Object, []string{"data", corev1.ServiceAccountTokenKey}) != nil {
+	if len(crossed) == 1 && raw.Nested(crossed[0].Object, "data", corev1.ServiceAccountTokenKey) != nil {
 		return crossed[0].GetName(), nil
 	}
 	lacking.describe(made, crossed)
@@ -221,7 +222,7 @@ func (m *Manager) lookAtWaiting(t *extension, account string) {
 	}
 	for _, pod := range informer.ByIndex(r.pods, cache.NamespaceIndex, t.local) {
 		if (account == "" || serviceAccountOf(pod) == account) && informer.Get(c.informer, t.remote, r.remoteName(pod.GetName())) == nil {
-			r.enqueue(t, c, keyOf(pod))
+			r.enqueue(t, c, raw.Key(pod))
 		}
 	}
 }

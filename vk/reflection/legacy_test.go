@@ -18,6 +18,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // withLegacy runs the lab with the plugins that are shipped, in the mode Legacy.
@@ -74,7 +75,7 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	if answer := l.accepted(token); !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.namespace+":default" {
 		t.Errorf("the API server says of the token: %+v", answer)
 	}
-	for volume, source := range projections(nested(shadow.Object, []string{"spec", "pod", "volumes"})) {
+	for volume, source := range projections(raw.Nested(shadow.Object, "spec", "pod", "volumes")) {
 		if source["serviceAccountToken"] != nil || volume == "keys" {
 			t.Errorf("volume %s still projects %v", volume, source)
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // matrixKind is how objects of a kind look in the matrix. What crosses says "fast" somewhere.
@@ -55,7 +56,7 @@ func onlyPort(want string) func(*unstructured.Unstructured) error {
 		found := false
 		ports, _, _ := unstructured.NestedSlice(object.Object, "spec", "ports")
 		for _, port := range ports {
-			name := asMap(port)["name"]
+			name := raw.Map(port)["name"]
 			found = found || name == want
 			if name == "http" {
 				return errors.New("the port that is not wanted any more is there")

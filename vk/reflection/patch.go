@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // unchanged has a patch refused when the object is not as it was decided on: others may write what is written whole, too.
@@ -43,7 +44,7 @@ func addEntries(patch jsonpatch.Patch, path string, present map[string]any, entr
 
 // patchLocal patches an object of this cluster if it is still the same one; nil without an error when it is gone.
 func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstructured, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
-	key := keyOf(local)
+	key := raw.Key(local)
 	patch.Test("/metadata/uid", string(local.GetUID())) // another object may have got the name
 	defer r.writing(r.localWrites, key)()
 	stored, err := r.m.patch(ctx, r.kind.Source, key, patch, subresources...)

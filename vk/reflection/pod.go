@@ -20,6 +20,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
@@ -131,7 +132,7 @@ func standsForAnother(object, local *unstructured.Unstructured) bool {
 	if object == nil {
 		return false
 	}
-	origin, marked := annotationsOf(object.Object)[OriginUIDAnnotation].(string)
+	origin, marked := raw.Annotations(object.Object)[OriginUIDAnnotation].(string)
 	return marked && origin != string(local.GetUID())
 }
 
@@ -201,10 +202,10 @@ func (r *reflector) keepShadow(ctx context.Context, w *worker, v *podView) (goes
 // settled when the pod was created, and a plugin that would settle it differently today concerns new pods. While the
 // node is not ready the labels that say so are in flux, and nothing is written.
 func (r *reflector) updateShadow(ctx context.Context, w *worker, v *podView, x *wanted) error {
-	if labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true" || v.shadow.GetDeletionTimestamp() != nil {
+	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" || v.shadow.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	have, _ := nested(v.shadow.Object, r.kind.Into).(map[string]any)
+	have, _ := raw.Nested(v.shadow.Object, r.kind.Into...).(map[string]any)
 	spec := x.view.Field("spec")
 	if x.sameMetadata(v.shadow) && !pods.SpecChanged(spec, have) {
 		return nil
@@ -218,7 +219,7 @@ func (r *reflector) updateShadow(ctx context.Context, w *worker, v *podView, x *
 	// A provider with Liqo's webhook takes neither sizes nor debuggers: they must not keep the rest back.
 	x.lesser = func() *unstructured.Unstructured {
 		plain := pods.UpdatePlain(spec, have)
-		if x.sameMetadata(v.shadow) && sameValue(plain, have) {
+		if x.sameMetadata(v.shadow) && raw.Equal(plain, have) {
 			return nil
 		}
 		return shadow(plain)

@@ -22,6 +22,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // showStatus makes the status of the provider's pod that of ours.
@@ -40,11 +41,11 @@ func (r *reflector) showStatus(ctx context.Context, w *worker, v *podView) error
 	if next == nil {
 		next = v.status
 	} else {
-		noted, _ := annotationsOf(v.local.Object)[GatesAnnotation].(string)
+		noted, _ := raw.Annotations(v.local.Object)[GatesAnnotation].(string)
 		next, m.gates = pods.Conditions(next, v.status, readinessGates(v.local), followedGates(v.local), noted, r.m.options.Clock.Now())
 	}
-	if sameStatus(next, v.status) {
-		if labelsOf(v.local.Object)[wire.OffloadedPodLabel] == "true" {
+	if raw.Equal(next, v.status) {
+		if raw.Labels(v.local.Object)[wire.OffloadedPodLabel] == "true" {
 			return nil
 		}
 		next = nil // the label is all that is missing
@@ -72,7 +73,7 @@ func readinessGates(pod *unstructured.Unstructured) (types []string) {
 
 // followedGates are the readiness gates about which the pod believes the provider.
 func followedGates(pod *unstructured.Unstructured) (followed []string) {
-	text, _ := annotationsOf(pod.Object)[RemoteGatesAnnotation].(string)
+	text, _ := raw.Annotations(pod.Object)[RemoteGatesAnnotation].(string)
 	for _, gate := range strings.Split(text, ",") {
 		if gate = strings.TrimSpace(gate); gate != "" {
 			followed = append(followed, gate)
@@ -120,7 +121,7 @@ func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
 // showInterruption shows the pod as what it is meanwhile: as it was, but not ready.
 func (r *reflector) showInterruption(ctx context.Context, w *worker, v *podView, why string) error {
 	next := pods.Interrupt(v.status, RecreatingReason, why, r.m.options.Clock.Now())
-	if sameStatus(next, v.status) {
+	if raw.Equal(next, v.status) {
 		return nil
 	}
 	return r.patchStatus(ctx, w, v.local, next, marks{offloaded: true})
@@ -152,10 +153,10 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
 	root := maps.Clone(r.m.context(v.extension, host.Incoming))
 	root["local"] = v.local.Object
-	if labelsOf(v.local.Object)[wire.RemoteUnavailableLabel] == "true" {
+	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" {
 		root["remoteUnavailable"], root["now"] = true, r.m.options.Clock.Now().UTC().Format(time.RFC3339)
 	}
-	if noted, ok := annotationsOf(v.local.Object)[RestartsAnnotation].(string); ok {
+	if noted, ok := raw.Annotations(v.local.Object)[RestartsAnnotation].(string); ok {
 		v.state.restarts.Recall(noted)
 	}
 	if extra := v.state.restarts.Extra(string(v.remote.GetUID()), v.status, remoteStatus); len(extra) > 0 {
@@ -186,11 +187,6 @@ func (r *reflector) incomingStatus(ctx context.Context, w *worker, v *podView) (
 	}
 	return cutStatus(pods.Settle(next, v.status, spec)), nil
 }
-
-// sameStatus compares by value, whatever the order of keys.
-func sameStatus(next, present map[string]any) bool { return sameValue(next, present) }
-
-func sameValue(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
 // settling is how long the status of a pod that the provider has only just taken in is not worth a write: most are
 // running a moment later. Trouble is shown at once.
@@ -227,10 +223,10 @@ type marks struct {
 // patchStatus writes a status, nil for the present one, and the marks that go with it. What others note on the pod
 // meanwhile is no reason to decide again, a condition in its status is: that would be lost.
 func (r *reflector) patchStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, m marks) error {
-	key := keyOf(local)
+	key := raw.Key(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
 	if status != nil && r.statuses.Accepted(key, asked, present) {
-		if !m.offloaded || labelsOf(local.Object)[wire.OffloadedPodLabel] == "true" {
+		if !m.offloaded || raw.Labels(local.Object)[wire.OffloadedPodLabel] == "true" {
 			return nil
 		}
 		status = nil
@@ -260,9 +256,9 @@ func statusPatch(local *unstructured.Unstructured, status map[string]any, m mark
 		patch.Add("/status", status)
 	}
 	if m.offloaded {
-		patch = addEntries(patch, "/metadata/labels", labelsOf(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
+		patch = addEntries(patch, "/metadata/labels", raw.Labels(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
 	}
-	return addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{RestartsAnnotation: m.restarts, GatesAnnotation: m.gates})
+	return addEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{RestartsAnnotation: m.restarts, GatesAnnotation: m.gates})
 }
 
 // deleteLocalPod lets a pod go at once: nothing of it is left.
@@ -270,7 +266,7 @@ func (r *reflector) deleteLocalPod(ctx context.Context, w *worker, local *unstru
 	if grace := local.GetDeletionGracePeriodSeconds(); grace != nil && *grace == 0 {
 		return nil // it was; a finalizer holds it
 	}
-	key, uid, none := keyOf(local), local.GetUID(), int64(0)
+	key, uid, none := raw.Key(local), local.GetUID(), int64(0)
 	err := r.m.callLocal(ctx, func(ctx context.Context) error {
 		return r.m.local.Resource(podsResource).Namespace(key.Namespace).
 			Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})

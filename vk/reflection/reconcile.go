@@ -13,6 +13,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // reconcileObject makes the copy of one object what the chain says, and nothing else.
@@ -134,15 +135,15 @@ func (r *reflector) warnings(w *worker, local *unstructured.Unstructured, outcom
 func (r *reflector) decide(c *copies, local *unstructured.Unstructured) (policy.Verdict, error) {
 	switch {
 	case r.kind.FollowsService:
-		return r.kind.Policy.DecideSlice(annotationsOf(local.Object), func() (map[string]any, bool) {
+		return r.kind.Policy.DecideSlice(raw.Annotations(local.Object), func() (map[string]any, bool) {
 			service := informer.Get(c.services, local.GetNamespace(), serviceOf(local))
 			if service == nil {
 				return nil, false
 			}
-			return annotationsOf(service.Object), true
+			return raw.Annotations(service.Object), true
 		})
 	case r.kind.Unless != nil && r.kind.Unless(local.GetName()):
-		return policy.DecideExplicit(annotationsOf(local.Object))
+		return policy.DecideExplicit(raw.Annotations(local.Object))
 	}
-	return r.kind.Policy.Decide(annotationsOf(local.Object))
+	return r.kind.Policy.Decide(raw.Annotations(local.Object))
 }

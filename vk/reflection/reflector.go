@@ -24,14 +24,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // Key names an object of this cluster; the copy has the same name in the remote namespace.
 type Key = cache.ObjectName
-
-func keyOf(object *unstructured.Unstructured) Key {
-	return Key{Namespace: object.GetNamespace(), Name: object.GetName()}
-}
 
 const (
 	// backoffFirst and backoffMost bound the wait before an object is tried again. There is no limit over all objects:
@@ -155,14 +152,14 @@ func (r *reflector) podChanged(before, pod *unstructured.Unstructured, deleted b
 		if c := t.of(r.kind.Name); c != nil {
 			r.localChanged(t, c, before, pod, deleted)
 		}
-	case !r.localWrites.Seen(keyOf(pod), before, pod, deleted):
-		r.queue.Add(keyOf(pod))
+	case !r.localWrites.Seen(raw.Key(pod), before, pod, deleted):
+		r.queue.Add(raw.Key(pod))
 	}
 }
 
 // localChanged enqueues an object of this cluster, unless the event only echoes our own write.
 func (r *reflector) localChanged(t *extension, c *copies, before, object *unstructured.Unstructured, deleted bool) {
-	key := keyOf(object)
+	key := raw.Key(object)
 	if deleted {
 		r.m.events.OK(r.kind.Name, object.GetUID())
 	}
@@ -182,12 +179,12 @@ func indexByService(object any) ([]string, error) {
 // serviceChanged looks again at the slices of a Service, whose annotations decide about them. Those that are its own go
 // with it: without it they would be judged by the policy alone, and may cross just before they are gone.
 func (r *reflector) serviceChanged(t *extension, c *copies, before, service *unstructured.Unstructured, deleted bool) {
-	if before != nil && !deleted && sameValue(annotationsOf(before.Object), annotationsOf(service.Object)) {
+	if before != nil && !deleted && raw.Equal(raw.Annotations(before.Object), raw.Annotations(service.Object)) {
 		return
 	}
 	for _, slice := range informer.ByIndex(c.local, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
 		if !deleted || !ownedBy(slice, service) {
-			r.enqueue(t, c, keyOf(slice))
+			r.enqueue(t, c, raw.Key(slice))
 		}
 	}
 }

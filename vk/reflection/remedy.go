@@ -15,6 +15,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // remedy is what to do about an error of an API server, "" when the error says so itself or nothing can be said.
@@ -61,7 +62,7 @@ var userAnnotations = []string{
 
 // misspelt warns of annotations that say nothing because of the case of their letters.
 func (r *reflector) misspelt(w *worker, object *unstructured.Unstructured) {
-	for name := range annotationsOf(object.Object) {
+	for name := range raw.Annotations(object.Object) {
 		if !strings.HasPrefix(name, "liqo.io/") {
 			continue
 		}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 const (
@@ -81,7 +83,7 @@ func TestStatusOfAnotherStays(t *testing.T) {
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: gone}}}`)
 	l.present(l.local, "Service", l.namespace, "web", field("metadata.annotations/"+StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
 	l.settled()
-	if copied := l.remote.get(t, "Service", l.remoteNS, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil {
+	if copied := l.remote.get(t, "Service", l.remoteNS, "web"); raw.Annotations(copied.Object)[StatusFromAnnotation] != nil {
 		t.Error("the annotation of the status crossed")
 	}
 }
@@ -108,7 +110,7 @@ func TestALocalControllersStatusWins(t *testing.T) {
 		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
 		l.settled()
 		l.present(l.local, kind, l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, "rome"), field("metadata.annotations/"+StatusHashAnnotation, ""))
-		if copied := l.remote.get(t, kind, l.remoteNS, "web"); annotationsOf(copied.Object)[StatusFromAnnotation] != nil || annotationsOf(copied.Object)[StatusHashAnnotation] != nil {
+		if copied := l.remote.get(t, kind, l.remoteNS, "web"); raw.Annotations(copied.Object)[StatusFromAnnotation] != nil || raw.Annotations(copied.Object)[StatusHashAnnotation] != nil {
 			t.Error("annotations of the status crossed")
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // StatusFromAnnotation, on objects of this cluster whose status comes from a provider, is its cluster id. An object has
@@ -53,10 +54,10 @@ func (r *reflector) bringStatus(ctx context.Context, w *worker, t *extension, c 
 	if r.kind.StatusFields != nil {
 		merged = r.mergeStatus(present, next)
 	}
-	if sameValue(merged, present) {
+	if raw.Equal(merged, present) {
 		return nil
 	}
-	if wait := r.paces.wait(keyOf(local), r.m.options.Clock.Now()); wait > 0 {
+	if wait := r.paces.wait(raw.Key(local), r.m.options.Clock.Now()); wait > 0 {
 		return &retryLater{wait}
 	}
 	return r.writeStatus(ctx, w, local, merged)
@@ -124,7 +125,7 @@ func throughBalancer(status map[string]any) map[string]any {
 
 // overruled reports whether a controller of this cluster has written the status after us.
 func (r *reflector) overruled(local *unstructured.Unstructured, present map[string]any) bool {
-	annotations := annotationsOf(local.Object)
+	annotations := raw.Annotations(local.Object)
 	said, _ := annotations[StatusHashAnnotation].(string)
 	return annotations[StatusFromAnnotation] == r.m.options.RemoteClusterID && said != "" && said != r.hashShown(present)
 }
@@ -133,7 +134,7 @@ func (r *reflector) overruled(local *unstructured.Unstructured, present map[stri
 func (r *reflector) hashShown(status map[string]any) string {
 	fields := map[string]any{}
 	for _, field := range r.kind.StatusFields {
-		if !isEmpty(status[field]) {
+		if !raw.IsEmpty(status[field]) {
 			fields[field] = status[field]
 		}
 	}
@@ -145,7 +146,7 @@ func (r *reflector) hashShown(status map[string]any) string {
 func (r *reflector) yield(ctx context.Context, w *worker, local *unstructured.Unstructured) error {
 	patch := unchanged(local)
 	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
-	patch = addEntries(patch, "/metadata/annotations", annotationsOf(local.Object), map[string]string{StatusFromAnnotation: r.m.options.LocalClusterID})
+	patch = addEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{StatusFromAnnotation: r.m.options.LocalClusterID})
 	stored, err := r.patchLocal(ctx, local, patch, r.statusSubresource()...)
 	if err != nil || stored == nil {
 		return err
@@ -166,7 +167,7 @@ func (r *reflector) statusSubresource() []string {
 
 // maySpeak reports whether the status is ours to write.
 func (r *reflector) maySpeak(local *unstructured.Unstructured, present map[string]any) bool {
-	from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string)
+	from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string)
 	switch {
 	case from == r.m.options.RemoteClusterID:
 		return true
@@ -178,29 +179,11 @@ func (r *reflector) maySpeak(local *unstructured.Unstructured, present map[strin
 		return true // it was asked for, by the one who knows whether a controller here has the say
 	}
 	for _, field := range r.kind.StatusFields {
-		if !isEmpty(present[field]) {
+		if !raw.IsEmpty(present[field]) {
 			return false
 		}
 	}
 	return true
-}
-
-// isEmpty tells null, empty lists and maps, and maps of nothing else.
-func isEmpty(value any) bool {
-	switch v := value.(type) {
-	case nil:
-		return true
-	case []any:
-		return len(v) == 0
-	case map[string]any:
-		for _, below := range v {
-			if !isEmpty(below) {
-				return false
-			}
-		}
-		return true
-	}
-	return false
 }
 
 // knowsCluster reports whether a virtual node of this cluster stands for it.
@@ -232,7 +215,7 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 // writeStatus writes the status and who it is from. Custom resources keep no annotation that comes with a status, so there the
 // word is taken first.
 func (r *reflector) writeStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any) error {
-	mark := addEntries(nil, "/metadata/annotations", annotationsOf(local.Object), r.marked(status))
+	mark := addEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), r.marked(status))
 	if r.kind.StatusSubresource && r.kind.StatusFields == nil && len(mark) > 0 {
 		var err error
 		if local, err = r.patchLocal(ctx, local, append(mark, unchanged(local)...)); err != nil || local == nil {
@@ -254,7 +237,7 @@ func (r *reflector) marked(status map[string]any) map[string]string {
 
 // putStatus writes the status together with something else, and remembers what the API server made of it.
 func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructured.Unstructured, status map[string]any, with jsonpatch.Patch) error {
-	key := keyOf(local)
+	key := raw.Key(local)
 	asked := document.Hash(status)
 	if r.statuses.Accepted(key, asked, document.Hash(local.Object["status"])) {
 		return nil
@@ -274,7 +257,7 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 	}
 	if made, _ := stored.Object["status"].(map[string]any); r.overruled(stored, made) {
 		// The API server made something else of it: that is what was shown.
-		right := addEntries(unchanged(stored), "/metadata/annotations", annotationsOf(stored.Object), r.marked(made))
+		right := addEntries(unchanged(stored), "/metadata/annotations", raw.Annotations(stored.Object), r.marked(made))
 		_, err = r.patchLocal(ctx, stored, right, r.statusSubresource()...)
 	}
 	return err
@@ -283,12 +266,12 @@ func (r *reflector) putStatus(ctx context.Context, w *worker, local *unstructure
 // retractStatus takes back what came from a copy that goes. What a whole status was before nobody knows, so that stays, and
 // only the word is given back.
 func (r *reflector) retractStatus(ctx context.Context, w *worker, local *unstructured.Unstructured) error {
-	if from, _ := annotationsOf(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
+	if from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
 		return nil
 	}
 	patch := unchanged(local)
 	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusFromAnnotation))
-	if _, has := annotationsOf(local.Object)[StatusHashAnnotation]; has {
+	if _, has := raw.Annotations(local.Object)[StatusHashAnnotation]; has {
 		patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
 	}
 	present, _ := local.Object["status"].(map[string]any)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // endpointsOf lists the addresses of the endpoints in the slices of a Service, wherever those are in the objects.
@@ -22,7 +23,7 @@ func (l *lab) endpointsOf(s *side, kind, namespace, service string, path ...stri
 	for _, object := range list.Items {
 		endpoints, _, _ := unstructured.NestedSlice(object.Object, append(path, "endpoints")...)
 		for _, endpoint := range endpoints {
-			of, _, _ := unstructured.NestedStringSlice(asMap(endpoint), "addresses")
+			of, _, _ := unstructured.NestedStringSlice(raw.Map(endpoint), "addresses")
 			addresses = append(addresses, of...)
 		}
 	}

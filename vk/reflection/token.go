@@ -15,6 +15,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 const (
@@ -67,7 +68,7 @@ func (r *reflector) reconcileTokens(ctx context.Context, w *worker, key Key) err
 		return r.remove(ctx, w, t, c, remote) // and on when it is gone
 	}
 	sources := tokenSources(local)
-	if len(sources) == 0 || pods.Finished(pods.Phase(statusOf(local))) {
+	if len(sources) == 0 || pods.Finished(pods.Phase(raw.Status(local))) {
 		return r.remove(ctx, w, t, c, remote)
 	}
 	if why := r.m.options.withoutTokens(local); why != "" {
@@ -83,14 +84,9 @@ func (r *reflector) reconcileTokens(ctx context.Context, w *worker, key Key) err
 	return r.keepTokens(ctx, w, t, c, local, remote, sources)
 }
 
-func statusOf(pod *unstructured.Unstructured) map[string]any {
-	status, _ := pod.Object["status"].(map[string]any)
-	return status
-}
-
 // ofAnotherPod tells the Secret of an earlier pod of the same name. One that does not say whose it is is no such.
 func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
-	uid, _ := annotationsOf(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
+	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
 	return uid != "" && uid != string(pod.GetUID())
 }
 
@@ -111,7 +107,7 @@ func (o *Options) withoutTokens(pod *unstructured.Unstructured) string {
 
 // apiServerDeclined tells by which annotation a pod wants none of this cluster's API server.
 func apiServerDeclined(pod *unstructured.Unstructured) string {
-	switch mode := annotationsOf(pod.Object)[wire.APIServerSupportAnnotation]; mode {
+	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:
 		return fmt.Sprintf("annotation %s is %s", wire.APIServerSupportAnnotation, mode)
 	}
@@ -133,7 +129,7 @@ func (r *reflector) takeTokensBack(ctx context.Context, w *worker, t *extension,
 
 // keepTokens makes the Secret hold, for every source, a token with more than a fifth of its life before it.
 func (r *reflector) keepTokens(ctx context.Context, w *worker, t *extension, c *copies, local, remote *unstructured.Unstructured, sources []tokenSource) error {
-	key := keyOf(local)
+	key := raw.Key(local)
 	if err := r.checkTokenNames(key); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // withTokens runs the lab with the plugins that are shipped, and pods that may use the API server.
@@ -118,7 +119,7 @@ func TestTokensOfAPod(t *testing.T) {
 	l.pod("without")
 	pod := l.userPod("web", vaultToken)
 	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(shadow *unstructured.Unstructured) error {
-		if !mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), "web-token") {
+		if !mountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "web-token") {
 			return fmt.Errorf("no volume refers to the Secret")
 		}
 		return nil
@@ -143,7 +144,7 @@ func TestTokensOfAPod(t *testing.T) {
 	if l.accepted(vault).Authenticated {
 		t.Error("the token for another audience opens the API server")
 	}
-	expires := must(time.Parse(time.RFC3339, annotationsOf(secret.Object)[wire.ServiceAccountExpirationAnnotation].(string)))(t)
+	expires := must(time.Parse(time.RFC3339, raw.Annotations(secret.Object)[wire.ServiceAccountExpirationAnnotation].(string)))(t)
 	if left := time.Until(expires); left > 1200*time.Second || left < 1100*time.Second {
 		t.Errorf("the first token expires in %s, want 20 min", left)
 	}
@@ -183,11 +184,11 @@ func (l *lab) keysAgree(name string) {
 	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, name)
 	volumes, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "volumes")
 	for _, volume := range volumes {
-		sources, _ := nested(asMap(volume), []string{"projected", "sources"}).([]any)
+		sources, _ := raw.Nested(raw.Map(volume), "projected", "sources").([]any)
 		for _, source := range sources {
-			items, _ := nested(asMap(source), []string{"secret", "items"}).([]any)
+			items, _ := raw.Nested(raw.Map(source), "secret", "items").([]any)
 			for _, item := range items {
-				refers = append(refers, asMap(item)["key"].(string))
+				refers = append(refers, raw.Map(item)["key"].(string))
 			}
 		}
 	}

@@ -11,17 +11,19 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // environment of the first container of a ShadowPod, and its host aliases.
 func environment(shadow *unstructured.Unstructured) (variables map[string]string, aliases string) {
 	variables = map[string]string{}
 	containers, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "containers")
-	list, _ := asMap(containers[0])["env"].([]any)
+	list, _ := raw.Map(containers[0])["env"].([]any)
 	for _, item := range list {
-		variables[fmt.Sprint(asMap(item)["name"])] = fmt.Sprint(asMap(item)["value"])
+		variables[fmt.Sprint(raw.Map(item)["name"])] = fmt.Sprint(raw.Map(item)["value"])
 	}
-	return variables, fmt.Sprint(nested(shadow.Object, []string{"spec", "pod", "hostAliases"}))
+	return variables, fmt.Sprint(raw.Nested(shadow.Object, "spec", "pod", "hostAliases"))
 }
 
 // Offloaded pods find this cluster's API server where the network says, or where the user says; without tokens they are

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // tokenSource is one projected service-account token of a pod.
@@ -42,8 +43,8 @@ const defaultTokenSeconds = 3600
 
 // tokenSources lists the projected service-account tokens of a pod. Volumes never change.
 func tokenSources(pod *unstructured.Unstructured) (found []tokenSource) {
-	for volume, source := range projections(nested(pod.Object, []string{"spec", "volumes"})) {
-		if projected := asMap(source["serviceAccountToken"]); projected != nil {
+	for volume, source := range projections(raw.Nested(pod.Object, "spec", "volumes")) {
+		if projected := raw.Map(source["serviceAccountToken"]); projected != nil {
 			found = append(found, newTokenSource(volume, projected))
 		}
 	}
@@ -55,10 +56,10 @@ func projections(volumes any) iter.Seq2[string, map[string]any] {
 	return func(yield func(string, map[string]any) bool) {
 		list, _ := volumes.([]any)
 		for _, item := range list {
-			name, _ := asMap(item)["name"].(string)
-			sources, _ := nested(asMap(item), []string{"projected", "sources"}).([]any)
+			name, _ := raw.Map(item)["name"].(string)
+			sources, _ := raw.Nested(raw.Map(item), "projected", "sources").([]any)
 			for _, source := range sources {
-				if !yield(name, asMap(source)) {
+				if !yield(name, raw.Map(source)) {
 					return
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // Without support for the API server no token is requested. Those that were there go; what others made stays.
@@ -38,7 +39,7 @@ func TestTokensSwitchedOff(t *testing.T) {
 	l.userPod("bare", vaultToken)
 	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "bare")
 	l.settled()
-	if mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), "bare-token") || l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
+	if mountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "bare-token") || l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
 		t.Error("a pod has a token, or waits for one")
 	}
 	if n := l.tokenRequests(); n != before {
@@ -201,7 +202,7 @@ func TestTokensAreRepaired(t *testing.T) {
 	l.remote.patchYAML(t, "Secret", l.remoteNS, "web-token", "{metadata: {annotations: {"+TokensAnnotation+": null, "+AppliedHashAnnotation+": null}}}")
 	l.start()
 	after := l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
-		if annotationsOf(o.Object)[TokensAnnotation] == nil {
+		if raw.Annotations(o.Object)[TokensAnnotation] == nil {
 			return fmt.Errorf("it is not ours yet")
 		}
 		return nil

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // TokensAnnotation, on the Secrets of pods' tokens, says as JSON of each token until when it is good, so that a virtual
@@ -64,7 +65,7 @@ func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[st
 	if secret == nil {
 		return notes
 	}
-	annotations := annotationsOf(secret.Object)
+	annotations := raw.Annotations(secret.Object)
 	if annotations[wire.ServiceAccountPodUIDAnnotation] == nil {
 		return notes // whose tokens they are is not known
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // tokenPodChanged enqueues a pod of this node when what changed concerns its tokens: most changes are of its status.
@@ -20,15 +21,15 @@ func (r *reflector) tokenPodChanged(before, pod *unstructured.Unstructured, dele
 	}
 	if t := r.m.extension(pod.GetNamespace()); t != nil {
 		if c := t.of(r.kind.Name); c != nil {
-			r.enqueue(t, c, keyOf(pod))
+			r.enqueue(t, c, raw.Key(pod))
 		}
 	}
 }
 
 func sameForTokens(before, pod *unstructured.Unstructured) bool {
 	return before.GetUID() == pod.GetUID() &&
-		annotationsOf(before.Object)[wire.APIServerSupportAnnotation] == annotationsOf(pod.Object)[wire.APIServerSupportAnnotation] &&
-		pods.Finished(pods.Phase(statusOf(before))) == pods.Finished(pods.Phase(statusOf(pod)))
+		raw.Annotations(before.Object)[wire.APIServerSupportAnnotation] == raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation] &&
+		pods.Finished(pods.Phase(raw.Status(before))) == pods.Finished(pods.Phase(raw.Status(pod)))
 }
 
 // watchShadows makes tokens follow the end of ShadowPods: see mountsTokens. They share the informer of the kind Pod, which
@@ -54,7 +55,7 @@ func (r *reflector) mountsTokens(t *extension, key Key, local *unstructured.Unst
 		return false, false
 	}
 	if shadow := informer.Get(shadows.informer, t.remote, key.Name); shadow != nil && !standsForAnother(shadow, local) {
-		return mountsSecret(nested(shadow.Object, []string{"spec", "pod", "volumes"}), r.remoteName(key.Name)), true
+		return mountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), r.remoteName(key.Name)), true
 	}
 	said, ok := r.mounting.Load(key)
 	last, _ := said.(mounting)
@@ -78,14 +79,9 @@ func (r *reflector) tellTokens(v *podView, volumes any) {
 // mountsSecret reports whether one of the volumes projects the Secret.
 func mountsSecret(volumes any, name string) bool {
 	for _, source := range projections(volumes) {
-		if nested(source, []string{"secret", "name"}) == name {
+		if raw.Nested(source, "secret", "name") == name {
 			return true
 		}
 	}
 	return false
-}
-
-func asMap(value any) map[string]any {
-	fields, _ := value.(map[string]any)
-	return fields
 }

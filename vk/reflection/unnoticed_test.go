@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // away is longer than client-go's first retries take: afterwards it would try again every half minute.
@@ -205,7 +207,7 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 		delete(pod, "tolerations")
 		containers, _ := pod["containers"].([]any)
 		for _, item := range containers {
-			delete(asMap(item), "image")
+			delete(raw.Map(item), "image")
 		}
 		return pod
 	}
