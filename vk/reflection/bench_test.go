@@ -6,16 +6,18 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/plugins"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
 const benchPod = `
@@ -67,7 +69,7 @@ func BenchmarkUnchanged(b *testing.B) {
 		name, kind string
 		object     *unstructured.Unstructured
 	}{{"service", ServiceKind, parsed(b, service("web", ""))}, {"pod", PodKind, parsed(b, benchPod)}, {"endpointslice-1000", EndpointSliceKind, many}} {
-		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, m.reflector(bench.kind), bench.object) })
+		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, bench.kind, bench.object) })
 	}
 }
 
@@ -82,44 +84,37 @@ func parsed(b *testing.B, text string) *unstructured.Unstructured {
 }
 
 // benchmarkUnchanged puts an object and its copy into the caches and evaluates it.
-func benchmarkUnchanged(b *testing.B, m *Manager, r *reflector, local *unstructured.Unstructured) {
-	t := &extension{local: "shop", remote: "shop-rome", cancel: func() {}, copies: map[string]*copies{}}
-	m.ctx = b.Context()
-	m.breaker.Start(b.Context())
-	c, err := m.idleCopies(r, t)
+func benchmarkUnchanged(b *testing.B, m *Manager, kind string, local *unstructured.Unstructured) {
+	env := m.Env(kind)
+	s, err := m.Prepare(b.Context(), kind, "shop", "shop-rome")
 	if err != nil {
 		b.Fatal(err)
 	}
-	t.set(r.kind.Name, c)
-	m.extensions["shop"] = t
-	c.ready.Store(true)
-	w := &worker{doc: document.New(), env: host.Env{Measure: true}}
-	if _, err := r.mutate(b.Context(), w, host.Outgoing, "shop", local.Object, m.context(t, host.Outgoing)); err != nil {
+	w := engine.NewWorker(slog.New(slog.DiscardHandler))
+	if _, err := env.Mutate(b.Context(), w, host.Outgoing, "shop", local.Object, s.Context(host.Outgoing)); err != nil {
 		b.Fatal(err)
 	}
-	x, err := r.want(w, t, c, local)
+	x, err := env.Desired(w, s, local)
 	if err != nil {
 		b.Fatal(err)
 	}
-	if r.kind.Name == PodKind {
-		x.extra = map[string]string{OriginUIDAnnotation: "u"}
-		pod := local.DeepCopy()
-		pod.SetNamespace("shop-rome")
-		if err := c.pods.GetStore().Add(pod); err != nil {
+	if kind == PodKind {
+		x.Extra = map[string]string{engine.OriginUIDAnnotation: "u"}
+		remote := local.DeepCopy()
+		remote.SetNamespace("shop-rome")
+		if err := s.State.(cache.SharedIndexInformer).GetStore().Add(remote); err != nil {
 			b.Fatal(err)
 		}
 	}
-	for store, object := range map[interface{ Add(any) error }]*unstructured.Unstructured{c.local.GetStore(): local, c.informer.GetStore(): x.build(w, nil).DeepCopy()} {
-		if err := store.Add(object); err != nil {
-			b.Fatal(err)
-		}
+	if err := s.Put(local, x.Build(w, nil).DeepCopy()); err != nil {
+		b.Fatal(err)
 	}
-	key := Key{Namespace: "shop", Name: "web"}
+	handler, key := m.Handler(kind), Key{Namespace: "shop", Name: "web"}
 	b.ReportAllocs()
 	for b.Loop() {
-		w.result = "unchanged"
-		if err := r.reconcile(b.Context(), w, key); err != nil || w.result != "unchanged" {
-			b.Fatalf("%s, %v", w.result, err)
+		w.Result = "unchanged"
+		if err := handler.Reconcile(b.Context(), w, s, key); err != nil || w.Result != "unchanged" {
+			b.Fatalf("%s, %v", w.Result, err)
 		}
 	}
 }

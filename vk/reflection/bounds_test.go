@@ -6,48 +6,17 @@ package reflection
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/event"
 )
-
-func TestMessagesAreCut(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("ü", maxMessageBytes)
-	status := map[string]any{
-		"message": long, "phase": long, // which is no message
-		"conditions": []any{map[string]any{"type": "Ready", "message": "short"}, map[string]any{"type": "Other", "message": long}},
-	}
-	before := runtime.DeepCopyJSON(status)
-	cut := cutStatus(status)
-	if !reflect.DeepEqual(status, before) {
-		t.Error("the cached status changed")
-	}
-	second := cut["conditions"].([]any)[1].(map[string]any)
-	for _, text := range []any{cut["message"], second["message"]} {
-		if s := text.(string); len(s) > maxMessageBytes || !strings.HasSuffix(s, cutMark) {
-			t.Errorf("%d bytes: …%s", len(s), s[len(s)-20:])
-		}
-	}
-	if cut["phase"] != long || cut["conditions"].([]any)[0].(map[string]any)["message"] != "short" {
-		t.Error("something else was cut")
-	}
-	if again := cutStatus(cut); !same(again, cut) {
-		t.Error("what is cut is cut again")
-	}
-	var refused *outputError
-	if err := checkStatusSize(map[string]any{"a": strings.Repeat("x", maxStatusBytes)}); !errors.As(err, &refused) {
-		t.Errorf("%v, want a status that large to be refused", err)
-	}
-}
 
 // A provider says more than anybody reads: the message is cut, the object stays small.
 func TestALongMessageOfTheProvider(t *testing.T) {
@@ -59,7 +28,7 @@ func TestALongMessageOfTheProvider(t *testing.T) {
 	status := strings.Replace(running(0), "{phase: Running,", "{phase: Running, message: "+strings.Repeat("x", 100_000)+",", 1)
 	l.runRemote("web", status)
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), func(o *unstructured.Unstructured) error {
-		if message, _, _ := unstructured.NestedString(o.Object, "status", "message"); len(message) > maxMessageBytes {
+		if message, _, _ := unstructured.NestedString(o.Object, "status", "message"); len(message) > engine.MaxMessageBytes {
 			return fmt.Errorf("the message has %d bytes", len(message))
 		}
 		return nil
@@ -71,7 +40,7 @@ func TestWarningsAreLimited(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withEvents(t, PodKind)).start()
 	_, shadow := l.shadowed("web")
-	const flood = 3 * warningsBurst
+	const flood = 3 * event.WarningsBurst
 	for n := range flood {
 		l.say(fmt.Sprintf("flood-%d", n), shadow, "type: Warning, reason: Flood, message: "+strings.Repeat("y", 4000))
 	}
@@ -82,7 +51,7 @@ func TestWarningsAreLimited(t *testing.T) {
 				continue
 			}
 			n++
-			if message, _ := list.Items[i].Object["message"].(string); len(message) > maxMessageBytes {
+			if message, _ := list.Items[i].Object["message"].(string); len(message) > engine.MaxMessageBytes {
 				t.Errorf("a message has %d bytes", len(message))
 			}
 		}
@@ -92,7 +61,7 @@ func TestWarningsAreLimited(t *testing.T) {
 	first := -1
 	l.eventually(func() error {
 		n := shown()
-		if first < 0 && n >= warningsBurst {
+		if first < 0 && n >= event.WarningsBurst {
 			first = n
 		}
 		if n < flood {
@@ -101,7 +70,7 @@ func TestWarningsAreLimited(t *testing.T) {
 		return nil
 	})
 	// Those beyond the burst came one after another.
-	if took := time.Since(begun); first == flood || took < (flood-2*warningsBurst)/warningsPerSecond*time.Second/2 {
+	if took := time.Since(begun); first == flood || took < (flood-2*event.WarningsBurst)/event.WarningsPerSecond*time.Second/2 {
 		t.Errorf("%d were there with the burst, all after %s", first, took)
 	}
 }
@@ -127,7 +96,7 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		l.pod(name)
 		l.runRemote(name, "{phase: Running, "+status+"}")
 		l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Running"), field("status.podIP", ""), field("status.podIPs", ""))
-		l.event(l.namespace, "Pod", name, "Warning", StrangeAddressReason, "--own-cidrs")
+		l.event(l.namespace, "Pod", name, "Warning", engine.StrangeAddressReason, "--own-cidrs")
 	}
 	l.pod("good")
 	l.runRemote("good", "{phase: Running, podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}]}")
@@ -139,29 +108,11 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		l.present(l.remote, kind, l.remoteNS, "web")
 		l.remote.patchYAML(t, kind, l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}, {ip: 172.16.0.1}]}}}`, "status")
 		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7"))
-		l.event(l.namespace, kind, "web", "Warning", StrangeAddressReason, "10.96.0.10, ::1, 172.16.0.1")
+		l.event(l.namespace, kind, "web", "Warning", engine.StrangeAddressReason, "10.96.0.10, ::1, 172.16.0.1")
 	}
 	l.settled()
 	if events := l.events(l.namespace, "Pod", "loopback"); len(events) != 1 {
 		t.Errorf("one address made the Events %q", events)
-	}
-}
-
-// Where the network says where the provider's pods are, those on the network of their node may be elsewhere.
-func TestPodAddressesWithinTheNetwork(t *testing.T) {
-	t.Parallel()
-	m := &Manager{options: Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}}}
-	for _, tc := range []struct {
-		address              string
-		hostNetwork, strange bool
-	}{{"10.71.0.1", false, false}, {"172.16.0.1", false, true}, {"172.16.0.1", true, false}, {"127.0.0.1", true, true}} {
-		status, strange := m.withoutStrangePodIPs(map[string]any{"podIP": tc.address}, tc.hostNetwork)
-		if shown := status["podIP"] != nil; shown == tc.strange || (len(strange) > 0) != tc.strange {
-			t.Errorf("%+v: shown %t, strange %v", tc, shown, strange)
-		}
-	}
-	if status, _ := m.withoutStrangeBalancers(map[string]any{"loadBalancer": map[string]any{"ingress": []any{map[string]any{"ip": "192.0.2.7"}}}}); len(status["loadBalancer"].(map[string]any)["ingress"].([]any)) != 1 {
-		t.Error("a load balancer has an address of its own")
 	}
 }
 
@@ -184,17 +135,14 @@ func TestStatusesArePaced(t *testing.T) {
 	}
 	l.present(l.local, "Pod", l.namespace, "web", restarts(changes))
 	l.present(l.local, "Service", l.namespace, "web", addresses(fmt.Sprintf("192.0.2.%d", changes)))
-	most := 2 * (statusBurst + 1 + int(time.Since(begun).Seconds()))
+	most := 2 * (engine.StatusBurst + 1 + int(time.Since(begun).Seconds()))
 	if writes := l.local.writes(t)[before:]; len(writes) > most {
 		t.Errorf("%d changes made %d writes, want at most %d", 2*changes, len(writes), most)
 	}
 	l.local.deleteNow(t, "Pod", l.namespace, "web")
 	l.absent(l.remote, "ShadowPod", l.remoteNS, "web")
 	l.eventually(func() error {
-		p := &l.manager.reflector(PodKind).paces
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if len(p.byKey) > 0 {
+		if l.manager.Paced(PodKind) > 0 {
 			return errors.New("the pace of a pod that is gone is remembered")
 		}
 		return nil

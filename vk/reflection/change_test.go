@@ -6,8 +6,6 @@ package reflection
 import (
 	"fmt"
 	"testing"
-
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // Another virtual node leads for a while: nothing is written meanwhile, and all is made good afterwards.
@@ -75,7 +73,7 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.quiet("the end of a Service that stays", func() {
 		l.local.delete(t, "Service", l.namespace, "stays")
 		l.eventually(func() error {
-			if informer.Get(l.manager.extension(l.namespace).of(ServiceKind).local, l.namespace, "stays") != nil {
+			if l.manager.Scope(ServiceKind, l.namespace).Object(Key{Namespace: l.namespace, Name: "stays"}) != nil {
 				return fmt.Errorf("the Service is still cached")
 			}
 			return nil

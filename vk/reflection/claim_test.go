@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // claimLab is a lab with a virtual storage class of its own here, and a real one on the provider.
@@ -62,7 +64,7 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests:
 func (l *claimLab) bound(name string) (claim, volume *unstructured.Unstructured) {
 	l.Helper()
 	claim = l.present(l.local, ClaimKind, l.namespace, name, field("status.phase", "Bound"))
-	return claim, l.present(l.local, "PersistentVolume", "", boundVolume(claim), field("status.phase", "Bound"))
+	return claim, l.present(l.local, "PersistentVolume", "", raw.Text(claim, "spec", "volumeName"), field("status.phase", "Bound"))
 }
 
 // disks gives the provider's claim a volume, as its provisioner does.
@@ -74,7 +76,7 @@ apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %s-%s}
 spec: {storageClassName: %s, accessModes: [ReadWriteOnce], capacity: {storage: %s}, csi: {driver: disk.example.com, volumeHandle: x},
-  claimRef: {namespace: %s, name: %s, uid: %s}}`, l.remoteNS, name, classOf(claim), size, l.remoteNS, name, claim.GetUID()))
+  claimRef: {namespace: %s, name: %s, uid: %s}}`, l.remoteNS, name, raw.Text(claim, "spec", "storageClassName"), size, l.remoteNS, name, claim.GetUID()))
 	l.present(l.remote, ClaimKind, l.remoteNS, name, field("status.phase", "Bound"), field("status.capacity.storage", size))
 }
 
@@ -90,7 +92,7 @@ func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	name := "pvc-" + string(made.GetUID())
 	l.present(l.remote, ClaimKind, l.remoteNS, "data-db-0", field("spec.storageClassName", l.disk), field("spec.accessModes", "[ReadWriteOnce]"),
 		field("spec.resources.requests.storage", "1Gi"), field("spec.volumeMode", "Filesystem"), field("metadata.labels/app", "db"), field("metadata.annotations/note", "a"),
-		field("metadata.annotations/"+OriginVolumeAnnotation, name), field("metadata.annotations/volume.kubernetes.io/selected-node", ""))
+		field("metadata.annotations/"+claim.OriginVolumeAnnotation, name), field("metadata.annotations/volume.kubernetes.io/selected-node", ""))
 	claim, volume := l.bound("data-db-0")
 	for path, want := range map[string]string{
 		"metadata.name": name, "metadata.annotations/pv.kubernetes.io/provisioned-by": "liqo.io/storage",

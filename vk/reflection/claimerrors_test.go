@@ -6,6 +6,8 @@ package reflection
 import (
 	"fmt"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
 )
 
 // What the provider refuses is told on the claim with the field and the remedy, keeps no other claim waiting, and is tried
@@ -26,7 +28,7 @@ func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	l.event(l.namespace, ClaimKind, "second", "Warning", "ProvisioningFailed", "exceeded quota", "spec.resources.requests", l.id)
 	l.settled()
 	for _, name := range []string{"bad-class", "bad-modes", "second"} {
-		if claim := l.local.get(t, ClaimKind, l.namespace, name); l.local.get(t, "PersistentVolume", "", ownVolume(claim)) != nil {
+		if claim := l.local.get(t, ClaimKind, l.namespace, name); l.local.get(t, "PersistentVolume", "", "pvc-"+string(claim.GetUID())) != nil {
 			t.Errorf("claim %s, which the provider has not taken, has got a volume", name)
 		}
 	}
@@ -118,7 +120,7 @@ spec:
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: liqo.io/remote-cluster-id, operator: In, values: [%s]}]}]}}`, name, l.class, l.namespace, claim.GetUID(), l.id))
 	l.bound("data")
 	l.start()
-	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("metadata.annotations/"+OriginVolumeAnnotation, name), field("metadata.labels/app", "db"))
+	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("metadata.annotations/"+volumeNote, name), field("metadata.labels/app", "db"))
 	l.present(l.local, "PersistentVolume", "", name, field("metadata.labels/offloading.liqo.io/destination", l.id))
 	l.settled()
 	l.stop()
@@ -128,3 +130,6 @@ spec:
 	l.absent(l.remote, ClaimKind, l.remoteNS, "data")
 	l.absent(l.local, "PersistentVolume", "", name)
 }
+
+// volumeNote, on claims of the provider, names the volume here.
+const volumeNote = claim.OriginVolumeAnnotation

@@ -14,7 +14,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 )
 
 // configMaps creates many, several at a time.
@@ -39,32 +38,6 @@ func (s *side) configMaps(t *testing.T, namespace string, number int) {
 	wg.Wait()
 }
 
-// cachedObjects counts what the manager keeps in memory of either cluster; not nodes and IPs, which all labs share.
-func (m *Manager) cachedObjects() (n int) {
-	all := map[cache.SharedIndexInformer]bool{}
-	for resource, informer := range m.informers {
-		all[informer] = resource != nodesResource && resource != ipsResource
-	}
-	for _, r := range m.all() {
-		if r.volumes != nil {
-			all[r.volumes.informer], all[r.volumes.classes] = true, true
-		}
-		for _, t := range m.allExtensions() {
-			if c := t.of(r.kind.Name); c != nil {
-				for _, informer := range c.own {
-					all[informer] = true
-				}
-			}
-		}
-	}
-	for informer, counts := range all {
-		if counts {
-			n += len(informer.GetStore().ListKeys())
-		}
-	}
-	return n
-}
-
 // 10,000 ConfigMaps in namespaces that are not extended, and those of others in the remote namespace, are not asked for, not kept and
 // not looked at. What is asked of the API servers is one watch per kind and extended namespace, one per kind of what
 // belongs to no namespace, and of the provider what bears our labels.
@@ -83,7 +56,7 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: ours}, data: {a: b}}`)
 	l.present(l.remote, "ConfigMap", l.remoteNS, "ours")
 	l.settled()
-	cachedBefore, evaluated := l.manager.cachedObjects(), l.manager.evaluated.Load()
+	cachedBefore, evaluated := l.manager.CachedObjects(), l.evaluated()
 	if cachedBefore < 6 { // two root CAs, the one above, and the copies of all three
 		t.Fatalf("%d objects are kept, want at least those that are reflected", cachedBefore)
 	}
@@ -96,10 +69,10 @@ func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: last}, data: {a: b}}`)
 	l.present(l.remote, "ConfigMap", l.remoteNS, "last")
 	l.settled()
-	if now := l.manager.cachedObjects(); now != cachedBefore+2 {
+	if now := l.manager.CachedObjects(); now != cachedBefore+2 {
 		t.Errorf("%d objects are kept, %d before: want one more, and its copy", now, cachedBefore)
 	}
-	if looks := l.manager.evaluated.Load() - evaluated; looks > 2 {
+	if looks := l.evaluated() - evaluated; looks > 2 {
 		t.Errorf("%d objects were evaluated, want the one that is reflected", looks)
 	}
 	l.stop()

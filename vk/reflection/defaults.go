@@ -4,87 +4,63 @@
 package reflection
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/event"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/secret"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/token"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// The names of the kinds that have rules of their own.
+// The names of the default kinds.
 const (
-	PodKind           = "Pod"
-	ServiceKind       = "Service"
+	PodKind           = pod.Name
+	ServiceKind       = engine.ServiceKind
 	IngressKind       = "Ingress"
 	ConfigMapKind     = "ConfigMap"
-	SecretKind        = "Secret"
-	ClaimKind         = "PersistentVolumeClaim"
+	SecretKind        = secret.Name
+	ClaimKind         = claim.Name
 	EndpointSliceKind = "EndpointSlice"
-	// ServiceAccountKind is the tokens of the pods of this node: see token.go.
-	ServiceAccountKind = "ServiceAccount"
-	EventKind          = "Event"
-)
-
-var (
-	podsResource           = corev1.SchemeGroupVersion.WithResource("pods")
-	servicesResource       = corev1.SchemeGroupVersion.WithResource("services")
-	nodesResource          = corev1.SchemeGroupVersion.WithResource("nodes")
-	configMapsResource     = corev1.SchemeGroupVersion.WithResource("configmaps")
-	secretsResource        = corev1.SchemeGroupVersion.WithResource("secrets")
-	claimsResource         = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
-	volumesResource        = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
-	storageClassesResource = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
-	ingressesResource      = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
-	eventsResource         = corev1.SchemeGroupVersion.WithResource("events")
-	endpointSlicesResource = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
-	ipsResource            = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
+	// ServiceAccountKind is the tokens of the pods of this node.
+	ServiceAccountKind = token.Name
+	EventKind          = event.Name
 )
 
 // DefaultKinds returns what is reflected without being asked for.
 func DefaultKinds() []Kind {
 	return []Kind{
+		pod.Kind(),
 		{
-			Name: PodKind, Source: podsResource,
-			Target: offloadingv1beta1.ShadowPodGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind),
-			Mode: Replace, Policy: Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
-			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
-			KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true,
-		},
-		{
-			Name: ServiceKind, Source: servicesResource, Policy: DenyList, Workers: 3,
-			StatusBack: true, StatusSubresource: true, StatusFields: []string{"loadBalancer"},
+			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3,
+			StatusBack: true, StatusSubresource: true, StatusFields: []string{"loadBalancer"}, Shown: throughBalancer,
 			Never: func(o *unstructured.Unstructured) bool { return isAPIServer(o.GetNamespace(), o.GetName()) },
 		},
 		{
-			Name: IngressKind, Source: ingressesResource, Policy: DenyList, Workers: 3,
+			Name: IngressKind, Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
 			StatusBack: true, StatusSubresource: true, StatusFields: []string{"loadBalancer"},
 		},
 		{
-			Name: ConfigMapKind, Source: configMapsResource, Policy: DenyList, Workers: 3,
+			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3,
 			// The provider has its own of that name, and offloaded pods need ours whatever the policy.
 			Rename: renameRootCA, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
 		},
+		secret.Kind(),
+		token.Kind(),
+		claim.Kind(),
 		{
-			Name: SecretKind, Source: secretsResource, Policy: DenyList, Workers: 3, Confidential: true,
-			// Those of the pods' tokens are the business of another kind.
-			Except: "!" + wire.ServiceAccountNameLabel,
-		},
-		{
-			Name: ServiceAccountKind, Source: podsResource,
-			Target: secretsResource, TargetKind: corev1.SchemeGroupVersion.WithKind("Secret"),
-			Policy: Always, Workers: 3, Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
-			FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
-		},
-		{
-			Name: ClaimKind, Source: claimsResource, Policy: Always, Workers: 3,
-			// Whose status it is need not be noted: the volume of the claim says it.
-			FollowsNodes: true, FixedSpec: true, StatusBack: true, StatusSubresource: true,
-		},
-		{
-			Name: EndpointSliceKind, Source: endpointSlicesResource,
+			Name: EndpointSliceKind, Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 			Target: offloadingv1beta1.ShadowEndpointSliceGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind),
-			Mode: Replace, Policy: DenyList, Workers: 10, Into: []string{"spec", "template"},
+			Mode: engine.Replace, Policy: DenyList, Workers: 10, Into: []string{"spec", "template"},
 			Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
 			Never: func(o *unstructured.Unstructured) bool {
 				return isAPIServer(o.GetNamespace(), o.GetName()) || isAPIServer(o.GetNamespace(), serviceOf(o))
@@ -92,15 +68,43 @@ func DefaultKinds() []Kind {
 			// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
 			FollowsService: true, FollowsNetwork: true, RoutineSkipper: "endpointslice",
 		},
-		{
-			Name: EventKind, Source: eventsResource, Mode: Replace, Policy: DenyList, Workers: 3, Reverse: true,
-		},
+		event.Kind(),
 	}
 }
 
 // isAPIServer tells the Service of this cluster's own API server: the provider has its own of that name.
 func isAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
 
+// serviceOf names the Service of an EndpointSlice, "" when it has none.
+func serviceOf(slice *unstructured.Unstructured) string {
+	name, _ := raw.Labels(slice.Object)[discoveryv1.LabelServiceName].(string)
+	return name
+}
+
 func renameRootCA(localClusterID string) map[string]string {
 	return map[string]string{wire.RootCAConfigMap: wire.RemoteRootCAConfigMap(localClusterID)}
+}
+
+// throughBalancer returns the status of a Service with load-balancer addresses that traffic really goes to. In the default
+// mode, VIP, kube-proxy delivers here whatever is sent to such an address: a provider that names an address which is not its
+// own would receive the traffic of every pod to it. (Kubernetes: ipMode of load balancers; the class of CVE-2020-8554.)
+func throughBalancer(status map[string]any) map[string]any {
+	balancer, _ := status["loadBalancer"].(map[string]any)
+	entries, _ := balancer["ingress"].([]any)
+	if len(entries) == 0 {
+		return status
+	}
+	through := make([]any, len(entries))
+	for i, item := range entries {
+		through[i] = item
+		entry, _ := item.(map[string]any)
+		if ip, _ := entry["ip"].(string); ip != "" {
+			entry = maps.Clone(entry)
+			entry["ipMode"] = string(corev1.LoadBalancerIPModeProxy)
+			through[i] = entry
+		}
+	}
+	balancer, status = maps.Clone(balancer), maps.Clone(status)
+	balancer["ingress"], status["loadBalancer"] = through, balancer
+	return status
 }

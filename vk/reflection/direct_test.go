@@ -13,6 +13,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
 // sliceOn is a slice with a pod of this cluster, and one on a node if one is given.
@@ -76,7 +77,7 @@ func TestDirectConnections(t *testing.T) {
 
 	annotate(`"on"`)
 	shadow("both", "", "10.1.2.3")
-	l.event(l.namespace, "Service", "web", "Warning", PluginWarningReason, wire.UseDirectConnectionsAnnotation, `must be "true" or "false"`)
+	l.event(l.namespace, "Service", "web", "Warning", engine.PluginWarningReason, wire.UseDirectConnectionsAnnotation, `must be "true" or "false"`)
 	annotate(`"true"`)
 	shadow("both", data, "10.1.2.3", "10.2.0.9")
 	l.settled()
@@ -97,7 +98,7 @@ func TestDirectConnectionsThatAreTooMuch(t *testing.T) {
 	l.local.create(t, l.namespace, sliceOn("fine", turin))
 	l.start()
 	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "fine")
-	l.event(l.namespace, "EndpointSlice", "large", "Warning", PluginFailedReason, wire.DirectConnectionsDataAnnotation, "shorten the others")
+	l.event(l.namespace, "EndpointSlice", "large", "Warning", engine.PluginFailedReason, wire.DirectConnectionsDataAnnotation, "shorten the others")
 	l.settled()
 	if l.remote.get(t, "ShadowEndpointSlice", l.remoteNS, "large") != nil {
 		t.Error("the slice crossed")

@@ -8,12 +8,17 @@
 //
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
-// and reading the files in that order is a good tour: internal/informer, reflector.go, reconcile.go, internal/policy, copy.go, compare.go,
-// write.go. manager.go starts everything, extension.go and copies.go do so per extended namespace, kinds.go for kinds that come
-// while it runs; defaults.go lists the others; context.go holds what plugins are told; statusback.go brings statuses home;
-// pod*.go, claim*.go, eventback*.go and token*.go are kinds with a life of their own. The last are the service-account tokens of pods:
-// no objects of this cluster, but requested from it for pods that are offloaded with them. Where no token can be requested,
-// pods use Secrets instead, which cross for the purpose: legacy.go.
+// and reading in that order is a good tour: internal/informer; then, in internal/engine, reflector.go, process.go, reconcile.go,
+// desired.go, compare.go and write.go, with internal/policy on the way. manager.go starts everything, extension.go and scope.go
+// do so per extended namespace, kinds.go for kinds that come while it runs; context.go holds what plugins are told;
+// statusback.go brings statuses home. defaults.go, here, lists the kinds.
+//
+// Most kinds are a Kind and no more. Those with a life of their own have a handler besides, each in a package below
+// internal/kinds: pod; token, the service-account tokens of pods, which are no objects of this cluster but requested from it;
+// secret, in which pods find tokens where none can be requested; claim; and event. A handler (handler.go) is told when to look at
+// an object, a namespace or everything, and does it with what the engine offers (env.go). The engine does not know which kinds
+// there are, and they do not know each other: what one needs of another it declares as an interface, and asks for the peer that has
+// it.
 //
 // Both clusters are watched in extended namespaces and their remote namespaces alone (but for the pods of the node, the volumes that
 // stand for those of the provider, and what the context is made of): memory grows with what is reflected, not with what exists.
@@ -37,7 +42,7 @@
 //   - Rely on a watch for what it may miss. When one begins again it does not tell of what came and went meanwhile, so a
 //     write that it has not confirmed after 10 s has its object looked at again (internal/mutationcache).
 //   - Give up all for one field. What Kubernetes never lets change in a copy stays as it is, is told about with the remedy,
-//     and holds up nothing else (immutable.go).
+//     and holds up nothing else (internal/engine, immutable.go).
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
 //     are limited; success and a lost provider make none (the node says the latter).
 //

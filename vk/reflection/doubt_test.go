@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
 // anotherNamespace makes a second namespace on the provider that ours may be mapped to.
@@ -110,9 +110,9 @@ func TestRefusedStatus(t *testing.T) {
 	l.pod("web")
 	l.runRemote("web", running(0))
 	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "no address")
-	tries := l.manager.evaluated.Load() + 3
+	tries := l.evaluated() + 3
 	l.eventually(func() error {
-		if n := l.manager.evaluated.Load(); n < tries {
+		if n := l.evaluated(); n < tries {
 			return fmt.Errorf("%d evaluations, want %d", n, tries)
 		}
 		return nil
@@ -166,59 +166,17 @@ func TestStatusOfAnotherPod(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.start()
-	pod := l.pod("web")
-	pod.SetUID(types.UID("of-an-earlier-pod"))
-	r := l.manager.reflector(PodKind)
-	err := r.patchStatus(t.Context(), &worker{}, pod, map[string]any{"phase": "Failed"}, marks{offloaded: true})
-	if got, _ := classify(err); got != classConflict {
-		t.Errorf("the status of an earlier pod: %v is %s, want %s", err, got, classConflict)
+	earlier := l.pod("web")
+	earlier.SetUID(types.UID("of-an-earlier-pod"))
+	err := l.patchStatus(earlier, map[string]any{"phase": "Failed"}, pod.Marks{Offloaded: true})
+	if got, _ := engine.Classify(err); got != engine.Conflict {
+		t.Errorf("the status of an earlier pod: %v is %s, want %s", err, got, engine.Conflict)
 	}
-	err = r.patchStatus(t.Context(), &worker{}, l.local.get(t, "Pod", l.namespace, "web"), map[string]any{"phase": "Nonsense", "podIP": "x"}, marks{offloaded: true})
-	if got, _ := classify(err); got != classRefused {
-		t.Errorf("a status that is not valid: %v is %s, want %s", err, got, classRefused)
+	err = l.patchStatus(l.local.get(t, "Pod", l.namespace, "web"), map[string]any{"phase": "Nonsense", "podIP": "x"}, pod.Marks{Offloaded: true})
+	if got, _ := engine.Classify(err); got != engine.Refused {
+		t.Errorf("a status that is not valid: %v is %s, want %s", err, got, engine.Refused)
 	}
 	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Pending"))
-}
-
-// That the provider notes the phase on a ShadowPod is no news: its pod said so. Its end is, and so is everything else.
-func TestPhaseOfAShadowPodIsNoNews(t *testing.T) {
-	shadow := func(version string, path ...string) *unstructured.Unstructured {
-		o := &unstructured.Unstructured{}
-		text := `{metadata: {uid: u, resourceVersion: "` + version + `", generation: 1, labels: {app: web}, annotations: {note: hello}}, status: {phase: Pending}}`
-		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
-			t.Fatal(err)
-		}
-		if n := len(path); n > 0 {
-			if err := unstructured.SetNestedField(o.Object, path[n-1], path[:n-1]...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return o
-	}
-	respecified := shadow("2")
-	respecified.SetGeneration(2)
-	r, before := &reflector{kind: Kind{Name: PodKind}}, shadow("1")
-	for name, tc := range map[string]struct {
-		after  *unstructured.Unstructured
-		noNews bool
-	}{
-		"the phase":      {shadow("2", "status", "phase", "Running"), true},
-		"a finalizer":    {shadow("2"), true},
-		"a resync":       {shadow("1"), false},
-		"the end":        {shadow("2", "status", "phase", "Failed"), false},
-		"its spec":       {respecified, false},
-		"a label":        {shadow("2", "metadata", "labels", "app", "hacked"), false},
-		"an annotation":  {shadow("2", "metadata", "annotations", "note", "hacked"), false},
-		"its deletion":   {shadow("2", "metadata", "deletionTimestamp", "2026-01-01T00:00:00Z"), false},
-		"another object": {shadow("2", "metadata", "uid", "v"), false},
-	} {
-		if got := r.tellsPhase(before, tc.after); got != tc.noNews {
-			t.Errorf("%s is no news: %t, want %t", name, got, tc.noNews)
-		}
-	}
-	if r.tellsPhase(nil, before) || (&reflector{kind: Kind{Name: ServiceKind}}).tellsPhase(before, shadow("2")) {
-		t.Error("what is new, or no ShadowPod, is taken for a phase")
-	}
 }
 
 // A copy loses the labels by which it is ours: it is a foreign object then, and neither overwritten nor deleted.

@@ -14,11 +14,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/event"
 )
 
 // withEvents reflects Events about objects of the kinds, with the plugins that are shipped.
@@ -116,7 +118,7 @@ func TestEventsOfPods(t *testing.T) {
   involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.remoteNS, shadow.GetUID()))
 	l.present(l.local, "Event", l.namespace, "refused", field("involvedObject.kind", "Pod"), field("involvedObject.uid", string(pod.GetUID())),
 		field("source.component", "shadowpod (remote)"), field("reportingInstance", "manager-0"), field("eventTime", "2030-01-01T00:00:00.000001Z"))
-	if took := time.Since(start); took > eventSettle {
+	if took := time.Since(start); took > event.Settle {
 		t.Errorf("a warning took %s", took)
 	}
 	remote := l.runRemote("web", "")
@@ -175,8 +177,8 @@ func (l *lab) step(clock *clocktesting.FakeClock, check func() error) (took time
 	l.eventually(func() error {
 		err := check()
 		if err != nil {
-			clock.Step(scheduleTick)
-			took += scheduleTick
+			clock.Step(event.Tick)
+			took += event.Tick
 		}
 		return err
 	})
@@ -191,13 +193,12 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	l.shadowed("web")
 	l.say("crash", l.runRemote("web", ""), warning)
 	l.present(l.local, "Event", l.namespace, "crash", field("count", "1"))
-	inbox := l.manager.extension(l.namespace).of(EventKind).inbox
 	repeat := func(from, to int) {
 		for n := from; n <= to; n++ {
 			l.remote.patchYAML(t, "Event", l.remoteNS, "crash", fmt.Sprintf(`{count: %d, lastTimestamp: "2026-01-01T00:00:%02dZ", message: "again %d"}`, n, n, n))
 		}
 		l.eventually(func() error {
-			if e := inbox.open("crash"); e == nil || fmt.Sprint(e.event.Object["count"]) != fmt.Sprint(to) {
+			if e := event.Waiting(l.manager.Scope(EventKind, l.namespace), "crash"); e == nil || fmt.Sprint(e.Object["count"]) != fmt.Sprint(to) {
 				return errors.New("the last repetition has not arrived")
 			}
 			return nil
@@ -205,14 +206,14 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	}
 	shows := func(n int) func() error {
 		return func() error {
-			event := l.local.get(t, "Event", l.namespace, "crash")
-			return errors.Join(field("count", fmt.Sprint(n))(event), field("lastTimestamp", fmt.Sprintf("2026-01-01T00:00:%02dZ", n))(event), field("message", fmt.Sprintf("again %d", n))(event))
+			shown := l.local.get(t, "Event", l.namespace, "crash")
+			return errors.Join(field("count", fmt.Sprint(n))(shown), field("lastTimestamp", fmt.Sprintf("2026-01-01T00:00:%02dZ", n))(shown), field("message", fmt.Sprintf("again %d", n))(shown))
 		}
 	}
 	for _, to := range []int{20, 40} {
 		repeat(to-18, to)
-		if took := l.step(clock, shows(to)); took < eventWindow-scheduleTick || took > eventWindow+5*time.Second {
-			t.Errorf("the copy was updated after %s, want %s", took, eventWindow)
+		if took := l.step(clock, shows(to)); took < event.Window-event.Tick || took > event.Window+5*time.Second {
+			t.Errorf("the copy was updated after %s, want %s", took, event.Window)
 		}
 	}
 	if made, want := l.eventWrites(), []string{"create events crash", "patch events crash", "patch events crash"}; !slices.Equal(made, want) {
@@ -249,7 +250,7 @@ func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	pod, _ := l.shadowed("web")
 	foreign := l.local.create(t, l.namespace, said("taken", pod, normal))
 	l.say("taken", l.runRemote("web", ""), warning)
-	other := l.manager.reflector(EventKind).copyName("taken", true)
+	other := l.manager.Handler(EventKind).(interface{ CopyName(string, bool) string }).CopyName("taken", true)
 	l.present(l.local, "Event", l.namespace, other, field("message", "it does not start"))
 	l.settled()
 	l.stop()
@@ -264,7 +265,7 @@ func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	foreign = l.local.create(t, l.namespace, said(other, pod, normal))
 	l.remote.patchYAML(t, "Event", l.remoteNS, "taken", `{count: 3}`)
 	l.eventually(func() error {
-		if l.manager.extension(l.namespace).of(EventKind).inbox.open("taken") != nil {
+		if event.Waiting(l.manager.Scope(EventKind, l.namespace), "taken") != nil {
 			return errors.New("the third repetition was not looked at")
 		}
 		return nil
@@ -347,7 +348,7 @@ func TestEventsExpireByThemselves(t *testing.T) {
 	}
 	expired := l.remote.get(t, "Event", l.remoteNS, "old")
 	unstructured.RemoveNestedField(expired.Object, "metadata", "creationTimestamp") // an hour has passed
-	if err := l.manager.extension(l.namespace).of(EventKind).inbox.Delete(expired); err != nil {
+	if err := l.manager.Scope(EventKind, l.namespace).State.(cache.ReflectorStore).Delete(expired); err != nil {
 		t.Fatal(err)
 	}
 	l.remote.delete(t, "Event", l.remoteNS, "deleted")
@@ -360,14 +361,21 @@ func TestEventsExpireByThemselves(t *testing.T) {
 	// The same of an Event that expired while nobody watched.
 	shown := l.local.get(t, "Event", l.namespace, "old").DeepCopy()
 	unstructured.RemoveNestedField(shown.Object, "metadata", "creationTimestamp")
-	in := newInbox(l.manager.reflector(EventKind), l.manager.extension(l.namespace), l.manager.extension(l.namespace).of(EventKind))
-	in.learn([]unstructured.Unstructured{*shown})
-	if err := in.Replace(nil, ""); err != nil || in.open("old") != nil {
+	scope := l.manager.Scope(EventKind, l.namespace)
+	if err := l.manager.Handler(EventKind).Extend(scope); err != nil {
+		t.Fatal(err)
+	}
+	in := scope.State.(interface {
+		cache.ReflectorStore
+		Learn(found []unstructured.Unstructured)
+	})
+	in.Learn([]unstructured.Unstructured{*shown})
+	if err := in.Replace(nil, ""); err != nil || event.Waiting(scope, "old") != nil {
 		t.Errorf("the copy of an Event that has expired is to go, %v", err)
 	}
 	shown.SetCreationTimestamp(metav1.Now())
-	in.learn([]unstructured.Unstructured{*shown})
-	if err := in.Replace(nil, ""); err != nil || in.open("old") == nil {
+	in.Learn([]unstructured.Unstructured{*shown})
+	if err := in.Replace(nil, ""); err != nil || event.Waiting(scope, "old") == nil {
 		t.Errorf("the copy of an Event that was deleted is to stay, %v", err)
 	}
 }

@@ -23,10 +23,11 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	clocktesting "k8s.io/utils/clock/testing"
+
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
-	clocktesting "k8s.io/utils/clock/testing"
 )
 
 // The two control planes are started by the first test that needs them and shared by all: each test has its own
@@ -269,13 +270,7 @@ func (l *lab) settled() {
 	l.Helper()
 	quiet, last := time.Now(), uint64(0)
 	l.eventually(func() error {
-		waiting, evaluated := 0, l.manager.evaluated.Load()
-		for _, r := range l.manager.reflectors {
-			waiting += r.queue.Len()
-			if r.schedule != nil {
-				waiting += r.schedule.len()
-			}
-		}
+		waiting, evaluated := l.manager.Backlog()
 		if waiting > 0 || evaluated != last || !l.manager.Ready() {
 			quiet, last = time.Now(), evaluated
 		}
@@ -284,6 +279,12 @@ func (l *lab) settled() {
 		}
 		return nil
 	})
+}
+
+// evaluated counts what the manager has looked at.
+func (l *lab) evaluated() uint64 {
+	_, evaluated := l.manager.Backlog()
+	return evaluated
 }
 
 // present waits for an object, and for check to be content with it.

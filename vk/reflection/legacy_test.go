@@ -18,6 +18,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -40,7 +42,7 @@ func (l *lab) tokenSecretOf(account, name string) {
 // mounts checks which Secret a ShadowPod has in the place of its token.
 func mounts(want string) func(*unstructured.Unstructured) error {
 	return func(shadow *unstructured.Unstructured) error {
-		if got := mountedToken(shadow); got != want {
+		if got := pod.MountedToken(shadow); got != want {
 			return fmt.Errorf("it mounts the Secret %q, want %q", got, want)
 		}
 		return nil
@@ -59,11 +61,10 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	l.userPod("web", vaultToken)
 	l.event(l.namespace, "Pod", "web", "Warning FailedReflection x1", "token of service account default", "create a Secret of type kubernetes.io/service-account-token",
 		wire.TokenServiceAccountLabel+": default", wire.APIServerSupportAnnotation+": disabled")
-	pods := l.manager.reflector(PodKind)
 	l.settled()
-	before := pods.evaluated.Load()
+	before := l.manager.Evaluated(PodKind)
 	l.quiet("an hour of waiting", func() { clock.Step(time.Hour) })
-	if after := pods.evaluated.Load(); after != before {
+	if after := l.manager.Evaluated(PodKind); after != before {
 		t.Errorf("the pod was looked at %d times though nothing had changed", after-before)
 	}
 
@@ -75,7 +76,7 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	if answer := l.accepted(token); !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.namespace+":default" {
 		t.Errorf("the API server says of the token: %+v", answer)
 	}
-	for volume, source := range projections(raw.Nested(shadow.Object, "spec", "pod", "volumes")) {
+	for volume, source := range access.Projections(raw.Nested(shadow.Object, "spec", "pod", "volumes")) {
 		if source["serviceAccountToken"] != nil || volume == "keys" {
 			t.Errorf("volume %s still projects %v", volume, source)
 		}
@@ -231,7 +232,7 @@ func TestLegacySecretsOnTheirWay(t *testing.T) {
 	begin := time.Now()
 	l.userPod("web", vaultToken)
 	l.event(l.namespace, "Pod", "web", "Warning FailedReflection", "has not crossed (opener)", "Events say why")
-	if took := time.Since(begin); took < tokenArrival/2 {
+	if took := time.Since(begin); took < pod.TokenArrival/2 {
 		t.Errorf("the pod was told after %s, before the Secret could have crossed", took)
 	}
 	l.remote.delete(t, "Secret", l.remoteNS, "opener")
@@ -270,7 +271,7 @@ func TestLegacyWaitsUntilSecretsAreRead(t *testing.T) {
 	l.startUnready()
 	l.userPod("web", vaultToken)
 	l.eventually(func() error {
-		if l.manager.reflector(PodKind).evaluated.Load() == 0 {
+		if l.manager.Evaluated(PodKind) == 0 {
 			return fmt.Errorf("no pod was looked at")
 		}
 		return nil

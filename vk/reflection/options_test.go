@@ -72,7 +72,7 @@ func TestMetricsAreThere(t *testing.T) {
 	// A namespace that is not extended any more leaves no series behind, whatever comes of its pods.
 	l.mapNamespaces(nil)
 	l.eventually(func() error {
-		if l.manager.extension(l.namespace) != nil {
+		if l.manager.Scope(PodKind, l.namespace) != nil {
 			return errors.New("the namespace is still extended")
 		}
 		return nil

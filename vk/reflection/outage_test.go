@@ -20,7 +20,7 @@ func TestProviderOutage(t *testing.T) {
 	l.present(l.remote, "Service", l.remoteNS, "deleted-meanwhile")
 	l.settled()
 
-	evaluated := l.manager.evaluated.Load()
+	evaluated := l.evaluated()
 	if err := l.remote.cluster.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestProviderOutage(t *testing.T) {
 	l.present(l.local, "Pod", l.namespace+"-not-extended", "stray", field("status.reason", "OffloadingBackOff"))
 	// Nothing spins, and nobody is told forty times.
 	l.settled()
-	if n := l.manager.evaluated.Load() - evaluated; n > 4*43 {
+	if n := l.evaluated() - evaluated; n > 4*43 {
 		t.Errorf("%d evaluations of 43 objects without a provider", n)
 	}
 	for i := range 40 {

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
 // says checks the status of a condition, "" for none.
@@ -65,7 +67,7 @@ spec:
 	if writes := l.remote.writes(t); len(writes) != 1 {
 		t.Errorf("the provider saw the writes %q, want the ShadowPod", writes)
 	}
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.annotations/"+GatesAnnotation, ""), field("metadata.annotations/"+RemoteGatesAnnotation, ""))
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.annotations/"+pod.GatesAnnotation, ""), field("metadata.annotations/"+pod.RemoteGatesAnnotation, ""))
 }
 
 // A provider opens a gate about which nobody asked it: the pod is not ready by that, before somebody here says so.

@@ -4,11 +4,15 @@
 package reflection
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
 
 // started is running, since a second that is always the same.
@@ -43,7 +47,7 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 		for _, name := range names {
 			uid := l.remote.get(t, "Pod", l.remoteNS, name).GetUID()
 			l.present(l.local, "Pod", l.namespace, name, restarts(n), func(o *unstructured.Unstructured) error {
-				if note := o.GetAnnotations()[RestartsAnnotation]; !strings.Contains(note, string(uid)) {
+				if note := o.GetAnnotations()[pod.RestartsAnnotation]; !strings.Contains(note, string(uid)) {
 					return fmt.Errorf("the note is %q, want one about %s", note, uid)
 				}
 				return nil
@@ -71,15 +75,15 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 		t.Errorf("the provider saw the writes %q, want the two ShadowPods", writes)
 	}
 	for _, name := range names {
-		l.present(l.remote, "ShadowPod", l.remoteNS, name, field("metadata.annotations/"+RestartsAnnotation, ""))
+		l.present(l.remote, "ShadowPod", l.remoteNS, name, field("metadata.annotations/"+pod.RestartsAnnotation, ""))
 	}
 	l.stop()
 	l.quiet("a restart", func() { l.start() })
 
 	// A pod of the time before there were notes: what is shown is all there is to go by.
 	l.stop()
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {annotations: {`+RestartsAnnotation+`: null}}}`)
-	l.local.patchYAML(t, "Pod", l.namespace, "bare", `{metadata: {annotations: {`+RestartsAnnotation+`: nonsense}}}`)
+	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: null}}}`)
+	l.local.patchYAML(t, "Pod", l.namespace, "bare", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: nonsense}}}`)
 	l.quiet("a missing note", func() { l.start() })
 	for _, name := range names {
 		l.remoteStatus(name, started(1))
@@ -94,11 +98,22 @@ func TestFirstEntryIsNoOverwrite(t *testing.T) {
 	l.start()
 	old := l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: bare}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node))
 	l.local.patchYAML(t, "Pod", l.namespace, "bare", `{metadata: {annotations: {theirs: kept}, labels: {theirs: kept}}}`)
-	for _, m := range []marks{{restarts: "{}"}, {offloaded: true}} {
-		err := l.manager.reflector(PodKind).patchStatus(t.Context(), &worker{}, old, nil, m)
-		if got, _ := classify(err); got != classConflict {
-			t.Errorf("%+v: %v is %s, want %s", m, err, got, classConflict)
+	for _, m := range []pod.Marks{{Restarts: "{}"}, {Offloaded: true}} {
+		err := l.patchStatus(old, nil, m)
+		if got, _ := engine.Classify(err); got != engine.Conflict {
+			t.Errorf("%+v: %v is %s, want %s", m, err, got, engine.Conflict)
 		}
 	}
 	l.present(l.local, "Pod", l.namespace, "bare", field("metadata.annotations/theirs", "kept"), field("metadata.labels/theirs", "kept"))
+}
+
+// patchStatus writes a status as the handler of pods does.
+func (l *lab) patchStatus(local *unstructured.Unstructured, status map[string]any, marks pod.Marks) error {
+	patcher, ok := l.manager.Handler(PodKind).(interface {
+		PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, marks pod.Marks) error
+	})
+	if !ok {
+		l.Fatal("the handler of pods writes no statuses")
+	}
+	return patcher.PatchStatus(l.Context(), &engine.Worker{}, local, status, marks)
 }

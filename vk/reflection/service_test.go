@@ -247,9 +247,9 @@ func TestRefusedCopy(t *testing.T) {
 	l.local.create(t, l.namespace, service("web", ""))
 	l.start()
 	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "Nonsense")
-	tries := l.manager.evaluated.Load() + 3
+	tries := l.evaluated() + 3
 	l.eventually(func() error {
-		if n := l.manager.evaluated.Load(); n < tries {
+		if n := l.evaluated(); n < tries {
 			return fmt.Errorf("%d evaluations, want %d", n, tries)
 		}
 		return nil

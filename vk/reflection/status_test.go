@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -43,7 +44,7 @@ func TestLoadBalancersComeBack(t *testing.T) {
 		l.settled()
 		before := len(l.local.writes(t))
 		l.remote.patchYAML(t, kind, l.remoteNS, "web", served, "status")
-		l.present(l.local, kind, l.namespace, "web", field("metadata.annotations/"+StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
+		l.present(l.local, kind, l.namespace, "web", field("metadata.annotations/"+engine.StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
 		l.settled()
 		if made := l.local.writes(t)[before:]; len(made) != 1 {
 			t.Errorf("the status of a %s took the writes %q", kind, made)
@@ -64,7 +65,7 @@ func TestLoadBalancersComeBack(t *testing.T) {
 	// An address of a copy that goes is an address of nothing.
 	l.local.patchYAML(t, "Ingress", l.namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
 	l.absent(l.remote, "Ingress", l.remoteNS, "web")
-	l.present(l.local, "Ingress", l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, ""))
+	l.present(l.local, "Ingress", l.namespace, "web", addresses(), field("metadata.annotations/"+engine.StatusFromAnnotation, ""))
 }
 
 // A status that a controller here, or another provider, has written is not touched; that of a provider which nobody here
@@ -81,9 +82,9 @@ func TestStatusOfAnotherStays(t *testing.T) {
 		l.remote.patchYAML(t, "Service", l.remoteNS, "web", served, "status")
 	})
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: gone}}}`)
-	l.present(l.local, "Service", l.namespace, "web", field("metadata.annotations/"+StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
+	l.present(l.local, "Service", l.namespace, "web", field("metadata.annotations/"+engine.StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
 	l.settled()
-	if copied := l.remote.get(t, "Service", l.remoteNS, "web"); raw.Annotations(copied.Object)[StatusFromAnnotation] != nil {
+	if copied := l.remote.get(t, "Service", l.remoteNS, "web"); raw.Annotations(copied.Object)[engine.StatusFromAnnotation] != nil {
 		t.Error("the annotation of the status crossed")
 	}
 }
@@ -102,15 +103,15 @@ func TestALocalControllersStatusWins(t *testing.T) {
 		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7", "lb.example.com"))
 		l.settled()
 		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
-		l.event(l.namespace, kind, "web", StatusOverruledReason, "remove the annotation "+StatusFromAnnotation)
+		l.event(l.namespace, kind, "web", engine.StatusOverruledReason, "remove the annotation "+engine.StatusFromAnnotation)
 		l.settled()
 		l.quiet("the provider's status of a "+kind, func() {
 			l.remote.patchYAML(t, kind, l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
 		})
 		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
 		l.settled()
-		l.present(l.local, kind, l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, "rome"), field("metadata.annotations/"+StatusHashAnnotation, ""))
-		if copied := l.remote.get(t, kind, l.remoteNS, "web"); raw.Annotations(copied.Object)[StatusFromAnnotation] != nil || raw.Annotations(copied.Object)[StatusHashAnnotation] != nil {
+		l.present(l.local, kind, l.namespace, "web", addresses(), field("metadata.annotations/"+engine.StatusFromAnnotation, "rome"), field("metadata.annotations/"+engine.StatusHashAnnotation, ""))
+		if copied := l.remote.get(t, kind, l.remoteNS, "web"); raw.Annotations(copied.Object)[engine.StatusFromAnnotation] != nil || raw.Annotations(copied.Object)[engine.StatusHashAnnotation] != nil {
 			t.Error("annotations of the status crossed")
 		}
 	}
@@ -133,7 +134,7 @@ func TestWithoutStatus(t *testing.T) {
 	l.stop()
 	l.options.WithoutStatus = []string{ServiceKind}
 	l.start()
-	l.present(l.local, "Service", l.namespace, "web", addresses(), field("metadata.annotations/"+StatusFromAnnotation, ""), field("metadata.annotations/"+StatusHashAnnotation, ""))
+	l.present(l.local, "Service", l.namespace, "web", addresses(), field("metadata.annotations/"+engine.StatusFromAnnotation, ""), field("metadata.annotations/"+engine.StatusHashAnnotation, ""))
 	l.settled()
 	l.quiet("the provider's status", func() {
 		l.remote.patchYAML(t, "Service", l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
@@ -158,7 +159,7 @@ func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
 	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.sessionAffinity", "ClientIP"), field("spec.loadBalancerClass", ""))
 	l.settled()
-	l.quiet("another look", func() { l.manager.reflector(ServiceKind).enqueueAll() })
+	l.quiet("another look", func() { l.manager.EnqueueAll(ServiceKind) })
 	l.remote.delete(t, "Service", l.remoteNS, "web")
 	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.loadBalancerClass", "example.com/b"))
 

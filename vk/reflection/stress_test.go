@@ -107,7 +107,7 @@ func TestNothingIsLostInAHurry(t *testing.T) {
 					return nil
 				})
 			}
-			t.Logf("%d evaluations, seed %d", l.manager.evaluated.Load(), seed)
+			t.Logf("%d evaluations, seed %d", l.evaluated(), seed)
 		})
 	}
 }

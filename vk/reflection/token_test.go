@@ -23,6 +23,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -119,7 +120,7 @@ func TestTokensOfAPod(t *testing.T) {
 	l.pod("without")
 	pod := l.userPod("web", vaultToken)
 	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(shadow *unstructured.Unstructured) error {
-		if !mountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "web-token") {
+		if !access.MountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "web-token") {
 			return fmt.Errorf("no volume refers to the Secret")
 		}
 		return nil
@@ -164,7 +165,7 @@ func TestTokensOfAPod(t *testing.T) {
 	if events := l.events(l.namespace, "Pod", "web"); len(events) > 0 {
 		t.Errorf("a pod without trouble has the Events %q", events)
 	}
-	l.quiet("another look", func() { l.manager.reflector(ServiceAccountKind).enqueueAll() })
+	l.quiet("another look", func() { l.manager.EnqueueAll(ServiceAccountKind) })
 	l.stop()
 	l.options.Registerer = nil // it has its metrics
 	l.quiet("a restart", func() { l.start() })

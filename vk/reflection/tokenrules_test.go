@@ -16,6 +16,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/token"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -39,7 +42,7 @@ func TestTokensSwitchedOff(t *testing.T) {
 	l.userPod("bare", vaultToken)
 	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "bare")
 	l.settled()
-	if mountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "bare-token") || l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
+	if access.MountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "bare-token") || l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
 		t.Error("a pod has a token, or waits for one")
 	}
 	if n := l.tokenRequests(); n != before {
@@ -199,10 +202,10 @@ func TestTokensAreRepaired(t *testing.T) {
 	l.settled()
 	requests, before := l.tokenRequests(), l.remote.get(t, "Secret", l.remoteNS, "web-token")
 	l.stop()
-	l.remote.patchYAML(t, "Secret", l.remoteNS, "web-token", "{metadata: {annotations: {"+TokensAnnotation+": null, "+AppliedHashAnnotation+": null}}}")
+	l.remote.patchYAML(t, "Secret", l.remoteNS, "web-token", "{metadata: {annotations: {"+token.TokensAnnotation+": null, "+engine.AppliedHashAnnotation+": null}}}")
 	l.start()
 	after := l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
-		if raw.Annotations(o.Object)[TokensAnnotation] == nil {
+		if raw.Annotations(o.Object)[token.TokensAnnotation] == nil {
 			return fmt.Errorf("it is not ours yet")
 		}
 		return nil

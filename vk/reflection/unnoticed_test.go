@@ -92,7 +92,7 @@ func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 		l.settled()
 		l.mapNamespaces(nil)
 		l.eventually(func() error {
-			if l.manager.extension(l.namespace) != nil {
+			if l.manager.Scope(PodKind, l.namespace) != nil {
 				return errors.New("the namespace is still extended")
 			}
 			return nil

@@ -1,0 +1,61 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package access reads what a pod asks for of an API server: its service account, and the volumes by which it gets tokens.
+package access
+
+import (
+	"fmt"
+	"iter"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// WithoutRemedy is for those who can do without.
+const WithoutRemedy = "or, if the pod needs no API server, recreate it with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
+
+// ServiceAccount is the one as which a pod runs.
+func ServiceAccount(pod *unstructured.Unstructured) string {
+	if name := raw.Text(pod, "spec", "serviceAccountName"); name != "" {
+		return name
+	}
+	return "default"
+}
+
+// Declined says by which annotation a pod wants none of this cluster's API server, "" when it does not say so.
+func Declined(pod *unstructured.Unstructured) string {
+	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
+	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:
+		return fmt.Sprintf("annotation %s is %s", wire.APIServerSupportAnnotation, mode)
+	}
+	return ""
+}
+
+// Projections lists the sources of projected volumes, each after the name of its volume.
+func Projections(volumes any) iter.Seq2[string, map[string]any] {
+	return func(yield func(string, map[string]any) bool) {
+		list, _ := volumes.([]any)
+		for _, item := range list {
+			name, _ := raw.Map(item)["name"].(string)
+			sources, _ := raw.Nested(raw.Map(item), "projected", "sources").([]any)
+			for _, source := range sources {
+				if !yield(name, raw.Map(source)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// MountsSecret reports whether one of the volumes projects the Secret.
+func MountsSecret(volumes any, name string) bool {
+	for _, source := range Projections(volumes) {
+		if raw.Nested(source, "secret", "name") == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,43 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func TestMessagesAreCut(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ü", MaxMessageBytes)
+	status := map[string]any{
+		"message": long, "phase": long, // which is no message
+		"conditions": []any{map[string]any{"type": "Ready", "message": "short"}, map[string]any{"type": "Other", "message": long}},
+	}
+	before := runtime.DeepCopyJSON(status)
+	cut := CutStatus(status)
+	if !reflect.DeepEqual(status, before) {
+		t.Error("the cached status changed")
+	}
+	second := cut["conditions"].([]any)[1].(map[string]any)
+	for _, text := range []any{cut["message"], second["message"]} {
+		if s := text.(string); len(s) > MaxMessageBytes || !strings.HasSuffix(s, cutMark) {
+			t.Errorf("%d bytes: …%s", len(s), s[len(s)-20:])
+		}
+	}
+	if cut["phase"] != long || cut["conditions"].([]any)[0].(map[string]any)["message"] != "short" {
+		t.Error("something else was cut")
+	}
+	if again := CutStatus(cut); !same(again, cut) {
+		t.Error("what is cut is cut again")
+	}
+	var refused *OutputError
+	if err := CheckStatusSize(map[string]any{"a": strings.Repeat("x", maxStatusBytes)}); !errors.As(err, &refused) {
+		t.Errorf("%v, want a status that large to be refused", err)
+	}
+}

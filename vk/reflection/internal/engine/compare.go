@@ -1,0 +1,172 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// same reports whether the copy already says what is wanted: exactly that when it is wholly ours, at least that when
+// the provider's controllers write to it too.
+func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
+	kind := &x.r.kind
+	if kind.Mode == Replace {
+		return x.SameMetadata(remote) && x.samePayload(w, remote, true)
+	}
+	return covers(x.labels, x.r.added, kind.DropLabels, raw.Labels(remote.Object)) &&
+		covers(x.annotations, x.Extra, kind.DropAnnotations, raw.Annotations(remote.Object)) &&
+		x.samePayload(w, remote, false) &&
+		raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
+}
+
+func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
+	kind := &x.r.kind
+	return equals(x.labels, x.r.added, kind.DropLabels, kind.KeepLabels, raw.Labels(remote.Object)) &&
+		equals(x.annotations, x.Extra, kind.DropAnnotations, nil, raw.Annotations(remote.Object))
+}
+
+// covers reports whether have has every entry of base and added, which wins; dropped keys are not wanted.
+func covers(base map[string]any, added map[string]string, dropped []string, have map[string]any) bool {
+	_, ok := count(base, added, dropped, nil, have)
+	return ok
+}
+
+// equals is covers, and nothing else but the kept keys is there.
+func equals(base map[string]any, added map[string]string, dropped, kept []string, have map[string]any) bool {
+	n, ok := count(base, added, dropped, kept, have)
+	if !ok {
+		return false
+	}
+	for _, key := range kept {
+		if _, present := have[key]; present {
+			n++
+		}
+	}
+	return n == len(have)
+}
+
+func count(base map[string]any, added map[string]string, dropped, kept []string, have map[string]any) (n int, ok bool) {
+	for key, value := range base {
+		if _, ours := added[key]; ours || slices.Contains(dropped, key) || slices.Contains(kept, key) {
+			continue
+		}
+		if have[key] != value {
+			return n, false
+		}
+		n++
+	}
+	for key, value := range added {
+		if have[key] != value {
+			return n, false
+		}
+		n++
+	}
+	return n, true
+}
+
+// samePayload compares field by field. A field that is null is not there.
+func (x *Desired) samePayload(w *Worker, remote *unstructured.Unstructured, exact bool) bool {
+	have, _ := raw.Nested(remote.Object, x.r.kind.Into...).(map[string]any)
+	if x.r.kind.Payload != "" {
+		return x.sameField(x.r.kind.Payload, have, exact)
+	}
+	n := 0
+	for _, key := range x.payloadKeys(w) {
+		if x.View.Field(key).Kind() == document.Null {
+			continue
+		}
+		if value, present := have[key]; !present || !x.sameField(key, value, exact) {
+			return false
+		}
+		n++
+	}
+	for _, value := range have {
+		if value == nil {
+			n++
+		}
+	}
+	return !exact || n == len(have)
+}
+
+func (x *Desired) sameField(key string, have any, exact bool) bool {
+	if exact {
+		return x.View.Field(key).Equal(document.Of(have))
+	}
+	field, err := x.root.Field(key)
+	return err == nil && document.Covers(field, have)
+}
+
+// hash tells states of the copy apart. It depends neither on the order of keys nor on the process: it is kept in an
+// annotation.
+func (x *Desired) hash(w *Worker) uint64 {
+	sum := x.metadataHash()
+	if x.r.kind.Payload != "" {
+		return sum + x.View.Field(x.r.kind.Payload).Hash()
+	}
+	for _, key := range x.payloadKeys(w) {
+		if field := x.View.Field(key); field.Exists() {
+			sum += FieldHash(key, field)
+		}
+	}
+	return sum
+}
+
+func (x *Desired) metadataHash() uint64 {
+	return metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.Extra, x.r.kind.DropAnnotations))
+}
+
+// cause is the hash of what the copy should depend on: the object, its Service, and those settings that concern its kind.
+func (x *Desired) cause() uint64 {
+	s := x.r.m.settings.Load()
+	sum := contentHash(x.local, nil) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
+		FieldHash("storageClass", document.Of(s.storageClass))
+	if x.r.kind.FollowsNetwork {
+		sum += FieldHash("nodes", document.Of(s.virtualNodes))
+	}
+	if annotations := x.scope.serviceAnnotations(x.local); len(annotations) > 0 {
+		sum += FieldHash("serviceAnnotations", document.Of(annotations))
+	}
+	return sum
+}
+
+// stored is the hash of what the provider has.
+func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
+	return contentHash(remote, r.kind.Into)
+}
+
+// contentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
+func contentHash(object *unstructured.Unstructured, path []string) uint64 {
+	sum := metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object))
+	fields, _ := raw.Nested(object.Object, path...).(map[string]any)
+	for key, value := range fields {
+		if len(path) > 0 || key != "apiVersion" && key != "kind" && key != "metadata" && key != "status" {
+			sum += FieldHash(key, document.Of(value))
+		}
+	}
+	return sum
+}
+
+func metadataHash(labels, annotations map[string]any) uint64 {
+	return FieldHash("labels", document.Of(labels)) + FieldHash("annotations", document.Of(annotations))
+}
+
+// FieldHash mixes a key with a value, so that sums of them tell apart which value belongs to which key.
+func FieldHash(key string, value document.View) uint64 {
+	mixed := (document.Hash(key) ^ value.Hash()) * 0x9e3779b97f4a7c15
+	return mixed ^ mixed>>32
+}
+
+// hashText is what AppliedHashAnnotation should say.
+func (x *Desired) hashText(w *Worker) string {
+	if x.r.kind.FixedSpec {
+		return strconv.FormatUint(x.metadataHash(), 36)
+	}
+	return strconv.FormatUint(x.hash(w), 36)
+}

@@ -1,0 +1,185 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// settings are what the plugins' context is made of and can change while running. Immutable.
+type settings struct {
+	patch             map[string]any // offloadingPatch of the VirtualNode
+	loadBalancerClass string
+	ingressClass      string
+	storageClass      string
+	virtualNodes      map[string]any // node name to cluster id
+	apiServerIPs      []any
+}
+
+// contexts are the plugins' context roots of one namespace for one version of the settings.
+type contexts struct {
+	of    *settings
+	hooks [2]map[string]any
+}
+
+// context returns the context root for a hook in a namespace. It is shared: plugins cannot write to it, and nobody
+// else may.
+func (m *Manager) context(t *extension, hook host.Hook) map[string]any {
+	now := m.settings.Load()
+	if known := t.contexts.Load(); known != nil && known.of == now {
+		return known.hooks[hook]
+	}
+	made := &contexts{of: now}
+	for _, h := range []host.Hook{host.Outgoing, host.Incoming} {
+		made.hooks[h] = m.newContext(now, t, h)
+	}
+	t.contexts.Store(made)
+	return made.hooks[hook]
+}
+
+func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[string]any {
+	o := &m.options
+	root := map[string]any{
+		"hook":           hook.String(),
+		"localClusterID": o.LocalClusterID, "remoteClusterID": o.RemoteClusterID,
+		"localNamespace": t.local, "remoteNamespace": t.remote,
+		"nodeName": o.NodeName, "nodeIP": o.NodeIP,
+		"apiServerSupport": o.APIServerSupport,
+		"apiServer":        map[string]any{"host": o.APIServer.Host, "port": o.APIServer.Port, "ips": s.apiServerIPs, "pending": m.awaitsAPIServer(s)},
+		"virtualNodes":     s.virtualNodes, "disableIPReflection": o.DisableIPReflection,
+	}
+	if s.patch != nil {
+		root["offloadingPatch"] = s.patch
+	}
+	if class := cmp.Or(s.loadBalancerClass, o.Classes.LoadBalancer); class != "" {
+		root["loadBalancerClass"] = class
+	}
+	if class := cmp.Or(s.ingressClass, o.Classes.Ingress); class != "" {
+		root["ingressClass"] = class
+	}
+	if class := cmp.Or(s.storageClass, o.Storage.RemoteClass); class != "" {
+		root["storageClass"] = class
+	}
+	return root
+}
+
+// awaitsAPIServer reports whether the network is yet to tell how the provider reaches this cluster's API server. Where
+// there is no network that could, nobody waits.
+func (m *Manager) awaitsAPIServer(s *settings) bool {
+	return m.options.APIServer.Host == "" && m.ips != nil && len(s.apiServerIPs) == 0
+}
+
+// outgoing returns the context root for an object: that of the namespace, and of an EndpointSlice the annotations of its
+// Service besides.
+func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
+	root := s.Context(host.Outgoing)
+	if annotations := s.serviceAnnotations(local); len(annotations) > 0 {
+		root = maps.Clone(root)
+		root["serviceAnnotations"] = annotations
+	}
+	return root
+}
+
+// Context returns what plugins are told at a hook. It is shared: nobody may modify it.
+func (s *Scope) Context(hook host.Hook) map[string]any { return s.r.m.context(s.namespace, hook) }
+
+// change replaces the settings by an edited copy and reports whether that changed anything.
+func (m *Manager) change(edit func(*settings)) bool {
+	m.settingsMu.Lock()
+	defer m.settingsMu.Unlock()
+	before := m.settings.Load()
+	next := *before
+	edit(&next)
+	if reflect.DeepEqual(*before, next) {
+		return false
+	}
+	m.settings.Store(&next)
+	return true
+}
+
+// virtualNodeChanged follows the VirtualNode. One that is gone, or that cannot be understood, changes nothing: its
+// deletion is followed by ours, and until then the last good patch holds.
+func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, deleted bool) {
+	if deleted {
+		return
+	}
+	spec, _ := object.Object["spec"].(map[string]any)
+	patch, isMap := spec["offloadingPatch"].(map[string]any)
+	if spec["offloadingPatch"] != nil && !isMap {
+		m.events.Warn("VirtualNode", object, InvalidObjectReason, "spec.offloadingPatch is no object: the last one that was stays in force")
+		return
+	}
+	changed := m.change(func(s *settings) {
+		s.patch = patch
+		s.loadBalancerClass = defaultClass(spec["loadBalancerClasses"], "loadBalancerClassName")
+		s.ingressClass = defaultClass(spec["ingressClasses"], "ingressClassName")
+		s.storageClass = defaultClass(spec["storageClasses"], "storageClassName")
+	})
+	if changed {
+		m.log.Info("The VirtualNode's patch or classes changed: every object is looked at again")
+		m.enqueueKinds(func(Kind) bool { return true })
+	}
+}
+
+// defaultClass picks the class marked as default, else the first.
+func defaultClass(classes any, field string) string {
+	list, _ := classes.([]any)
+	first := ""
+	for _, item := range list {
+		class, _ := item.(map[string]any)
+		name, _ := class[field].(string)
+		if byDefault, _ := class["default"].(bool); byDefault {
+			return name
+		}
+		if first == "" {
+			first = name
+		}
+	}
+	return first
+}
+
+// nodeChanged follows which nodes stand for which cluster.
+func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) {
+	cluster, _ := raw.Labels(node.Object)[wire.RemoteClusterIDLabel].(string)
+	changed := m.change(func(s *settings) {
+		nodes := maps.Clone(s.virtualNodes)
+		if deleted || cluster == "" {
+			delete(nodes, node.GetName())
+		} else {
+			nodes[node.GetName()] = cluster
+		}
+		s.virtualNodes = nodes
+	})
+	if changed {
+		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork || k.FollowsNodes })
+	}
+	if !deleted && m.standsForProvider(node) && !m.nodeIsOurs.Swap(true) {
+		m.log.Info("The node is known to be ours: its pods are reflected", "node", node.GetName())
+		m.enqueueKinds(func(k Kind) bool { return k.PerNode })
+		m.eachHandler(Handler.NamespacesChanged)
+	}
+}
+
+// standsForProvider tells the virtual node of this virtual kubelet from every other node. A kubelet that was started with the name
+// of a real node must leave the pods of that node alone; one whose node has lost its labels goes on with its own.
+func (m *Manager) standsForProvider(node *unstructured.Unstructured) bool {
+	labels := raw.Labels(node.Object)
+	return node.GetName() == m.options.NodeName && labels[wire.TypeLabel] == wire.VirtualNodeType && labels[wire.RemoteClusterIDLabel] == m.options.RemoteClusterID
+}
+
+func (m *Manager) enqueueKinds(which func(Kind) bool) {
+	for _, r := range m.all() {
+		if which(r.kind) {
+			r.enqueueAll()
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// AppliedHashAnnotation, on copies that are applied, is the hash of what was asked for. The provider's controllers add
+// to such copies; the hash tells that something we asked for earlier is not wanted any more.
+const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
+
+// OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
+// came later (a StatefulSet's, say) is another one, and must not be shown the end of the first. On copies that are applied
+// it reports whether an object was recreated, possibly with another value in a field that never changes.
+const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
+
+// StandsForAnother reports whether a copy was made for an earlier object of the same name.
+func StandsForAnother(object, local *unstructured.Unstructured) bool {
+	if object == nil {
+		return false
+	}
+	origin, marked := raw.Annotations(object.Object)[OriginUIDAnnotation].(string)
+	return marked && origin != string(local.GetUID())
+}
+
+// Desired is what the copy of an object should be, read from a mutated document without materialising it.
+type Desired struct {
+	r           *reflector
+	scope       *Scope
+	Key         Key    // of the object
+	Name        string // of the copy
+	Namespace   string // the remote namespace
+	root        document.Node
+	View        document.View  // of root
+	labels      map[string]any // the chain's; the reflector's own are added
+	annotations map[string]any
+	Extra       map[string]string // annotations of the engine
+	local       *unstructured.Unstructured
+	// lesser is what an API server may take that refuses the whole, nil for nothing.
+	Lesser func() *unstructured.Unstructured
+}
+
+// want reads the mutated object. A plugin's result that cannot be an object is an *OutputError.
+func (r *reflector) desired(w *Worker, s *Scope, local *unstructured.Unstructured) (*Desired, error) {
+	root := w.Doc.Root()
+	if payload := root.View().Field(r.kind.Payload); r.kind.Payload != "" && payload.Kind() != document.Map {
+		return nil, &OutputError{fmt.Sprintf("%s became a %s, want an object", r.kind.Payload, payload.Kind())}
+	}
+	metadata := root.View().Field("metadata")
+	labels, err := stringMap(metadata.Field("labels"), "labels")
+	if err != nil {
+		return nil, err
+	}
+	annotations, err := stringMap(metadata.Field("annotations"), "annotations")
+	if err != nil {
+		return nil, err
+	}
+	return &Desired{
+		r: r, scope: s, Key: s.Key(local.GetName()), Name: r.remoteName(local.GetName()), Namespace: s.namespace.remote,
+		root: root, View: root.View(), labels: labels, annotations: annotations, local: local,
+	}, nil
+}
+
+// stringMap returns a map of the metadata, shared with the cache when no plugin touched it.
+func stringMap(node document.View, field string) (map[string]any, error) {
+	switch node.Kind() {
+	case document.Absent, document.Null:
+		return nil, nil
+	case document.Map:
+	default:
+		return nil, &OutputError{fmt.Sprintf("metadata.%s became a %s, want a map of strings", field, node.Kind())}
+	}
+	values, _ := node.Value().(map[string]any)
+	for key, value := range values {
+		if _, ok := value.(string); !ok {
+			return nil, &OutputError{fmt.Sprintf("metadata.%s[%s] became %v, want a string", field, key, value)}
+		}
+	}
+	return values, nil
+}
+
+// payloadKeys lists the fields of the mutated object that are carried over: everything that is not metadata or status.
+func (x *Desired) payloadKeys(w *Worker) []string {
+	w.keys = x.View.Keys(w.keys[:0])
+	return slices.DeleteFunc(w.keys, func(key string) bool {
+		return key == "apiVersion" || key == "kind" || key == "metadata" || key == "status"
+	})
+}
+
+// payload materialises what is carried over.
+func (x *Desired) payload(w *Worker) map[string]any {
+	if x.r.kind.Payload != "" {
+		value, _ := x.View.Field(x.r.kind.Payload).Value().(map[string]any)
+		return value
+	}
+	fields := map[string]any{}
+	for _, key := range x.payloadKeys(w) {
+		if value := x.View.Field(key).Value(); value != nil {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+// merge returns base without the dropped keys and with what is added.
+func merge(base map[string]any, added map[string]string, dropped []string) map[string]any {
+	merged := make(map[string]any, len(base)+len(added))
+	maps.Copy(merged, base)
+	for _, key := range dropped {
+		delete(merged, key)
+	}
+	for key, value := range added {
+		merged[key] = value
+	}
+	return merged
+}
+
+// Build materialises the copy. remote is the present one, or nil.
+func (x *Desired) Build(w *Worker, remote *unstructured.Unstructured) *unstructured.Unstructured {
+	kind := &x.r.kind
+	object := map[string]any{}
+	if kind.Payload != "" || len(kind.Into) > 0 {
+		set(object, kind.Into, x.payload(w))
+	} else {
+		object = x.payload(w)
+	}
+	object["apiVersion"], object["kind"] = x.View.Field("apiVersion").Value(), x.View.Field("kind").Value()
+	if kind.TargetKind.Kind != "" {
+		object["apiVersion"], object["kind"] = kind.TargetKind.GroupVersion().String(), kind.TargetKind.Kind
+	}
+	object["metadata"] = x.Metadata(w, remote)
+	return &unstructured.Unstructured{Object: object}
+}
+
+func set(object map[string]any, path []string, value any) {
+	for _, key := range path[:len(path)-1] {
+		below := map[string]any{}
+		object[key] = below
+		object = below
+	}
+	object[path[len(path)-1]] = value
+}
+
+// Metadata of a replacing write keeps what is not ours to say (finalizers, owners, the resourceVersion); that of an
+// apply says only what we want, and the uid so that nothing else of that name can be meant.
+func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[string]any {
+	kind := &x.r.kind
+	labels, annotations := merge(x.labels, x.r.added, kind.DropLabels), merge(x.annotations, x.Extra, kind.DropAnnotations)
+	metadata := map[string]any{}
+	if kind.Mode == Apply {
+		annotations[AppliedHashAnnotation] = x.hashText(w)
+		if remote != nil {
+			metadata["uid"] = string(remote.GetUID())
+		}
+	} else if remote != nil {
+		present, _ := remote.Object["metadata"].(map[string]any)
+		metadata = maps.Clone(present)
+		for _, key := range kind.KeepLabels {
+			if value, ok := raw.Labels(remote.Object)[key]; ok {
+				labels[key] = value
+			}
+		}
+	}
+	metadata["name"], metadata["namespace"], metadata["labels"] = x.Name, x.Namespace, labels
+	delete(metadata, "annotations")
+	if len(annotations) > 0 {
+		metadata["annotations"] = annotations
+	}
+	return metadata
+}

@@ -1,0 +1,158 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
+)
+
+// Class sorts errors by what is done about them; it is the metrics' label.
+type Class string
+
+const (
+	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
+	Conflict    Class = "conflict"    // retry; nobody needs to know
+	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
+	Foreign     Class = "foreign"     // the name is taken: Event, look again later
+	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
+	Input       Class = "input"       // an annotation or a field makes no sense: Event, retry on the next change
+	Quarantine  Class = "quarantine"  // Event, left alone
+)
+
+// Reasons of the Events about plugins and quarantine.
+const (
+	PluginTrappedReason    = "PluginTrapped"
+	PluginOutOfFuelReason  = "PluginOutOfFuel"
+	PluginLimitReason      = "PluginLimitExceeded"
+	PluginAccessReason     = "PluginBadAccess"
+	PluginFailedReason     = "PluginFailed"
+	PluginGuardReason      = "PluginForbiddenEdit"
+	PluginWarningReason    = "PluginWarning"
+	InvalidObjectReason    = "InvalidObject"
+	QuarantinedReason      = "ReflectionQuarantined"
+	pluginErrorRetryNotice = "the copy on the provider stays as it was"
+)
+
+// Classified is an error of a kind that knows what is done about it.
+type Classified interface {
+	error
+	// Classify returns the class of the error and the reason of its Event.
+	Classify() (class Class, reason string)
+}
+
+// Remedied is an error that says itself what to do about it.
+type Remedied interface {
+	error
+	Remedied()
+}
+
+// ForeignError: the provider has an object of that name which is not ours.
+type ForeignError struct{ resource, namespace, name string }
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("%s %s/%s exists on the provider and was not made by this virtual node: it is left alone; rename one of the two", e.resource, e.namespace, e.name)
+}
+
+// OutputError: the chain's result cannot be an object.
+type OutputError struct{ Problem string }
+
+func (e *OutputError) Error() string { return e.Problem }
+
+// slowError: one call was not breaker.Answered in time, while the provider's API server answers others.
+type slowError struct{ limit time.Duration }
+
+func (e *slowError) Error() string {
+	return fmt.Sprintf("no answer within %s, though the provider's API server answers: is there a slow admission webhook for this resource?", e.limit)
+}
+
+// RetryAfter asks for another look, without anything having gone wrong.
+type RetryAfter struct{ After time.Duration }
+
+func (e *RetryAfter) Error() string { return "again in " + e.After.String() }
+
+// Classify returns the class of an error and the reason of its Event.
+func Classify(err error) (Class, string) {
+	var (
+		trap    *host.TrapError
+		fuel    *host.OutOfFuelError
+		limit   *host.LimitError
+		access  *host.AccessError
+		failed  *host.PluginFailedError
+		guard   *host.GuardError
+		foreign *ForeignError
+		invalid *policy.Error
+		output  *OutputError
+		fight   *oscillation.QuarantineError
+		own     Classified
+	)
+	switch {
+	case errors.As(err, &own):
+		return own.Classify()
+	case errors.As(err, &trap):
+		return Plugin, PluginTrappedReason
+	case errors.As(err, &fuel):
+		return Plugin, PluginOutOfFuelReason
+	case errors.As(err, &limit):
+		return Plugin, PluginLimitReason
+	case errors.As(err, &access):
+		return Plugin, PluginAccessReason
+	case errors.As(err, &failed):
+		return Plugin, PluginFailedReason
+	case errors.As(err, &guard):
+		return Plugin, PluginGuardReason
+	case errors.As(err, &foreign):
+		return Foreign, wire.FailedReflectionReason
+	case errors.As(err, &invalid), errors.As(err, &output):
+		return Input, InvalidObjectReason
+	case errors.As(err, &fight):
+		return Quarantine, QuarantinedReason
+	case unreachable(err):
+		return Unreachable, ""
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return Conflict, ""
+	default:
+		return Refused, wire.FailedReflectionReason
+	}
+}
+
+// unreachable tells errors of the way to the API server from its answers.
+func unreachable(err error) bool {
+	if errors.Is(err, breaker.ErrUnreachable) || breaker.Overdue(err) || breaker.Lost(err) {
+		return true
+	}
+	// Credentials that are not accepted concern every object, so none of them needs to be told.
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsUnauthorized(err)
+}
+
+// MayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. An API
+// server that fails after it has begun to write has not breaker.Answered either.
+func MayHaveArrived(err error) bool {
+	var slow *slowError
+	var dial *net.OpError
+	status := apierrors.APIStatus(nil)
+	switch {
+	case err == nil || errors.As(err, &slow):
+		return true
+	case errors.As(err, &status):
+		return status.Status().Code >= http.StatusInternalServerError
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return false
+	default:
+		return breaker.Overdue(err) || breaker.Lost(err)
+	}
+}

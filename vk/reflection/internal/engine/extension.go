@@ -1,0 +1,115 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// extension is a namespace that is extended, and what of it is reflected.
+type extension struct {
+	local, remote string
+	ctx           context.Context
+	cancel        context.CancelFunc
+	contexts      atomic.Pointer[contexts]
+
+	mu     sync.RWMutex
+	scopes map[string]*Scope // by kind
+}
+
+// of returns what is known of a kind, nil when it is not reflected.
+func (t *extension) of(kind string) *Scope {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.scopes[kind]
+}
+
+// set puts what is known of a kind, nil for nothing any more, and returns what was there.
+func (t *extension) set(kind string, c *Scope) (before *Scope) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before = t.scopes[kind]
+	if c == nil {
+		delete(t.scopes, kind)
+	} else {
+		t.scopes[kind] = c
+	}
+	return before
+}
+
+// localSynced reports whether this cluster's side of the namespace has been read.
+func (t *extension) localSynced() bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, s := range t.scopes {
+		if s.objects != nil && !s.objects.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// extension returns the extension of a namespace of this cluster, or nil.
+func (m *Manager) extension(local string) *extension {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.extensions[local]
+}
+
+func (m *Manager) allExtensions() []*extension {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make([]*extension, 0, len(m.extensions))
+	for _, t := range m.extensions {
+		all = append(all, t)
+	}
+	return all
+}
+
+// StartNamespace begins to reflect a namespace; it does not wait for the provider. (namespaces.Handler)
+func (m *Manager) StartNamespace(local, remote string) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	t := &extension{local: local, remote: remote, scopes: map[string]*Scope{}}
+	t.ctx, t.cancel = context.WithCancel(m.ctx)
+	m.mu.Lock()
+	m.extensions[local] = t
+	m.metrics.namespaces.Set(float64(len(m.extensions)))
+	m.mu.Unlock()
+	for _, r := range m.all() {
+		m.startScope(r, t)
+	}
+}
+
+// StopNamespace ends it. What is on the provider stays. (namespaces.Handler)
+func (m *Manager) StopNamespace(local string) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.Lock()
+	t := m.extensions[local]
+	delete(m.extensions, local)
+	m.metrics.forget(local)
+	m.metrics.namespaces.Set(float64(len(m.extensions)))
+	m.mu.Unlock()
+	if t != nil {
+		t.cancel()
+	}
+}
+
+// NamespacesChanged looks at the pods and volumes of namespaces that are not extended, and tells who asked to be told.
+// (namespaces.Handler)
+func (m *Manager) NamespacesChanged() {
+	for _, changed := range m.allListeners() {
+		changed()
+	}
+	m.eachHandler(Handler.NamespacesChanged)
+}
+
+func (m *Manager) eachHandler(f func(Handler)) {
+	for _, r := range m.all() {
+		f(r.handler)
+	}
+}

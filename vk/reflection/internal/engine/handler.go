@@ -1,0 +1,90 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Handler is the life of a kind that is more than being mutated and copied. Kinds without one have Base, which is all there is
+// to most of them; a Handler embeds it and overrides what it needs. Its methods are called by several goroutines, Reconcile
+// by one at a time for each object.
+type Handler interface {
+	// Reconcile makes what is on the other side of one object what it should be. It is called when the scope is ready, and, of
+	// kinds that are not PerNode or Reverse, when this virtual kubelet leads.
+	Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
+	// NotOffloaded looks at an object whose namespace is not extended.
+	NotOffloaded(ctx context.Context, w *Worker, key Key) error
+	// Extend adds what the kind watches in a namespace besides its objects and their copies. It is called before anything runs.
+	Extend(s *Scope) error
+	// Run works in the background, until ctx ends.
+	Run(ctx context.Context)
+	// Synced is called when a kind, this or another, has been read in a namespace; s is the scope of this one there.
+	Synced(s *Scope, kind *Kind)
+	// StartedLeading is called when this virtual kubelet begins to lead, after every object was enqueued.
+	StartedLeading()
+	// NamespacesChanged is called when other namespaces are extended than before.
+	NamespacesChanged()
+	// ObjectMatters reports whether an object of this cluster, or of this node, is to be looked at for having changed.
+	ObjectMatters(before, object *unstructured.Unstructured) bool
+	// CopyMatters reports the same of a copy. Deletions always matter.
+	CopyMatters(before, copied *unstructured.Unstructured) bool
+	// Derived returns what the provider's controllers have made of the copy with that name, as far as that is watched.
+	Derived(s *Scope, name string) *unstructured.Unstructured
+	// Waiting counts what will be enqueued later by itself.
+	Waiting() int
+}
+
+// Base is the Handler of kinds that have no life of their own.
+type Base struct{ *Env }
+
+// Reconcile implements Handler: the object crosses by policy and chain, and its status comes back.
+func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
+	return b.r.reconcile(ctx, w, s, key)
+}
+
+// NotOffloaded implements Handler: what is on the provider is the business of whoever took the namespace back.
+func (Base) NotOffloaded(context.Context, *Worker, Key) error { return nil }
+
+// Extend implements Handler.
+func (Base) Extend(*Scope) error { return nil }
+
+// Run implements Handler.
+func (Base) Run(context.Context) {}
+
+// Synced implements Handler.
+func (Base) Synced(*Scope, *Kind) {}
+
+// StartedLeading implements Handler.
+func (Base) StartedLeading() {}
+
+// NamespacesChanged implements Handler.
+func (Base) NamespacesChanged() {}
+
+// ObjectMatters implements Handler.
+func (Base) ObjectMatters(_, _ *unstructured.Unstructured) bool { return true }
+
+// CopyMatters implements Handler.
+func (Base) CopyMatters(_, _ *unstructured.Unstructured) bool { return true }
+
+// Derived implements Handler.
+func (Base) Derived(*Scope, string) *unstructured.Unstructured { return nil }
+
+// Waiting implements Handler.
+func (Base) Waiting() int { return 0 }
+
+var _ Handler = Base{}
+
+// Peer returns the handler that can do what T asks for. Kinds do not know each other: what one needs of another is an
+// interface that it declares. It is for use after New has made all handlers.
+func Peer[T any](e *Env) (peer T, ok bool) {
+	for _, r := range e.r.m.all() {
+		if peer, ok = r.handler.(T); ok {
+			return peer, true
+		}
+	}
+	return peer, false
+}

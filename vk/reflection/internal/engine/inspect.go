@@ -1,0 +1,96 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+)
+
+// What follows shows the inside of a Manager, to tests of the packages around.
+
+// Handler returns that of a kind, or nil.
+func (m *Manager) Handler(kind string) Handler {
+	if r := m.reflector(kind); r != nil {
+		return r.handler
+	}
+	return nil
+}
+
+// Scope returns that of a kind in an extended namespace, or nil.
+func (m *Manager) Scope(kind, namespace string) *Scope {
+	if t := m.extension(namespace); t != nil {
+		return t.of(kind)
+	}
+	return nil
+}
+
+// Evaluated counts the evaluations of objects of a kind.
+func (m *Manager) Evaluated(kind string) uint64 { return m.reflector(kind).evaluated.Load() }
+
+// Paced counts the objects of a kind of which it is remembered when their status was written.
+func (m *Manager) Paced(kind string) int {
+	p := &m.reflector(kind).paces
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.byKey)
+}
+
+// EnqueueAll has every object of a kind looked at again.
+func (m *Manager) EnqueueAll(kind string) { m.reflector(kind).enqueueAll() }
+
+// CachedObjects counts what is kept in memory of either cluster; not nodes and IPs, which others share.
+func (m *Manager) CachedObjects() (n int) {
+	all := map[cache.SharedIndexInformer]bool{}
+	for resource, informer := range m.informers {
+		all[informer] = resource != nodesResource && resource != ipsResource
+	}
+	for _, r := range m.all() {
+		for _, informer := range r.informers {
+			all[informer] = true
+		}
+		for _, t := range m.allExtensions() {
+			if s := t.of(r.kind.Name); s != nil {
+				for _, informer := range s.informers {
+					all[informer] = true
+				}
+			}
+		}
+	}
+	for informer, counts := range all {
+		if counts {
+			n += len(informer.GetStore().ListKeys())
+		}
+	}
+	return n
+}
+
+// Env returns that of the handler of a kind.
+func (m *Manager) Env(kind string) *Env { return &Env{r: m.reflector(kind)} }
+
+// EnvOf returns one that has nothing but options.
+func EnvOf(options Options) *Env { return &Env{r: &reflector{m: &Manager{options: options}}} }
+
+// Prepare returns a scope that is ready and that nothing runs, with an object and its copy.
+func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string) (*Scope, error) {
+	m.ctx = ctx
+	m.breaker.Start(ctx)
+	t := &extension{local: local, remote: remote, cancel: func() {}, scopes: map[string]*Scope{}}
+	s, err := m.reflector(kind).newScope(t)
+	if err != nil {
+		return nil, err
+	}
+	t.set(kind, s)
+	m.extensions[local] = t
+	s.ready.Store(true)
+	return s, nil
+}
+
+// Put puts an object and its copy into the caches.
+func (s *Scope) Put(object, copied *unstructured.Unstructured) error {
+	return errors.Join(s.objects.GetStore().Add(object), s.copies.GetStore().Add(copied))
+}

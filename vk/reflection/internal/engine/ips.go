@@ -1,0 +1,99 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+const (
+	// addressIndex finds the IP objects of a namespace by the address that they map.
+	addressIndex = "address"
+	// ipDebounce gathers the IP objects of a rollout: each one may concern every slice of its namespace. Longer leaves
+	// new endpoints unmapped for longer.
+	ipDebounce = 300 * time.Millisecond
+)
+
+// indexByAddress keys an IP object by namespace and spec.ip.
+func indexByAddress(object any) ([]string, error) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	ip, _, _ := unstructured.NestedString(u.Object, "spec", "ip")
+	return []string{u.GetNamespace() + "/" + ip}, nil
+}
+
+// ipChanged looks again at the slices of the namespace, whose addresses it may map, and at how this cluster's API server
+// is reached.
+func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
+	if ip.GetNamespace() == m.options.LiqoNamespace {
+		m.locateAPIServer()
+	}
+	t := m.extension(ip.GetNamespace())
+	if t == nil {
+		return
+	}
+	for _, r := range m.all() {
+		if s := t.of(r.kind.Name); r.kind.FollowsNetwork && s != nil && s.ready.Load() {
+			for _, object := range informer.ByIndex(s.objects, cache.NamespaceIndex, t.local) {
+				r.queue.AddAfter(raw.Key(object), ipDebounce)
+			}
+		}
+	}
+}
+
+// locateAPIServer reads under which addresses the network serves this cluster's API server to offloaded pods: those of
+// pods that are offloaded from now on. (Liqo: API server support, host aliases.)
+func (m *Manager) locateAPIServer() {
+	if m.options.APIServer.Host != "" {
+		return // that is how it is reached
+	}
+	addresses := slices.Clone(m.options.APIServer.IPs)
+	for _, ip := range informer.ByIndex(m.ips, cache.NamespaceIndex, m.options.LiqoNamespace) {
+		mapped, _, _ := unstructured.NestedString(ip.Object, "status", "ip")
+		ofAPIServer := ip.GetName() == wire.APIServerIP || raw.Labels(ip.Object)[wire.IPTypeLabel] == wire.APIServerIP
+		if ofAPIServer && mapped != "" && !slices.Contains(addresses, mapped) {
+			addresses = append(addresses, mapped)
+		}
+	}
+	slices.Sort(addresses)
+	before := m.settings.Load()
+	if m.change(func(s *settings) { s.apiServerIPs = texts(addresses) }) && m.awaitsAPIServer(before) {
+		m.enqueueKinds(func(k Kind) bool { return k.FollowsAPIServer })
+	}
+}
+
+// remapper returns what the plugins' remap_ip does. Outgoing, an address of this cluster is translated into one that
+// the provider can reach: pod addresses are remapped by the provider itself, others need an IP object in their
+// namespace, and without one there is no mapping (yet). Incoming, an address of the provider's pods is translated into
+// the one by which it is reached from here. Nothing is remembered between calls: an address may change hands.
+func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (string, bool) {
+	if hook == host.Incoming {
+		return m.options.RemoteIPs.Map
+	}
+	if m.ips == nil {
+		return func(ip string) (string, bool) { return ip, true }
+	}
+	return func(ip string) (string, bool) {
+		if m.options.LocalPodCIDRs.Contain(ip) {
+			return ip, true
+		}
+		for _, object := range informer.ByIndex(m.ips, addressIndex, namespace+"/"+ip) {
+			if mapped, ok, _ := unstructured.NestedString(object.Object, "status", "ip"); ok && mapped != "" {
+				return mapped, true
+			}
+		}
+		return "", false
+	}
+}

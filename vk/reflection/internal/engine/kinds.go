@@ -1,0 +1,117 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// all returns the reflectors of all kinds.
+func (m *Manager) all() []*reflector {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.reflectors
+}
+
+// reflector returns that of a kind, or nil.
+func (m *Manager) reflector(kind string) *reflector {
+	for _, r := range m.all() {
+		if r.kind.Name == kind {
+			return r
+		}
+	}
+	return nil
+}
+
+// depths are the lengths of the queues.
+func (m *Manager) depths() map[string]int {
+	depths := map[string]int{}
+	for _, r := range m.all() {
+		depths[r.kind.Name] = r.queue.Len()
+	}
+	return depths
+}
+
+// StartKind begins to reflect a kind in every extended namespace, in the place of one of the same name. It must not be
+// called before Run; what New was given cannot be replaced.
+func (m *Manager) StartKind(kind Kind) error {
+	select {
+	case <-m.begun:
+	default:
+		return errors.New("starting a kind: the Manager does not run yet")
+	}
+	for _, builtin := range m.options.Kinds {
+		if builtin.Name == kind.Name {
+			return fmt.Errorf("starting kind %s: it is reflected anyway", kind.Name)
+		}
+	}
+	if err := kind.validate(); err != nil || kind.PerNode {
+		return errors.Join(fmt.Errorf("starting kind %s: it cannot be reflected", kind.Name), err)
+	}
+	r, err := m.newReflector(kind)
+	if err != nil {
+		return err
+	}
+	m.kinds.Lock()
+	defer m.kinds.Unlock()
+	m.stopKind(kind.Name)
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	if err := m.ctx.Err(); err != nil {
+		return fmt.Errorf("starting kind %s: the Manager has ended, %w", kind.Name, err)
+	}
+	m.replace(func(all []*reflector) []*reflector { return append(all, r) })
+	r.run(m.ctx)
+	for _, t := range m.allExtensions() {
+		m.startScope(r, t)
+	}
+	return nil
+}
+
+// StopKind ends the reflection of a kind that StartKind began, and returns when nothing of it runs any more. What is on
+// the provider stays.
+func (m *Manager) StopKind(name string) {
+	m.kinds.Lock()
+	defer m.kinds.Unlock()
+	m.stopKind(name)
+}
+
+// stopKind waits without keeping namespaces from starting and stopping meanwhile: a watch of an API server that does not
+// answer takes its time to end. The caller holds m.kinds.
+func (m *Manager) stopKind(name string) {
+	r := m.reflector(name)
+	if r == nil {
+		return
+	}
+	for _, c := range m.detach(r) {
+		c.wg.Wait()
+	}
+	r.wg.Wait()
+	m.metrics.forgetKind(name)
+}
+
+// detach takes a kind out of everything and has it end.
+func (m *Manager) detach(r *reflector) (ending []*Scope) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.replace(func(all []*reflector) []*reflector {
+		return slices.DeleteFunc(all, func(other *reflector) bool { return other == r })
+	})
+	r.cancel()
+	for _, t := range m.allExtensions() {
+		if c := t.set(r.kind.Name, nil); c != nil {
+			c.cancel()
+			ending = append(ending, c)
+		}
+	}
+	return ending
+}
+
+func (m *Manager) replace(edit func([]*reflector) []*reflector) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reflectors = edit(slices.Clone(m.reflectors))
+}

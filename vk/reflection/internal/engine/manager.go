@@ -1,0 +1,301 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	v1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/dynamicclient"
+	"github.com/refract-project/refract/vk/namespaces"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/report"
+)
+
+// Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
+type Manager struct {
+	options       Options
+	log           *slog.Logger
+	local, remote dynamic.Interface
+	core          *v1.CoreV1Client
+	breaker       *breaker.Breaker
+	events        *report.Reporter
+	metrics       *metrics
+	mapper        *namespaces.Mapper
+	leading       atomic.Bool
+	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are somebody's
+	evaluated     atomic.Uint64 // objects so far
+
+	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster
+	virtualNode, nodes cache.ResourceEventHandlerRegistration
+	ips                cache.SharedIndexInformer // nil unless Options.FollowIPs
+	ipsHeard           cache.ResourceEventHandlerRegistration
+
+	settings   atomic.Pointer[settings]
+	settingsMu sync.Mutex // serialises changes
+
+	ctx     context.Context // that of Run
+	begun   chan struct{}   // closed by Run when kinds can be started
+	started time.Time
+	wg      sync.WaitGroup
+
+	kinds      sync.Mutex // one kind starts or stops at a time
+	changing   sync.Mutex // likewise what is started of kinds in namespaces
+	mu         sync.RWMutex
+	extensions map[string]*extension // by local namespace
+	reflectors []*reflector          // replaced, never modified
+	listeners  map[*func()]bool      // of changes of the extended namespaces
+}
+
+// New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
+func New(options Options) (*Manager, error) {
+	options = options.withDefaults()
+	if err := options.validate(); err != nil {
+		return nil, fmt.Errorf("configuring reflection, %w", err)
+	}
+	m := &Manager{
+		options: options, log: options.Log.With("provider", options.RemoteClusterID), metrics: newMetrics(),
+		informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, extensions: map[string]*extension{},
+		begun: make(chan struct{}), listeners: map[*func()]bool{},
+	}
+	m.leading.Store(true)
+	m.events = report.New(m.metrics.eventsDropped.Inc)
+	m.settings.Store(&settings{virtualNodes: map[string]any{}, apiServerIPs: texts(options.APIServer.IPs)})
+	for _, prepare := range []func() error{m.connect, m.addReflectors, m.followSettings, m.followNamespaces} {
+		if err := prepare(); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.metrics.register(options.Registerer, m.Reachable, m.depths); err != nil {
+		return nil, fmt.Errorf("registering metrics, %w", err)
+	}
+	return m, nil
+}
+
+func texts(list []string) []any {
+	converted := make([]any, 0, len(list))
+	for _, text := range list {
+		converted = append(converted, text)
+	}
+	return converted
+}
+
+// connect makes the clients. They have no throttle of their own: workers are bounded, and the API server's priority
+// and fairness knows better who must wait.
+func (m *Manager) connect() error {
+	local, remote := rest.CopyConfig(m.options.Local), rest.CopyConfig(m.options.Remote)
+	local.QPS, remote.QPS = -1, -1
+	var faults []error
+	var err error
+	if m.local, err = dynamicclient.New(local); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+	}
+	if m.core, err = v1.NewForConfig(local); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+	}
+	if probe, err := discovery.NewDiscoveryClientForConfig(remote); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+	} else {
+		m.breaker = m.newBreaker(probe.RESTClient())
+	}
+	remote.Wrap(m.breaker.Transport)
+	if m.remote, err = dynamicclient.New(remote); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+	}
+	return errors.Join(faults...)
+}
+
+// newBreaker returns the breaker, which probes past itself.
+func (m *Manager) newBreaker(client rest.Interface) *breaker.Breaker {
+	return breaker.New(breaker.Options{Clock: m.options.Clock, Every: m.options.ProbeEvery, Log: m.log, Changed: m.providerChanged, Probe: func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, m.options.CallTimeout/2)
+		defer cancel()
+		err := client.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error()
+		if status := apierrors.APIStatus(nil); errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError {
+			if code := status.Status().Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
+				return &breaker.DeniedError{Err: err}
+			}
+			return nil // it answers; whether it hides this path is another matter, and told by each call
+		}
+		return err
+	}})
+}
+
+// addReflectors makes one reflector per kind that has workers.
+func (m *Manager) addReflectors() error {
+	for _, kind := range m.options.Kinds {
+		if workers, ok := m.options.Workers[kind.Name]; ok {
+			kind.Workers = workers
+		}
+		kind.Mute = slices.Contains(m.options.WithoutStatus, kind.Name)
+		if policy, ok := m.options.Policies[ServiceKind]; ok && kind.FollowsService {
+			kind.Policy = policy // a slice crosses as its Service does
+		}
+		if policy, ok := m.options.Policies[kind.Name]; ok {
+			kind.Policy = policy
+		}
+		if kind.Workers <= 0 || m.options.DisableIPReflection && kind.FollowsNetwork {
+			continue
+		}
+		r, err := m.newReflector(kind)
+		if err != nil {
+			return err
+		}
+		m.reflectors = append(m.reflectors, r)
+	}
+	return nil
+}
+
+// informer returns the informer of a resource of this cluster, one for all who need it.
+func (m *Manager) informer(resource schema.GroupVersionResource, s informer.Selection, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
+	if known := m.informers[resource]; known != nil {
+		return known, nil
+	}
+	made, err := informer.New(m.local, resource, s, m.options.ResyncPeriod, nil, indexers)
+	m.informers[resource] = made
+	return made, err
+}
+
+// followSettings watches what the plugins' context is made of.
+func (m *Manager) followSettings() error {
+	virtualNode, err := m.informer(offloadingv1beta1.VirtualNodeGVR, informer.Selection{
+		Namespace: m.options.TenantNamespace, Fields: fields.OneTermEqualSelector("metadata.name", m.options.VirtualNode).String(),
+	}, nil)
+	if err != nil {
+		return err
+	}
+	if m.virtualNode, err = informer.OnEvent(virtualNode, m.virtualNodeChanged); err != nil {
+		return err
+	}
+	nodes, err := m.informer(nodesResource, informer.Selection{Labels: wire.RemoteClusterIDLabel}, nil)
+	if err != nil {
+		return err
+	}
+	if m.nodes, err = informer.OnEvent(nodes, m.nodeChanged); err != nil {
+		return err
+	}
+	if !m.options.FollowIPs {
+		return nil
+	}
+	if m.ips, err = m.informer(ipsResource, informer.Selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
+		return err
+	}
+	m.ipsHeard, err = informer.OnEvent(m.ips, m.ipChanged)
+	return err
+}
+
+func (m *Manager) followNamespaces() (err error) {
+	m.mapper, err = namespaces.New(namespaces.Options{
+		Client: m.local, TenantNamespace: m.options.TenantNamespace, RemoteClusterID: m.options.RemoteClusterID,
+		Handler: m, Events: m.events.Recorder("NamespaceMap"), Log: m.log, Grace: m.options.MapGrace, Clock: m.options.Clock,
+	})
+	return err
+}
+
+// sharedCaches are those, besides its own, on which what is wanted for a kind depends: evaluating without them would
+// write something else than before a restart.
+func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
+	needs := []cache.DoneChecker{m.virtualNode.HasSyncedChecker()}
+	if kind.FollowsNetwork || kind.FollowsNodes {
+		needs = append(needs, m.nodes.HasSyncedChecker())
+	}
+	if m.ips != nil && (kind.FollowsNetwork || kind.FollowsAPIServer) {
+		needs = append(needs, m.ipsHeard.HasSyncedChecker())
+	}
+	return needs
+}
+
+// Run reflects until ctx ends and everything under way has ended. It is called once.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.ctx != nil {
+		return errors.New("running reflection: it runs already")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.ctx, m.started = ctx, m.options.Clock.Now()
+	m.breaker.Start(ctx)
+	m.events.Start(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
+	defer m.events.Close()
+	for _, informer := range m.informers {
+		m.startInformer(ctx, informer)
+	}
+	for _, r := range m.all() {
+		r.run(ctx)
+	}
+	close(m.begun)
+	unsubscribe := m.options.Registry.Subscribe(m.chainSwapped)
+	defer unsubscribe()
+	m.wg.Go(func() { m.mapper.Run(ctx) })
+	m.wg.Go(func() { m.lookAroundOnce(ctx) })
+	m.wg.Go(func() { m.recheckUnobserved(ctx) })
+	<-ctx.Done()
+	m.changesEnded()
+	m.wg.Wait()
+	return nil
+}
+
+// changesEnded waits until what is being started has been; nothing is started any more after the end of Run's context.
+func (m *Manager) changesEnded() {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+}
+
+// startInformer runs an informer until ctx ends.
+func (m *Manager) startInformer(ctx context.Context, informer cache.SharedIndexInformer) {
+	m.wg.Go(func() { informer.RunWithContext(ctx) })
+}
+
+// lookAroundOnce looks at what is in namespaces that are not extended, when it is known that they are not.
+func (m *Manager) lookAroundOnce(ctx context.Context) {
+	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
+	for _, r := range m.all() {
+		if r.ofNode != nil {
+			needs = append(needs, r.ofNode.HasSyncedChecker())
+		}
+	}
+	if cache.WaitFor(ctx, "", needs...) {
+		m.NamespacesChanged()
+	}
+}
+
+// chainSwapped looks again at every object of the kind; only results that differ are written.
+func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) {
+	m.log.Info("Plugin chain was swapped", "kind", chain, "hook", hook.String(), "generation", generation)
+	for _, r := range m.all() {
+		if r.chain == chain && !r.kind.NoChain && (hook == host.Outgoing || r.kind.hasIncoming()) {
+			r.enqueueAll()
+		}
+	}
+}
+
+// providerChanged goes on, when the provider is back, with what waited for it.
+func (m *Manager) providerChanged(reachable bool) {
+	if !reachable {
+		return
+	}
+	for _, r := range m.all() {
+		r.comeBack()
+	}
+}

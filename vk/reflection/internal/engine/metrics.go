@@ -1,0 +1,110 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/refract-project/refract/host"
+)
+
+// metrics of one Manager. The first two have the names and labels that Liqo's dashboards use.
+type metrics struct {
+	items, itemErrors *prometheus.CounterVec
+	objects           *prometheus.CounterVec
+	errors            *prometheus.CounterVec
+	chainSeconds      *prometheus.HistogramVec
+	fuel              *prometheus.CounterVec
+	writes            *prometheus.CounterVec
+	eventsDropped     prometheus.Counter
+	namespaces        prometheus.Gauge
+}
+
+// chainBuckets reach from one microsecond to one second: a default plugin takes a few microseconds.
+var chainBuckets = []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 1e-1, 1}
+
+func newMetrics() *metrics {
+	liqo := []string{"namespace", "reflector_resource", "cluster_id", "node_name"}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	return &metrics{
+		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of extended namespaces evaluated with success.", liqo...),
+		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Evaluations of objects of extended namespaces that ended in an error.", liqo...),
+		objects:    counter("refract_reflection_objects_total", "Objects evaluated, by result: unchanged, written, deleted, failed.", "kind", "result"),
+		errors:     counter("refract_reflection_errors_total", "Errors by class.", "kind", "class"),
+		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "refract_plugin_duration_seconds", Help: "Time one plugin took for one object.", Buckets: chainBuckets,
+		}, []string{"kind", "hook", "plugin"}),
+		fuel:          counter("refract_plugin_fuel_total", "Fuel that plugins used.", "kind", "hook", "plugin"),
+		writes:        counter("refract_api_writes_total", "Writes to the API servers.", "kind", "verb", "cluster"),
+		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "refract_events_dropped_total", Help: "Events not written because there were too many."}),
+		namespaces:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "refract_reflection_namespaces", Help: "Namespaces that are extended."}),
+	}
+}
+
+// register exports the metrics and the depth of each queue.
+func (m *metrics) register(registerer prometheus.Registerer, reachable func() bool, depths func() map[string]int) error {
+	if registerer == nil {
+		return nil
+	}
+	collectors := []prometheus.Collector{m.items, m.itemErrors, m.objects, m.errors, m.chainSeconds, m.fuel, m.writes, m.eventsDropped, m.namespaces}
+	collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "0 from the first call that cannot reach the provider's API server until a probe can, else 1."},
+		func() float64 {
+			if reachable() {
+				return 1
+			}
+			return 0
+		}))
+	collectors = append(collectors, depthCollector{depths})
+	var faults []error
+	for _, collector := range collectors {
+		faults = append(faults, registerer.Register(collector))
+	}
+	return errors.Join(faults...)
+}
+
+// depthCollector exports how many objects wait, kind by kind: kinds come and go.
+type depthCollector struct{ depths func() map[string]int }
+
+var depthDesc = prometheus.NewDesc("refract_reflection_queue_depth", "Objects that wait to be evaluated.", []string{"kind"}, nil)
+
+// Describe implements prometheus.Collector.
+func (depthCollector) Describe(descs chan<- *prometheus.Desc) { descs <- depthDesc }
+
+// Collect implements prometheus.Collector.
+func (c depthCollector) Collect(metrics chan<- prometheus.Metric) {
+	for kind, depth := range c.depths() {
+		metrics <- prometheus.MustNewConstMetric(depthDesc, prometheus.GaugeValue, float64(depth), kind)
+	}
+}
+
+// forgetKind drops the series of a kind that is reflected no more.
+func (m *metrics) forgetKind(kind string) {
+	for _, counters := range []*prometheus.CounterVec{m.objects, m.errors, m.fuel, m.writes} {
+		counters.DeletePartialMatch(prometheus.Labels{"kind": kind})
+	}
+	m.chainSeconds.DeletePartialMatch(prometheus.Labels{"kind": kind})
+	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
+		counters.DeletePartialMatch(prometheus.Labels{"reflector_resource": kind})
+	}
+}
+
+// forget drops the series of a namespace: they would be kept, and told, for ever.
+func (m *metrics) forget(namespace string) {
+	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
+		counters.DeletePartialMatch(prometheus.Labels{"namespace": namespace})
+	}
+}
+
+// ran records what each plugin of a chain used.
+func (m *metrics) ran(kind string, hook host.Hook, outcome *host.Outcome) {
+	for i := range outcome.Calls {
+		call := &outcome.Calls[i]
+		m.chainSeconds.WithLabelValues(kind, hook.String(), call.Plugin).Observe(call.Duration.Seconds())
+		m.fuel.WithLabelValues(kind, hook.String(), call.Plugin).Add(float64(call.Fuel))
+	}
+}

@@ -1,0 +1,180 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
+)
+
+// Policy decides, by annotations, which objects of a kind are reflected.
+type Policy = policy.Policy
+
+// The policies.
+const (
+	DenyList  = policy.DenyList
+	AllowList = policy.AllowList
+	Always    = policy.Always
+)
+
+// Options of a Manager. Local, Remote, the two cluster ids, NodeName, TenantNamespace and Registry are required.
+type Options struct {
+	Local, Remote   *rest.Config // used as they are; client-side throttles are switched off in copies
+	LocalClusterID  string
+	RemoteClusterID string
+	NodeName        string
+	NodeIP          string // host IP of offloaded pods
+	TenantNamespace string // where the NamespaceMap and the VirtualNode are
+	LiqoNamespace   string // of the installation, where the network tells how the API server is reached; "" = it does not
+	VirtualNode     string // its offloadingPatch and classes are followed; "" = NodeName
+
+	Registry Chains // the plugin chains, by Kind.Chain: a *host.Registry
+	Kinds    []Kind // what is reflected
+
+	// Workers and Policies override those of a kind, by Kind.Name; 0 workers leaves the kind out.
+	Workers  map[string]int
+	Policies map[string]Policy
+	// WithoutStatus are the kinds, by Kind.Name, of which no status of the provider is shown here.
+	WithoutStatus []string
+
+	RemoteIPs           *ipmap.Table // how addresses of the provider's pods look here; nil = unchanged
+	LocalPodCIDRs       ipmap.Ranges // addresses that the provider remaps itself
+	ForeignCIDRs        ipmap.Ranges // in which the provider's pods and load balancers have their addresses, as seen from here; nil = not known
+	ForeignPodCIDRs     ipmap.Ranges // the same for pods alone, without ForeignCIDRs
+	OwnCIDRs            ipmap.Ranges // of this cluster, which no provider may say that its pods and load balancers have
+	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
+	DisableIPReflection bool         // no pod IPs, no EndpointSlices
+
+	// APIServerSupport is one of the values below; "" = SupportDisabled. It should be the same for all virtual nodes of a
+	// provider: that of the one that leads decides whether Secrets with tokens cross.
+	APIServerSupport string
+	APIServer        APIServer // how offloaded pods reach this cluster's API server
+
+	Classes Classes // for Ingresses and Services
+	Storage Storage // volumes that the provider lends
+
+	ResyncPeriod time.Duration // of all informers; 0 = never
+	CallTimeout  time.Duration // of every API call; 0 = 10 s
+	ProbeEvery   time.Duration // of a provider that could not be reached; 0 = 1 s
+	RecheckAfter time.Duration // of an object whose name is taken by a foreign one; 0 = 30 s
+	SettleAfter  time.Duration // how long a Pending provider pod may go unshown; 0 = 1 s
+	MapGrace     time.Duration // how long the silence of a new NamespaceMap about a namespace means nothing; 0 = 1 min
+
+	Registerer prometheus.Registerer // nil = metrics are counted and not exported
+	Log        *slog.Logger          // nil = slog.Default()
+	Clock      clock.WithTicker      // nil = the real one
+}
+
+// Values of Options.APIServerSupport: what offloaded pods have of an API server.
+const (
+	SupportDisabled = "Disabled" // none
+	SupportTokenAPI = "TokenAPI" // this cluster's, with tokens that are requested for each pod
+	SupportLegacy   = "Legacy"   // this cluster's, with the Secret that somebody made for their service account: see package secret
+	SupportRemote   = "Remote"   // the provider's, with a service account there
+)
+
+// Chains runs what mutates objects. A *host.Registry does; each Run sees one generation of its chain from start to end.
+type Chains interface {
+	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
+	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())
+}
+
+// APIServer is the address of this cluster's API server as offloaded pods see it.
+type APIServer struct {
+	Host string   // "" = kubernetes.default, by a host alias
+	Port string   // "" = 443
+	IPs  []string // for the host alias, besides those that IP objects tell
+}
+
+// Classes are those of the provider while the VirtualNode names none; "" = what Kubernetes makes of no class.
+type Classes struct{ Ingress, LoadBalancer string }
+
+// Storage says whether and how claims get their volumes on the provider.
+type Storage struct {
+	Enabled     bool   // claims of the virtual class get new volumes; those that exist are looked after in any case
+	Class       string // the virtual storage class; "" = wire.DefaultStorageClass
+	RemoteClass string // of the provider, while the VirtualNode names none; "" = the provider's default
+}
+
+func (o Options) withDefaults() Options {
+	if o.VirtualNode == "" {
+		o.VirtualNode = o.NodeName
+	}
+	if o.APIServerSupport == "" {
+		o.APIServerSupport = SupportDisabled
+	}
+	for _, d := range []struct {
+		value *time.Duration
+		or    time.Duration
+	}{{&o.CallTimeout, 10 * time.Second}, {&o.ProbeEvery, time.Second}, {&o.RecheckAfter, 30 * time.Second}, {&o.SettleAfter, time.Second}} {
+		if *d.value <= 0 {
+			*d.value = d.or
+		}
+	}
+	o.Storage.Class = cmp.Or(o.Storage.Class, wire.DefaultStorageClass)
+	if o.Log == nil {
+		o.Log = slog.Default()
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	return o
+}
+
+func (o Options) validate() error {
+	var faults []error
+	if o.Local == nil || o.Remote == nil {
+		faults = append(faults, errors.New("both clusters need a client configuration"))
+	}
+	for _, id := range []string{o.LocalClusterID, o.RemoteClusterID} {
+		faults = append(faults, corev1beta1.ClusterID(id).Validate())
+	}
+	if o.LocalClusterID == o.RemoteClusterID {
+		faults = append(faults, fmt.Errorf("both clusters have the id %q: each needs one of its own", o.LocalClusterID))
+	}
+	if o.NodeName == "" || len(o.NodeName) > 63 {
+		faults = append(faults, fmt.Errorf("node name %q must have 1 to 63 characters: it becomes a label value", o.NodeName))
+	}
+	if o.TenantNamespace == "" {
+		faults = append(faults, errors.New("the tenant namespace is missing"))
+	}
+	if o.Registry == nil {
+		faults = append(faults, errors.New("the plugin registry is missing"))
+	}
+	if modes := []string{SupportDisabled, SupportTokenAPI, SupportLegacy, SupportRemote}; !slices.Contains(modes, o.APIServerSupport) {
+		faults = append(faults, fmt.Errorf("API server support %q is unknown: use one of %s", o.APIServerSupport, strings.Join(modes, ", ")))
+	}
+	names := map[string]bool{}
+	for _, kind := range o.Kinds {
+		faults = append(faults, kind.validate())
+		if names[kind.Name] {
+			faults = append(faults, fmt.Errorf("kind %s is listed twice", kind.Name))
+		}
+		names[kind.Name] = true
+	}
+	for name, p := range o.Policies {
+		if !names[name] {
+			faults = append(faults, fmt.Errorf("there is a policy for kind %q, which is not reflected", name))
+		}
+		faults = append(faults, p.Validate(name))
+	}
+	return errors.Join(faults...)
+}

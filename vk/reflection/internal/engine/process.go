@@ -1,0 +1,225 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
+)
+
+// terminatingTries is how often writing to a namespace that is being deleted fails before users are told: about a second of
+// backoff. As a rule the NamespaceMap says by then that the namespace is not extended any more.
+const terminatingTries = 8
+
+// run starts the workers; they end when ctx does.
+func (r *reflector) run(ctx context.Context) {
+	ctx, r.cancel = context.WithCancel(ctx)
+	for range r.kind.Workers {
+		r.runFor(func() {
+			w := NewWorker(r.m.log)
+			for {
+				key, shutdown := r.queue.Get()
+				if shutdown {
+					return
+				}
+				r.process(ctx, w, key)
+				r.queue.Done(key)
+			}
+		})
+	}
+	r.runFor(func() { <-ctx.Done(); r.queue.ShutDown() })
+	for _, informer := range r.informers {
+		r.runFor(func() { informer.RunWithContext(ctx) })
+	}
+	r.runFor(func() { r.handler.Run(ctx) })
+}
+
+// runFor runs f as a part of both the Manager and the reflector.
+func (r *reflector) runFor(f func()) {
+	r.wg.Add(1)
+	r.m.wg.Go(func() {
+		defer r.wg.Done()
+		f()
+	})
+}
+
+// object returns an object of this cluster as it is cached, or nil.
+func (r *reflector) object(key Key) *unstructured.Unstructured {
+	if r.ofNode != nil {
+		return informer.Get(r.ofNode, key.Namespace, key.Name)
+	}
+	if t := r.m.extension(key.Namespace); t != nil && !r.kind.Reverse {
+		if s := t.of(r.kind.Name); s != nil {
+			return informer.Get(s.objects, key.Namespace, key.Name)
+		}
+	}
+	return nil
+}
+
+// recheckUnobserved looks again, until ctx ends, at the objects of which the watch should have told, and did not.
+func (m *Manager) recheckUnobserved(ctx context.Context) {
+	for {
+		select {
+		case <-m.options.Clock.After(mutationcache.Grace):
+		case <-ctx.Done():
+			return
+		}
+		for _, t := range m.allExtensions() {
+			for _, r := range m.all() {
+				if s := t.of(r.kind.Name); s != nil && !r.kind.Reverse {
+					s.recheckUnobserved()
+				}
+			}
+		}
+	}
+}
+
+// process evaluates one object and decides what becomes of the result.
+func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
+	if ctx.Err() != nil {
+		return
+	}
+	w.Result, w.Warned = "unchanged", false
+	err := r.safely(ctx, w, key)
+	r.m.evaluated.Add(1)
+	r.evaluated.Add(1)
+	metrics := r.m.metrics
+	var later *RetryAfter
+	if err == nil || errors.As(err, &later) {
+		r.countFor(key.Namespace, metrics.items)
+		metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
+		r.queue.Forget(key)
+		if later != nil {
+			r.queue.AddAfter(key, later.After)
+		}
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	r.countFor(key.Namespace, metrics.itemErrors)
+	metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
+	r.failed(key, err)
+}
+
+// countFor counts an evaluation for a namespace, as long as it is extended.
+func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
+	r.m.mu.RLock()
+	defer r.m.mu.RUnlock()
+	if r.m.extensions[namespace] != nil {
+		counter.WithLabelValues(namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName).Inc()
+	}
+}
+
+// safely turns a panic about one object into an error of that object.
+func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			r.m.log.Error("Panic while reflecting", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
+			err = fmt.Errorf("reflecting %s: internal error: %v", key, cause)
+			w.Doc = document.New()
+		}
+	}()
+	if r.kind.PerNode && !r.m.nodeIsOurs.Load() {
+		return nil // until nodeChanged
+	}
+	if !r.kind.PerNode && !r.kind.Reverse && !r.m.leading.Load() {
+		return nil
+	}
+	t := r.m.extension(key.Namespace)
+	if t == nil {
+		return r.handler.NotOffloaded(ctx, w, key)
+	}
+	if s := t.of(r.kind.Name); s != nil && (r.kind.Reverse || s.ready.Load()) {
+		return r.handler.Reconcile(ctx, w, s, key)
+	}
+	return nil
+}
+
+// failed reports an error where the user looks and plans the next try.
+func (r *reflector) failed(key Key, err error) {
+	kind, reason := Classify(err)
+	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
+	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "err", err)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
+		reason = wire.FailedReflectionReason
+	}
+	if reason == wire.FailedReflectionReason && r.kind.FailureReason != "" {
+		reason = r.kind.FailureReason
+	}
+	if reason != "" {
+		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
+	}
+	switch kind {
+	case Unreachable:
+		r.park(key)
+	case Foreign:
+		r.queue.Forget(key)
+		r.queue.AddAfter(key, r.m.options.RecheckAfter)
+	case Quarantine:
+		r.queue.Forget(key)
+		r.queue.AddAfter(key, oscillation.Quarantine)
+	case Plugin, Input:
+		r.queue.Forget(key)
+	default:
+		r.queue.AddRateLimited(key)
+	}
+}
+
+func (r *reflector) message(kind Class, err error) string {
+	text := fmt.Sprintf("cluster %s: %v", r.m.options.RemoteClusterID, err)
+	if hint := remedy(err); hint != "" {
+		text += ": " + hint
+	}
+	if kind == Plugin {
+		text += " (" + pluginErrorRetryNotice + ")"
+	}
+	return text
+}
+
+// park keeps a key until the provider is back. When it never was away (this cluster's API server was), it is retried.
+func (r *reflector) park(key Key) {
+	r.mu.Lock()
+	r.parked[key] = struct{}{}
+	r.mu.Unlock()
+	if r.m.Reachable() {
+		r.unpark()
+	}
+}
+
+func (r *reflector) unpark() {
+	for key := range r.takeParked() {
+		r.queue.AddRateLimited(key)
+	}
+}
+
+// comeBack goes on with what waited for the provider, not with all of it at once.
+func (r *reflector) comeBack() {
+	waiting := r.takeParked()
+	for key := range waiting {
+		r.queue.AddAfter(key, breaker.Turn(len(waiting)))
+	}
+}
+
+func (r *reflector) takeParked() map[Key]struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting := r.parked
+	r.parked = map[Key]struct{}{}
+	return waiting
+}

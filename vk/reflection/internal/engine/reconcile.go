@@ -1,0 +1,133 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// reconcile makes the copy of one object what the chain says, and nothing else.
+func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
+	local := s.Object(key)
+	remote, going := s.Copy(key.Name)
+	if going {
+		return nil
+	}
+	if local == nil {
+		s.forget(key)
+		return r.remove(ctx, w, s, remote)
+	}
+	if r.kind.Never != nil && r.kind.Never(local) {
+		return nil
+	}
+	r.misspelt(w, local)
+	decided, err := s.decide(local)
+	if err != nil {
+		return err
+	}
+	if !decided.Cross {
+		return r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason)
+	}
+	outcome, err := r.mutate(ctx, w, host.Outgoing, key.Namespace, local.Object, s.outgoing(local))
+	if err != nil {
+		return err
+	}
+	r.warnings(w, local, outcome)
+	if outcome.Skipped {
+		if outcome.Skipper == r.kind.RoutineSkipper {
+			return r.remove(ctx, w, s, remote)
+		}
+		return r.disable(ctx, w, s, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
+	}
+	if err := r.converge(ctx, w, s, local, remote); err != nil {
+		return err
+	}
+	switch {
+	case r.kind.Mute:
+		err = r.retractStatus(ctx, w, local)
+	case r.kind.StatusBack:
+		err = r.bringStatus(ctx, w, s, local)
+	}
+	if err != nil {
+		return err
+	}
+	if !w.Warned {
+		r.m.events.OK(r.kind.Name, local.GetUID())
+	}
+	return nil
+}
+
+// disable removes the copy of an object that is kept at home on purpose: by an annotation, by the policy, or by the
+// skip of a plugin. It is told once, and not about what has never crossed and was there before this process.
+func (r *reflector) disable(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
+	if remote != nil {
+		if err := r.remove(ctx, w, s, remote); err != nil {
+			return err
+		}
+	}
+	if r.kind.StatusBack {
+		if err := r.retractStatus(ctx, w, local); err != nil {
+			return err
+		}
+	}
+	if remote != nil || explicit && local.GetCreationTimestamp().After(r.m.started) {
+		r.m.events.Note(r.kind.Name, local, wire.ReflectionDisabledReason, fmt.Sprintf("not reflected to cluster %s: %s", r.m.options.RemoteClusterID, reason))
+	}
+	return nil
+}
+
+// forget drops what is remembered of an object that is gone.
+func (s *Scope) forget(key Key) {
+	s.memory.Forget(key)
+	s.r.forget(key)
+}
+
+func (r *reflector) forget(key Key) {
+	r.statuses.Forget(key)
+	r.paces.forget(key)
+}
+
+// mutate runs the chain of the hook on an object; the result is in the worker's document.
+func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, namespace string, object, context map[string]any) (*host.Outcome, error) {
+	w.Doc.Reset(object)
+	w.env.Context, w.env.RemapIP = context, r.m.remapper(namespace, hook)
+	w.env.Domain = namespace
+	if r.kind.Confidential {
+		metadata, _ := object["metadata"].(map[string]any)
+		w.env.Domain = fmt.Sprintf("%s/%v", namespace, metadata["uid"])
+	}
+	outcome, err := r.m.options.Registry.Run(ctx, r.chain, hook, w.Doc, &w.env)
+	if outcome != nil {
+		r.m.metrics.ran(r.kind.Name, hook, outcome)
+	}
+	return outcome, err
+}
+
+// warnings turns what plugins warn of into Events.
+func (r *reflector) warnings(w *Worker, local *unstructured.Unstructured, outcome *host.Outcome) {
+	for _, warning := range outcome.Warnings {
+		w.Warned = true
+		r.m.events.Warn(r.kind.Name, local, PluginWarningReason, fmt.Sprintf("plugin %s: %s", warning.Plugin, warning.Message))
+	}
+}
+
+// decide asks the policy, and what never crosses.
+func (s *Scope) decide(local *unstructured.Unstructured) (policy.Verdict, error) {
+	kind := &s.r.kind
+	switch {
+	case kind.FollowsService:
+		return kind.Policy.DecideSlice(raw.Annotations(local.Object), func() (map[string]any, bool) { return s.service(local) })
+	case kind.Unless != nil && kind.Unless(local.GetName()):
+		return policy.DecideExplicit(raw.Annotations(local.Object))
+	}
+	return kind.Policy.Decide(raw.Annotations(local.Object))
+}

@@ -1,0 +1,153 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// Key names an object of this cluster; the copy has the same name in the remote namespace.
+type Key = cache.ObjectName
+
+const (
+	// backoffFirst and backoffMost bound the wait before an object is tried again. There is no limit over all objects:
+	// one that fails must not slow down those that do not.
+	backoffFirst = 5 * time.Millisecond
+	backoffMost  = 30 * time.Second
+)
+
+// reflector reflects one kind.
+type reflector struct {
+	m       *Manager
+	kind    Kind
+	chain   string            // the name of its plugin chains
+	owned   map[string]string // labels by which copies are known
+	added   map[string]string // those and Kind.Labels
+	selects labels.Selector   // the copies, by all of that
+	// there and here translate the names of copies that are not those of their objects
+	there, here map[string]string
+	handler     Handler
+	queue       workqueue.TypedRateLimitingInterface[Key]
+	cancel      func()         // ends the workers
+	wg          sync.WaitGroup // of the workers
+	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
+	ofNode cache.SharedIndexInformer
+	heard  cache.ResourceEventHandlerRegistration // of ofNode
+	// what its handler watches in all namespaces
+	informers []cache.SharedIndexInformer
+	needs     []cache.DoneChecker
+
+	localWrites *mutationcache.Cache
+	statuses    *oscillation.Memory
+	paces       paces         // of the statuses that come back
+	evaluated   atomic.Uint64 // objects so far
+
+	mu     sync.Mutex
+	parked map[Key]struct{} // wait for the provider
+}
+
+// Worker is what one goroutine reuses from object to object.
+type Worker struct {
+	Doc    *document.Document // what is being mutated
+	Result string             // for metrics: unchanged, written or deleted
+	Warned bool               // there is a warning about the object
+	env    host.Env
+	keys   []string
+}
+
+// NewWorker returns one with a document of its own.
+func NewWorker(log *slog.Logger) *Worker {
+	return &Worker{Doc: document.New(), env: host.Env{Measure: true, Logger: log}}
+}
+
+func (m *Manager) newReflector(kind Kind) (*reflector, error) {
+	r := &reflector{
+		m: m, kind: kind, chain: kind.Chain(), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
+		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
+			workqueue.TypedRateLimitingQueueConfig[Key]{Clock: m.options.Clock}),
+	}
+	var err error
+	if r.selects, err = labels.Parse(r.selector()); err != nil {
+		return nil, fmt.Errorf("selecting the copies of kind %s, %w", kind.Name, err)
+	}
+	for key, value := range kind.Labels {
+		r.added[key] = value
+	}
+	if kind.StatusBack {
+		r.kind.DropAnnotations = append(slices.Clone(kind.DropAnnotations), StatusFromAnnotation, StatusHashAnnotation)
+	}
+	if kind.Rename != nil {
+		r.there, r.here = kind.Rename(m.options.LocalClusterID), map[string]string{}
+		for local, remote := range r.there {
+			r.here[remote] = local
+		}
+	}
+	env := &Env{r: r}
+	r.handler = Base{env}
+	if kind.Handler != nil {
+		if r.handler, err = kind.Handler(env); err != nil {
+			return nil, fmt.Errorf("preparing kind %s, %w", kind.Name, err)
+		}
+	}
+	if !kind.PerNode {
+		return r, nil
+	}
+	s := informer.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()}
+	if r.ofNode, err = m.informer(kind.Source, s, nil); err != nil {
+		return nil, err
+	}
+	r.heard, err = informer.OnEvent(r.ofNode, r.ofNodeChanged)
+	return r, err
+}
+
+// remoteName is the name of the copy of an object.
+func (r *reflector) remoteName(local string) string {
+	if name, ok := r.there[local]; ok {
+		return name
+	}
+	return local + r.kind.Suffix
+}
+
+// localName is the name of the object of a copy.
+func (r *reflector) localName(remote string) string {
+	if name, ok := r.here[remote]; ok {
+		return name
+	}
+	return strings.TrimSuffix(remote, r.kind.Suffix)
+}
+
+// ofNodeChanged enqueues an object of this node.
+func (r *reflector) ofNodeChanged(before, object *unstructured.Unstructured, deleted bool) {
+	t, matters := r.m.extension(object.GetNamespace()), deleted || r.handler.ObjectMatters(before, object)
+	switch {
+	case t == nil:
+		if !r.localWrites.Seen(raw.Key(object), before, object, deleted) && matters {
+			r.queue.Add(raw.Key(object))
+		}
+	case matters:
+		if s := t.of(r.kind.Name); s != nil {
+			s.objectChanged(before, object, deleted)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	validation "k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// remedy is what to do about an error of an API server, "" when the error says so itself or nothing can be said.
+func remedy(err error) string {
+	var own Remedied
+	switch {
+	case errors.As(err, &own):
+		return ""
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return "the provider, or unoffloading, deletes that namespace: offload this one again when it is gone"
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return "have the provider raise its quota, or delete something there"
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
+		return "grant the virtual kubelet that right"
+	case tooLarge(err):
+		return "make the object smaller: with the labels and annotations of reflection it is larger there than here"
+	case isImmutability(err):
+		return "revert the change, or delete the remote object to recreate it"
+	case apierrors.IsInvalid(err):
+		return "correct the field here, or in the plugin or VirtualNode that sets it"
+	}
+	return ""
+}
+
+// tooLarge tells objects beyond what an API server takes, or its store.
+func tooLarge(err error) bool {
+	for _, cause := range causesOf(err) {
+		if cause.Type == metav1.CauseType(validation.ErrorTypeTooLong) {
+			return true
+		}
+	}
+	return apierrors.IsRequestEntityTooLargeError(err) ||
+		breaker.Answered(err) && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "message larger than max"))
+}
+
+// userAnnotations are those that users write.
+var userAnnotations = []string{
+	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation, wire.ForceRemoteNodePortAnnotation, wire.AntiAffinityPresetAnnotation,
+	wire.AntiAffinityLabelsAnnotation, wire.APIServerSupportAnnotation, wire.RemoteServiceAccountNameAnnotation,
+	wire.RemoteRuntimeClassNameAnnotation, wire.RemoteStorageClassAnnotation, wire.RemoteAccessModesAnnotation,
+	wire.UseDirectConnectionsAnnotation,
+}
+
+// misspelt warns of annotations that say nothing because of the case of their letters.
+func (r *reflector) misspelt(w *Worker, object *unstructured.Unstructured) {
+	for name := range raw.Annotations(object.Object) {
+		if !strings.HasPrefix(name, "liqo.io/") {
+			continue
+		}
+		for _, meant := range userAnnotations {
+			if name != meant && strings.EqualFold(name, meant) {
+				w.Warned = true
+				r.m.events.Warn(r.kind.Name, object, InvalidObjectReason, "annotation "+name+" has no effect: its name is "+meant)
+			}
+		}
+	}
+}

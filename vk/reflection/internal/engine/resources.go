@@ -1,0 +1,20 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// What the engine itself watches.
+var (
+	podsResource     = corev1.SchemeGroupVersion.WithResource("pods")
+	servicesResource = corev1.SchemeGroupVersion.WithResource("services")
+	nodesResource    = corev1.SchemeGroupVersion.WithResource("nodes")
+	ipsResource      = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
+)
+
+// ServiceKind is the kind whose objects and policy those kinds share that follow Services.
+const ServiceKind = "Service"

@@ -1,0 +1,119 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+)
+
+// SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
+// of several virtual nodes of a provider one should. It leads until told otherwise.
+func (m *Manager) SetLeading(leading bool) {
+	if m.leading.Swap(leading) != leading && leading {
+		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
+		m.eachHandler(Handler.StartedLeading)
+	}
+}
+
+// RemoteNamespace returns the remote namespace of an extended namespace.
+func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper.Remote(local) }
+
+// Namespaces returns the extended namespaces, each with its remote namespace.
+func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
+
+// NamespacesKnown is closed when Run has begun and knows which namespaces are extended. From then on kinds can be started,
+// whether or not those that run have read all of theirs.
+func (m *Manager) NamespacesKnown() <-chan struct{} { return m.mapper.SyncedChecker().Done() }
+
+// SubscribeNamespaces has changed called after changes of the extended namespaces, and sometimes without one, with no lock
+// held, until cancel is called. It must not block; calls may overlap.
+func (m *Manager) SubscribeNamespaces(changed func()) (cancel func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := &changed
+	m.listeners[key] = true
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.listeners, key)
+	}
+}
+
+func (m *Manager) allListeners() (all []func()) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for listener := range m.listeners {
+		all = append(all, *listener)
+	}
+	return all
+}
+
+// Pods returns the pods of this node as they are cached: they must not be modified.
+func (m *Manager) Pods() (pods []*unstructured.Unstructured) {
+	known := m.informers[podsResource]
+	if known == nil {
+		return nil
+	}
+	for _, object := range known.GetStore().List() {
+		if pod, ok := object.(*unstructured.Unstructured); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// Pod returns a pod of this node as it is cached, or nil: it must not be modified.
+func (m *Manager) Pod(namespace, name string) *unstructured.Unstructured {
+	if known := m.informers[podsResource]; known != nil {
+		return informer.Get(known, namespace, name)
+	}
+	return nil
+}
+
+// Backlog returns how many objects are waiting to be evaluated, now or later, and how many were so far.
+func (m *Manager) Backlog() (waiting int, evaluated uint64) {
+	for _, r := range m.all() {
+		waiting += r.queue.Len() + r.handler.Waiting()
+	}
+	return waiting, m.evaluated.Load()
+}
+
+// Synced reports whether this cluster's side has been read: what is extended, and what there is to reflect. It does
+// not wait for the provider.
+func (m *Manager) Synced() bool {
+	if !m.mapper.Synced() || !m.virtualNode.HasSynced() || !m.nodes.HasSynced() {
+		return false
+	}
+	for _, informer := range m.informers {
+		if !informer.HasSynced() {
+			return false
+		}
+	}
+	for _, t := range m.allExtensions() {
+		if !t.localSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// Ready reports whether every kind of every extended namespace is being reflected.
+func (m *Manager) Ready() bool {
+	if !m.Synced() {
+		return false
+	}
+	for _, t := range m.allExtensions() {
+		for _, r := range m.all() {
+			if c := t.of(r.kind.Name); c == nil || !c.ready.Load() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Reachable reports whether the provider's API server answered last time.
+func (m *Manager) Reachable() bool { return m.breaker.Allow() == nil }

@@ -1,0 +1,282 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+)
+
+// Soon is when to look again at what another process wrote under our labels a moment ago.
+const Soon = 100 * time.Millisecond
+
+// FieldValidation saves the API server a second, strict look at what we send: by default it warns of fields it does not know. What we
+// write was read from an API server; a field that the other one does not keep is found by comparing what it stored.
+const FieldValidation = metav1.FieldValidationIgnore
+
+// callRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
+// A call that passes it while the provider answers others is a *slowError.
+func (m *Manager) callRemote(ctx context.Context, call func(context.Context) error) error {
+	if err := m.breaker.Allow(); err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
+	defer cancel()
+	err := call(bounded)
+	if err != nil && ctx.Err() == nil && !m.breaker.Heed(err) && breaker.Overdue(err) {
+		return &slowError{m.options.CallTimeout}
+	}
+	return err
+}
+
+// callLocal makes one call to this cluster.
+func (m *Manager) callLocal(ctx context.Context, call func(context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, m.options.CallTimeout)
+	defer cancel()
+	return call(bounded)
+}
+
+func (r *reflector) target(s *Scope) dynamic.ResourceInterface {
+	return r.m.remote.Resource(r.kind.target()).Namespace(s.namespace.remote)
+}
+
+func (r *reflector) counted(verb, cluster string) {
+	r.m.metrics.writes.WithLabelValues(r.kind.Name, verb, cluster).Inc()
+}
+
+// converge writes the copy when it does not say what is wanted.
+func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) error {
+	x, err := r.desired(w, s, local)
+	if err != nil {
+		return err
+	}
+	if r.kind.Mode == Apply {
+		x.Extra = map[string]string{OriginUIDAnnotation: string(local.GetUID())}
+	}
+	return r.write(ctx, w, x, remote)
+}
+
+// writeWanted makes the copy what is wanted.
+func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *unstructured.Unstructured) error {
+	if remote == nil {
+		if x.local.GetDeletionTimestamp() != nil {
+			return nil // it is too late to begin
+		}
+		return r.create(ctx, w, x)
+	}
+	if remote.GetDeletionTimestamp() != nil || x.same(w, remote) {
+		return nil
+	}
+	return r.update(ctx, w, x, remote, x.Build(w, remote))
+}
+
+// update sends what is wanted, unless the API server has shown that it is vain, or that there is a fight.
+func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
+	key, hash, known := x.Key, x.hash(w), x.scope.memory
+	if known.Accepted(key, hash, r.stored(remote)) {
+		return nil
+	}
+	if err := known.MayWrite(key, x.cause(), hash); err != nil {
+		return err
+	}
+	defer r.writing(x.scope.writes, key)()
+	stored, err := r.send(ctx, x, object)
+	if apierrors.IsNotFound(err) || r.kind.Mode == Apply && apierrors.IsConflict(err) {
+		return r.vanished(ctx, x, remote, err)
+	}
+	if isImmutability(err) && StandsForAnother(remote, x.local) {
+		// Made anew here with another value where none may change: so is the copy, when it is gone.
+		return r.remove(ctx, w, x.scope, remote)
+	}
+	if isImmutability(err) && !r.kind.FixedSpec {
+		if rest := withImmutable(object, remote, err); rest != nil {
+			refusal := err
+			if stored, err = r.send(ctx, x, rest); err == nil {
+				r.warnImmutable(w, x, refusal)
+			}
+		}
+	}
+	if x.Lesser != nil && denied(err) {
+		if rest := x.Lesser(); rest != nil {
+			refusal := err
+			if stored, err = r.send(ctx, x, rest); err == nil {
+				w.Warned = true
+				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: a part of the change was refused, the rest was updated: %v", r.m.options.RemoteClusterID, refusal))
+			}
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, err)
+	}
+	verb := "update"
+	if r.kind.Mode == Apply {
+		verb = "patch"
+	}
+	r.wrote(w, hash, x, remote, stored, verb)
+	return nil
+}
+
+// denied reports that an admission webhook, or validation, refuses a write.
+func denied(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// send replaces or applies.
+func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
+	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		if r.kind.Mode == Replace {
+			stored, err = r.target(x.scope).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
+		} else {
+			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager, Force: true})
+		}
+		return err
+	})
+	return stored, err
+}
+
+// writing announces a write; what it returns is called when all about it is recorded, and has the object looked at again
+// when somebody else changed it meanwhile.
+func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
+	l.Begin(key)
+	return func() {
+		if l.End(key) {
+			r.queue.Add(key)
+		}
+	}
+}
+
+// wrote remembers a write, and what the API server made of it when that is not what was asked.
+func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *unstructured.Unstructured, verb string) {
+	_, _ = informer.DropManagedFields(stored)
+	r.counted(verb, "remote")
+	key, s := x.Key, x.scope
+	s.writes.Wrote(key, before, stored)
+	s.memory.Wrote(key, x.cause(), hash)
+	if !x.same(w, stored) {
+		s.memory.Accept(key, hash, r.stored(stored))
+	}
+	w.Result = "written"
+}
+
+// create makes the copy where none of ours is known. What is there already under that name is never overwritten.
+func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
+	key, hash := x.Key, x.hash(w)
+	if err := x.scope.memory.MayWrite(key, x.cause(), hash); err != nil {
+		return err
+	}
+	object := x.Build(w, nil)
+	if r.kind.Mode == Apply {
+		if err := r.mustBeFree(ctx, x.scope, key); err != nil {
+			return err
+		}
+	}
+	defer r.writing(x.scope.writes, key)()
+	var stored *unstructured.Unstructured
+	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		if r.kind.Mode == Replace {
+			stored, err = r.target(x.scope).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
+		} else {
+			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager})
+		}
+		return err
+	})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		if err := r.mustBeFree(ctx, x.scope, key); err != nil {
+			return err
+		}
+		return &RetryAfter{Soon}
+	case apierrors.IsConflict(err) && r.kind.Mode == Apply:
+		return &ForeignError{r.kind.target().Resource, x.Namespace, x.Name}
+	case err != nil:
+		return fmt.Errorf("creating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, err)
+	}
+	verb := "create"
+	if r.kind.Mode == Apply {
+		verb = "patch"
+	}
+	r.wrote(w, hash, x, nil, stored, verb)
+	return nil
+}
+
+// mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *ForeignError, and one
+// of ours (the watch is late) is taken note of and looked at again.
+func (r *reflector) mustBeFree(ctx context.Context, s *Scope, key Key) error {
+	found, err := r.lookUp(ctx, s, key)
+	switch {
+	case err != nil || found == nil:
+		return err
+	case !r.managed(found):
+		return &ForeignError{r.kind.target().Resource, s.namespace.remote, found.GetName()}
+	}
+	s.writes.Wrote(key, found, found)
+	return &RetryAfter{time.Millisecond}
+}
+
+// lookUp reads what bears the name of a copy from the provider, past the cache; nil for nothing.
+func (r *reflector) lookUp(ctx context.Context, s *Scope, key Key) (found *unstructured.Unstructured, err error) {
+	name := r.remoteName(key.Name)
+	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		found, err = r.target(s).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, s.namespace.remote, name, err)
+	}
+	_, _ = informer.DropManagedFields(found)
+	return found, nil
+}
+
+// vanished decides about an update that found no copy, or not the one that the cache shows. When that is so, the cache is
+// behind, for however long: the copy is made again, or what is there in its place is looked at.
+func (r *reflector) vanished(ctx context.Context, x *Desired, remote *unstructured.Unstructured, refusal error) error {
+	found, err := r.lookUp(ctx, x.scope, x.Key)
+	if err != nil {
+		return err
+	}
+	if found != nil && found.GetUID() == remote.GetUID() {
+		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, refusal)
+	}
+	x.scope.writes.Vanished(x.Key, remote.GetUID())
+	if found != nil && r.managed(found) {
+		x.scope.writes.Wrote(x.Key, found, found)
+	}
+	return &RetryAfter{time.Millisecond}
+}
+
+// remove deletes our copy, and only the very one that is known.
+func (r *reflector) remove(ctx context.Context, w *Worker, s *Scope, remote *unstructured.Unstructured) error {
+	if remote == nil || remote.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	key, uid := s.Key(r.localName(remote.GetName())), remote.GetUID()
+	err := r.m.callRemote(ctx, func(ctx context.Context) error {
+		return r.target(s).Delete(ctx, remote.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting %s %s/%s, %w", r.kind.target().Resource, s.namespace.remote, remote.GetName(), err)
+	}
+	if err == nil {
+		r.counted("delete", "remote")
+		s.writes.Deleted(key, remote)
+	} else {
+		s.writes.Vanished(key, uid)
+	}
+	w.Result = "deleted"
+	return nil
+}

@@ -1,0 +1,84 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// claimError is what keeps a claim from its volume, with the reason that users know from other provisioners, and what to
+// do about it.
+type claimError struct {
+	reason string
+	cause  error
+	remedy string
+}
+
+func (e *claimError) Error() string {
+	if e.remedy == "" {
+		return e.cause.Error()
+	}
+	return e.cause.Error() + ": " + e.remedy
+}
+
+func (e *claimError) Unwrap() error { return e.cause }
+
+// Remedied implements engine.Remedied.
+func (e *claimError) Remedied() {}
+
+// Classify implements engine.Classified: errors that users are told of in general get the reason; failures of plugins keep
+// theirs.
+func (e *claimError) Classify() (engine.Class, string) {
+	kind, reason := engine.Classify(e.cause)
+	if reason == wire.FailedReflectionReason || reason == engine.InvalidObjectReason {
+		reason = e.reason
+	}
+	return kind, reason
+}
+
+// keptError: something stands in the way that only a change of some object will remove.
+type keptError struct{ problem string }
+
+func (e *keptError) Error() string { return e.problem }
+
+// Classify implements engine.Classified.
+func (e *keptError) Classify() (engine.Class, string) {
+	return engine.Input, engine.InvalidObjectReason
+}
+
+// lostError: the provider's claim is gone. It may be restored, which nobody tells us of.
+type lostError struct{ problem string }
+
+func (e *lostError) Error() string { return e.problem }
+
+// Classify implements engine.Classified.
+func (e *lostError) Classify() (engine.Class, string) {
+	return engine.Foreign, wire.FailedReflectionReason
+}
+
+// refused names the remedy against what the provider says to a claim.
+func refused(reason string, err error) error {
+	if err == nil {
+		return nil
+	}
+	remedy := ""
+	switch {
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		remedy = "ask for less in spec.resources.requests, or have the provider raise its quota"
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
+		remedy = "have the provider grant it: its role for virtual kubelets lacks persistentvolumeclaims"
+	case apierrors.IsForbidden(err) && reason == wire.VolumeResizeFailedReason:
+		remedy = "have the provider set allowVolumeExpansion in its storage class"
+	case apierrors.IsForbidden(err):
+		remedy = "the provider's admission decides so"
+	case apierrors.IsInvalid(err):
+		remedy = "correct the field, or the annotation that sets it (" + wire.RemoteStorageClassAnnotation + ", " + wire.RemoteAccessModesAnnotation + ")"
+	}
+	return &claimError{reason: reason, cause: err, remedy: remedy}
+}

@@ -1,0 +1,41 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package claim reflects PersistentVolumeClaims of the virtual storage class: the provider makes the volume, and a volume of
+// this cluster stands for it.
+package claim
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// Name of the kind.
+const Name = "PersistentVolumeClaim"
+
+var (
+	volumesResource        = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	storageClassesResource = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
+)
+
+// Kind returns how claims are reflected.
+func Kind() engine.Kind {
+	return engine.Kind{
+		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Policy: engine.Always, Workers: 3,
+		// Whose status it is need not be noted: the volume of the claim says it.
+		FollowsNodes: true, FixedSpec: true, StatusBack: true, StatusSubresource: true,
+		Handler: newHandler,
+	}
+}
+
+type handler struct {
+	engine.Base
+	volumes *volumes
+}
+
+func newHandler(env *engine.Env) (engine.Handler, error) {
+	h := &handler{Base: engine.Base{Env: env}}
+	return h, h.watchVolumes()
+}

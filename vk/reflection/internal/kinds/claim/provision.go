@@ -1,0 +1,163 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// placeholderPath is the source of volumes that stand for others: Liqo's, so that each takes the other's for what they are.
+// No node has such a folder, and one that were to mount it would refuse.
+const placeholderPath = "/tmp/liqo-placeholder"
+
+// provision makes the claim on the provider and the volume that stands for it, if this provider was selected.
+func (h *handler) provision(ctx context.Context, w *engine.Worker, v *claimView) error {
+	node, here := h.selectedHere(v.local)
+	class := h.volumes.class(h.Options().Storage.Class)
+	switch {
+	case node == "" && class != nil, here && h.Options().Storage.Enabled:
+		if err := h.checkClass(class); err != nil || !here {
+			return err
+		}
+	case here:
+		return h.sendAway(ctx, w, v.local, node)
+	default:
+		return nil
+	}
+	if v.remote != nil && v.remote.GetDeletionTimestamp() != nil {
+		return nil // it is going, and the watch will say so
+	}
+	if !isEphemeral(v.local) {
+		if err := h.reflectClaim(ctx, w, v); err != nil {
+			return refused(wire.ProvisioningFailedReason, err)
+		}
+	}
+	return h.createVolume(ctx, w, v, class)
+}
+
+// checkClass: a volume is made where its first pod runs, so the class has to wait for that.
+func (h *handler) checkClass(class *unstructured.Unstructured) error {
+	name := h.Options().Storage.Class
+	switch {
+	case class == nil:
+		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " does not exist any more"},
+			remedy: "make it again, with the provisioner " + wire.StorageProvisioner + " and volumeBindingMode WaitForFirstConsumer"}
+	case raw.Text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
+		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"volumeBindingMode of storage class " + name + " is " +
+			cmp.Or(raw.Text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
+			remedy: "recreate the class with WaitForFirstConsumer"}
+	}
+	return nil
+}
+
+// sendAway clears the selected node of a claim: storage is disabled on this provider.
+func (h *handler) sendAway(ctx context.Context, w *engine.Worker, claim *unstructured.Unstructured, node string) error {
+	var patch jsonpatch.Patch
+	path := "/metadata/annotations" + jsonpatch.Pointer(wire.SelectedNodeAnnotation)
+	patch.Test(path, node)
+	patch.Remove(path)
+	stored, err := h.PatchLocal(ctx, claim, patch)
+	if err != nil || stored == nil {
+		return err
+	}
+	h.Warn(claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: storage is disabled on this provider; cleared selected node %s for rescheduling. Keep the pods of this claim off such nodes"+
+		" by their label %s, or enable storage there", h.Options().RemoteClusterID, node, wire.StorageAvailableLabel))
+	w.Result, w.Warned = "written", true
+	return nil
+}
+
+// reflectClaim makes the provider's claim what the chain says.
+func (h *handler) reflectClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
+	root := v.scope.Context(host.Outgoing)
+	if v.remote != nil {
+		root = maps.Clone(root)
+		root["remoteStorageClass"] = classOf(v.remote)
+	}
+	outcome, err := h.Mutate(ctx, w, host.Outgoing, v.scope.LocalNamespace(), v.local.Object, root)
+	if err != nil {
+		return err
+	}
+	h.Warnings(w, v.local, outcome)
+	if outcome.Skipped {
+		return &keptError{fmt.Sprintf("plugin %s keeps the claim at home: %s", outcome.Skipper, outcome.SkipReason)}
+	}
+	if err := boundSize(w, v.remote); err != nil {
+		return err
+	}
+	x, err := h.Desired(w, v.scope, v.local)
+	if err != nil {
+		return err
+	}
+	x.Extra = map[string]string{OriginVolumeAnnotation: ownVolume(v.local)}
+	return h.Write(ctx, w, x, v.remote)
+}
+
+// createVolume makes the volume that stands for the provider's claim. Kubernetes binds it.
+func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimView, class *unstructured.Unstructured) error {
+	volume := h.newVolume(v.local, class)
+	name := volume.GetName()
+	defer h.volumeWriting(name, v.key)()
+	var stored *unstructured.Unstructured
+	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
+		stored, err = h.persistentVolumes().Create(ctx, volume, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: engine.FieldValidation})
+		return err
+	})
+	if apierrors.IsAlreadyExists(err) {
+		found, err := h.adoptVolume(ctx, w, v, name)
+		if err == nil && found == nil {
+			err = &keptError{fmt.Sprintf("persistentvolume %s exists and does not stand for this claim on this provider: delete it", name)}
+		}
+		return refused(wire.ProvisioningFailedReason, err)
+	}
+	if err != nil {
+		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating persistentvolume %s, %w", name, err))
+	}
+	_, _ = informer.DropManagedFields(stored)
+	h.Counted("create", "local")
+	h.volumes.writes.Wrote(engine.Key{Name: name}, nil, stored)
+	w.Result = "written"
+	return nil
+}
+
+// newVolume stands for the claim on the provider: what it can hold is what was asked for, until the provider tells.
+func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructured.Unstructured {
+	spec := map[string]any{
+		"storageClassName": h.Options().Storage.Class,
+		"capacity":         map[string]any{"storage": sizeOf(claim)},
+		"accessModes":      raw.Nested(claim.Object, "spec", "accessModes"),
+		"volumeMode":       cmp.Or(raw.Text(claim, "spec", "volumeMode"), string(corev1.PersistentVolumeFilesystem)),
+		"claimRef": map[string]any{"apiVersion": "v1", "kind": Name, "namespace": claim.GetNamespace(), "name": claim.GetName(),
+			"uid": string(claim.GetUID())},
+		"persistentVolumeReclaimPolicy": cmp.Or(raw.Text(class, "reclaimPolicy"), string(corev1.PersistentVolumeReclaimDelete)),
+		"nodeAffinity":                  h.affinity(),
+		"hostPath":                      map[string]any{"path": placeholderPath, "type": string(corev1.HostPathDirectory)},
+	}
+	volume := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "PersistentVolume", "spec": spec}}
+	volume.SetName(ownVolume(claim))
+	volume.SetLabels(h.Ownership())
+	volume.SetAnnotations(map[string]string{wire.ProvisionedByAnnotation: wire.StorageProvisioner})
+	return volume
+}
+
+// affinity ties the pods that use a volume to the provider.
+func (h *handler) affinity() map[string]any {
+	here := map[string]any{"key": wire.RemoteClusterIDLabel, "operator": string(corev1.NodeSelectorOpIn), "values": []any{h.Options().RemoteClusterID}}
+	return map[string]any{"required": map[string]any{"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{here}}}}}
+}

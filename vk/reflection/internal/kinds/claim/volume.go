@@ -1,0 +1,235 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package claim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// claimIndex finds volumes by the claim that they are for.
+const claimIndex = "claim"
+
+// volumes are the PersistentVolumes of this cluster that stand for claims of the provider, known by their labels, and
+// the virtual storage class.
+type volumes struct {
+	informer, classes cache.SharedIndexInformer
+	writes            *mutationcache.Cache
+	// gone remembers volumes that were deleted by others when they might, until their claims (Key, to a name) are looked at.
+	gone sync.Map
+}
+
+// watchVolumes prepares what only claims need.
+func (h *handler) watchVolumes() (err error) {
+	h.volumes = &volumes{writes: mutationcache.New(h.Clock())}
+	ours := informer.Selection{Labels: labels.Set(h.Ownership()).String()}
+	if h.volumes.informer, err = h.WatchLocal(volumesResource, ours, cache.Indexers{claimIndex: indexByClaim}, h.volumeChanged); err != nil {
+		return err
+	}
+	virtual := informer.Selection{Fields: fields.OneTermEqualSelector("metadata.name", h.Options().Storage.Class).String()}
+	h.volumes.classes, err = h.WatchLocal(storageClassesResource, virtual, nil, func(_, _ *unstructured.Unstructured, _ bool) { h.EnqueueAll() })
+	return err
+}
+
+// Synced looks at the claims of the volumes of a namespace.
+func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
+	if kind.Name == Name {
+		h.enqueueVolumes(func(namespace string) bool { return namespace == s.LocalNamespace() })
+	}
+}
+
+// volumeChanged looks at the claim of a volume.
+func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, deleted bool) {
+	claim := claimOf(volume)
+	if deleted && h.IsLeading() && mayGo(volume) {
+		h.volumes.gone.Store(claim, volume.GetName())
+	}
+	if !h.volumes.writes.Seen(raw.Key(volume), before, volume, deleted) {
+		h.Enqueue(claim)
+	}
+}
+
+// enqueueVolumes looks at the claims of volumes, be they there or not.
+func (h *handler) enqueueVolumes(which func(namespace string) bool) {
+	for _, object := range h.volumes.informer.GetStore().List() {
+		if volume, ok := object.(*unstructured.Unstructured); ok && which(claimOf(volume).Namespace) {
+			h.Enqueue(claimOf(volume))
+		}
+	}
+}
+
+// NamespacesChanged looks at the volumes whose claims are, or were, in namespaces that are not extended.
+func (h *handler) NamespacesChanged() {
+	h.enqueueVolumes(func(namespace string) bool { return !h.IsExtended(namespace) })
+}
+
+// StartedLeading implements engine.Handler.
+func (h *handler) StartedLeading() { h.NamespacesChanged() }
+
+func indexByClaim(object any) ([]string, error) {
+	if volume, ok := object.(*unstructured.Unstructured); ok {
+		return []string{claimOf(volume).String()}, nil
+	}
+	return nil, nil
+}
+
+// claimOf names the claim that a volume is for.
+func claimOf(volume *unstructured.Unstructured) engine.Key {
+	return engine.Key{Namespace: raw.Text(volume, "spec", "claimRef", "namespace"), Name: raw.Text(volume, "spec", "claimRef", "name")}
+}
+
+// isFor reports whether a volume is for this very claim.
+func isFor(volume, claim *unstructured.Unstructured) bool {
+	return volume != nil && claimOf(volume) == raw.Key(claim) && raw.Text(volume, "spec", "claimRef", "uid") == string(claim.GetUID())
+}
+
+func policyOf(volume *unstructured.Unstructured) corev1.PersistentVolumeReclaimPolicy {
+	return corev1.PersistentVolumeReclaimPolicy(raw.Text(volume, "spec", "persistentVolumeReclaimPolicy"))
+}
+
+// isReleased tells that Kubernetes has found the claim of a volume to be gone.
+func isReleased(volume *unstructured.Unstructured) bool {
+	phase := corev1.PersistentVolumePhase(raw.Text(volume, "status", "phase"))
+	return phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
+}
+
+// mayGo tells a volume that is to go with its data.
+func mayGo(volume *unstructured.Unstructured) bool {
+	return isReleased(volume) && policyOf(volume) == corev1.PersistentVolumeReclaimDelete
+}
+
+// get returns a volume of ours, at least as new as our last write, or nil.
+func (v *volumes) get(name string) *unstructured.Unstructured {
+	object, _, _ := v.informer.GetStore().GetByKey(name)
+	known, _ := object.(*unstructured.Unstructured)
+	known, going := v.writes.View(engine.Key{Name: name}, known)
+	if going {
+		return nil
+	}
+	return known
+}
+
+// class returns the virtual storage class, or nil.
+func (v *volumes) class(name string) *unstructured.Unstructured {
+	object, _, _ := v.classes.GetStore().GetByKey(name)
+	class, _ := object.(*unstructured.Unstructured)
+	return class
+}
+
+// findVolume looks for the volume of a claim. One that Liqo made, or that has lost its labels, is marked as ours.
+func (h *handler) findVolume(ctx context.Context, w *engine.Worker, v *claimView) error {
+	if v.local == nil {
+		return nil
+	}
+	if known := h.volumes.get(ownVolume(v.local)); known != nil {
+		if isFor(known, v.local) {
+			v.volume = known
+		}
+		return nil
+	}
+	if v.remote == nil || boundVolume(v.local) == "" || !h.isVirtual(v.local) {
+		return nil
+	}
+	found, err := h.adoptVolume(ctx, w, v, boundVolume(v.local))
+	v.volume, v.elsewhere = found, err == nil && found == nil
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// adoptVolume reads a volume and marks it as ours; nil when it stands for something else than our claim.
+func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimView, name string) (*unstructured.Unstructured, error) {
+	var found *unstructured.Unstructured
+	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
+		found, err = h.persistentVolumes().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("getting persistentvolume %s, %w", name, err)
+	}
+	_, _ = informer.DropManagedFields(found)
+	if !isFor(found, v.local) || !h.isOurs(found) {
+		return nil, nil
+	}
+	if h.Managed(found) {
+		return found, nil // the watch is late
+	}
+	return h.patchVolume(ctx, w, v.key, found, engine.AddEntries(nil, "/metadata/labels", raw.Labels(found.Object), h.Ownership()))
+}
+
+// isOurs tells a volume that stands for a claim of our provider.
+func (h *handler) isOurs(volume *unstructured.Unstructured) bool {
+	if raw.Annotations(volume.Object)[wire.ProvisionedByAnnotation] != wire.StorageProvisioner {
+		return false
+	}
+	return raw.Equal(map[string]any{"": raw.Nested(volume.Object, "spec", "nodeAffinity")}, map[string]any{"": h.affinity()})
+}
+
+func (h *handler) persistentVolumes() dynamic.ResourceInterface {
+	return h.Local().Resource(volumesResource)
+}
+
+// volumeWriting announces a write; what it returns has the claim looked at again when somebody else changed the volume meanwhile.
+func (h *handler) volumeWriting(name string, claim engine.Key) (done func()) {
+	key := engine.Key{Name: name}
+	h.volumes.writes.Begin(key)
+	return func() {
+		if h.volumes.writes.End(key) {
+			h.Enqueue(claim)
+		}
+	}
+}
+
+// patchVolume patches a volume, provided that it is as it is known.
+func (h *handler) patchVolume(ctx context.Context, w *engine.Worker, claim engine.Key, volume *unstructured.Unstructured, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
+	key := engine.Key{Name: volume.GetName()}
+	defer h.volumeWriting(key.Name, claim)()
+	patch.Test("/metadata/uid", string(volume.GetUID()))
+	stored, err := h.Patch(ctx, volumesResource, key, patch)
+	if err != nil {
+		return nil, err
+	}
+	h.Counted("patch", "local")
+	h.volumes.writes.Wrote(key, volume, stored)
+	w.Result = "written"
+	return stored, nil
+}
+
+// deleteVolume deletes a volume as it is known: not one that is being bound again.
+func (h *handler) deleteVolume(ctx context.Context, w *engine.Worker, volume *unstructured.Unstructured) error {
+	if volume.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	uid, version := volume.GetUID(), volume.GetResourceVersion()
+	err := h.CallLocal(ctx, func(ctx context.Context) error {
+		return h.persistentVolumes().Delete(ctx, volume.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting persistentvolume %s, %w", volume.GetName(), err)
+	}
+	if err == nil {
+		h.Counted("delete", "local")
+	}
+	h.volumes.writes.Deleted(engine.Key{Name: volume.GetName()}, volume)
+	w.Result = "deleted"
+	return nil
+}

@@ -1,0 +1,133 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package event
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+)
+
+// eventTries is how often the copy of an Event is tried: nothing depends on it, and of those that cannot be written there may
+// be many. With the backoff that is about four minutes.
+const eventTries = 20
+
+// Warnings are shown at once, as long as there are not many: a provider that floods a namespace with them gets this much of
+// this cluster's API server.
+const (
+	WarningsPerSecond = 5
+	WarningsBurst     = 50
+	warningWait       = time.Second
+)
+
+func isWarning(event *unstructured.Unstructured) bool {
+	kind, _ := event.Object["type"].(string)
+	return kind == corev1.EventTypeWarning
+}
+
+// receive takes in the provider's Events about a namespace until ctx ends.
+func (h *handler) receive(ctx context.Context, in *inbox) {
+	if !h.WaitForShared(ctx) {
+		return
+	}
+	source := h.ListWatchRemote(informer.Selection{Namespace: in.scope.RemoteNamespace()})
+	for ctx.Err() == nil {
+		round, cancel := context.WithCancel(ctx)
+		in.begin(cancel)
+		if h.readCopies(round, in) {
+			cache.NewReflectorWithOptions(source, &unstructured.Unstructured{}, in,
+				cache.ReflectorOptions{Name: "refract", TypeDescription: h.Kind().Source.String()}).RunWithContext(round)
+		}
+		cancel()
+	}
+}
+
+// readCopies learns which Events have copies, and what these say, so that none is written again.
+func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
+	retry := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.1, Steps: 10, Cap: 30 * time.Second}
+	return retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		options := metav1.ListOptions{LabelSelector: labels.Set(h.Ownership()).String(), Limit: 500}
+		for {
+			var page *unstructured.UnstructuredList
+			err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
+				page, err = h.Local().Resource(h.Kind().Source).Namespace(b.scope.LocalNamespace()).List(ctx, options)
+				return err
+			})
+			if err != nil {
+				h.Log().Warn("Events of the provider are not shown yet: those that are cannot be listed", "namespace", b.scope.LocalNamespace(), "err", err)
+				return false, nil
+			}
+			b.Learn(page.Items)
+			if options.Continue = page.GetContinue(); options.Continue == "" {
+				return true, nil
+			}
+		}
+	}) == nil
+}
+
+// Reconcile implements engine.Handler: it makes the copy of one of the provider's Events what the chain says. (Liqo: event
+// reflection.)
+func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+	in := inboxOf(s)
+	e := in.open(key.Name)
+	if e == nil {
+		return nil
+	}
+	if e.gone { // whatever it was about
+		if err := h.takeBack(ctx, w, s, e); err != nil && h.Tries(key) <= eventTries {
+			return err
+		}
+		in.close(key.Name, e)
+		return nil
+	}
+	about, now := h.involved(s, e.event), h.Clock().Now()
+	switch {
+	case about == nil || h.Tries(key) > eventTries:
+	case about.waits:
+		return nil // until resume
+	case !about.sure && now.Sub(e.since) < eventTrial:
+		h.schedule.add(key, now.Add(Settle))
+		return nil
+	case about.sure && e.copy != 0 && now.Before(e.wrote.Add(Window)):
+		h.schedule.add(key, e.wrote.Add(Window))
+		return nil
+	case about.sure && isWarning(e.event) && in.warnings.TokensAt(now) < 1:
+		h.schedule.add(key, now.Add(warningWait))
+		return nil
+	case about.sure:
+		err := h.show(ctx, w, s, e, about)
+		if class, _ := engine.Classify(err); isWarning(e.event) && (err == nil || class == engine.Refused) {
+			in.warnings.AllowN(now, 1) // what a plugin stops costs this cluster's API server nothing
+		}
+		if err != nil && h.worthAnotherTry(key, err, about) {
+			return err
+		}
+		in.close(key.Name, e)
+		return err
+	}
+	in.close(key.Name, e)
+	return nil
+}
+
+// worthAnotherTry decides about an error. What cannot be shown is told on the object, once however many Events it concerns.
+func (h *handler) worthAnotherTry(key engine.Key, err error, about *involved) bool {
+	class, reason := engine.Classify(err)
+	if class == engine.Unreachable || class == engine.Conflict || class == engine.Refused && !refusedForGood(err) && h.Tries(key) < eventTries {
+		return true
+	}
+	text := strings.ReplaceAll(err.Error(), key.Name, "…") // the same of all of them
+	h.Warn(about.object, reason, fmt.Sprintf("cluster %s: Events about this object cannot be shown here: %s", h.Options().RemoteClusterID, text))
+	return false
+}

@@ -1,0 +1,157 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+const (
+	// accessVolume begins the name of the volume by which Kubernetes gives a pod its token.
+	accessVolume = "kube-api-access-"
+	// TokenArrival is how long a Secret may take to cross before a pod that waits for it is told: they are often made together.
+	TokenArrival = 2 * time.Second
+)
+
+// accountTokens finds the provider's Secret with the long-lived token of a service account, for the mode Legacy. The error may
+// be an arriving.
+type accountTokens interface {
+	AccountToken(namespace, account string) (secret string, err error)
+}
+
+// arriving is the lack of a Secret that may be on its way, or of which nothing is known yet.
+type arriving interface {
+	error
+	Soon() bool
+	Unknown() bool
+}
+
+// requestedTokens are told what is to be offloaded of a pod, before that happens: the tokens should be there as early as it.
+type requestedTokens interface {
+	Mounts(key engine.Key, uid types.UID, volumes any)
+}
+
+// AccountTokenChanged looks at the pods that are not offloaded yet, of one service account or, "", of all.
+func (h *handler) AccountTokenChanged(namespace, account string) {
+	s := h.Scope(namespace)
+	if s == nil {
+		return
+	}
+	for _, pod := range s.ObjectsBy(cache.NamespaceIndex, namespace) {
+		if (account == "" || access.ServiceAccount(pod) == account) && s.CachedCopy(pod.GetName()) == nil {
+			s.Enqueue(raw.Key(pod))
+		}
+	}
+}
+
+// Shadow returns the ShadowPod of a pod as it is cached; false when pods are not reflected in the namespace.
+func (h *handler) Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool) {
+	s := h.Scope(namespace)
+	if s == nil {
+		return nil, false
+	}
+	return s.CachedCopy(name), true
+}
+
+// FollowShadows makes another scope of the namespace wait for the ShadowPods to be known, and calls f when one is gone.
+func (h *handler) FollowShadows(other *engine.Scope, f func(name string)) error {
+	s := h.Scope(other.LocalNamespace())
+	if s == nil {
+		return nil
+	}
+	return other.OnCopy(s, informer.EventFunc(func(_, shadow *unstructured.Unstructured, deleted bool) {
+		if deleted {
+			f(shadow.GetName())
+		}
+	}))
+}
+
+// tellTokens tells which volumes are to be offloaded; nil: none.
+func (h *handler) tellTokens(v *podView, volumes any) {
+	if tokens, ok := engine.Peer[requestedTokens](h.Env); ok {
+		tokens.Mounts(v.key, v.local.GetUID(), volumes)
+	}
+}
+
+// context is that of a pod's outgoing chain. A pod that mounts the token of its service account is told the Secret; lacking
+// says why there is none.
+func (h *handler) context(v *podView) (root map[string]any, lacking error) {
+	root = v.scope.Context(host.Outgoing)
+	if h.Options().APIServerSupport != engine.SupportLegacy || access.Declined(v.local) != "" || !mountsOwnToken(v.local) {
+		return root, nil
+	}
+	root = maps.Clone(root)
+	if v.shadow == nil {
+		var secret string
+		if secret, lacking = h.accountToken(v); lacking == nil {
+			root["serviceAccountSecretName"] = secret
+		}
+	} else if name := MountedToken(v.shadow); name != "" {
+		root["serviceAccountSecretName"] = name
+	} else {
+		root["apiServerSupport"] = engine.SupportDisabled // as it was when the pod was offloaded
+	}
+	return root, lacking
+}
+
+func (h *handler) accountToken(v *podView) (secret string, lacking error) {
+	secrets, ok := engine.Peer[accountTokens](h.Env)
+	if !ok {
+		return "", &unreflectedError{access.ServiceAccount(v.local)}
+	}
+	return secrets.AccountToken(v.key.Namespace, access.ServiceAccount(v.local))
+}
+
+// mountsOwnToken tells pods for which Kubernetes has added the volume.
+func mountsOwnToken(pod *unstructured.Unstructured) bool {
+	for volume, source := range access.Projections(raw.Nested(pod.Object, "spec", "volumes")) {
+		if strings.HasPrefix(volume, accessVolume) && source["serviceAccountToken"] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// MountedToken is the Secret that a ShadowPod has in the place of the token, "" for none.
+func MountedToken(shadow *unstructured.Unstructured) string {
+	for volume, source := range access.Projections(raw.Nested(shadow.Object, "spec", "pod", "volumes")) {
+		if name, _ := raw.Nested(source, "secret", "name").(string); name != "" && strings.HasPrefix(volume, accessVolume) {
+			return name
+		}
+	}
+	return ""
+}
+
+// blame replaces the failure of a chain that was told of no Secret by what is the matter with that.
+func (h *handler) blame(v *podView, err, lacking error) error {
+	var failed *host.PluginFailedError
+	var on arriving
+	switch {
+	case lacking == nil || !errors.As(err, &failed):
+		return err
+	case !errors.As(lacking, &on):
+		return lacking
+	case on.Unknown():
+		return nil // and on when the Secrets are read
+	case on.Soon() && v.state.lacking.IsZero():
+		v.state.lacking = h.Clock().Now()
+		return &engine.RetryAfter{After: TokenArrival}
+	case on.Soon() && h.Clock().Since(v.state.lacking) < TokenArrival:
+		return nil
+	}
+	return lacking
+}

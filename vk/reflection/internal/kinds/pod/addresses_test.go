@@ -1,0 +1,27 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// Where the network says where the provider's pods are, those on the network of their node may be elsewhere.
+func TestPodAddressesWithinTheNetwork(t *testing.T) {
+	t.Parallel()
+	h := &handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})}}
+	for _, tc := range []struct {
+		address              string
+		hostNetwork, strange bool
+	}{{"10.71.0.1", false, false}, {"172.16.0.1", false, true}, {"172.16.0.1", true, false}, {"127.0.0.1", true, true}} {
+		status, strange := h.withoutStrangeIPs(map[string]any{"podIP": tc.address}, tc.hostNetwork)
+		if shown := status["podIP"] != nil; shown == tc.strange || (len(strange) > 0) != tc.strange {
+			t.Errorf("%+v: shown %t, strange %v", tc, shown, strange)
+		}
+	}
+}

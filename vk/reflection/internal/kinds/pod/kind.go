@@ -1,0 +1,77 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pod reflects the pods of the node: each has a ShadowPod on the provider, whose controllers make the pod there, keep it,
+// and tell how it is doing.
+package pod
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// Name of the kind.
+const Name = "Pod"
+
+var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
+
+// Kind returns how pods are reflected.
+func Kind() engine.Kind {
+	return engine.Kind{
+		Name: Name, Source: podsResource,
+		Target: offloadingv1beta1.ShadowPodGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind),
+		Mode: engine.Replace, Policy: engine.Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
+		DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
+		KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true, FollowsAPIServer: true,
+		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
+	}
+}
+
+type handler struct {
+	engine.Base
+	states sync.Map // engine.Key to *podState
+}
+
+// Extend watches the provider's pods.
+func (h *handler) Extend(s *engine.Scope) error {
+	// Without their specs: how they are run there is nobody's business here.
+	remote, err := s.WatchRemote(podsResource, true, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
+	s.State = remote
+	return err
+}
+
+// Derived implements engine.Handler: it returns the provider's pod.
+func (h *handler) Derived(s *engine.Scope, name string) *unstructured.Unstructured {
+	remote, _ := s.State.(cache.SharedIndexInformer)
+	return informer.Get(remote, s.RemoteNamespace(), name)
+}
+
+// NamespacesChanged looks at the pods of this node whose namespaces are not extended.
+func (h *handler) NamespacesChanged() {
+	for _, pod := range h.OfNode() {
+		if !h.IsExtended(pod.GetNamespace()) {
+			h.Enqueue(raw.Key(pod))
+		}
+	}
+}
+
+// CopyMatters implements engine.Handler. The step of a ShadowPod that says no more than how its pod is doing does not: the pod
+// itself is watched. Its end is another matter, for then there may be no pod to say it.
+func (h *handler) CopyMatters(before, shadow *unstructured.Unstructured) bool {
+	if before == nil || before.GetResourceVersion() == shadow.GetResourceVersion() {
+		return true
+	}
+	return pods.Finished(corev1.PodPhase(raw.Text(shadow, "status", "phase"))) || before.GetGeneration() != shadow.GetGeneration() ||
+		!raw.Equal(raw.Labels(before.Object), raw.Labels(shadow.Object)) || !raw.Equal(raw.Annotations(before.Object), raw.Annotations(shadow.Object)) ||
+		before.GetUID() != shadow.GetUID() || (before.GetDeletionTimestamp() == nil) != (shadow.GetDeletionTimestamp() == nil)
+}

@@ -1,0 +1,82 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/namespaces"
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// notOffloadedHint tells the user of a pod that should not be here what to do.
+const notOffloadedHint = "its namespace is not extended to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
+	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
+
+// unknownHint is for a pod whose namespace may yet be extended.
+const unknownHint = "its namespace has no remote namespace on this cluster yet; see the status of the NamespaceOffloading in that namespace"
+
+// NotOffloaded implements engine.Handler: it deals with a pod on this node whose namespace is not extended. (Liqo: the fallback
+// of pod reflection.)
+//
+// While that is not certain (the map has not been read, is gone, or says that the remote namespace is on its way) a pod that has
+// begun is left alone: only what has never run is told to wait, or let go when it is being deleted.
+func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
+	local := h.ObjectOfNode(key)
+	if local == nil {
+		h.states.Delete(key)
+		h.Forget(key)
+		return nil
+	}
+	state, known := h.NamespaceState(key.Namespace)
+	if !known || state == namespaces.Mapped {
+		return nil // looked at again when the namespace is ready
+	}
+	status, _ := local.Object["status"].(map[string]any)
+	certain := state == namespaces.NotOffloaded
+	switch {
+	case local.GetDeletionTimestamp() != nil:
+		if certain || pods.Untouched(status) {
+			return h.deleteLocalPod(ctx, w, local)
+		}
+		return nil
+	case certain:
+		return h.refusePod(ctx, w, local, notOffloadedHint)
+	case pods.Untouched(status):
+		return h.refusePod(ctx, w, local, unknownHint)
+	default:
+		return nil
+	}
+}
+
+// skipPod keeps a pod at home because a plugin says so. One that is not shown to run may yet do so on the provider.
+func (h *handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why string) error {
+	if pods.Untouched(v.status) {
+		if err := h.Remove(ctx, w, v.scope, v.shadow); err != nil {
+			return err
+		}
+	}
+	return h.refusePod(ctx, w, v.local, why)
+}
+
+// refusePod shows that a pod is not offloaded: one that has not begun waits, one that has is over. Its ShadowPod, if
+// any, is deleted once the pod says so.
+func (h *handler) refusePod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, why string) error {
+	status, _ := local.Object["status"].(map[string]any)
+	phase, reason := corev1.PodFailed, wire.OffloadingAbortedReason
+	if pods.Untouched(status) {
+		phase, reason = corev1.PodPending, wire.OffloadingBackOffReason
+	}
+	if pods.Finished(pods.Phase(status)) || pods.Phase(status) == phase && pods.Reason(status) == reason {
+		return nil
+	}
+	h.Warn(local, wire.ReflectionDisabledReason, fmt.Sprintf("not offloaded to cluster %s: %s", h.Options().RemoteClusterID, why))
+	return h.PatchStatus(ctx, w, local, pods.Reject(status, phase, reason, "", h.Clock().Now()), Marks{})
+}

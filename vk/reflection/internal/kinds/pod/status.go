@@ -1,0 +1,284 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/internal/podend"
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// showStatus makes the status of the provider's pod that of ours.
+func (h *handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) error {
+	if v.remote == nil || engine.StandsForAnother(v.remote, v.local) {
+		return h.showEnd(ctx, w, v)
+	}
+	if why := interruption(v); why != "" {
+		return h.showInterruption(ctx, w, v, why)
+	}
+	next, err := h.incomingStatus(ctx, w, v)
+	if err != nil {
+		return err
+	}
+	m := Marks{Offloaded: true, Restarts: v.state.restarts.Note()}
+	if next == nil {
+		next = v.status
+	} else {
+		noted, _ := raw.Annotations(v.local.Object)[GatesAnnotation].(string)
+		next, m.Gates = pods.Conditions(next, v.status, readinessGates(v.local), followedGates(v.local), noted, h.Clock().Now())
+	}
+	if raw.Equal(next, v.status) {
+		if raw.Labels(v.local.Object)[wire.OffloadedPodLabel] == "true" {
+			return nil
+		}
+		next = nil // the label is all that is missing
+	}
+	if wait := h.settling(v); wait > 0 {
+		return &engine.RetryAfter{After: wait}
+	}
+	if wait := h.Pace(v.key); wait > 0 {
+		return &engine.RetryAfter{After: wait}
+	}
+	return h.PatchStatus(ctx, w, v.local, next, m)
+}
+
+func readinessGates(pod *unstructured.Unstructured) (types []string) {
+	spec, _ := pod.Object["spec"].(map[string]any)
+	list, _ := spec["readinessGates"].([]any)
+	for _, item := range list {
+		gate, _ := item.(map[string]any)
+		if name, ok := gate["conditionType"].(string); ok {
+			types = append(types, name)
+		}
+	}
+	return types
+}
+
+// followedGates are the readiness gates about which the pod believes the provider.
+func followedGates(pod *unstructured.Unstructured) (followed []string) {
+	text, _ := raw.Annotations(pod.Object)[RemoteGatesAnnotation].(string)
+	for _, gate := range strings.Split(text, ",") {
+		if gate = strings.TrimSpace(gate); gate != "" {
+			followed = append(followed, gate)
+		}
+	}
+	return followed
+}
+
+// RecreatingReason is why a pod is not ready whose counterpart on the provider was stopped and is created again.
+const RecreatingReason = "RemotePodRecreating"
+
+// interruption returns why the provider's pod says nothing about how ours is doing, "" when it does: it is being stopped,
+// which is not the end of ours, or it is a replacement that does not run yet. While our own pod is being deleted the
+// provider's end is its own.
+func interruption(v *podView) string {
+	if v.local.GetDeletionTimestamp() != nil {
+		return ""
+	}
+	status, _ := v.remote.Object["status"].(map[string]any)
+	phase := pods.Phase(status)
+	switch {
+	case v.remote.GetDeletionTimestamp() != nil || pods.Finished(phase):
+		if finalPhase(v.remote) == "" {
+			return "the provider has stopped the pod; it is created again"
+		}
+	case pods.Phase(v.status) == corev1.PodRunning && (phase == corev1.PodPending || phase == ""):
+		why := "the provider has created the pod again; it does not run yet"
+		if scheduled := pods.Condition(status, corev1.PodScheduled); scheduled["status"] == string(corev1.ConditionFalse) {
+			why = fmt.Sprintf("%s: %v", why, scheduled["message"])
+		}
+		return why
+	}
+	return ""
+}
+
+// finalPhase is as of podend. A pod that cannot be read has not ended: what is shown as finished stays so for ever.
+func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
+	typed := &corev1.Pod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pod.Object, typed); err != nil {
+		return ""
+	}
+	return podend.FinalPhase(typed)
+}
+
+// showInterruption shows the pod as what it is meanwhile: as it was, but not ready.
+func (h *handler) showInterruption(ctx context.Context, w *engine.Worker, v *podView, why string) error {
+	next := pods.Interrupt(v.status, RecreatingReason, why, h.Clock().Now())
+	if raw.Equal(next, v.status) {
+		return nil
+	}
+	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
+}
+
+// showEnd takes, when the provider's pod is gone for good, the word of the ShadowPod about how it ended. A pod that is
+// gone for a moment is not ready: the provider makes it again.
+func (h *handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) error {
+	if v.shadow == nil || v.remote != nil {
+		return nil
+	}
+	phase, _, _ := unstructured.NestedString(v.shadow.Object, "status", "phase")
+	if pods.Finished(pods.Phase(v.status)) {
+		return nil
+	}
+	if !pods.Finished(corev1.PodPhase(phase)) {
+		if v.local.GetDeletionTimestamp() != nil {
+			return nil
+		}
+		return h.showInterruption(ctx, w, v, "the provider's pod is gone; it is created again")
+	}
+	next := pods.Reject(v.status, corev1.PodPhase(phase), wire.RemotePodTerminatedReason, "", h.Clock().Now())
+	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
+}
+
+// incomingStatus runs the chain on the provider's pod and makes the result acceptable here. It is nil when a plugin wants
+// the present status to stay.
+func (h *handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podView) (map[string]any, error) {
+	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
+	root := maps.Clone(v.scope.Context(host.Incoming))
+	root["local"] = v.local.Object
+	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" {
+		root["remoteUnavailable"], root["now"] = true, h.Clock().Now().UTC().Format(time.RFC3339)
+	}
+	if noted, ok := raw.Annotations(v.local.Object)[RestartsAnnotation].(string); ok {
+		v.state.restarts.Recall(noted)
+	}
+	if extra := v.state.restarts.Extra(string(v.remote.GetUID()), v.status, remoteStatus); len(extra) > 0 {
+		counts := make(map[string]any, len(extra))
+		for name, n := range extra {
+			counts[name] = n
+		}
+		root["extraRestarts"] = counts
+	}
+	outcome, err := h.Mutate(ctx, w, host.Incoming, v.key.Namespace, v.remote.Object, root)
+	if err != nil {
+		return nil, err
+	}
+	h.Warnings(w, v.local, outcome)
+	if outcome.Skipped {
+		return nil, nil
+	}
+	next, ok := w.Doc.Root().View().Field("status").Value().(map[string]any)
+	if !ok {
+		return nil, &engine.OutputError{Problem: "the incoming status became something else than an object"}
+	}
+	spec, _ := v.local.Object["spec"].(map[string]any)
+	hostNetwork, _ := spec["hostNetwork"].(bool)
+	next, strange := h.withoutStrangeIPs(next, hostNetwork)
+	if len(strange) > 0 {
+		h.WarnOfStrange(w, v.local, strange)
+	}
+	return engine.CutStatus(pods.Settle(next, v.status, spec)), nil
+}
+
+// settling is how long the status of a pod that the provider has only just taken in is not worth a write: most are
+// running a moment later. Trouble is shown at once.
+func (h *handler) settling(v *podView) time.Duration {
+	status, _ := v.remote.Object["status"].(map[string]any)
+	if !pods.Untouched(status) || unschedulable(status) {
+		return 0
+	}
+	now := h.Clock().Now()
+	if v.state.held != v.remote.GetUID() {
+		v.state.held, v.state.since = v.remote.GetUID(), now
+	}
+	return h.Options().SettleAfter - now.Sub(v.state.since)
+}
+
+func unschedulable(status map[string]any) bool {
+	conditions, _ := status["conditions"].([]any)
+	for _, item := range conditions {
+		condition, _ := item.(map[string]any)
+		if condition["type"] == string(corev1.PodScheduled) && condition["status"] == string(corev1.ConditionFalse) {
+			return true
+		}
+	}
+	return false
+}
+
+// Marks are what is noted in the metadata of a pod: the status of a pod is the one place where both can be written at once.
+type Marks struct {
+	Offloaded bool   // by the label of offloaded pods
+	Restarts  string // by RestartsAnnotation, "" leaves it
+	Gates     string // by GatesAnnotation, "" leaves it
+}
+
+// PatchStatus writes a status, nil for the present one, and the marks that go with it. What others note on the pod
+// meanwhile is no reason to decide again, a condition in its status is: that would be lost.
+func (h *handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, m Marks) error {
+	key := raw.Key(local)
+	asked, present := document.Hash(status), document.Hash(local.Object["status"])
+	if status != nil && h.Accepted(key, asked, present) {
+		if !m.Offloaded || raw.Labels(local.Object)[wire.OffloadedPodLabel] == "true" {
+			return nil
+		}
+		status = nil
+	}
+	if status != nil {
+		if err := engine.CheckStatusSize(status); err != nil {
+			return err
+		}
+	}
+	stored, err := h.PatchLocal(ctx, local, statusPatch(local, status, m), "status")
+	if err != nil || stored == nil {
+		return err
+	}
+	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
+		h.Accept(key, asked, got)
+	}
+	w.Result = "written"
+	return nil
+}
+
+// statusPatch replaces the status whole, nil leaves it. All of it is the virtual kubelet's but for some of the conditions, which
+// must be those that were merged.
+func statusPatch(local *unstructured.Unstructured, status map[string]any, m Marks) (patch jsonpatch.Patch) {
+	if status != nil {
+		conditions, _, _ := unstructured.NestedFieldNoCopy(local.Object, "status", "conditions")
+		patch.Test("/status/conditions", conditions)
+		patch.Add("/status", status)
+	}
+	if m.Offloaded {
+		patch = engine.AddEntries(patch, "/metadata/labels", raw.Labels(local.Object), map[string]string{wire.OffloadedPodLabel: "true"})
+	}
+	return engine.AddEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{RestartsAnnotation: m.Restarts, GatesAnnotation: m.Gates})
+}
+
+// deleteLocalPod lets a pod go at once: nothing of it is left.
+func (h *handler) deleteLocalPod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured) error {
+	if grace := local.GetDeletionGracePeriodSeconds(); grace != nil && *grace == 0 {
+		return nil // it was; a finalizer holds it
+	}
+	key, uid, none := raw.Key(local), local.GetUID(), int64(0)
+	err := h.CallLocal(ctx, func(ctx context.Context) error {
+		return h.Local().Resource(podsResource).Namespace(key.Namespace).
+			Delete(ctx, key.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		h.Warn(local, wire.FailedDeletionReason, fmt.Sprintf("deleting the pod, %v", err))
+		return fmt.Errorf("deleting pod %s, %w", key, err)
+	}
+	if err == nil {
+		h.Counted("delete", "local")
+	}
+	h.states.Delete(key)
+	w.Result = "deleted"
+	return nil
+}

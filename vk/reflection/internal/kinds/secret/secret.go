@@ -1,0 +1,184 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package secret reflects Secrets, and finds among their copies the tokens of service accounts.
+//
+// In the mode Legacy an offloaded pod opens this cluster's API server with the long-lived token of its service account: with
+// the Secret that somebody made here for it. That crosses as other Secrets do (its plugin lets it in no other mode), and the
+// plugin of pods mounts the copy. Which one it is is looked up when a pod is offloaded, and noted nowhere but in the volumes of
+// its ShadowPod, which never change. (Liqo: API server support, Legacy.)
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// Name of the kind.
+const Name = "Secret"
+
+// accountIndex finds the Secrets with tokens by namespace and service account.
+const accountIndex = "serviceAccount"
+
+// Kind returns how Secrets are reflected.
+func Kind() engine.Kind {
+	return engine.Kind{
+		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Confidential: true,
+		// Those of the pods' tokens are the business of another kind.
+		Except:   "!" + wire.ServiceAccountNameLabel,
+		Indexers: cache.Indexers{accountIndex: indexByAccount},
+		Handler:  func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
+	}
+}
+
+type handler struct{ engine.Base }
+
+// waiting are who waits for the token of a service account; the kind Pod has them.
+type waiting interface {
+	// AccountTokenChanged looks at the pods that are not offloaded yet, of one service account or, "", of all.
+	AccountTokenChanged(namespace, account string)
+}
+
+func (h *handler) tell(namespace, account string) {
+	if pods, ok := engine.Peer[waiting](h.Env); ok {
+		pods.AccountTokenChanged(namespace, account)
+	}
+}
+
+// Extend has the pods of a service account looked at again when its Secrets change, on either side.
+func (h *handler) Extend(s *engine.Scope) error {
+	if h.Options().APIServerSupport != engine.SupportLegacy {
+		return nil
+	}
+	changed := func(before, secret *unstructured.Unstructured, _ bool) {
+		account := tokenAccount(secret)
+		if account == "" && before != nil {
+			account = tokenAccount(before)
+		}
+		if account != "" && s.Ready() {
+			h.tell(s.LocalNamespace(), account)
+		}
+	}
+	return errors.Join(s.OnObject(changed), s.OnCopy(s, changed))
+}
+
+// Synced looks at the pods that wait for the Secrets to be known.
+func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
+	if kind.Name == Name && h.Options().APIServerSupport == engine.SupportLegacy {
+		h.tell(s.LocalNamespace(), "")
+	}
+}
+
+// tokenAccount is the service account that a Secret says it is of.
+func tokenAccount(secret *unstructured.Unstructured) string {
+	account, _ := raw.Annotations(secret.Object)[wire.TokenServiceAccountLabel].(string)
+	return account
+}
+
+// indexByAccount keys the Secrets with tokens. They have a type of their own where they are at home and, as copies, label and
+// annotation; somebody's Secret that has but the label is none.
+func indexByAccount(object any) ([]string, error) {
+	secret, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	account := tokenAccount(secret)
+	if account == "" || secret.Object["type"] != string(corev1.SecretTypeServiceAccountToken) && raw.Labels(secret.Object)[wire.TokenServiceAccountLabel] != account {
+		return nil, nil
+	}
+	return []string{secret.GetNamespace() + "/" + account}, nil
+}
+
+// lackingError: the provider does not have the one Secret of which a pod mounts the token. It is no failure of anything,
+// and what heals it is watched.
+type lackingError struct {
+	account, problem string
+	soon             bool // it may be on its way
+	unknown          bool // the Secrets have not been read
+}
+
+func (e *lackingError) Error() string {
+	return fmt.Sprintf("the pod waits for the token of service account %s: %s, %s", e.account, e.problem, access.WithoutRemedy)
+}
+
+// Soon reports whether the Secret may be on its way.
+func (e *lackingError) Soon() bool { return e.soon }
+
+// Unknown reports whether the Secrets have not been read.
+func (e *lackingError) Unknown() bool { return e.unknown }
+
+// Classify implements engine.Classified.
+func (e *lackingError) Classify() (engine.Class, string) {
+	return engine.Input, wire.FailedReflectionReason
+}
+
+// AccountToken names the provider's Secret with the token of a service account of the namespace, when it is the only one; the
+// error says why there is none.
+func (h *handler) AccountToken(namespace, account string) (string, error) {
+	lacking := &lackingError{account: account}
+	s := h.Scope(namespace)
+	if s == nil || !s.Ready() {
+		lacking.unknown = true
+		return "", lacking
+	}
+	made := s.ObjectsBy(accountIndex, s.LocalNamespace()+"/"+account)
+	var crossed []*unstructured.Unstructured
+	for _, secret := range s.CopiesBy(accountIndex, s.RemoteNamespace()+"/"+account) {
+		if secret.GetDeletionTimestamp() == nil && slices.ContainsFunc(made, func(o *unstructured.Unstructured) bool { return h.stays(s, o, secret) }) {
+			crossed = append(crossed, secret)
+		}
+	}
+	if len(crossed) == 1 && raw.Nested(crossed[0].Object, "data", corev1.ServiceAccountTokenKey) != nil {
+		return crossed[0].GetName(), nil
+	}
+	lacking.describe(made, crossed)
+	return "", lacking
+}
+
+// stays tells the copy of a Secret that is still to cross: others are about to be deleted.
+func (h *handler) stays(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
+	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
+}
+
+// describe says what is wrong, and what to do.
+func (e *lackingError) describe(made, crossed []*unstructured.Unstructured) {
+	switch {
+	case len(made) == 0:
+		e.problem = fmt.Sprintf("none was made; create a Secret of type %s with annotation %s: %s in the namespace of the pod",
+			corev1.SecretTypeServiceAccountToken, wire.TokenServiceAccountLabel, e.account)
+	case len(crossed) == 0:
+		e.problem = fmt.Sprintf("the Secret made for it has not crossed (%s); its Events say why, its annotations %s and %s decide",
+			named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
+		e.soon = true
+	case len(crossed) == 1:
+		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it when the service account is there", named(crossed))
+		e.soon = true
+	default:
+		e.problem = fmt.Sprintf("the provider has %d Secrets of it (%s); keep all but one from that cluster by annotation %s: \"true\"",
+			len(crossed), named(crossed), wire.SkipReflectionAnnotation)
+	}
+}
+
+// named lists two names at most: the remedy comes after them.
+func named(secrets []*unstructured.Unstructured) string {
+	names := make([]string, 0, len(secrets))
+	for _, secret := range secrets {
+		names = append(names, secret.GetName())
+	}
+	slices.Sort(names)
+	if len(names) > 2 {
+		return strings.Join(names[:2], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,37 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package token keeps the service-account tokens of offloaded pods in Secrets of the provider. They are no objects of this
+// cluster: they are requested from it for each pod, and renewed before they expire.
+package token
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// Name of the kind.
+const Name = "ServiceAccount"
+
+var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
+
+// Kind returns how tokens are kept.
+func Kind() engine.Kind {
+	return engine.Kind{
+		Name: Name, Source: podsResource,
+		Target: corev1.SchemeGroupVersion.WithResource("secrets"), TargetKind: corev1.SchemeGroupVersion.WithKind("Secret"),
+		Policy: engine.Always, Workers: 3, Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
+		FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
+		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
+	}
+}
+
+type handler struct {
+	engine.Base
+	states   sync.Map // engine.Key to *tokenState
+	mounting sync.Map // engine.Key to mounting
+}

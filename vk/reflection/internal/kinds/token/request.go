@@ -1,0 +1,132 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package token
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// tokenSource is one projected service-account token of a pod.
+type tokenSource struct {
+	key      string // in the Secret
+	audience string // "" = this cluster's API server
+	seconds  int64  // of life
+}
+
+// token is one that was issued.
+type token struct {
+	value   string
+	expires time.Time
+	life    time.Duration
+}
+
+// renewal is when the last fifth of its life begins, as with kubelets.
+func (t token) renewal() time.Time { return t.expires.Add(-t.life / 5) }
+
+// defaultTokenSeconds is what the API server makes of a source that does not say.
+const defaultTokenSeconds = 3600
+
+// tokenSources lists the projected service-account tokens of a pod. Volumes never change.
+func tokenSources(pod *unstructured.Unstructured) (found []tokenSource) {
+	for volume, source := range access.Projections(raw.Nested(pod.Object, "spec", "volumes")) {
+		if projected := raw.Map(source["serviceAccountToken"]); projected != nil {
+			found = append(found, newTokenSource(volume, projected))
+		}
+	}
+	return found
+}
+
+func newTokenSource(volume string, projected map[string]any) tokenSource {
+	path, _ := projected["path"].(string)
+	s := tokenSource{key: tokenKey(volume, path), seconds: defaultTokenSeconds}
+	s.audience, _ = projected["audience"].(string)
+	if seconds, ok := projected["expirationSeconds"].(int64); ok {
+		s.seconds = seconds
+	}
+	return s
+}
+
+// tokenKey is the key of a token in the Secret, the one to which the plugin of pods refers. (Liqo: ServiceAccount reflection.)
+func tokenKey(volume, path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return volume + "-" + hex.EncodeToString(sum[:3])
+}
+
+// requestToken asks this cluster for a token that is good as long as the pod is there.
+func (h *handler) requestToken(ctx context.Context, pod *unstructured.Unstructured, source tokenSource) (token, error) {
+	account := access.ServiceAccount(pod)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &source.seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.GetName(), UID: pod.GetUID()},
+	}}
+	if source.audience != "" {
+		request.Spec.Audiences = []string{source.audience}
+	}
+	var answer *authenticationv1.TokenRequest
+	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
+		answer, err = h.Core().ServiceAccounts(pod.GetNamespace()).CreateToken(ctx, account, request, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return token{}, deniedToken(account, pod, err)
+	}
+	h.Counted("create", "local")
+	issued := token{value: answer.Status.Token, expires: answer.Status.ExpirationTimestamp.Time, life: time.Duration(source.seconds) * time.Second}
+	if granted := answer.Spec.ExpirationSeconds; granted != nil {
+		issued.life = time.Duration(*granted) * time.Second // the API server may have a maximum
+	}
+	return issued, nil
+}
+
+// tokenError is a token that was not issued.
+type tokenError struct {
+	account, remedy string
+	err             error
+}
+
+func (e *tokenError) Error() string {
+	return fmt.Sprintf("requesting a token of service account %s: %v: %s", e.account, e.err, e.remedy)
+}
+
+func (e *tokenError) Unwrap() error { return e.err }
+
+// Remedied implements engine.Remedied.
+func (e *tokenError) Remedied() {}
+
+func deniedToken(account string, pod *unstructured.Unstructured, err error) error {
+	switch {
+	case missing(err, "pods"), apierrors.IsConflict(err):
+		// Gone, or another one: the watch will say so.
+		return apierrors.NewConflict(podsResource.GroupResource(), pod.GetName(), err)
+	case missing(err, "serviceaccounts"):
+		return &tokenError{account, "create it, " + access.WithoutRemedy, err}
+	case apierrors.IsForbidden(err):
+		return &tokenError{account, "let the virtual kubelet create serviceaccounts/token in namespace " + pod.GetNamespace() +
+			" (its role for extended namespaces does), " + access.WithoutRemedy, err}
+	}
+	return &tokenError{account, "change what the pod's volumes ask for, " + access.WithoutRemedy, err}
+}
+
+// missing tells of which resource an object was not found.
+func missing(err error, resource string) bool {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Kind == resource
+}

@@ -1,0 +1,142 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package token
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// TokensAnnotation, on the Secrets of pods' tokens, says as JSON of each token until when it is good, so that a virtual
+// kubelet that starts goes on with them. Liqo's annotation says no more than when the first of them expires.
+const TokensAnnotation = "plugins.refract.io/tokens"
+
+// tokenNote is what TokensAnnotation says of one token.
+type tokenNote struct {
+	Expires time.Time `json:"expires"`
+	Seconds int64     `json:"seconds"` // of its life
+	Sum     string    `json:"sum"`     // see tokenSum
+}
+
+// tokenSum reports whether a token is the one that was written.
+func tokenSum(value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:6])
+}
+
+// heldTokens returns those tokens of the sources that are on the provider, or were issued lately. What cannot be read, or
+// is not what was written, is not there.
+func heldTokens(secret *unstructured.Unstructured, sources []tokenSource, issued map[string]token) map[string]token {
+	held := map[string]token{}
+	notes := tokenNotes(secret, sources)
+	for _, source := range sources {
+		if fresh, ok := issued[source.key]; ok {
+			held[source.key] = fresh
+			continue
+		}
+		note, ok := notes[source.key]
+		if !ok {
+			continue
+		}
+		text, _, _ := unstructured.NestedString(secret.Object, "data", source.key)
+		value, err := base64.StdEncoding.DecodeString(text)
+		if err == nil && len(value) > 0 && (note.Sum == "" || note.Sum == tokenSum(string(value))) {
+			held[source.key] = token{string(value), note.Expires, time.Duration(note.Seconds) * time.Second}
+		}
+	}
+	return held
+}
+
+// tokenNotes reads what is noted of the tokens in a Secret: by us, or by Liqo.
+func tokenNotes(secret *unstructured.Unstructured, sources []tokenSource) map[string]tokenNote {
+	notes := map[string]tokenNote{}
+	if secret == nil {
+		return notes
+	}
+	annotations := raw.Annotations(secret.Object)
+	if annotations[wire.ServiceAccountPodUIDAnnotation] == nil {
+		return notes // whose tokens they are is not known
+	}
+	if text, ok := annotations[TokensAnnotation].(string); ok {
+		if json.Unmarshal([]byte(text), &notes) != nil {
+			return nil
+		}
+		return notes
+	}
+	text, _ := annotations[wire.ServiceAccountExpirationAnnotation].(string)
+	if expires, err := time.Parse(time.RFC3339, text); err == nil {
+		for _, source := range sources {
+			notes[source.key] = tokenNote{Expires: expires, Seconds: source.seconds}
+		}
+	}
+	return notes
+}
+
+// tokenSecret is what the provider gets of the tokens of a pod, as the content of a copy. (Liqo: ServiceAccount reflection.)
+func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[string]any {
+	data, notes := map[string]any{}, map[string]tokenNote{}
+	var first time.Time
+	for key, t := range held {
+		data[key] = base64.StdEncoding.EncodeToString([]byte(t.value))
+		notes[key] = tokenNote{Expires: t.expires.UTC(), Seconds: int64(t.life / time.Second), Sum: tokenSum(t.value)}
+		if first.IsZero() || t.expires.Before(first) {
+			first = t.expires
+		}
+	}
+	text, _ := json.Marshal(notes) // strings and numbers
+	return map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "immutable": false, "data": data,
+		"metadata": map[string]any{
+			"labels": map[string]any{wire.ServiceAccountNameLabel: labelValue(access.ServiceAccount(pod))},
+			"annotations": map[string]any{
+				wire.ServiceAccountPodNameAnnotation:    pod.GetName(),
+				wire.ServiceAccountPodUIDAnnotation:     string(pod.GetUID()),
+				wire.ServiceAccountExpirationAnnotation: first.UTC().Format(time.RFC3339),
+				TokensAnnotation:                        string(text),
+			},
+		},
+	}
+}
+
+// labelValue is the name, or if that is too long for a label, its beginning and a sum of all of it.
+func labelValue(name string) string {
+	const sumLength = 8
+	if len(name) <= validation.LabelValueMaxLength {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:validation.LabelValueMaxLength-1-sumLength] + "-" + hex.EncodeToString(sum[:sumLength/2])
+}
+
+// checkTokenNames: the name of the Secret is settled, by the name of the pod.
+func (h *handler) checkTokenNames(key engine.Key) error {
+	if name := h.RemoteName(key.Name); len(name) > validation.DNS1123SubdomainMaxLength {
+		return &engine.OutputError{Problem: fmt.Sprintf("the service-account tokens of the pod would go into Secret %s, whose name has %d characters, %d at most are allowed:"+
+			" give the pod a shorter name, %s", name, len(name), validation.DNS1123SubdomainMaxLength, access.WithoutRemedy)}
+	}
+	return nil
+}
+
+// inTheWay adds to the news that the Secret's name is taken what the user of the pod can do about it.
+func inTheWay(err error) error {
+	var foreign *engine.ForeignError
+	if !errors.As(err, &foreign) {
+		return err
+	}
+	return fmt.Errorf("%w; the service-account tokens of this pod go there, and it does not start without: keep the other Secret from that cluster (annotation %s,"+
+		" if it is reflected), %s", err, wire.SkipReflectionAnnotation, access.WithoutRemedy)
+}

@@ -1,0 +1,204 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package token
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+const (
+	// tokenTogether: when one token of a pod is due, those due this soon are renewed with it. Less would cost writes.
+	tokenTogether = 30 * time.Second
+	// tokenJitterMost bounds how long after its time a token is renewed, which is a twentieth of its life: tokens of pods
+	// that started together should not all be renewed at once.
+	tokenJitterMost = 5 * time.Minute
+	// tokenPause is the least time between two renewals, whatever the clocks of the clusters say.
+	tokenPause = time.Minute
+)
+
+// tokenState is what is remembered about the tokens of a pod. One worker at a time has it.
+type tokenState struct {
+	uid    types.UID
+	issued map[string]token // and not on the provider yet
+}
+
+// Reconcile implements engine.Handler: it keeps the service-account tokens of a pod of this node in a Secret of the provider.
+// The pod's plugin makes the volumes of the ShadowPod refer to it. (Liqo: ServiceAccount reflection, TokenAPI.)
+//
+// Nothing of this cluster crosses here, so no plugin sees the tokens, and nothing ever logs them.
+func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+	local := h.ObjectOfNode(key)
+	remote, going := s.Copy(key.Name)
+	if going || remote != nil && remote.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	if local == nil {
+		h.drop(key)
+		s.Forget(key)
+		return h.Remove(ctx, w, s, remote)
+	}
+	if remote != nil && ofAnotherPod(remote, local) {
+		return h.Remove(ctx, w, s, remote) // and on when it is gone
+	}
+	sources := tokenSources(local)
+	if len(sources) == 0 || pods.Finished(pods.Phase(raw.Status(local))) {
+		return h.Remove(ctx, w, s, remote)
+	}
+	if why := withoutTokens(h.Options(), local); why != "" {
+		return h.takeTokensBack(ctx, w, s, local, remote, why)
+	}
+	mounts, known := h.mountsTokens(key, local)
+	switch {
+	case !known, remote == nil && local.GetDeletionTimestamp() != nil:
+		return nil
+	case !mounts:
+		return h.Remove(ctx, w, s, remote)
+	}
+	return h.keepTokens(ctx, w, s, local, remote, sources)
+}
+
+// ofAnotherPod tells the Secret of an earlier pod of the same name. One that does not say whose it is is no such.
+func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
+	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
+	return uid != "" && uid != string(pod.GetUID())
+}
+
+// withoutTokens tells why a pod gets none, "" when it does. What makes no sense in the annotation is told by the pod's
+// plugin, and counts as absent here as there.
+func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
+	if why := access.Declined(pod); why != "" {
+		return why
+	}
+	switch o.APIServerSupport {
+	case engine.SupportTokenAPI:
+		return ""
+	case engine.SupportLegacy:
+		return "the virtual kubelet runs in the API server mode " + engine.SupportLegacy
+	}
+	return "the virtual kubelet runs without --enable-apiserver-support"
+}
+
+// takeTokensBack deletes the tokens of a pod that is to have none any more.
+func (h *handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, why string) error {
+	if remote == nil {
+		return nil
+	}
+	if err := h.Remove(ctx, w, s, remote); err != nil {
+		return err
+	}
+	h.Note(local, wire.ReflectionDisabledReason, fmt.Sprintf("the service-account tokens were taken back from cluster %s: %s;"+
+		" if the pod was offloaded with them, recreate it, or it cannot start again there", h.Options().RemoteClusterID, why))
+	return nil
+}
+
+// keepTokens makes the Secret hold, for every source, a token with more than a fifth of its life before it.
+func (h *handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource) error {
+	key := raw.Key(local)
+	if err := h.checkTokenNames(key); err != nil {
+		return err
+	}
+	state := h.tokenStateOf(key, local.GetUID())
+	held := heldTokens(remote, sources, state.issued)
+	denied := h.renewTokens(ctx, local, sources, held, state)
+	if len(held) < len(sources) {
+		return denied // a pod cannot start with some of its tokens
+	}
+	w.Doc.Reset(tokenSecret(local, held))
+	if err := h.Converge(ctx, w, s, local, remote); err != nil {
+		return inTheWay(err)
+	}
+	h.states.Delete(key)
+	if denied != nil {
+		return denied
+	}
+	h.OK(local.GetUID())
+	return &engine.RetryAfter{After: h.untilRenewal(held)}
+}
+
+// renewTokens requests the tokens that are missing or due, into held. What is denied stays as it was.
+func (h *handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
+	now := h.Clock().Now()
+	if !anyDue(sources, held, now) {
+		return nil
+	}
+	if err := h.Reachable(); err != nil {
+		return err // nobody could take them
+	}
+	var denied error
+	for _, source := range sources {
+		if !due(source, held, now.Add(tokenTogether)) {
+			continue
+		}
+		issued, err := h.requestToken(ctx, local, source)
+		if err != nil {
+			denied = err
+			continue
+		}
+		held[source.key], state.issued[source.key] = issued, issued
+	}
+	return denied
+}
+
+func due(source tokenSource, held map[string]token, now time.Time) bool {
+	known, ok := held[source.key]
+	return !ok || !now.Before(known.renewal())
+}
+
+func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
+	for _, source := range sources {
+		if due(source, held, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// untilRenewal is how long all tokens are good, and a little more, different for each pod.
+func (h *handler) untilRenewal(held map[string]token) time.Duration {
+	var first token
+	for _, candidate := range held {
+		if first.value == "" || candidate.renewal().Before(first.renewal()) {
+			first = candidate
+		}
+	}
+	wait := first.renewal().Sub(h.Clock().Now())
+	if jitter := min(first.life/20, tokenJitterMost); jitter > 0 {
+		wait += rand.N(jitter) //nolint:gosec // it only spreads load
+	}
+	return max(wait, tokenPause)
+}
+
+func (h *handler) tokenStateOf(key engine.Key, uid types.UID) *tokenState {
+	if known, ok := h.states.Load(key); ok {
+		if state, ok := known.(*tokenState); ok && state.uid == uid {
+			return state
+		}
+	}
+	state := &tokenState{uid: uid, issued: map[string]token{}}
+	h.states.Store(key, state)
+	return state
+}
+
+func (h *handler) drop(key engine.Key) {
+	h.states.Delete(key)
+	h.mounting.Delete(key)
+}
+
+// NotOffloaded implements engine.Handler.
+func (h *handler) NotOffloaded(_ context.Context, _ *engine.Worker, key engine.Key) error {
+	h.drop(key)
+	return nil
+}

@@ -1,0 +1,75 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package token
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// shadows are the ShadowPods; the kind Pod has them.
+type shadows interface {
+	// Shadow returns that of a pod as it is cached; false when pods are not reflected in the namespace.
+	Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool)
+	// FollowShadows makes the scope wait for them to be known, and calls f when one is gone.
+	FollowShadows(s *engine.Scope, f func(name string)) error
+}
+
+// mounting says of a pod whether what is offloaded of it mounts its tokens.
+type mounting struct {
+	uid    types.UID
+	mounts bool
+}
+
+// ObjectMatters implements engine.Handler: most changes of pods are of their status, and concern no token.
+func (h *handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
+	return before == nil || before.GetResourceVersion() == pod.GetResourceVersion() || before.GetUID() != pod.GetUID() ||
+		raw.Annotations(before.Object)[wire.APIServerSupportAnnotation] != raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation] ||
+		pods.Finished(pods.Phase(raw.Status(before))) != pods.Finished(pods.Phase(raw.Status(pod)))
+}
+
+// Extend makes tokens follow the end of ShadowPods: see mountsTokens.
+func (h *handler) Extend(s *engine.Scope) error {
+	known, ok := engine.Peer[shadows](h.Env)
+	if !ok {
+		return nil
+	}
+	return known.FollowShadows(s, func(name string) { s.Enqueue(s.Key(name)) })
+}
+
+// mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before
+// there were tokens do not, nor does one that a plugin keeps at home: no credential of theirs is to be on the provider.
+// It is not known while the pod's chain has not run; then what there is stays as it is.
+func (h *handler) mountsTokens(key engine.Key, local *unstructured.Unstructured) (mounts, known bool) {
+	all, ok := engine.Peer[shadows](h.Env)
+	if !ok {
+		return false, false
+	}
+	shadow, reflected := all.Shadow(key.Namespace, key.Name)
+	if !reflected {
+		return false, false
+	}
+	if shadow != nil && !engine.StandsForAnother(shadow, local) {
+		return access.MountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), h.RemoteName(key.Name)), true
+	}
+	said, ok := h.mounting.Load(key)
+	last, _ := said.(mounting)
+	return last.mounts, ok && last.uid == local.GetUID()
+}
+
+// Mounts is told which volumes are to be offloaded of a pod, before that happens: the tokens should be there as early as the
+// pod. nil: none.
+func (h *handler) Mounts(key engine.Key, uid types.UID, volumes any) {
+	says := mounting{uid: uid, mounts: access.MountsSecret(volumes, h.RemoteName(key.Name))}
+	if before, known := h.mounting.Swap(key, says); known && before == says {
+		return
+	}
+	h.Enqueue(key)
+}

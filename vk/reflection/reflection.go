@@ -1,0 +1,56 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import "github.com/refract-project/refract/vk/reflection/internal/engine"
+
+// What the engine offers to its users.
+type (
+	// Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
+	Manager = engine.Manager
+	// Options of a Manager.
+	Options = engine.Options
+	// Kind describes what is reflected.
+	Kind = engine.Kind
+	// Policy decides, by annotations, which objects of a kind are reflected.
+	Policy = engine.Policy
+	// Chains runs what mutates objects.
+	Chains = engine.Chains
+	// APIServer is the address of this cluster's API server as offloaded pods see it.
+	APIServer = engine.APIServer
+	// Classes are those of the provider while the VirtualNode names none.
+	Classes = engine.Classes
+	// Storage says whether and how claims get their volumes on the provider.
+	Storage = engine.Storage
+)
+
+// The policies.
+const (
+	DenyList  = engine.DenyList
+	AllowList = engine.AllowList
+	Always    = engine.Always
+)
+
+// How copies are written.
+const (
+	Apply   = engine.Apply
+	Replace = engine.Replace
+)
+
+// Values of Options.APIServerSupport.
+const (
+	SupportDisabled = engine.SupportDisabled
+	SupportTokenAPI = engine.SupportTokenAPI
+	SupportLegacy   = engine.SupportLegacy
+	SupportRemote   = engine.SupportRemote
+)
+
+// New prepares the reflection; it contacts neither cluster. Without Options.Kinds it reflects DefaultKinds. The error lists
+// everything that is wrong with the options.
+func New(options Options) (*Manager, error) {
+	if options.Kinds == nil {
+		options.Kinds = DefaultKinds()
+	}
+	return engine.New(options)
+}
