@@ -10,7 +10,7 @@
 //
 // and reading in that order is a good tour: internal/informer; then, in internal/engine, reflector.go, process.go, reconcile.go,
 // desired.go, compare.go and write.go, with internal/policy on the way. manager.go starts everything, extension.go and scope.go
-// do so per extended namespace, kinds.go for kinds that come while it runs; context.go holds what plugins are told;
+// do so per extended namespace, lifecycle.go for kinds that come while it runs; context.go holds what plugins are told;
 // statusback.go brings statuses home. defaults.go, here, lists the kinds.
 //
 // Most kinds are a Kind and no more. Those with a life of their own have a handler besides, each in a package below

@@ -23,8 +23,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	clocktesting "k8s.io/utils/clock/testing"
-
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
@@ -388,5 +386,3 @@ func addresses(want ...string) func(*unstructured.Unstructured) error {
 		return nil
 	}
 }
-
-func fakeClock() *clocktesting.FakeClock { return clocktesting.NewFakeClock(time.Unix(1000, 0)) }
