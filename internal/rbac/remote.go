@@ -17,6 +17,8 @@ func VirtualKubeletRemote() Role {
 				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch", "create", "update", "delete")),
 			grant("to reflect Services and configuration, by server-side apply",
 				"", on("services", "configmaps", "secrets"), do("get", "list", "watch", "create", "patch", "delete")),
+			grant("to renew the tokens of its pods",
+				"", on("secrets"), do("update")),
 			grant("to ask for volumes, by server-side apply",
 				"", on("persistentvolumeclaims"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to reflect Ingresses, by server-side apply",

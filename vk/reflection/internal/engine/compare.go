@@ -73,9 +73,10 @@ func count(base map[string]any, added map[string]string, dropped, kept []string,
 
 // samePayload compares field by field. A field that is null is not there.
 func (x *Desired) samePayload(w *Worker, remote *unstructured.Unstructured, exact bool) bool {
-	have, _ := raw.Nested(remote.Object, x.r.kind.Into...).(map[string]any)
-	if x.r.kind.Payload != "" {
-		return x.sameField(x.r.kind.Payload, have, exact)
+	kind := &x.r.kind
+	have := raw.Map(raw.Nested(remote.Object, kind.Into...))
+	if kind.Payload != "" {
+		return x.sameField(kind.Payload, have, exact)
 	}
 	n := 0
 	for _, key := range x.payloadKeys(w) {
@@ -87,8 +88,8 @@ func (x *Desired) samePayload(w *Worker, remote *unstructured.Unstructured, exac
 		}
 		n++
 	}
-	for _, value := range have {
-		if value == nil {
+	for key, value := range have {
+		if value == nil || len(kind.Into) == 0 && isOwn(key) {
 			n++
 		}
 	}
@@ -125,7 +126,7 @@ func (x *Desired) metadataHash() uint64 {
 // cause is the hash of what the copy should depend on: the object, its Service, and those settings that concern its kind.
 func (x *Desired) cause() uint64 {
 	s := x.r.m.settings.Load()
-	sum := contentHash(x.local, nil) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
+	sum := ContentHash(x.local, nil) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
 		FieldHash("storageClass", document.Of(s.storageClass))
 	if x.r.kind.FollowsNetwork {
 		sum += FieldHash("nodes", document.Of(s.virtualNodes))
@@ -138,15 +139,15 @@ func (x *Desired) cause() uint64 {
 
 // stored is the hash of what the provider has.
 func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
-	return contentHash(remote, r.kind.Into)
+	return ContentHash(remote, r.kind.Into)
 }
 
-// contentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
-func contentHash(object *unstructured.Unstructured, path []string) uint64 {
+// ContentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
+func ContentHash(object *unstructured.Unstructured, path []string) uint64 {
 	sum := metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object))
 	fields, _ := raw.Nested(object.Object, path...).(map[string]any)
 	for key, value := range fields {
-		if len(path) > 0 || key != "apiVersion" && key != "kind" && key != "metadata" && key != "status" {
+		if len(path) > 0 || !isOwn(key) {
 			sum += FieldHash(key, document.Of(value))
 		}
 	}

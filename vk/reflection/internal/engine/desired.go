@@ -91,9 +91,12 @@ func stringMap(node document.View, field string) (map[string]any, error) {
 // payloadKeys lists the fields of the mutated object that are carried over: everything that is not metadata or status.
 func (x *Desired) payloadKeys(w *Worker) []string {
 	w.keys = x.View.Keys(w.keys[:0])
-	return slices.DeleteFunc(w.keys, func(key string) bool {
-		return key == "apiVersion" || key == "kind" || key == "metadata" || key == "status"
-	})
+	return slices.DeleteFunc(w.keys, isOwn)
+}
+
+// isOwn reports whether a field of an object is its own on either side.
+func isOwn(key string) bool {
+	return key == "apiVersion" || key == "kind" || key == "metadata" || key == "status"
 }
 
 // payload materialises what is carried over.
