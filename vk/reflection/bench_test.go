@@ -98,8 +98,10 @@ func benchmarkUnchanged(b *testing.B, m *Manager, kind string, local *unstructur
 	if err != nil {
 		b.Fatal(err)
 	}
+	if kind != EndpointSliceKind {
+		x.Extra = map[string]string{engine.OriginUIDAnnotation: string(local.GetUID())}
+	}
 	if kind == PodKind {
-		x.Extra = map[string]string{engine.OriginUIDAnnotation: "u"}
 		remote := local.DeepCopy()
 		remote.SetNamespace("shop-rome")
 		if err := s.State.(cache.SharedIndexInformer).GetStore().Add(remote); err != nil {
@@ -112,8 +114,8 @@ func benchmarkUnchanged(b *testing.B, m *Manager, kind string, local *unstructur
 	handler, key := m.Handler(kind), Key{Namespace: "shop", Name: "web"}
 	b.ReportAllocs()
 	for b.Loop() {
-		w.Result = "unchanged"
-		if err := handler.Reconcile(b.Context(), w, s, key); err != nil || w.Result != "unchanged" {
+		w.Result = engine.Unchanged
+		if err := handler.Reconcile(b.Context(), w, s, key); err != nil || w.Result != engine.Unchanged {
 			b.Fatalf("%s, %v", w.Result, err)
 		}
 	}

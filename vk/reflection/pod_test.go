@@ -4,7 +4,10 @@
 package reflection
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -395,4 +398,70 @@ func TestPendingIsShown(t *testing.T) {
 	if took := time.Since(began); took < 400*time.Millisecond {
 		t.Errorf("a pod that was only just taken in was shown after %s", took)
 	}
+}
+
+// A status that comes back is no reason to mutate the pod once more; whatever its ShadowPod depends on is.
+func TestStatusesRunNoOutgoingChain(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.chainsForPods()
+	var runs atomic.Int32
+	label := func(value string) {
+		l.chains.swap("Pod", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+			runs.Add(1)
+			patch, _ := env.Context["offloadingPatch"].(map[string]any)
+			class, _ := patch["runtimeClassName"].(string)
+			return &host.Outcome{}, errors.Join(doc.SetString("metadata.labels.chain", value), doc.SetString("metadata.labels.class", class))
+		})
+	}
+	label("first")
+	l.start()
+	l.pod("web")
+	l.runRemote("web", "{phase: Pending}")
+	l.remoteStatus("web", running(0))
+	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
+	l.settled()
+	last := 9
+	statuses := func() { // what the ShadowPod is right for is known after the first
+		t.Helper()
+		var before int32
+		for n := range 4 {
+			if n == 1 {
+				l.settled()
+				before = runs.Load()
+			}
+			last++
+			address := fmt.Sprintf("10.245.0.%d", last)
+			l.remoteStatus("web", strings.ReplaceAll(running(0), "10.245.0.9", address))
+			l.present(l.local, "Pod", l.namespace, "web", field("status.podIP", address))
+		}
+		l.settled()
+		if n := runs.Load() - before; n > 0 {
+			t.Errorf("three statuses ran the outgoing chain %d times", n)
+		}
+	}
+	statuses()
+	shadow := func(label, want string) {
+		t.Helper()
+		l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/"+label, want))
+	}
+	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {app: other}}}`)
+	shadow("app", "other")
+	statuses()
+	label("second")
+	shadow("chain", "second")
+	statuses()
+	l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, `{spec: {offloadingPatch: {runtimeClassName: milan}}}`)
+	shadow("class", "milan")
+	statuses()
+	l.remote.patchYAML(t, "ShadowPod", l.remoteNS, "web", `{metadata: {labels: {app: theirs}}}`)
+	shadow("app", "other")
+	statuses()
+	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
+	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(o *unstructured.Unstructured) error {
+		if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "web:2") {
+			return errors.New(text)
+		}
+		return nil
+	})
 }

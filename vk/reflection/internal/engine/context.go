@@ -103,6 +103,7 @@ func (m *Manager) change(edit func(*settings)) bool {
 		return false
 	}
 	m.settings.Store(&next)
+	m.changes.Add(1)
 	return true
 }
 

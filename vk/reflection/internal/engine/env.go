@@ -235,6 +235,10 @@ func (e *Env) Accepted(key Key, asked, status uint64) bool {
 // Accept remembers what the API server has made of a status.
 func (e *Env) Accept(key Key, asked, status uint64) { e.r.statuses.Accept(key, asked, status) }
 
+// Epoch changes whenever something else than an object may change what its copy should be: a plugin chain, a setting, how
+// addresses are mapped.
+func (e *Env) Epoch() uint64 { return e.r.m.changes.Load() + e.r.swaps.Load() }
+
 // Failed reports an error of an object and plans the next try, beside the result of Reconcile.
 func (e *Env) Failed(key Key, err error) { e.r.failed(key, err) }
 

@@ -40,6 +40,7 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	if ip.GetNamespace() == m.options.LiqoNamespace {
 		m.locateAPIServer()
 	}
+	m.changes.Add(1)
 	t := m.extension(ip.GetNamespace())
 	if t == nil {
 		return

@@ -54,7 +54,8 @@ type Manager struct {
 	ipsHeard           cache.ResourceEventHandlerRegistration
 
 	settings   atomic.Pointer[settings]
-	settingsMu sync.Mutex // serialises changes
+	settingsMu sync.Mutex    // serialises changes
+	changes    atomic.Uint64 // of settings, and of how addresses are mapped
 
 	ctx     context.Context // that of Run
 	begun   chan struct{}   // closed by Run when kinds can be started
@@ -285,6 +286,7 @@ func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) 
 	m.log.Info("Plugin chain was swapped", "kind", chain, "hook", hook.String(), "generation", generation)
 	for _, r := range m.all() {
 		if r.chain == chain && !r.kind.NoChain && (hook == host.Outgoing || r.kind.hasIncoming()) {
+			r.swaps.Add(1)
 			r.enqueueAll()
 		}
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Unchanged has a patch refused when the object is not as it was decided on: others may write what is written whole, too.
-func Unchanged(object *unstructured.Unstructured) (patch jsonpatch.Patch) {
+// unchanged has a patch refused when the object is not as it was decided on: others may write what is written whole, too.
+func unchanged(object *unstructured.Unstructured) (patch jsonpatch.Patch) {
 	patch.Test("/metadata/resourceVersion", object.GetResourceVersion())
 	return patch
 }

@@ -94,7 +94,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.Result, w.Warned = "unchanged", false
+	w.Result, w.Warned = Unchanged, false
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
 	r.evaluated.Add(1)

@@ -61,10 +61,14 @@ type reflector struct {
 	statuses    *oscillation.Memory
 	paces       paces         // of the statuses that come back
 	evaluated   atomic.Uint64 // objects so far
+	swaps       atomic.Uint64 // of its chains
 
 	mu     sync.Mutex
 	parked map[Key]struct{} // wait for the provider
 }
+
+// Unchanged is the Worker's result while nothing was written.
+const Unchanged = "unchanged"
 
 // Worker is what one goroutine reuses from object to object.
 type Worker struct {

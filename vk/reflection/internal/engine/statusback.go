@@ -119,7 +119,7 @@ func (r *reflector) hashShown(status map[string]any) string {
 // yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other for ever; which
 // of the two is right the user knows, and is told how to say so.
 func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
-	patch := Unchanged(local)
+	patch := unchanged(local)
 	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
 	patch = AddEntries(patch, "/metadata/annotations", raw.Annotations(local.Object), map[string]string{StatusFromAnnotation: r.m.options.LocalClusterID})
 	stored, err := r.patchLocal(ctx, local, patch, r.statusSubresource()...)
@@ -193,7 +193,7 @@ func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructu
 	mark := AddEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), r.marked(status))
 	if r.kind.StatusSubresource && r.kind.StatusFields == nil && len(mark) > 0 {
 		var err error
-		if local, err = r.patchLocal(ctx, local, append(mark, Unchanged(local)...)); err != nil || local == nil {
+		if local, err = r.patchLocal(ctx, local, append(mark, unchanged(local)...)); err != nil || local == nil {
 			return err
 		}
 		mark = nil
@@ -220,7 +220,7 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 	if err := CheckStatusSize(status); err != nil {
 		return err
 	}
-	with = append(with, Unchanged(local)...)
+	with = append(with, unchanged(local)...)
 	with.Add("/status", status)
 	stored, err := r.patchLocal(ctx, local, with, r.statusSubresource()...)
 	if err != nil || stored == nil {
@@ -232,7 +232,7 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 	}
 	if made, _ := stored.Object["status"].(map[string]any); r.overruled(stored, made) {
 		// The API server made something else of it: that is what was shown.
-		right := AddEntries(Unchanged(stored), "/metadata/annotations", raw.Annotations(stored.Object), r.marked(made))
+		right := AddEntries(unchanged(stored), "/metadata/annotations", raw.Annotations(stored.Object), r.marked(made))
 		_, err = r.patchLocal(ctx, stored, right, r.statusSubresource()...)
 	}
 	return err
@@ -244,7 +244,7 @@ func (r *reflector) retractStatus(ctx context.Context, w *Worker, local *unstruc
 	if from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
 		return nil
 	}
-	patch := Unchanged(local)
+	patch := unchanged(local)
 	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusFromAnnotation))
 	if _, has := raw.Annotations(local.Object)[StatusHashAnnotation]; has {
 		patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))

@@ -45,7 +45,16 @@ type podState struct {
 	since    time.Time
 	lacking  time.Time // since when a Secret is awaited, see TokenArrival
 	shadow   asked
+	kept     kept
 	hastened int64 // the grace period that the provider's pod was given last, in seconds
+}
+
+// kept is what a ShadowPod was right for when its pod's chain has run last: until something of that changes, it is. The chain
+// sees the status of the pod, too, but what it says of that is not worth an evaluation.
+type kept struct{ local, shadow, epoch uint64 }
+
+func (h *handler) kept(v *podView) kept {
+	return kept{engine.ContentHash(v.local, nil), engine.ContentHash(v.shadow, h.Kind().Into), h.Epoch()}
 }
 
 // asked is what is known of the ShadowPod that the provider was asked for.
@@ -114,15 +123,14 @@ func (h *handler) stateOf(key engine.Key, uid types.UID) *podState {
 // runPod keeps the ShadowPod and shows the status. That a plugin fails, or the provider refuses a change, concerns the
 // ShadowPod: how its pod is doing is shown all the same.
 func (h *handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
-	h.CheckAnnotations(w, v.local)
-	goesOn, kept := h.keepShadow(ctx, w, v)
+	goesOn, failed := h.keepShadow(ctx, w, v)
 	if !goesOn {
-		return kept
+		return failed
 	}
 	shown := h.showStatus(ctx, w, v)
 	var later *engine.RetryAfter
 	switch {
-	case kept == nil:
+	case failed == nil:
 		if shown == nil && !w.Warned {
 			h.OK(v.local.GetUID())
 		}
@@ -132,11 +140,18 @@ func (h *handler) runPod(ctx context.Context, w *engine.Worker, v *podView) erro
 	case shown != nil:
 		h.Failed(v.key, shown)
 	}
-	return kept
+	return failed
 }
 
 // keepShadow makes the ShadowPod what it should be, and reports whether there is one whose status goes on being shown.
 func (h *handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) (goesOn bool, err error) {
+	var now kept
+	if v.shadow != nil {
+		if now = h.kept(v); now == v.state.kept {
+			return true, nil
+		}
+	}
+	h.CheckAnnotations(w, v.local)
 	root, lacking := h.context(v)
 	outcome, err := h.Mutate(ctx, w, host.Outgoing, v.key.Namespace, v.local.Object, root)
 	if err != nil {
@@ -170,7 +185,11 @@ func (h *handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 		}
 		return false, &engine.RetryAfter{After: engine.Soon}
 	}
-	return true, h.updateShadow(ctx, w, v, x)
+	if err := h.updateShadow(ctx, w, v, x); err != nil || w.Warned || w.Result != engine.Unchanged {
+		return true, err
+	}
+	v.state.kept = now
+	return true, nil
 }
 
 // updateShadow brings metadata up to date, and of the spec what may change while a pod lives; everything else was
