@@ -49,6 +49,7 @@ func TestMetricsAreThere(t *testing.T) {
 	l := newLab(t, func(o *Options) { o.Registerer = registry }, withDefaultPlugins(t))
 	l.local.create(t, l.namespace, service("web", ""))
 	l.local.create(t, l.namespace, service("odd", "liqo.io/skip-reflection: maybe"))
+	l.local.create(t, l.namespace, slice("web-x", "web", "10.1.2.3"))
 	l.start()
 	l.present(l.remote, "Service", l.remoteNS, "web")
 	l.event(l.namespace, "Service", "odd", "InvalidObject")
@@ -65,8 +66,11 @@ func TestMetricsAreThere(t *testing.T) {
 			t.Errorf("%s is %v", name, found[name])
 		}
 	}
-	if _, ok := found["refract_reflection_queue_depth Service"]; !ok {
-		t.Errorf("the depth of the queue is missing in %v", found)
+	for _, name := range []string{"refract_reflection_queue_depth Service", "refract_reflection_queue_depth EndpointSlice.discovery.k8s.io",
+		"refract_reflection_objects_total EndpointSlice.discovery.k8s.io written", "liqo_virtual_kubelet_reflection_item_counter" + strings.Replace(where, " Service", " EndpointSlice", 1)} {
+		if _, ok := found[name]; !ok {
+			t.Errorf("%s is missing in %v", name, found)
+		}
 	}
 
 	// A namespace that is not extended any more leaves no series behind, whatever comes of its pods.

@@ -102,7 +102,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	var later *RetryAfter
 	if err == nil || errors.As(err, &later) {
 		r.countFor(key.Namespace, metrics.items)
-		metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
+		metrics.objects.WithLabelValues(r.chain, w.Result).Inc()
 		r.queue.Forget(key)
 		if later != nil {
 			r.queue.AddAfter(key, later.After)
@@ -113,7 +113,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 		return
 	}
 	r.countFor(key.Namespace, metrics.itemErrors)
-	metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
+	metrics.objects.WithLabelValues(r.chain, "failed").Inc()
 	r.failed(key, err)
 }
 
@@ -154,7 +154,7 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 // failed reports an error where the user looks and plans the next try.
 func (r *reflector) failed(key Key, err error) {
 	kind, reason := Classify(err)
-	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
+	r.m.metrics.errors.WithLabelValues(r.chain, string(kind)).Inc()
 	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "err", err)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
 		reason = wire.FailedReflectionReason

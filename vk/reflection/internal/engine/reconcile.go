@@ -107,7 +107,7 @@ func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, names
 	}
 	outcome, err := r.m.options.Registry.Run(ctx, r.chain, hook, w.Doc, &w.env)
 	if outcome != nil {
-		r.m.metrics.ran(r.kind.Name, hook, outcome)
+		r.m.metrics.ran(r.chain, hook, outcome)
 	}
 	return outcome, err
 }
