@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host runs the WebAssembly plugins that bend objects at the cluster boundary. It knows documents and modules and
+// Package host runs the WebAssembly plugins that mutate objects at the cluster boundary. It knows documents and modules and
 // never clusters.
 //
 // # The way of an object

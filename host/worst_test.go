@@ -87,7 +87,7 @@ func worst() map[string]func(x *texts) (call string) {
 		"bool":      path(missing)("(drop (call $bool (i32.const 1) %s (i32.const 0)))"),
 		"keys":      path("keys")("(drop (call $keys (i32.const 1) %s " + buffer + "))"),
 		"keys long": path("long")("(drop (call $keys (i32.const 1) %s " + buffer + "))"),
-		"json": func(x *texts) string { // the write makes it encode anew
+		"json": func(x *texts) string { // the write makes it encode again
 			return fmt.Sprintf("(drop (call $json (i32.const 1) %s %s)) (call $set_int (i32.const 1) %s (local.get $n))", x.add("keys"), buffer, x.add("other"))
 		},
 		"set_string": path("status.x")("(call $set_string (i32.const 1) %s (i32.const 1000000) (i32.const 100))"),

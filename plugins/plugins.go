@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins embeds the default plugins, the modules that bend an object
+// Package plugins embeds the default plugins, the modules that mutate an object
 // of a kind when no other plugin is configured. Each stands in a folder of its
 // own: the source, its test, and the compiled module, which `make plugins`
 // rebuilds and continuous integration compares. What a plugin does with which

@@ -7,9 +7,9 @@ package sdk
 type Hook int
 
 const (
-	// HookOutgoing bends the consumer's object into the provider's copy.
+	// HookOutgoing mutates the consumer's object into the provider's copy.
 	HookOutgoing Hook = iota
-	// HookIncoming bends the provider's object on its way back; of the result
+	// HookIncoming mutates the provider's object on its way back; of the result
 	// only the status is written to the consumer's object.
 	HookIncoming
 )

@@ -145,7 +145,7 @@ func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMa
 	return false, nil
 }
 
-// realize creates what is wished, deletes what no longer is, and answers in the status.
+// realize creates what is desired, deletes what no longer is, and answers in the status.
 func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if err := finalizer.Ensure(ctx, c.client, nm, wire.NamespaceMapFinalizer, true); err != nil {
 		return err
@@ -212,7 +212,7 @@ func isFailed(s offloading.RemoteNamespaceStatus) bool {
 	return s.Phase == offloading.MappingCreationLoopBackOff
 }
 
-// removeRemote namespaces deletes the remote namespaces that were accepted and are no longer wished,
+// removeRemoteNamespaces deletes the remote namespaces that were accepted and are no longer desired,
 // and keeps in current those that are still there.
 func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.NamespaceMap, current map[string]offloading.RemoteNamespaceStatus) error {
 	var problems []error

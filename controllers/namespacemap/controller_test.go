@@ -328,7 +328,7 @@ func TestNamesAndLevelsOfNamespaces(t *testing.T) {
 	desired := map[string]string{"shop": home + "-shop"}
 	want := phases{"shop": offloading.MappingAccepted}
 	for n, name := range []string{"kube-system", "kube-anything", "openshift-config", "default", "liqo", "liqo-tenant-milan", "refract-here", "prod-shop", "x-shop-y", "elsewhere"} {
-		local := fmt.Sprintf("wish-%d", n)
+		local := fmt.Sprintf("asked-%d", n)
 		desired[local], want[local] = name, offloading.MappingCreationLoopBackOff
 	}
 	nm := replicated(home, "rome", desired)

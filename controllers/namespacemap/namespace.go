@@ -113,7 +113,7 @@ func isMadeFor(namespace *corev1.Namespace, nm *offloading.NamespaceMap) bool {
 }
 
 // isRemoteNamespaceOf reports whether it was made for this namespace of the consumer: two
-// mappings may wish for the same remote namespace, and what one of them put there is
+// mappings may ask for the same remote namespace, and what one of them put there is
 // neither seen nor deleted by the other.
 func isRemoteNamespaceOf(namespace *corev1.Namespace, nm *offloading.NamespaceMap, local string) bool {
 	return isMadeFor(namespace, nm) && namespace.Annotations[wire.OriginalNameAnnotation] == local

@@ -156,7 +156,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		switch answers[p] {
 		case yes:
 			p.picked = true
-			switch now := p.wished(nso.Namespace); {
+			switch now := p.requested(nso.Namespace); {
 			case now != "" && now != remoteNamespace:
 				// Another name would orphan, or delete, the remote namespace under the old one.
 				renamed = append(renamed, fmt.Sprintf("on %s this namespace is %s already", p.id, now))
@@ -206,7 +206,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	remaining := 0
 	for _, p := range providers {
-		// A moment after a namespace was extended the cache does not show the wish: it would stay, and the remote namespace with it.
+		// A moment after a namespace was extended the cache does not show the request: it would stay, and the remote namespace with it.
 		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso.Namespace, p))
 		if p.knows(nso.Namespace) && !p.dead {
 			remaining++

@@ -177,9 +177,9 @@ func (p *provider) knows(namespace string) bool {
 	if p.mapping == nil {
 		return false
 	}
-	_, wished := p.mapping.Spec.DesiredMapping[namespace]
+	_, requested := p.mapping.Spec.DesiredMapping[namespace]
 	_, exists := p.mapping.Status.CurrentMapping[namespace]
-	return wished || exists
+	return requested || exists
 }
 
 // mapNamespace wishes for the remote namespace in the provider's map, and makes the map
@@ -230,7 +230,7 @@ func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 	return nil
 }
 
-// unmapNamespace takes the wish for a remote namespace back. The provider deletes the remote namespace.
+// unmapNamespace takes the request for a remote namespace back. The provider deletes the remote namespace.
 func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *provider) error {
 	if !p.wishes(namespace) {
 		return nil

@@ -46,7 +46,7 @@ func namesakes(mapping *offloading.NamespaceMap) map[string][]string {
 		}
 	}
 	for local, status := range mapping.Status.CurrentMapping {
-		if _, wished := mapping.Spec.DesiredMapping[local]; !wished {
+		if _, requested := mapping.Spec.DesiredMapping[local]; !requested {
 			found[status.RemoteNamespace] = append(found[status.RemoteNamespace], local)
 		}
 	}
@@ -56,11 +56,11 @@ func namesakes(mapping *offloading.NamespaceMap) map[string][]string {
 // remoteNamespacesOf returns the names that the map gives the remote namespace of the namespace: in
 // general one.
 func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (names []string) {
-	wished, now := mapping.Spec.DesiredMapping[namespace], mapping.Status.CurrentMapping[namespace].RemoteNamespace
-	if wished != "" {
-		names = append(names, wished)
+	requested, now := mapping.Spec.DesiredMapping[namespace], mapping.Status.CurrentMapping[namespace].RemoteNamespace
+	if requested != "" {
+		names = append(names, requested)
 	}
-	if now != "" && now != wished {
+	if now != "" && now != requested {
 		names = append(names, now)
 	}
 	return names
@@ -68,7 +68,7 @@ func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (nam
 
 // rivalOf returns who keeps the namespace from its remote namespace, and the remote namespace's name.
 func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
-	remoteNamespace = p.wished(nso.Namespace)
+	remoteNamespace = p.requested(nso.Namespace)
 	if remoteNamespace == "" {
 		remoteNamespace = c.remoteNamespaceName(nso)
 	}

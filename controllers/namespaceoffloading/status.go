@@ -79,7 +79,7 @@ func phaseOf(nso *offloading.NamespaceOffloading, required, ready, failed int) o
 	return offloading.InProgressOffloadingPhaseType
 }
 
-// requires reports whether there is to be a remote namespace, wished for already or not.
+// requires reports whether there is to be a remote namespace, requested already or not.
 func (p *provider) requires(namespace string) bool {
 	return p.picked || p.wishes(namespace) && p.leaves.IsZero()
 }
@@ -92,8 +92,8 @@ func (p *provider) wishes(namespace string) bool {
 	return ok
 }
 
-// wished returns the name of the remote namespace, "" when none is wished for.
-func (p *provider) wished(namespace string) string {
+// requested returns the name of the remote namespace, "" when none is requested.
+func (p *provider) requested(namespace string) string {
 	if p.mapping == nil {
 		return ""
 	}

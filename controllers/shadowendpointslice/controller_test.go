@@ -278,7 +278,7 @@ func TestARefusedUpdateIsReportedAndNotRepeated(t *testing.T) {
 		t.Errorf("writes = %q, want one attempt", writes)
 	}
 	provider.Delete(t, slice)
-	awaitSlice(t, namespace, "slice", "the slice made anew", func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == discoveryv1.AddressTypeIPv6 })
+	awaitSlice(t, namespace, "slice", "the slice recreated", func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == discoveryv1.AddressTypeIPv6 })
 }
 
 func TestDirectConnections(t *testing.T) {

@@ -283,7 +283,7 @@ func (d *Document) rebase(base map[string]any) {
 	context, _ := d.nodes[ContextRoot].base.(map[string]any)
 	config, _ := d.nodes[ConfigRoot].base.(map[string]any)
 	d.drain()
-	// A root that was visited holds on to its children: it is shown anew.
+	// A root that was visited holds on to its children: it is shown again.
 	for root, v := range [roots]map[string]any{ObjectRoot: base, ContextRoot: context, ConfigRoot: config} {
 		if root == 0 {
 			continue

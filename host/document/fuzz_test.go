@@ -160,7 +160,7 @@ func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 
 func FuzzEdits(f *testing.F) {
 	f.Add([]byte("\x04\x01\x05\x02\x08\x03\x01\x02\x03\x04\x05\x06\x07\x08\x09\x00\x01\x02"))
-	f.Add([]byte("refract bends what crosses the boundary between two media"))
+	f.Add([]byte("refract mutates what crosses the boundary between two media"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, memory := New(), new([4][256]byte)
 		for range 3 { // the second time the paths are learned, the third time they are known

@@ -31,7 +31,7 @@ type known struct {
 }
 
 // pathSlot holds one known text. It changes hands when it was asked for others more than maxCredit times without being asked
-// for its own, and then twice in a row for the same: paths that are made up anew for each call, in the same memory, never
+// for its own, and then twice in a row for the same: paths that are made up again for each call, in the same memory, never
 // get that far, so that a Document that has seen its plugins at work allocates nothing.
 type pathSlot struct {
 	known     *known

@@ -51,7 +51,7 @@ func (c *Chains) RemoveKind(kind string) {
 	}
 }
 
-// setKinds finds out anew which plugins are for which kinds. Under mu.
+// setKinds finds out again which plugins are for which kinds. Under mu.
 func (c *Chains) setKinds(kinds []string) {
 	c.config.Kinds = kinds
 	for _, r := range c.defaults {

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// TestLastGoodAcrossRestarts starts anew with a file that broke while nobody ran.
+// TestLastGoodAcrossRestarts starts again with a file that broke while nobody ran.
 func TestLastGoodAcrossRestarts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "when-needed")
 	before := newWorldWith(t, dir)

@@ -204,7 +204,7 @@ func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 		}
 		return "", nil
 	}))
-	// The provider may hear of a wish, and of its end, later than that.
+	// The provider may learn of a request, and of its end, later than that.
 	for quiet := time.Now(); time.Since(quiet) < 2*time.Second; {
 		must(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
 			remoteNamespaces, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})

@@ -131,13 +131,13 @@ func await(t *testing.T, complaint string, done func() bool) {
 func TestRemoteNamespaceOfADoubtfulNamespace(t *testing.T) {
 	m, handler, clock := newTestMapper(t)
 	old := clock.Now().Add(-time.Hour)
-	put(t, m, "u", old, map[string]any{"shop": entry("twin", "Accepted")})
-	put(t, m, "u", old, map[string]any{"shop": []any{"nonsense"}, "mail": entry("twin", "Accepted")})
-	if diff := cmp.Diff(map[string]string{"shop": "twin"}, m.Running()); diff != "" {
+	put(t, m, "u", old, map[string]any{"shop": entry("shop-remote", "Accepted")})
+	put(t, m, "u", old, map[string]any{"shop": []any{"nonsense"}, "mail": entry("shop-remote", "Accepted")})
+	if diff := cmp.Diff(map[string]string{"shop": "shop-remote"}, m.Running()); diff != "" {
 		t.Errorf("running (-want +got):\n%s", diff)
 	}
-	put(t, m, "u", old, map[string]any{"mail": entry("twin", "Accepted")})
-	want := []string{"start shop twin", "changed", "changed", "stop shop", "start mail twin", "changed"}
+	put(t, m, "u", old, map[string]any{"mail": entry("shop-remote", "Accepted")})
+	want := []string{"start shop shop-remote", "changed", "changed", "stop shop", "start mail shop-remote", "changed"}
 	if got := handler.said(); !cmp.Equal(want, got) {
 		t.Errorf("the handler heard %q, want %q", got, want)
 	}

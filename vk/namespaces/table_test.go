@@ -15,7 +15,7 @@ func entry(remote, phase any) map[string]any {
 }
 
 func TestParse(t *testing.T) {
-	desired := map[string]any{"shop": "shop-a", "slow": "slow-a", "rival": "shop-a", "empty": "", "upper": "NOT_A_NAME", "twins-1": "same", "twins-2": "same", "other": "other-a"}
+	desired := map[string]any{"shop": "shop-a", "slow": "slow-a", "rival": "shop-a", "empty": "", "upper": "NOT_A_NAME", "pair-1": "same", "pair-2": "same", "other": "other-a"}
 	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"desiredMapping": desired}, "status": map[string]any{"currentMapping": map[string]any{
 		"uninvited": entry("kube-system", "Accepted"),
 		"other":     entry("other-b", "Accepted"),
@@ -28,8 +28,8 @@ func TestParse(t *testing.T) {
 		"number":    entry(int64(7), "Accepted"),
 		"phase":     entry("phase-a", int64(1)),
 		"list":      []any{"x"},
-		"twins-1":   entry("same", "Accepted"),
-		"twins-2":   entry("same", "Accepted"),
+		"pair-1":    entry("same", "Accepted"),
+		"pair-2":    entry("same", "Accepted"),
 	}}}}
 	got, problems, err := parse(object)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"shop": "shop-a"}, got.remoteNamespaces); diff != "" {
 		t.Errorf("remote namespaces (-want +got):\n%s", diff)
 	}
-	doubtful := map[string]bool{"empty": true, "upper": true, "number": true, "phase": true, "list": true, "twins-1": true, "twins-2": true, "other": true}
+	doubtful := map[string]bool{"empty": true, "upper": true, "number": true, "phase": true, "list": true, "pair-1": true, "pair-2": true, "other": true}
 	if diff := cmp.Diff(doubtful, got.doubtful); diff != "" {
 		t.Errorf("doubtful (-want +got):\n%s", diff)
 	}

@@ -38,19 +38,19 @@ func ofKubelet(condition map[string]any) bool {
 // those of them, or "*", about which the provider is believed: of all others only somebody here says whether they are open. The
 // results are the status to show and the note to keep with it; now is for a condition that changes because of that.
 func Conditions(next, local map[string]any, gates, followed []string, note string, now time.Time) (map[string]any, string) {
-	unheard := gates
+	ignored := gates
 	if slices.Contains(followed, "*") {
-		unheard = nil
+		ignored = nil
 	}
-	unheard = slices.DeleteFunc(slices.Clone(unheard), func(gate string) bool { return slices.Contains(followed, gate) })
-	next = without(next, unheard)
+	ignored = slices.DeleteFunc(slices.Clone(ignored), func(gate string) bool { return slices.Contains(followed, gate) })
+	next = without(next, ignored)
 	types := contested(next, local, gates)
 	if len(types) == 0 && note == "" {
 		return next, ""
 	}
 	taken := map[string]string{}
 	_ = json.Unmarshal([]byte(note), &taken) // what is no note says nothing
-	following, kept, judged := map[string]string{}, map[string]map[string]any{}, len(unheard) > 0
+	following, kept, judged := map[string]string{}, map[string]map[string]any{}, len(ignored) > 0
 	for _, kind := range types {
 		own, theirs := condition(local, kind), condition(next, kind)
 		switch {

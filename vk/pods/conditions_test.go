@@ -30,7 +30,7 @@ func TestGates(t *testing.T) {
 		types           []string
 		wantA, wantB    string // status of the gates a and b
 		want, wantSince string // Ready
-		unheard         bool   // the provider is not believed about gates
+		ignored         bool   // the provider is not believed about gates
 	}{
 		"no gates":                     {ready: "True", want: "True", wantSince: "T1"},
 		"a gate nobody has written":    {ready: "False", reason: closed, types: []string{"a"}, want: "False", wantSince: "T1"},
@@ -53,7 +53,7 @@ func TestGates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			next, local := conditions(t, tc.ready, tc.reason, tc.theirs), conditions(t, tc.ready, tc.reason, tc.own)
 			followed := []string{"*"}
-			if tc.unheard {
+			if tc.ignored {
 				followed = nil
 			}
 			got, note := Conditions(next, local, tc.types, followed, "", now)

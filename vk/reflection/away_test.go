@@ -110,7 +110,7 @@ func TestChangesWhileTheProviderIsAway(t *testing.T) {
 			if err := errors.Join(doc.SetString("metadata.labels.chain", turn), doc.SetString("metadata.labels.patch", fmt.Sprintf("is-%d", len(patch)))); err != nil {
 				return nil, err
 			}
-			return bendService(doc, env)
+			return mutateService(doc, env)
 		}
 	}
 	l.chains.swap("Service", host.Outgoing, label("first"))

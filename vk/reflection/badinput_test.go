@@ -58,7 +58,7 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 }
 
 // A namespace that is being deleted there takes nothing in: users are told when that lasts, and objects cross when theirs is
-// extended anew.
+// extended again.
 func TestTerminatingRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))

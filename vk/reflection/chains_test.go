@@ -24,12 +24,12 @@ type chainFunc func(doc document.Node, env *host.Env) (*host.Outcome, error)
 
 func newTestChains() *testChains {
 	c := &testChains{hooks: map[string]chainFunc{}}
-	c.hooks["Service"+host.Outgoing.String()] = bendService
+	c.hooks["Service"+host.Outgoing.String()] = mutateService
 	return c
 }
 
-// bendService drops what the consumer's API server has allocated.
-func bendService(doc document.Node, _ *host.Env) (*host.Outcome, error) {
+// mutateService drops what the consumer's API server has allocated.
+func mutateService(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 	_, err := doc.Remove("spec.clusterIP\nspec.clusterIPs\nspec.ipFamilies\nspec.ports.*.nodePort")
 	return &host.Outcome{}, err
 }

@@ -126,7 +126,7 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	l.present(l.remote, "Secret", l.remoteNS, "typed", field("type", "example.com/other"))
 }
 
-// An object that is made anew with content that the provider refuses for another reason keeps its copy, and says why.
+// An object that is recreated with content that the provider refuses for another reason keeps its copy, and says why.
 func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *Options) { o.Kinds = kinds(ServiceKind) })
@@ -142,7 +142,7 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 		if err := doc.SetString("spec.sessionAffinity", "Sometimes"); err != nil {
 			return nil, err
 		}
-		return bendService(doc, env)
+		return mutateService(doc, env)
 	})
 	l.start()
 	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "sessionAffinity")

@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// poison makes the evaluation of some ConfigMaps fail for as long as they have poison in them, each time anew: the provider
+// poison makes the evaluation of some ConfigMaps fail for as long as they have poison in them, each time again: the provider
 // refuses one, the chain panics about another. It returns how often that has happened.
 func (l *lab) poison() (refused, panicked *atomic.Int64) {
 	refused, panicked = &atomic.Int64{}, &atomic.Int64{}

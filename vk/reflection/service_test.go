@@ -98,7 +98,7 @@ func TestChains(t *testing.T) {
 		if _, err := doc.Remove("metadata.annotations[vendor.example/x]"); err != nil {
 			return nil, err
 		}
-		return bendService(doc, env)
+		return mutateService(doc, env)
 	}
 	before := len(l.remote.writes(t))
 	l.chains.swap("Service", host.Outgoing, strip)
@@ -169,7 +169,7 @@ func TestOscillationIsQuarantined(t *testing.T) {
 		if err := doc.SetString("metadata.labels.turn", []string{"left", "right"}[n%2]); err != nil {
 			return nil, err
 		}
-		return bendService(doc, env)
+		return mutateService(doc, env)
 	}
 	l.options.Workers = map[string]int{ServiceKind: 1}
 	l.chains.swap("Service", host.Outgoing, flip)
@@ -183,7 +183,7 @@ func TestOscillationIsQuarantined(t *testing.T) {
 	if writes := l.remote.writes(t); len(writes) > 4 {
 		t.Errorf("an oscillating Service was written %d times", len(writes))
 	}
-	l.chains.swap("Service", host.Outgoing, bendService)
+	l.chains.swap("Service", host.Outgoing, mutateService)
 	l.present(l.remote, "Service", l.remoteNS, "web", field("metadata.labels/turn", ""))
 	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {finalizers: null}}`)
 }
@@ -199,7 +199,7 @@ func TestOffloadingPatchIsFollowed(t *testing.T) {
 				return nil, err
 			}
 		}
-		return bendService(doc, env)
+		return mutateService(doc, env)
 	})
 	l.local.create(t, l.namespace, service("web", ""))
 	l.start()
@@ -240,7 +240,7 @@ func TestRefusedCopy(t *testing.T) {
 			if err := doc.SetString("spec.type", serviceType); err != nil {
 				return nil, err
 			}
-			return bendService(doc, env)
+			return mutateService(doc, env)
 		})
 	}
 	bendTo("Nonsense")
@@ -260,7 +260,7 @@ func TestRefusedCopy(t *testing.T) {
 	if len(first) != 1 || !strings.Contains(first[0], " x1: ") {
 		t.Errorf("one refusal made the Events %q", first)
 	}
-	l.chains.swap("Service", host.Outgoing, bendService)
+	l.chains.swap("Service", host.Outgoing, mutateService)
 	l.present(l.remote, "Service", l.remoteNS, "web")
 }
 

@@ -147,7 +147,7 @@ func (f *Follower) changed(before, object any) {
 	}
 }
 
-// soon looks at a ReflectedResource at once, and begins anew to count attempts. A look that is under way ends: it may be
+// soon looks at a ReflectedResource at once, and starts counting attempts again. A look that is under way ends: it may be
 // waiting for a provider that does not answer. It ends before the next is asked for, so that this cannot be the one.
 func (f *Follower) soon(name string) {
 	f.mu.Lock()
@@ -200,7 +200,7 @@ func (f *Follower) work(ctx context.Context) {
 	}
 }
 
-// look reconciles, unless it turns out meanwhile that this has to be done anew.
+// look reconciles, unless it turns out meanwhile that this has to be done again.
 func (f *Follower) look(ctx context.Context, name string) again {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

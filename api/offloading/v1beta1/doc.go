@@ -5,7 +5,7 @@
 //
 // On the consumer a VirtualNode stands for a share of a provider, and a
 // NamespaceOffloading extends a namespace onto such nodes. A NamespaceMap
-// carries the wish "this namespace of mine is that one of yours" to the
+// carries the request "this namespace of mine is that one of yours" to the
 // provider and the answer back. In the remote namespaces of the provider a
 // ShadowPod and a ShadowEndpointSlice say what must exist there, and keep
 // saying it while the consumer is away. A Quota (what a consumer may ask for)

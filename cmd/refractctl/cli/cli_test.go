@@ -93,7 +93,7 @@ func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStr
 			}
 			phase := phases[0]
 			phases = phases[1:]
-			status := fmt.Sprintf(`{"status":{"offloadingPhase":%q,"observedGeneration":%d,"remoteNamespaceName":"twin","remoteNamespacesConditions":{"cloud":[
+			status := fmt.Sprintf(`{"status":{"offloadingPhase":%q,"observedGeneration":%d,"remoteNamespaceName":"shop-remote","remoteNamespacesConditions":{"cloud":[
 				{"type":"OffloadingRequired","status":"True"},{"type":"Ready","status":"False","reason":"Creating","message":"wait for it"}]}}}`, phase, nso.Generation)
 			err := c.Status().Patch(ctx, nso, client.RawPatch(types.MergePatchType, []byte(status)))
 			return len(phases) == 0, "", err
@@ -109,7 +109,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 	if err != nil || <-done != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(progress, "shop: Ready as twin on cloud; new pods run there only") {
+	if !strings.Contains(progress, "shop: Ready as shop-remote on cloud; new pods run there only") {
 		t.Errorf("progress = %q", progress)
 	}
 	nso := &offloading.NamespaceOffloading{}
@@ -186,7 +186,7 @@ type writerFunc func([]byte)
 func (f writerFunc) Write(text []byte) (int, error) { f(text); return len(text), nil }
 
 func TestOffloadPrints(t *testing.T) {
-	out, _, err := refractctl(t, "offload", "namespace", "shop", "-o", "yaml", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=twin")
+	out, _, err := refractctl(t, "offload", "namespace", "shop", "-o", "yaml", "--namespace-mapping-strategy=SelectedName", "--remote-namespace-name=shop-remote")
 	want := `apiVersion: offloading.liqo.io/v1beta1
 kind: NamespaceOffloading
 metadata:
@@ -195,7 +195,7 @@ metadata:
 spec:
   namespaceMappingStrategy: SelectedName
   podOffloadingStrategy: LocalAndRemote
-  remoteNamespaceName: twin
+  remoteNamespaceName: shop-remote
 `
 	if err != nil || out != want {
 		t.Errorf("output = %s, error = %v, want\n%s", out, err, want)

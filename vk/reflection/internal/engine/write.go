@@ -97,7 +97,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 		return r.vanished(ctx, x, remote, err)
 	}
 	if isImmutability(err) && StandsForAnother(remote, x.local) {
-		// Made anew here with another value where none may change: so is the copy, when it is gone.
+		// Recreated here with another value where none may change: so is the copy, when it is gone.
 		return r.remove(ctx, w, x.scope, remote)
 	}
 	if isImmutability(err) && !r.kind.FixedSpec {

@@ -142,7 +142,7 @@ func (w written) known(version uint64) bool {
 }
 
 // Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
-// either. They fell into a gap of the watch: what it begins with anew does not tell of what came and went meanwhile.
+// either. They fell into a gap of the watch: what it begins with again does not tell of what came and went meanwhile.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
