@@ -73,7 +73,7 @@ type Options struct {
 	Installation string
 	// Quotas says how the Quotas of consumers are enforced.
 	Quotas quota.Options
-	// Clock tells the time.
+	// Clock returns the time.
 	Clock clock.WithTicker
 	// Registerer takes the metrics; nil exports them nowhere.
 	Registerer prometheus.Registerer

@@ -51,7 +51,7 @@ const maxWarnings = 16
 // Warning is a plugin's message to whoever looks at the object.
 type Warning struct{ Plugin, Message string }
 
-// Call tells what one plugin used; all is zero unless Env.Measure.
+// Call reports what one plugin used; all is zero unless Env.Measure.
 type Call struct {
 	Plugin string
 	// Fuel in units, the same for the same call of a fresh instance everywhere.
@@ -110,7 +110,7 @@ func (o *Outcome) pluginWarns(plugin, message string) {
 	}
 }
 
-// endWarnings tells what pluginWarns counted.
+// endWarnings reports what pluginWarns counted.
 func (o *Outcome) endWarnings(plugin string) {
 	if more := o.warned - maxWarnings; more > 0 {
 		o.warn(plugin, fmt.Sprintf("and %d more warnings", more))

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// LoadError tells why a module was not accepted. It may wrap one of the other errors: a start function may run out of fuel.
+// LoadError says why a module was not accepted. It may wrap one of the other errors: a start function may run out of fuel.
 type LoadError struct {
 	Plugin string
 	Stage  Stage

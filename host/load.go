@@ -106,7 +106,7 @@ func (p *Plugin) compile(ctx context.Context, wasm []byte) (err error) {
 	return err
 }
 
-// checkExports tells the tier and that its functions are there, with their types.
+// checkExports returns the tier, after checking that its functions are there, with their types.
 func (p *Plugin) checkExports(exports map[string]api.FunctionDefinition) error {
 	_, version := exports["refract_abi_version"]
 	_, manifest := exports["refract_manifest"]

@@ -150,7 +150,7 @@ func wasiWrite(i *instance, stack []uint64) uint64 {
 	return wasiSuccess
 }
 
-// wasiStat tells that standard output is a character device, and that nothing else is open.
+// wasiStat reports that standard output is a character device, and that nothing else is open.
 func wasiStat(i *instance, stack []uint64) uint64 {
 	if uint32(stack[0]) > 2 {
 		return wasiBadFile

@@ -46,7 +46,7 @@ func (c Context) NodeIP() string { return c.string("nodeIP") }
 // affinity.nodeAffinity, runtimeClassName.
 func (c Context) OffloadingPatch() Node { return Node{c.root.get("offloadingPatch")} }
 
-// APIServerSupport tells how offloaded pods reach the consumer's API server:
+// APIServerSupport returns how offloaded pods reach the consumer's API server:
 // Disabled, Legacy, TokenAPI or Remote.
 func (c Context) APIServerSupport() string { return c.string("apiServerSupport") }
 

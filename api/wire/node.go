@@ -57,7 +57,7 @@ const (
 	VirtualNodeFinalizer = "virtualnode-controller.liqo.io/finalizer"
 	// VirtualNodeLabel names the VirtualNode, on its virtual kubelet.
 	VirtualNodeLabel = "liqo.io/virtual-node"
-	// ComponentLabel tells what a pod of the installation is.
+	// ComponentLabel says what a pod of the installation is.
 	ComponentLabel = "offloading.liqo.io/component"
 	// VirtualKubeletComponent is the value of ComponentLabel on virtual kubelets.
 	VirtualKubeletComponent = "virtual-kubelet"

@@ -99,7 +99,7 @@ func isOurs(actual, desired *rbacv1.RoleBinding) bool {
 	return actual.Labels[managedByLabel] == managedBy && actual.RoleRef == desired.RoleRef
 }
 
-// warnOfAccess tells the user of an error of admit, unless another attempt is
+// warnOfAccess warns the user of an error of admit, unless another attempt is
 // all it needs.
 func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error) {
 	note := err.Error()
@@ -114,7 +114,7 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	c.report.Warn(nso, accessReason, offloadAction, note)
 }
 
-// isStranger tells a VirtualNode outside the tenant namespace of its provider.
+// isStranger reports whether a VirtualNode is outside the tenant namespace of its provider.
 // Whoever may make VirtualNodes somewhere else is not therefore to read
 // Secrets by a ServiceAccount of that name.
 func (p *provider) isStranger(n virtualNode) bool { return n.resource.Namespace != p.namespace }

@@ -60,7 +60,7 @@ type Options struct {
 	// WithdrawalGrace is how long a namespace stays on a provider that its
 	// clusterSelector does not pick any more; 0 withdraws it at once.
 	WithdrawalGrace time.Duration
-	// Clock tells the time of transitions.
+	// Clock returns the time of transitions.
 	Clock clock.PassiveClock
 	// Failed is told of the errors of reconciliations; nil tells nobody.
 	Failed func(error)

@@ -42,7 +42,7 @@ func decode(raw []byte) (*pod, error) {
 	return p, nil
 }
 
-// isMirror tells a pod that a kubelet runs already and only shows.
+// isMirror reports whether a kubelet runs the pod already and only shows it.
 func (p *pod) isMirror() bool {
 	_, mirror := p.Metadata.Annotations[corev1.MirrorPodAnnotationKey]
 	return mirror

@@ -78,7 +78,7 @@ func NewController(c client.Client, live client.Reader, options Options) *Contro
 // Name of the controller in logs and metrics.
 func (c *Controller) Name() string { return "podstatus" }
 
-// Enforces tells which objects the controller answers for.
+// Enforces returns which objects the controller answers for.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache holds virtual ones alone
 }

@@ -137,7 +137,7 @@ func (s *remotes) dial(key types.NamespacedName, config *rest.Config, with acces
 	return r, nil
 }
 
-// watch tells answers whenever a copy changes, until ctx ends. It returns
+// watch notifies answers whenever a copy changes, until ctx ends. It returns
 // before anything has been asked of the provider.
 func (r *remote) watch(ctx context.Context, scheme *runtime.Scheme, key types.NamespacedName, answers chan<- event.GenericEvent) error {
 	copies, err := cache.New(r.connection.Config(), cache.Options{

@@ -91,7 +91,7 @@ func awaitSlice(t *testing.T, namespace, name, what string, holds func(*discover
 	return slice
 }
 
-// ready tells which endpoints are, in their order.
+// ready returns which endpoints are, in their order.
 func ready(slice *discoveryv1.EndpointSlice) [3]bool {
 	var is [3]bool
 	for i := range slice.Endpoints {

@@ -71,7 +71,7 @@ func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRa
 	return nil
 }
 
-// concerns tells the slices with addresses in a cluster: its own ones, and those
+// concerns selects the slices with addresses in a cluster: its own ones, and those
 // of others that connect to it directly.
 func concerns(cluster string) func(shadow *unstructured.Unstructured) bool {
 	return func(shadow *unstructured.Unstructured) bool {

@@ -68,7 +68,7 @@ type Options struct {
 	// RecordAfter is the age of a pod from which on a phase that is not final is
 	// recorded for the first time. A pod that finishes earlier goes without.
 	RecordAfter time.Duration
-	// Clock tells the time.
+	// Clock returns the time.
 	Clock clock.PassiveClock
 	// APIServerMapper maps the addresses of host aliases for the consumer's API
 	// server; nil leaves them as they are.

@@ -104,7 +104,7 @@ func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 	return attempts+1 >= persistent
 }
 
-// created tells of pods that came back: the first one is what everybody
+// created reports pods that came back: the first one is what everybody
 // expects, and an Event for it would be another write.
 func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.report.Clear(client.ObjectKeyFromObject(shadow))

@@ -80,7 +80,7 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 	return fmt.Errorf("patching %s of pod %s/%s, %w", name, pod.Namespace, pod.Name, err)
 }
 
-// isUnserved tells a subresource that the API server does not know from a pod
+// isUnserved distinguishes a subresource that the API server does not know from a pod
 // that is gone: only the latter is named.
 func isUnserved(err error) bool {
 	status := apierrors.APIStatus(nil)

@@ -87,7 +87,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 // name. At the start every ShadowPod is looked at anyway, and only a pod that
 // waits to be let go may be all that is left. Later creations are our own, but
 // what happened to the pod since may come with them: a watch that was
-// interrupted tells only what it has come to.
+// interrupted says only what it has come to.
 func (c *Controller) podHandler() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{

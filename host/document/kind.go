@@ -26,7 +26,7 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// KindOf tells the kind of a plain value: what JSON decoding into `any` gives, with int64 for whole numbers as in
+// KindOf returns the kind of a plain value: what JSON decoding into `any` gives, with int64 for whole numbers as in
 // unstructured objects; int and int32 count as Int, float32 as Float. Any other Go type is Absent: it has no place in
 // an object.
 func KindOf(v any) Kind {

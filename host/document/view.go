@@ -27,7 +27,7 @@ func Of(v any) View { return rawView(v) }
 
 func (d *Document) viewOf(id int32) View { return View{d: d, id: id, kind: d.nodes[id].kind} }
 
-// Kind tells what the value is.
+// Kind returns what the value is.
 func (v View) Kind() Kind { return v.kind }
 
 // Is reports whether both are views of the same place, or of the same map or list in memory, so that without a write in
@@ -96,7 +96,7 @@ func (v View) Str() (string, bool) {
 	return s, ok
 }
 
-// bits tells where a scalar's value is: in base, or as bits of the node.
+// bits says where a scalar's value is: in base, or as bits of the node.
 func (v View) bits() (base any, num uint64) {
 	if v.id == 0 {
 		return v.raw, 0

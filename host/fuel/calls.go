@@ -69,7 +69,7 @@ type callGraph struct {
 	path    []uint64 // heaviest chain of calls that leads to the component
 }
 
-// spread tells the callees of component c how heavy the chain to them is.
+// spread passes on to the callees of component c how heavy the chain to them is.
 func (g *callGraph) spread(points []point, c int) {
 	for _, p := range points {
 		if p.kind == pointCall && g.of[p.arg] != c {

@@ -271,7 +271,7 @@ func (r *running) matches(kind string, hook host.Hook) bool {
 	return any.Matches(name, group, hook) && host.MatchesKind(r.options.Kinds, name, group)
 }
 
-// digest tells modules with their options apart.
+// digest distinguishes modules with their options.
 func (m *Module) digest() [sha256.Size]byte {
 	sum := sha256.Sum256(m.Wasm)
 	options, err := json.Marshal(m.Options)

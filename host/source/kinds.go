@@ -72,7 +72,7 @@ func (r *running) among(kinds []string) (matching []string) {
 	return matching
 }
 
-// general tells the default plugin of kinds that have none of their own: its manifest is for all.
+// general reports whether it is the default plugin of kinds that have none of their own: its manifest is for all.
 func (r *running) general() bool { return slices.Contains(r.plugin.Manifest().Kinds, "*") }
 
 // defaultsOf lists the default plugins of a kind.

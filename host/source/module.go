@@ -33,7 +33,7 @@ type Module struct {
 	Wasm []byte
 	// Options come from the file <name>.yaml beside it.
 	Options Options
-	// Err tells why it could not be read; Wasm and Options are not usable then.
+	// Err says why it could not be read; Wasm and Options are not usable then.
 	Err error
 }
 

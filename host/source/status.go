@@ -14,7 +14,7 @@ const (
 	Failed State = "Failed"
 )
 
-// Status tells what became of a module.
+// Status reports what became of a module.
 type Status struct {
 	// Name and Path are those of the module.
 	Name, Path string

@@ -87,7 +87,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return object, &kind, nil
 }
 
-// isObject tells objects from lists and from the errors of an API server, for which client-go has types.
+// isObject distinguishes objects from lists and from the errors of an API server, for which client-go has types.
 func isObject(fields map[string]any) bool {
 	kind, _ := fields["kind"].(string)
 	version, _ := fields["apiVersion"].(string)

@@ -154,7 +154,7 @@ func (l *Lab) StopKubelet(ctx context.Context) error {
 // Kubelet is the running virtual kubelet, or nil.
 func (l *Lab) Kubelet() *testenv.Command { return l.running[kubeletName] }
 
-// Usage tells what each of our running processes has used so far.
+// Usage returns what each of our running processes has used so far.
 func (l *Lab) Usage() (map[string]testenv.Usage, error) {
 	usage := map[string]testenv.Usage{}
 	for name, command := range l.running {

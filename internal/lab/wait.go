@@ -39,7 +39,7 @@ func (l *Lab) Wait(ctx context.Context, what string, condition func(ctx context.
 	}
 }
 
-// failure tells of a process of ours that ended without being asked to.
+// failure reports a process of ours that ended without being asked to.
 func (l *Lab) failure() error {
 	for _, command := range l.running {
 		if err := command.Failure(); err != nil {

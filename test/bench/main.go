@@ -68,5 +68,5 @@ func run(ctx context.Context, options lab.Options, pods, services int, countsOnl
 	return b.report()
 }
 
-// progress tells on standard error what goes on, so that the table on standard output stands alone.
+// progress reports on standard error what goes on, so that the table on standard output stands alone.
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, "… "+format+"\n", args...) }

@@ -68,7 +68,7 @@ func (a *active) warnCertificate(ctx context.Context) func(error) {
 	}
 }
 
-// told tells why there is no certificate when the first caller has asked for it,
+// told reports why there is no certificate when the first caller has asked for it,
 // who learns nothing of it, and again when the reason changes.
 func told(source kubeletapi.CertificateSource, tell func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex

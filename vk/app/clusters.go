@@ -98,7 +98,7 @@ func (k *kubelet) secret() connection.Secret {
 // unusableKubeconfigReason of the Events about the way to the provider.
 const unusableKubeconfigReason = "UnusableKubeconfig"
 
-// warnKubeconfig tells what is wrong with the Secret.
+// warnKubeconfig warns of what is wrong with the Secret.
 func (k *kubelet) warnKubeconfig(ctx context.Context, consequence string) func(error) {
 	return func(err error) {
 		log.FromContext(ctx).Error(err, consequence)

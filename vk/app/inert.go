@@ -49,7 +49,7 @@ func (o *options) addInert(flags *pflag.FlagSet, name, missing, byDefault string
 	}
 }
 
-// asksFor tells a value that is meant to change something.
+// asksFor reports whether a value is meant to change something.
 func (f *inertFlag) asksFor() bool {
 	if f.byDefault == "" {
 		return f.value != "" && f.value != "false" && f.value != "0"

@@ -68,7 +68,7 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	return p, p.dir.Sync(ctx)
 }
 
-// pluginReporter tells about plugins where operators look: in the log and, as
+// pluginReporter reports on plugins where operators look: in the log and, as
 // Events, on the VirtualNode.
 func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) {
 	logger := log.FromContext(ctx)

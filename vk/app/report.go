@@ -14,7 +14,7 @@ import (
 	"github.com/refract-project/refract/internal/eventtext"
 )
 
-// reporter tells operators, by Events on the VirtualNode, what is wrong with the
+// reporter informs operators, by Events on the VirtualNode, about what is wrong with the
 // way to the provider, with the node and with plugins. It never blocks.
 type reporter struct {
 	broadcaster record.EventBroadcaster

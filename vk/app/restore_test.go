@@ -130,7 +130,7 @@ func (r *restored) delete(side *lab.Side, namespace, name string) {
 	must(r.t, side.Client.CoreV1().ConfigMaps(namespace).Delete(r.ctx, name, metav1.DeleteOptions{}))
 }
 
-// is tells what is wrong with a ConfigMap; content "" means that there is to be none.
+// is says what is wrong with a ConfigMap; content "" means that there is to be none.
 func (r *restored) is(side *lab.Side, namespace, name, content string) string {
 	object, err := side.Client.CoreV1().ConfigMaps(namespace).Get(r.ctx, name, metav1.GetOptions{})
 	switch {

@@ -20,7 +20,7 @@ const autoSupport = "auto"
 // supportModes are the values of --apiserver-support-mode.
 var supportModes = []string{autoSupport, reflection.SupportTokenAPI, reflection.SupportLegacy}
 
-// supports tells what offloaded pods have of this cluster's API server. (Liqo: API server support.)
+// supports returns what offloaded pods have of this cluster's API server. (Liqo: API server support.)
 func (a *active) supports(ctx context.Context) (string, error) {
 	logger := log.FromContext(ctx)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// attributes tells what a caller must be allowed to do on the Node for the
+// attributes returns what a caller must be allowed to do on the Node for the
 // request to be served; any one of the answers is enough. They are those of a
 // kubelet with fine-grained authorization: nodes/stats, nodes/metrics,
 // nodes/pods, nodes/healthz where such a subresource exists, and nodes/proxy

@@ -85,7 +85,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 	}
 }
 
-// refuseError tells why something was not done; trouble with the provider is
+// refuseError says why something was not done; trouble with the provider is
 // logged, too.
 func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {

@@ -116,7 +116,7 @@ func persist(ctx context.Context, call func(context.Context) error) error {
 	return err
 }
 
-// mayHeal tells errors of an API server that is starting, busy or out of reach from its answers.
+// mayHeal reports whether an error is of an API server that is starting, busy or out of reach, not one of its answers.
 func mayHeal(err error) bool {
 	return apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsServerTimeout(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsTimeout(err)

@@ -143,7 +143,7 @@ func (m *Mapper) Running() map[string]string {
 	return maps.Clone(m.running)
 }
 
-// State tells what is known about a namespace. Before the map has been read everything is Unknown.
+// State returns what is known about a namespace. Before the map has been read everything is Unknown.
 func (m *Mapper) State(local string) State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()

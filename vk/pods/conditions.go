@@ -182,7 +182,7 @@ func put(conditions []any, one map[string]any) []any {
 	return append(conditions, one)
 }
 
-// said tells statements of a condition apart, "" of none. Fields that an API server may add say nothing.
+// said distinguishes statements of a condition, "" of none. Fields that an API server may add say nothing.
 func said(condition map[string]any) string {
 	if condition == nil {
 		return ""

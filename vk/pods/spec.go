@@ -42,7 +42,7 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
-// resized tells of a pod, or a container, whose sizes changed. Those it has may change; none appear that it had not, and none go.
+// resized reports whether the sizes of a pod, or of a container, changed. Those it has may change; none appear that it had not, and none go.
 func resized(want document.View, have map[string]any) bool {
 	sizes, present := want.Field("resources"), have["resources"]
 	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)

@@ -72,7 +72,7 @@ func DefaultKinds() []Kind {
 	}
 }
 
-// isAPIServer tells the Service of this cluster's own API server: the provider has its own of that name.
+// isAPIServer reports whether it is the Service of this cluster's own API server: the provider has its own of that name.
 func isAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
 
 // serviceOf names the Service of an EndpointSlice, "" when it has none.

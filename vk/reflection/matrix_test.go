@@ -217,7 +217,7 @@ func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	}
 }
 
-// follows tells the rest of the story of some of the objects.
+// follows is the rest of the story of some of the objects.
 func (l *lab) follows(kind *matrixKind, policy Policy) {
 	l.Helper()
 	name := kind.kind

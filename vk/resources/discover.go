@@ -27,7 +27,7 @@ type served struct {
 	status     bool // there is a status subresource to patch
 }
 
-// unserved tells a resource that a cluster does not have, in this version.
+// unserved reports whether a cluster does not have a resource, in this version.
 type unserved struct {
 	gvr      schema.GroupVersionResource
 	versions []string // that it has

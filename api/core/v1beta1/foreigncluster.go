@@ -67,7 +67,7 @@ type ForeignClusterStatus struct {
 	// +optional
 	Role Role `json:"role,omitempty"`
 
-	// Modules tells for each module whether it takes part in the peering.
+	// Modules says for each module whether it takes part in the peering.
 	//
 	// +optional
 	Modules Modules `json:"modules,omitempty"`

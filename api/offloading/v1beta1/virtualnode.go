@@ -248,7 +248,7 @@ const (
 
 // VirtualNodeCondition is the state of one half of a virtual node.
 type VirtualNodeCondition struct {
-	// Type tells which half.
+	// Type says which half.
 	Type VirtualNodeConditionType `json:"type"`
 
 	// Status of that half.

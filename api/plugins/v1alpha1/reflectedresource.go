@@ -147,7 +147,7 @@ type TargetResource struct {
 	Resource string `json:"resource"`
 }
 
-// ReflectedResourceStatus tells how the reflection fares on each virtual node.
+// ReflectedResourceStatus reports how the reflection fares on each virtual node.
 type ReflectedResourceStatus struct {
 	// VirtualNodes holds one entry per virtual node, written by its virtual kubelet.
 	//

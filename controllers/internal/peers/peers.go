@@ -35,7 +35,7 @@ func IsDead(cluster *core.ForeignCluster) bool {
 	return cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
 }
 
-// IsOutgoing tells the NamespaceMaps that this cluster sends to a provider from
+// IsOutgoing distinguishes the NamespaceMaps that this cluster sends to a provider from
 // those that it received.
 func IsOutgoing(namespaceMap client.Object) bool {
 	labels := namespaceMap.GetLabels()

@@ -144,7 +144,7 @@ func (b *Breaker) answers() bool {
 	return false
 }
 
-// Transport tells the breaker of every attempt that fails, also of those that client-go would repeat by itself without a word,
+// Transport informs the breaker of every attempt that fails, also of those that client-go would repeat by itself without a word,
 // and makes none while the breaker is open.
 func (b *Breaker) Transport(next http.RoundTripper) http.RoundTripper { return transport{b, next} }
 

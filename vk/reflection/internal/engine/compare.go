@@ -104,7 +104,7 @@ func (x *Desired) sameField(key string, have any, exact bool) bool {
 	return err == nil && document.Covers(field, have)
 }
 
-// hash tells states of the copy apart. It depends neither on the order of keys nor on the process: it is kept in an
+// hash distinguishes states of the copy. It depends neither on the order of keys nor on the process: it is kept in an
 // annotation.
 func (x *Desired) hash(w *Worker) uint64 {
 	sum := x.metadataHash()

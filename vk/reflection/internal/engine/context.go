@@ -170,7 +170,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 	}
 }
 
-// standsForProvider tells the virtual node of this virtual kubelet from every other node. A kubelet that was started with the name
+// standsForProvider reports whether it is the virtual node of this virtual kubelet. A kubelet that was started with the name
 // of a real node must leave the pods of that node alone; one whose node has lost its labels goes on with its own.
 func (m *Manager) standsForProvider(node *unstructured.Unstructured) bool {
 	labels := raw.Labels(node.Object)

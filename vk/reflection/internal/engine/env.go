@@ -32,7 +32,7 @@ func (e *Env) Kind() *Kind { return &e.r.kind }
 // Options returns those of the Manager; they must not be modified.
 func (e *Env) Options() *Options { return &e.r.m.options }
 
-// Clock tells the time.
+// Clock returns the time.
 func (e *Env) Clock() clock.WithTicker { return e.r.m.options.Clock }
 
 // Log is for what nobody reads on an object.

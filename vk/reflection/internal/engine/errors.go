@@ -129,7 +129,7 @@ func Classify(err error) (Class, string) {
 	}
 }
 
-// unreachable tells errors of the way to the API server from its answers.
+// unreachable reports whether an error is of the way to the API server, not one of its answers.
 func unreachable(err error) bool {
 	if errors.Is(err, breaker.ErrUnreachable) || breaker.Overdue(err) || breaker.Lost(err) {
 		return true

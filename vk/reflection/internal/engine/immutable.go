@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// isImmutability tells the refusal of a change for no other reason than that fields of the object never change.
+// isImmutability reports whether a change was refused for no other reason than that fields of the object never change.
 func isImmutability(err error) bool {
 	causes := causesOf(err)
 	return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause metav1.StatusCause) bool {

@@ -68,7 +68,7 @@ type Kind struct {
 
 	// Unless names objects to which the policy does not apply: they cross unless an annotation of their own says otherwise.
 	Unless func(name string) bool
-	// Never tells which objects do not cross whatever the policy says.
+	// Never reports whether an object does not cross whatever the policy says.
 	Never func(object *unstructured.Unstructured) bool
 	// FollowsService: the annotations of the Service decide, plugins see them, and changes of them re-evaluate.
 	FollowsService bool
@@ -125,7 +125,7 @@ func (k Kind) validate() error {
 	return k.Policy.Validate(k.Name)
 }
 
-// hasIncoming tells kinds of which something comes back.
+// hasIncoming reports whether something of the kind comes back.
 func (k *Kind) hasIncoming() bool { return k.PerNode || k.StatusBack }
 
 // target returns what the copy is stored as.

@@ -40,7 +40,7 @@ func remedy(err error) string {
 	return ""
 }
 
-// tooLarge tells objects beyond what an API server takes, or its store.
+// tooLarge reports whether an object is larger than an API server takes, or its store.
 func tooLarge(err error) bool {
 	for _, cause := range causesOf(err) {
 		if cause.Type == metav1.CauseType(validation.ErrorTypeTooLong) {

@@ -42,7 +42,7 @@ type Reporter struct {
 	said      map[about]map[string]bool
 }
 
-// about tells apart what several kinds have to say about one object: pods concern two.
+// about distinguishes what several kinds have to say about one object: pods concern two.
 type about struct {
 	kind string
 	uid  types.UID

@@ -83,7 +83,7 @@ func (h *handler) runClaim(ctx context.Context, w *engine.Worker, v *claimView) 
 	return err
 }
 
-// isVirtual tells claims of the virtual storage class whose volumes are for us to make.
+// isVirtual reports whether a claim is of the virtual storage class, so that its volume is for us to make.
 func (h *handler) isVirtual(claim *unstructured.Unstructured) bool {
 	annotations := raw.Annotations(claim.Object)
 	return classOf(claim) == h.Options().Storage.Class &&
@@ -120,7 +120,7 @@ func isBound(claim *unstructured.Unstructured) bool {
 	return raw.Text(claim, "status", "phase") == string(corev1.ClaimBound)
 }
 
-// isEphemeral tells the claim of a pod's generic ephemeral volume. The provider makes its own from the pod's template, and
+// isEphemeral reports whether it is the claim of a pod's generic ephemeral volume. The provider makes its own from the pod's template, and
 // would not take ours for it.
 func isEphemeral(claim *unstructured.Unstructured) bool {
 	owner := metav1.GetControllerOf(claim)

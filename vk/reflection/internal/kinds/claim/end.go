@@ -77,7 +77,7 @@ func (h *handler) mayEnd(v *claimView, behind string) bool {
 	return known && gone == behind || boundVolume(v.remote) == "" // there is no data yet
 }
 
-// tellRetained tells a claim that needs the name on the provider who has it.
+// tellRetained warns a claim that needs the name on the provider, and says who has it.
 func (h *handler) tellRetained(v *claimView, behind string) error {
 	if v.local == nil || v.elsewhere || boundVolume(v.local) != "" || !h.isVirtual(v.local) {
 		return nil

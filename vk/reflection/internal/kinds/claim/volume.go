@@ -105,13 +105,13 @@ func policyOf(volume *unstructured.Unstructured) corev1.PersistentVolumeReclaimP
 	return corev1.PersistentVolumeReclaimPolicy(raw.Text(volume, "spec", "persistentVolumeReclaimPolicy"))
 }
 
-// isReleased tells that Kubernetes has found the claim of a volume to be gone.
+// isReleased reports whether Kubernetes has found the claim of a volume to be gone.
 func isReleased(volume *unstructured.Unstructured) bool {
 	phase := corev1.PersistentVolumePhase(raw.Text(volume, "status", "phase"))
 	return phase == corev1.VolumeReleased || phase == corev1.VolumeFailed
 }
 
-// mayGo tells a volume that is to go with its data.
+// mayGo reports whether a volume is to go with its data.
 func mayGo(volume *unstructured.Unstructured) bool {
 	return isReleased(volume) && policyOf(volume) == corev1.PersistentVolumeReclaimDelete
 }
@@ -176,7 +176,7 @@ func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimVie
 	return h.patchVolume(ctx, w, v.key, found, engine.AddEntries(nil, "/metadata/labels", raw.Labels(found.Object), h.Ownership()))
 }
 
-// isOurs tells a volume that stands for a claim of our provider.
+// isOurs reports whether a volume stands for a claim of our provider.
 func (h *handler) isOurs(volume *unstructured.Unstructured) bool {
 	if raw.Annotations(volume.Object)[wire.ProvisionedByAnnotation] != wire.StorageProvisioner {
 		return false

@@ -93,7 +93,7 @@ func (b *belongs) decide() (possible, sure bool) {
 // atOnce is how soon after a ShadowPod its pod is there when all goes well.
 const atOnce = 10 * time.Second
 
-// routine tells the Events that say of each object that all went as it should. The copy may be unknown.
+// routine reports whether an Event says no more than that all went as it should. The copy may be unknown.
 func routine(event *unstructured.Unstructured, kind schema.GroupKind, copied *unstructured.Unstructured) bool {
 	if event.Object["type"] != corev1.EventTypeNormal {
 		return false

@@ -209,7 +209,7 @@ func (h *handler) takeBack(ctx context.Context, w *engine.Worker, s *engine.Scop
 	return nil
 }
 
-// refusedForGood tells what the API server will not take however often it is asked.
+// refusedForGood reports whether the API server will not take it however often it is asked.
 func refusedForGood(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||

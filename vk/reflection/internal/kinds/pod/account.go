@@ -80,7 +80,7 @@ func (h *handler) FollowShadows(other *engine.Scope, f func(name string)) error 
 	}))
 }
 
-// tellTokens tells which volumes are to be offloaded; nil: none.
+// tellTokens hands on which volumes are to be offloaded; nil: none.
 func (h *handler) tellTokens(v *podView, volumes any) {
 	if tokens, ok := engine.Peer[requestedTokens](h.Env); ok {
 		tokens.Mounts(v.key, v.local.GetUID(), volumes)
@@ -116,7 +116,7 @@ func (h *handler) accountToken(v *podView) (secret string, lacking error) {
 	return secrets.AccountToken(v.key.Namespace, access.ServiceAccount(v.local))
 }
 
-// mountsOwnToken tells pods for which Kubernetes has added the volume.
+// mountsOwnToken reports whether Kubernetes has added the volume to a pod.
 func mountsOwnToken(pod *unstructured.Unstructured) bool {
 	for volume, source := range access.Projections(raw.Nested(pod.Object, "spec", "volumes")) {
 		if strings.HasPrefix(volume, accessVolume) && source["serviceAccountToken"] != nil {

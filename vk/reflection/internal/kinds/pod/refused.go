@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
-// notOffloadedHint tells the user of a pod that should not be here what to do.
+// notOffloadedHint is for the user of a pod that should not be here.
 const notOffloadedHint = "its namespace is not extended to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
 	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
 

@@ -146,7 +146,7 @@ func (h *handler) AccountToken(namespace, account string) (string, error) {
 	return "", lacking
 }
 
-// stays tells the copy of a Secret that is still to cross: others are about to be deleted.
+// stays reports whether it is the copy of a Secret that is still to cross: others are about to be deleted.
 func (h *handler) stays(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
 	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }

@@ -121,7 +121,7 @@ func deniedToken(account string, pod *unstructured.Unstructured, err error) erro
 	return &tokenError{account, "change what the pod's volumes ask for, " + access.WithoutRemedy, err}
 }
 
-// missing tells of which resource an object was not found.
+// missing reports whether an object of the resource was not found.
 func missing(err error, resource string) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

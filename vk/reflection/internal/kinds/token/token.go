@@ -70,13 +70,13 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return h.keepTokens(ctx, w, s, local, remote, sources)
 }
 
-// ofAnotherPod tells the Secret of an earlier pod of the same name. One that does not say whose it is is no such.
+// ofAnotherPod reports whether the Secret is that of an earlier pod of the same name. One that does not say whose it is is no such.
 func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
 	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
 	return uid != "" && uid != string(pod.GetUID())
 }
 
-// withoutTokens tells why a pod gets none, "" when it does. What makes no sense in the annotation is told by the pod's
+// withoutTokens returns why a pod gets none, "" when it does. An invalid annotation is reported by the pod's
 // plugin, and counts as absent here as there.
 func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 	if why := access.Declined(pod); why != "" {
