@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"regexp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +35,9 @@ func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 // ProcessMetrics are those of the Go runtime and of the process.
 func ProcessMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	// What collecting garbage costs is the first question about a process that keeps caches.
+	collection := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/cpu/classes/gc/total:cpu-seconds$")}
+	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collection)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
 

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,4 +47,51 @@ func (c cpu) since(earlier cpu) (sum time.Duration, parts string) {
 		largest = append(largest, fmt.Sprintf("%s %.1f", name, spent[name].Seconds()))
 	}
 	return sum, strings.Join(largest, ", ")
+}
+
+// kubeletProcess is how the virtual kubelet is called among the processes of the consumer.
+const kubeletProcess = lab.ConsumerID + " virtual-kubelet"
+
+// collectionMost is the part of the virtual kubelet's processor time that may go into the collection of garbage.
+const collectionMost = 15
+
+// phase records the processor time that both clusters and our processes take for something, and what the virtual kubelet spends
+// on the collection of garbage meanwhile.
+func (b *bench) phase(ctx context.Context, do func(context.Context) error) (total time.Duration, err error) {
+	before, err := b.cpu()
+	if err != nil {
+		return 0, err
+	}
+	collected, err := b.collection(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if err := do(ctx); err != nil {
+		return 0, err
+	}
+	after, err := b.cpu()
+	if err != nil {
+		return 0, err
+	}
+	collectedAfter, err := b.collection(ctx)
+	if err != nil {
+		return 0, err
+	}
+	total, parts := after.since(before)
+	b.found("   CPU of everything meanwhile", "%.1f s", total.Seconds())
+	b.found("   most of it", "%s", parts)
+	if own := after[kubeletProcess] - before[kubeletProcess]; own > time.Second { // less is not measured well
+		b.found("   the virtual kubelet's part", "%.1f %%", 100*own.Seconds()/total.Seconds())
+		b.atMostTime("   of that for garbage collection", 100*(collectedAfter-collected)/own.Seconds(), collectionMost, " %")
+	}
+	return total, nil
+}
+
+// collection is the processor time that the virtual kubelet has spent on the collection of garbage, in seconds.
+func (b *bench) collection(ctx context.Context) (float64, error) {
+	metrics, err := b.KubeletMetrics(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return metrics.Sum("go_cpu_classes_gc_total_cpu_seconds_total", nil), nil
 }

@@ -29,6 +29,8 @@ type kind struct {
 	content        map[string]any // of each object, besides its name and labels
 	// back: objects of the provider, the copies are here.
 	back bool
+	// plain: objects of a namespace that is not extended; they are their own copies.
+	plain bool
 	// onCreation and onChange are the writes of all our processes that one object takes: what the provider's controllers make of the
 	// copy is one of them.
 	onCreation, onChange float64

@@ -59,7 +59,7 @@ func run(ctx context.Context, options lab.Options, pods, services int, countsOnl
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b := &bench{Lab: l, pods: pods, services: services, countsOnly: countsOnly}
 	for _, measure := range []func(context.Context) error{
-		b.join, b.plainPods, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.resources,
+		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.resources,
 	} {
 		if err := measure(ctx); err != nil {
 			return err

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,6 +30,10 @@ const label = "bench"
 // ends are where the objects of a kind are, and their copies.
 func (b *bench) ends(k *kind) (sources, copies dynamic.ResourceInterface) {
 	home, away := b.Consumer.Dynamic, b.Provider.Dynamic
+	if k.plain {
+		alone := home.Resource(k.source).Namespace(plainNamespace)
+		return alone, alone
+	}
 	if k.back {
 		return away.Resource(k.source).Namespace(remoteNamespace), home.Resource(k.copies()).Namespace(namespace)
 	}
@@ -92,7 +97,11 @@ func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context
 func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructured.Unstructured) bool) error {
 	_, copies := b.ends(k)
 	return b.Wait(ctx, fmt.Sprintf("%d copies of kind %s", n, k.name), func(ctx context.Context) (string, error) {
-		list, err := copies.List(ctx, metav1.ListOptions{LabelSelector: ofOurs})
+		selector := ofOurs
+		if k.plain {
+			selector = label + "=yes"
+		}
+		list, err := copies.List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return "", err
 		}
@@ -109,38 +118,87 @@ func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructu
 	})
 }
 
+// plainObjects creates the Services where nothing is reflected, and measures updates there.
+func (b *bench) plainObjects(ctx context.Context) (err error) {
+	progress("%d Services, and updates, without reflection", b.services)
+	kinds := b.kinds()
+	service, configMap := *kinds[0], *kinds[1]
+	service.plain, configMap.plain = true, true
+	b.found(fmt.Sprintf("%d Services where nothing is reflected", b.services), "")
+	if b.plain.creationCPU, err = b.phase(ctx, func(ctx context.Context) error { return b.created(ctx, &service) }); err != nil {
+		return err
+	}
+	if err := b.each(ctx, &service, 0, service.count, b.delete); err != nil {
+		return err
+	}
+	if err := b.created(ctx, &configMap); err != nil {
+		return err
+	}
+	delays, err := b.updates(ctx, &configMap)
+	if err != nil {
+		return err
+	}
+	b.plain.slowestUpdates = percentile(delays, 99)
+	return nil
+}
+
+// created creates all objects of a kind and waits until their copies are there and nobody has anything left to do.
+func (b *bench) created(ctx context.Context, k *kind) error {
+	if err := b.each(ctx, k, 0, k.count, b.create); err != nil {
+		return err
+	}
+	if err := b.await(ctx, k, k.count, nil); err != nil {
+		return err
+	}
+	_, err := b.settled(ctx)
+	return err
+}
+
 // reflected creates, and then changes, all objects of each kind, and counts what that took.
 func (b *bench) reflected(ctx context.Context) error {
 	for i, k := range b.kinds() {
 		progress("%d of kind %s", k.count, k.name)
-		begun := time.Now()
-		if err := b.each(ctx, k, 0, k.count, b.create); err != nil {
+		var writes []lab.Write
+		var created, took time.Duration
+		at := len(b.figures)
+		used, err := b.phase(ctx, func(ctx context.Context) (err error) {
+			begun := time.Now()
+			if err := b.each(ctx, k, 0, k.count, b.create); err != nil {
+				return err
+			}
+			created = time.Since(begun)
+			if err := b.await(ctx, k, k.count, nil); err != nil {
+				return err
+			}
+			took = time.Since(begun)
+			writes, err = b.settled(ctx)
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		created := time.Since(begun)
-		if err := b.await(ctx, k, k.count, nil); err != nil {
-			return err
+		b.figures = slices.Insert(b.figures, at, figure{what: fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
+			value: fmt.Sprintf("%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())})
+		if i == 0 {
+			b.atMostTime("ratio to Services that are not reflected, in processor time", used.Seconds()/b.plain.creationCPU.Seconds(), 2, "")
 		}
-		took := time.Since(begun)
-		b.found(fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name), "%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())
-		if err := b.perObject(ctx, k, "creation", k.onCreation); err != nil {
-			return err
-		}
+		b.perObject(writes, k, "creation", k.onCreation)
 		if i == 0 {
 			if err := b.memory(ctx); err != nil {
 				return err
 			}
 		}
-		err := b.each(ctx, k, 0, k.count, func(ctx context.Context, k *kind, name string) error { return b.change(ctx, k, name, "yes") })
+		err = b.each(ctx, k, 0, k.count, func(ctx context.Context, k *kind, name string) error { return b.change(ctx, k, name, "yes") })
 		if err != nil {
 			return err
 		}
 		if err := b.await(ctx, k, k.count, hasChange("yes")); err != nil {
 			return err
 		}
-		if err := b.perObject(ctx, k, "change", k.onChange); err != nil {
+		if writes, err = b.settled(ctx); err != nil {
 			return err
 		}
+		b.perObject(writes, k, "change", k.onChange)
 		if err := b.kubelet(); err != nil {
 			return err
 		}
@@ -148,19 +206,14 @@ func (b *bench) reflected(ctx context.Context) error {
 	return nil
 }
 
-// perObject records the writes since the last count, those of Events apart, unless the objects are Events.
-func (b *bench) perObject(ctx context.Context, k *kind, what string, goal float64) error {
-	writes, err := b.settled(ctx)
-	if err != nil {
-		return err
-	}
+// perObject records writes, those of Events apart, unless the objects are Events.
+func (b *bench) perObject(writes []lab.Write, k *kind, what string, goal float64) {
 	n := 0
 	if !k.back {
 		n = events(writes)
 		b.atMost(fmt.Sprintf("our Events per %s, %s", k.name, what), float64(n)/float64(k.count), 1, "")
 	}
 	b.atMost(fmt.Sprintf("our writes per %s, %s", k.name, what), float64(len(writes)-n)/float64(k.count), goal, "")
-	return nil
 }
 
 // copyOf returns the copy of an object, nil when there is none.

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -22,39 +23,50 @@ import (
 // withoutTokens compares like with like: simulated nodes give plain pods no tokens of the consumer's API server.
 var withoutTokens = map[string]string{wire.APIServerSupportAnnotation: wire.APIServerSupportDisabled}
 
-func (b *bench) plainPods(ctx context.Context) (err error) {
+func (b *bench) plainPods(ctx context.Context) error {
 	progress("%d pods on simulated nodes of the consumer", b.pods)
-	before, err := b.cpu()
+	nodes := map[string]string{testenv.KwokNodeLabel: "kwok"}
+	took, used, err := b.rollout(ctx, "plain", nodes, fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods))
 	if err != nil {
 		return err
 	}
-	b.plain, err = b.deploy(ctx, "plain", b.pods, map[string]string{testenv.KwokNodeLabel: "kwok"}, withoutTokens)
+	b.plain.rollout, b.plain.rolloutCPU = took, used
+	took, used, err = b.deletion(ctx, "plain", "the same deleted")
 	if err != nil {
 		return err
 	}
-	b.found(fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods), "%.1f s", b.plain.Seconds())
-	if err := b.foundCPU(before); err != nil {
-		return err
-	}
-	if err := b.remove(ctx, "plain"); err != nil {
-		return err
-	}
+	b.plain.deletion, b.plain.deletionCPU = took, used
 	_, err = b.settled(ctx)
 	return err
 }
 
+// rollout deploys as many pods as are timed.
+func (b *bench) rollout(ctx context.Context, name string, nodes map[string]string, what string) (took, used time.Duration, err error) {
+	at := len(b.figures)
+	used, err = b.phase(ctx, func(ctx context.Context) (err error) {
+		took, err = b.deploy(ctx, name, b.pods, nodes, withoutTokens)
+		return err
+	})
+	b.figures = slices.Insert(b.figures, at, figure{what: what, value: fmt.Sprintf("%.1f s", took.Seconds())})
+	return took, used, err
+}
+
+// deletion deletes them again.
+func (b *bench) deletion(ctx context.Context, name, what string) (took, used time.Duration, err error) {
+	at, begun := len(b.figures), time.Now()
+	used, err = b.phase(ctx, func(ctx context.Context) error { return b.remove(ctx, name) })
+	took = time.Since(begun)
+	b.figures = slices.Insert(b.figures, at, figure{what: what, value: fmt.Sprintf("%.1f s", took.Seconds())})
+	return took, used, err
+}
+
+// virtualNodes is where offloaded pods are.
+var virtualNodes = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
+
 func (b *bench) offloadedPods(ctx context.Context) error {
 	progress("%d pods on the virtual node", b.pods)
-	before, err := b.cpu()
+	took, used, err := b.rollout(ctx, offloadedApp, virtualNodes, "the same on the virtual node, all local pods Ready")
 	if err != nil {
-		return err
-	}
-	took, err := b.deploy(ctx, "offloaded", b.pods, map[string]string{wire.TypeLabel: wire.VirtualNodeType}, withoutTokens)
-	if err != nil {
-		return err
-	}
-	b.found("the same on the virtual node, all local pods Ready", "%.1f s", took.Seconds())
-	if err := b.foundCPU(before); err != nil {
 		return err
 	}
 	if err := b.awaitRecorded(ctx, b.pods); err != nil {
@@ -64,10 +76,45 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMostTime("ratio of the two", took.Seconds()/b.plain.Seconds(), 2.5, "")
+	b.found("ratio of the two", "%.2f", took.Seconds()/b.plain.rollout.Seconds())
+	b.atMostTime("ratio of the two in processor time", used.Seconds()/b.plain.rolloutCPU.Seconds(), 2.8, "")
 	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	b.tally(writes, b.pods)
-	return b.kubelet()
+	if err := b.kubelet(); err != nil {
+		return err
+	}
+	return b.offloadedDeleted(ctx)
+}
+
+// offloadedApp is the Deployment whose pods are timed on the virtual node.
+const offloadedApp = "offloaded"
+
+// offloadedDeleted measures how the pods go, and has them come back for what follows.
+func (b *bench) offloadedDeleted(ctx context.Context) error {
+	progress("their deletion")
+	took, used, err := b.deletion(ctx, offloadedApp, "the same deleted")
+	if err != nil {
+		return err
+	}
+	writes, err := b.settled(ctx)
+	if err != nil {
+		return err
+	}
+	b.found("ratio of that to the deletion on plain nodes", "%.2f", took.Seconds()/b.plain.deletion.Seconds())
+	b.atMostTime("ratio of that in processor time", used.Seconds()/b.plain.deletionCPU.Seconds(), 3, "")
+	b.atMost("our writes per deleted pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
+	b.tally(writes, b.pods)
+	if err := b.kubelet(); err != nil {
+		return err
+	}
+	if _, err := b.deploy(ctx, offloadedApp, b.pods, virtualNodes, withoutTokens); err != nil {
+		return err
+	}
+	if err := b.awaitRecorded(ctx, b.pods); err != nil {
+		return err
+	}
+	_, err = b.settled(ctx)
+	return err
 }
 
 // tally records of what kind writes were, in parts of a number of objects.
@@ -85,7 +132,7 @@ const tokensApp = "tokens"
 // podsWithTokens counts what the tokens with which pods use the consumer's API server cost on top.
 func (b *bench) podsWithTokens(ctx context.Context) error {
 	progress("%d pods with tokens", few)
-	if _, err := b.deploy(ctx, tokensApp, few, map[string]string{wire.TypeLabel: wire.VirtualNodeType}, nil); err != nil {
+	if _, err := b.deploy(ctx, tokensApp, few, virtualNodes, nil); err != nil {
 		return err
 	}
 	if err := b.awaitRecorded(ctx, b.pods+few); err != nil {
@@ -118,18 +165,6 @@ func (b *bench) awaitRecorded(ctx context.Context, pods int) error {
 		}
 		return "", nil
 	})
-}
-
-// foundCPU records what all processes of both clusters have used since a reading.
-func (b *bench) foundCPU(before cpu) error {
-	after, err := b.cpu()
-	if err != nil {
-		return err
-	}
-	sum, parts := after.since(before)
-	b.found("   CPU of everything meanwhile", "%.1f s", sum.Seconds())
-	b.found("   most of it", "%s", parts)
-	return nil
 }
 
 // deploy creates a Deployment on the nodes with the given labels and returns how long it took until all its pods were Ready.
