@@ -28,9 +28,12 @@ type bench struct {
 	*lab.Lab
 	pods, services int
 	// countsOnly takes times down without a verdict.
-	countsOnly bool
-	plain      plain
-	figures    []figure
+	countsOnly, podsOnly bool
+	// profiles is the folder of profiles, "" for none.
+	profiles string
+	profiled int
+	plain    plain
+	figures  []figure
 }
 
 // plain is what the same costs without offloading, in this run.

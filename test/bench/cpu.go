@@ -6,6 +6,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -66,7 +70,13 @@ func (b *bench) phase(ctx context.Context, do func(context.Context) error) (tota
 	if err != nil {
 		return 0, err
 	}
+	if err := b.profile(ctx); err != nil {
+		return 0, err
+	}
 	if err := do(ctx); err != nil {
+		return 0, err
+	}
+	if err := b.profile(ctx); err != nil {
 		return 0, err
 	}
 	after, err := b.cpu()
@@ -94,4 +104,26 @@ func (b *bench) collection(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	return metrics.Sum("go_cpu_classes_gc_total_cpu_seconds_total", nil), nil
+}
+
+// profile writes what the virtual kubelet has allocated so far.
+func (b *bench) profile(ctx context.Context) error {
+	if b.profiles == "" {
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:6060/debug/pprof/allocs", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	b.profiled++
+	return os.WriteFile(filepath.Join(b.profiles, fmt.Sprintf("allocs-%02d.pb.gz", b.profiled)), data, 0o600)
 }

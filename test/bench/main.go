@@ -26,6 +26,8 @@ func main() {
 	pods := flag.Int("pods", 1000, "replicas of the Deployment that is timed")
 	services := flag.Int("services", 1000, "Services, ConfigMaps and Secrets that are reflected, each; of other kinds it is a hundred")
 	countsOnly := flag.Bool("counts-only", false, "let no time miss its goal: for machines that do other things meanwhile")
+	profiles := flag.String("profiles", "", "folder for allocation profiles of the virtual kubelet, one for each phase (compare with: go tool pprof -base BEFORE AFTER)")
+	only := flag.Bool("pods-only", false, "measure the pods of the Deployment, and nothing else")
 	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
 	flag.Parse()
 	if *pods < least || *services < least {
@@ -37,7 +39,11 @@ func main() {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
 	defer cancel()
-	if err := run(ctx, lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: true, KubeletArgs: kubeletArgs, Log: progress}, *pods, *services, *countsOnly); err != nil {
+	if *profiles != "" {
+		kubeletArgs = append(kubeletArgs, "--enable-profiling")
+	}
+	options := lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: true, KubeletArgs: kubeletArgs, Log: progress}
+	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, profiles: *profiles}); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		cancel()
 		stop()
@@ -51,16 +57,20 @@ const least = 4*missed + 1
 // kubeletArgs are what the lab does not set by itself.
 var kubeletArgs = []string{"--enable-storage", "--remote-real-storage-class-name=" + remoteClass}
 
-func run(ctx context.Context, options lab.Options, pods, services int, countsOnly bool) (err error) {
+func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	l, err := lab.Up(ctx, options)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Down()) }()
-	b := &bench{Lab: l, pods: pods, services: services, countsOnly: countsOnly}
-	for _, measure := range []func(context.Context) error{
+	b.Lab = l
+	measures := []func(context.Context) error{
 		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.resources,
-	} {
+	}
+	if b.podsOnly {
+		measures = []func(context.Context) error{b.join, b.plainPods, b.offloadedPods, b.resources}
+	}
+	for _, measure := range measures {
 		if err := measure(ctx); err != nil {
 			return err
 		}
