@@ -12,53 +12,44 @@ import (
 )
 
 const (
-	// gcPercent lets the heap grow to four times what is live before it is collected, as long as that stays below the budget.
-	gcPercent = 300
-	// leastBudget of all memory that Go manages. Below it, fewer collections are worth more than memory.
-	leastBudget = 64 << 20
-	// reserve for what grows before the budget does.
-	reserve = 8 << 20
-	// budgetEvery is how often the budget follows what is live.
-	budgetEvery = time.Second
+	// leastGarbage is how much garbage there is at least before it is collected. A collection looks at all that is live: less
+	// of it, more often, would cost more time than the memory is worth.
+	leastGarbage = 24 << 20
+	// leastPercent and mostPercent bound what is made of that.
+	leastPercent, mostPercent = 50, 400
+	// followEvery is how often the percentage follows what is live.
+	followEvery = time.Second
 )
 
-// SpareGC collects garbage as rarely as a budget of memory allows, which grows with what is live: our processes keep caches of
-// some tens of megabytes and make garbage fast, but only while objects cross. GOGC or GOMEMLIMIT in the environment leave
-// everything to Go. It returns at once; the budget follows until ctx ends.
+// SpareGC collects garbage in portions of one size, as long as little is live: our processes keep caches of some tens of
+// megabytes and make garbage fast, but only while objects cross. (A limit of memory would have Go collect all the time once
+// many objects were deleted: what they leave between those that stay counts against it.) GOGC or GOMEMLIMIT in the environment
+// leave everything to Go. It returns at once; the percentage follows until ctx ends.
 func SpareGC(ctx context.Context) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
 			return
 		}
 	}
-	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(leastBudget)
 	go func() {
 		for ctx.Err() == nil {
-			debug.SetMemoryLimit(budget(memory()))
+			debug.SetGCPercent(percent(live()))
 			select {
 			case <-ctx.Done():
-			case <-time.After(budgetEvery):
+			case <-time.After(followEvery):
 			}
 		}
 	}()
 }
 
-// memory returns what is live on the heap, and what Go needs besides the heap: stacks above all.
-func memory() (live, besides uint64) {
-	samples := []metrics.Sample{
-		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
-		{Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
-	}
+// live is what the last collection has left on the heap, and stacks, which count likewise.
+func live() uint64 {
+	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
-	besides = samples[1].Value.Uint64()
-	for _, heap := range samples[2:] {
-		besides -= min(besides, heap.Value.Uint64())
-	}
-	return samples[0].Value.Uint64(), besides
+	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
 }
 
-// budget leaves room for half as much again as is live, so that a collection is never due at once.
-func budget(live, besides uint64) int64 {
-	return max(leastBudget, int64(live)*3/2+int64(besides)+reserve)
+// percent is by how much the heap may grow until it is collected.
+func percent(live uint64) int {
+	return int(min(max(100*leastGarbage/max(live, 1), leastPercent), mostPercent))
 }

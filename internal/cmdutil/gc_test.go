@@ -5,11 +5,10 @@ package cmdutil
 
 import "testing"
 
-// The budget always has room for what is live, whatever that is.
-func TestBudgetFollowsWhatIsLive(t *testing.T) {
-	for _, live := range []uint64{0, 1 << 20, 40 << 20, 500 << 20, 4 << 30} {
-		if got := budget(live, 20<<20); got < leastBudget || got < int64(live)*5/4+20<<20 {
-			t.Errorf("budget(%d MiB) = %d MiB", live>>20, got>>20)
+func TestGarbageIsCollectedInPortions(t *testing.T) {
+	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 16 << 20: 200, 32 << 20: 100, 50 << 20: 64, 500 << 20: 50} {
+		if got := percent(live); got != want {
+			t.Errorf("with %d MiB live the heap grows by %d %%, want %d", live>>20, got, want)
 		}
 	}
 }

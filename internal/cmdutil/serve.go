@@ -36,7 +36,7 @@ func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 func ProcessMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
 	// What collecting garbage costs is the first question about a process that keeps caches.
-	collection := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/cpu/classes/gc/total:cpu-seconds$")}
+	collection := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/cpu/classes/(gc/total|total|idle):cpu-seconds$")}
 	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collection)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }
