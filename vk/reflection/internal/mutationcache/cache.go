@@ -38,7 +38,7 @@ type Cache struct {
 
 // goneMemory is how many deletions may be delivered while a write waits for its answer. More costs memory, fewer would
 // overlook that an object is gone until the next event.
-const goneMemory = 512
+const goneMemory = 8192
 
 type written struct {
 	object  *unstructured.Unstructured // nil: deleted by us
