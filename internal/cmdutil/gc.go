@@ -6,9 +6,9 @@ package cmdutil
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"time"
 )
 
 const (
@@ -17,29 +17,31 @@ const (
 	leastGarbage = 24 << 20
 	// leastPercent and mostPercent bound what is made of that.
 	leastPercent, mostPercent = 50, 400
-	// followEvery is how often the percentage follows what is live.
-	followEvery = time.Second
 )
 
 // SpareGC collects garbage in portions of one size, as long as little is live: our processes keep caches of some tens of
 // megabytes and make garbage fast, but only while objects cross. (A limit of memory would have Go collect all the time once
 // many objects were deleted: what they leave between those that stay counts against it.) GOGC or GOMEMLIMIT in the environment
-// leave everything to Go. It returns at once; the percentage follows until ctx ends.
+// leave everything to Go. It returns at once; the percentage follows each collection until ctx ends.
 func SpareGC(ctx context.Context) {
 	for _, name := range []string{"GOGC", "GOMEMLIMIT"} {
 		if _, set := os.LookupEnv(name); set {
 			return
 		}
 	}
-	go func() {
-		for ctx.Err() == nil {
-			debug.SetGCPercent(percent(live()))
-			select {
-			case <-ctx.Done():
-			case <-time.After(followEvery):
-			}
-		}
-	}()
+	follow(ctx, &collected{})
+}
+
+// collected is garbage from the beginning: it is found by the next collection. It has a pointer, and so a place of its own.
+type collected struct{ _ *collected }
+
+// follow sets the percentage now, and again after each collection. What is live can grow by tens of megabytes within a second.
+func follow(ctx context.Context, c *collected) {
+	if ctx.Err() != nil {
+		return
+	}
+	debug.SetGCPercent(percent(live()))
+	runtime.SetFinalizer(c, func(*collected) { follow(ctx, &collected{}) })
 }
 
 // live is what the last collection has left on the heap, and stacks, which count likewise.

@@ -3,12 +3,39 @@
 
 package cmdutil
 
-import "testing"
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
 
 func TestGarbageIsCollectedInPortions(t *testing.T) {
-	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 16 << 20: 200, 32 << 20: 100, 50 << 20: 64, 500 << 20: 50} {
+	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 16 << 20: 150, 24 << 20: 100, 40 << 20: 60, 500 << 20: 50} {
 		if got := percent(live); got != want {
 			t.Errorf("with %d MiB live the heap grows by %d %%, want %d", live>>20, got, want)
 		}
 	}
+}
+
+// The percentage is that of what is live after each collection.
+func TestPercentageFollows(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	defer cancel()
+	follow(ctx, &collected{})
+	held := make([]byte, 4*leastGarbage)
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		runtime.GC()
+		now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		if metrics.Read(now); now[0].Value.Uint64() == leastPercent {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the heap may grow by %d %% with %d MiB live", now[0].Value.Uint64(), len(held)>>20)
+		}
+	}
+	runtime.KeepAlive(held)
 }
