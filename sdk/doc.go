@@ -3,7 +3,7 @@
 
 // Package sdk is what the author of a Refract plugin imports.
 //
-// A plugin bends one object at the boundary of two clusters. It is a Go
+// A plugin mutates one object at the boundary of two clusters. It is a Go
 // program with an empty main and one registration:
 //
 //	package main

@@ -184,6 +184,9 @@ func (o *options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 
 // plural of a kind's name.
 func plural(kind string) string {
+	if stem, ok := strings.CutSuffix(kind, "y"); ok {
+		return stem + "ies"
+	}
 	if strings.HasSuffix(kind, "s") {
 		return kind + "es"
 	}
