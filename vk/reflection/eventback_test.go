@@ -139,7 +139,6 @@ func TestEventsOfClaims(t *testing.T) {
 	l.start()
 	claim := l.claim("data", l.node)
 	copied := l.present(l.remote, ClaimKind, l.remoteNS, "data")
-	l.settled() // an Event that comes before the answer to the creation of the copy is not shown yet
 	l.say("full", copied, `type: Warning, reason: ProvisioningFailed, message: no space left`)
 	l.present(l.local, "Event", l.namespace, "full", field("involvedObject.kind", "PersistentVolumeClaim"), field("involvedObject.uid", string(claim.GetUID())), field("reason", "ProvisioningFailed"))
 }

@@ -83,7 +83,9 @@ func (b *belongs) decide() (possible, sure bool) {
 			}
 		}
 		return true, true
-	case b.copy == nil || engine.StandsForAnother(b.copy, b.object) || b.at.Before(b.copy.GetCreationTimestamp().Time):
+	case b.copy == nil:
+		return true, false // it may be on its way: the provider can be faster than the answer to its creation
+	case engine.StandsForAnother(b.copy, b.object) || b.at.Before(b.copy.GetCreationTimestamp().Time):
 		return false, false
 	default:
 		return true, b.uid == "" || b.unwatched

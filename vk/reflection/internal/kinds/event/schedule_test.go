@@ -74,7 +74,7 @@ func TestBelongs(t *testing.T) {
 		"the pod's after its shadow":       {belongs{uid: "pod", made: pod}, true, true},
 		"an earlier pod's":                 {belongs{uid: "pod", copy: shadow, made: object("pod", "earlier")}, false, false},
 		"an earlier shadow's":              {belongs{uid: "shadow", copy: object("shadow", "earlier")}, false, false},
-		"nobody's":                         {belongs{uid: "other"}, false, false},
+		"the copy's, not known yet":        {belongs{uid: "other"}, true, false},
 		"somebody's, before the copy":      {belongs{uid: "other", copy: shadow, at: made.Add(-time.Second)}, false, false},
 		"somebody's, since":                {belongs{uid: "other", copy: shadow, at: made}, true, false},
 		"nobody is named, since":           {belongs{copy: shadow, at: made}, true, true},
