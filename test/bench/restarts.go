@@ -61,6 +61,7 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	b.atMost("writes after it for what had not changed", float64(len(needless)), 0, "")
 	b.tally(needless, 1)
+	b.tally(needless, 1)
 	return b.delete(ctx, service, first)
 }
 
