@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/refract-project/refract/host/fuel"
+	"github.com/refract-project/refract/host/internal/schema"
 )
 
 // Load makes a plugin of a module. The module is
@@ -194,7 +195,7 @@ func (p *Plugin) introduce(i *instance) error {
 	if err := p.readManifest(i); err != nil {
 		return &LoadError{Plugin: p.name, Stage: StageManifest, Err: err}
 	}
-	if err := validateConfig(p.manifest.ConfigSchema, p.config); err != nil {
+	if err := schema.Check(p.manifest.ConfigSchema, p.config); err != nil {
 		return &LoadError{Plugin: p.name, Stage: StageConfig, Err: err}
 	}
 	return nil

@@ -148,32 +148,3 @@ func TestCompilationCache(t *testing.T) {
 		t.Error("a cache below a file is accepted")
 	}
 }
-
-func TestValidateConfig(t *testing.T) {
-	schema := map[string]any{"type": "object", "required": []any{"globs"}, "properties": map[string]any{
-		"globs": map[string]any{"type": "array", "items": map[string]any{"type": "string"}},
-		"mode":  map[string]any{"enum": []any{"soft", "hard"}},
-		"n":     map[string]any{"type": []any{"integer", "null"}, "minimum": int64(1), "maximum": 5.0},
-	}, "additionalProperties": map[string]any{"type": "boolean"}}
-	ok := []any{"a"}
-	for _, c := range []struct {
-		config map[string]any
-		says   string
-	}{
-		{map[string]any{"globs": ok, "mode": "soft", "n": int64(3), "else": true}, ""},
-		{map[string]any{"globs": ok, "n": nil}, ""},
-		{map[string]any{"globs": ok, "n": 2.0}, ""},
-		{nil, "config lacks globs"},
-		{map[string]any{"globs": []any{int64(1)}}, "config.globs[0] is of type int"},
-		{map[string]any{"globs": ok, "mode": "middling"}, "config.mode is middling"},
-		{map[string]any{"globs": ok, "n": int64(0)}, "less than 1"},
-		{map[string]any{"globs": ok, "n": int64(9)}, "more than 5"},
-		{map[string]any{"globs": ok, "n": "three"}, "config.n is of type string"},
-		{map[string]any{"globs": ok, "else": "x"}, "config.else is of type string"},
-	} {
-		err := validateConfig(schema, c.config)
-		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%v: %v, want %q", c.config, err, c.says)
-		}
-	}
-}

@@ -1,0 +1,73 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package schema checks the configuration of a plugin against the JSON schema in its manifest.
+package schema
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// Check validates a configuration, nil for an empty one, against a schema of draft 2020-12 or 7; one that is empty takes anything.
+// References are refused: a schema comes from whoever wrote the module, and one that refers to itself would have the host follow
+// it until its stack is full, which ends the process.
+func Check(schema, config map[string]any) (err error) {
+	if len(schema) == 0 {
+		return nil
+	}
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the schema of the configuration cannot be used: %v", cause)
+		}
+	}()
+	resolved, err := resolve(schema)
+	if err != nil {
+		return fmt.Errorf("the schema of the configuration is invalid, %w", err)
+	}
+	if config == nil {
+		config = map[string]any{}
+	}
+	if err := resolved.Validate(config); err != nil {
+		return fmt.Errorf("the configuration does not match its schema, %w", err)
+	}
+	return nil
+}
+
+func resolve(schema map[string]any) (*jsonschema.Resolved, error) {
+	if refers(schema) {
+		return nil, errors.New("it has a $ref or $dynamicRef: write what it refers to in its place")
+	}
+	text, err := json.Marshal(schema)
+	if err != nil {
+		return nil, err
+	}
+	var parsed jsonschema.Schema
+	if err := json.Unmarshal(text, &parsed); err != nil {
+		return nil, err
+	}
+	return parsed.Resolve(nil)
+}
+
+// refers reports whether there is a reference anywhere. A property may have that name.
+func refers(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, below := range v {
+			_, text := below.(string)
+			if text && (key == "$ref" || key == "$dynamicRef") || refers(below) {
+				return true
+			}
+		}
+	case []any:
+		for _, below := range v {
+			if refers(below) {
+				return true
+			}
+		}
+	}
+	return false
+}
