@@ -49,7 +49,7 @@ type Desired struct {
 	Lesser func() *unstructured.Unstructured
 }
 
-// want reads the mutated object. A plugin's result that cannot be an object is an *OutputError.
+// desired reads the mutated object. A plugin's result that cannot be an object is an *OutputError.
 func (r *reflector) desired(w *Worker, s *Scope, local *unstructured.Unstructured) (*Desired, error) {
 	root := w.Doc.Root()
 	if payload := root.View().Field(r.kind.Payload); r.kind.Payload != "" && payload.Kind() != document.Map {

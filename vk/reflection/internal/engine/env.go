@@ -136,7 +136,7 @@ func (e *Env) EnqueueAll() { e.r.enqueueAll() }
 // Tries counts the failures of an object since the last success.
 func (e *Env) Tries(key Key) int { return e.r.queue.NumRequeues(key) }
 
-// Evaluated counts the evaluations of all other kinds, and QueueLen what waits of this one.
+// EvaluatedOthers counts the evaluations of all other kinds.
 func (e *Env) EvaluatedOthers() uint64 { return e.r.m.evaluated.Load() - e.r.evaluated.Load() }
 
 // QueueLen counts the objects that are enqueued.
