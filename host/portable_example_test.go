@@ -1,0 +1,60 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package host
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// A module of another PDK, which is shipped as an example, takes part in a chain and is held by the guard like any other.
+func TestPortableExample(t *testing.T) {
+	example := func(name string) []byte {
+		wasm, err := os.ReadFile("../examples/plugins/" + name + "/" + name + ".wasm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wasm
+	}
+	h := newHost(t)
+	strip := mustLoad(t, h, "strip-vendor-labels", example("strip-vendor-labels"), PluginConfig{})
+	service := func(labels map[string]any) map[string]any {
+		metadata := map[string]any{"name": "web"}
+		if labels != nil {
+			metadata["labels"] = labels
+		}
+		return map[string]any{"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}}
+	}
+	config := map[string]any{"team": "shop"}
+	for name, test := range map[string]struct {
+		config map[string]any
+		writes string
+		labels map[string]any
+		want   map[string]any // labels
+		says   string         // of the error, or of the skip
+	}{
+		"its first label":   {config, "metadata.labels", nil, map[string]any{"team": "shop"}, ""},
+		"a further label":   {config, "metadata.labels", map[string]any{"app": "web"}, map[string]any{"app": "web", "team": "shop"}, ""},
+		"it keeps one here": {config, "metadata.labels", map[string]any{"team": "private"}, map[string]any{"team": "private"}, "it is private"},
+		"no team":           {nil, "metadata.labels", nil, nil, "names no team"},
+		"not declared":      {config, "metadata.annotations", nil, nil, "metadata.labels"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := mustLoad(t, h, "portable-team", example("portable-team"), PluginConfig{Kinds: []string{"Service"}, Writes: []string{test.writes}, Capabilities: []string{CapabilitySkip}, Config: test.config})
+			got, outcome, err := run(t, service(test.labels), p, strip)
+			switch {
+			case test.want == nil:
+				if err == nil || !strings.Contains(err.Error(), test.says) {
+					t.Errorf("%v, want %q", err, test.says)
+				}
+			case err != nil:
+				t.Error(err)
+			case outcome.SkipReason != test.says || !reflect.DeepEqual(got, service(test.want)):
+				t.Errorf("%v, skipped %q", got, outcome.SkipReason)
+			}
+		})
+	}
+}
