@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
-	"github.com/refract-project/refract/internal/eventtext"
+	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
 // reporter informs operators, by Events on the VirtualNode, about what is wrong with the
@@ -42,7 +42,7 @@ func (r *reporter) warn(reason, message string) { r.say(corev1.EventTypeWarning,
 func (r *reporter) note(reason, message string) { r.say(corev1.EventTypeNormal, reason, message) }
 
 func (r *reporter) say(eventType, reason, message string) {
-	r.recorder.Event(r.about, eventType, reason, eventtext.Shorten(message))
+	r.recorder.Event(r.about, eventType, reason, eventrecorder.Shorten(message))
 }
 
 func (r *reporter) close() { r.broadcaster.Shutdown() }

@@ -2,9 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package report tells users what is wrong with an object, on the object, once.
-//
-// A controller retries; without memory each attempt would be another Event,
-// which is a write to the API server and noise for the reader.
 package report
 
 import (
@@ -13,42 +10,33 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/refract-project/refract/controllers/internal/memo"
-	"github.com/refract-project/refract/internal/eventtext"
+	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
 // Reporter writes Events. It is safe for concurrent use.
 type Reporter struct {
 	recorder events.EventRecorder
-	told     memo.Memo[complaint]
-}
-
-type complaint struct {
-	uid          types.UID
-	reason, note string
+	told     eventrecorder.Memory[types.NamespacedName]
 }
 
 // New returns a Reporter that writes through recorder.
 func New(recorder events.EventRecorder) *Reporter { return &Reporter{recorder: recorder} }
 
-// Warn writes a Warning Event on object, unless it is what was said of it last.
+// Warn writes a Warning Event on object, unless that was said of it since Clear.
 // The note says what is wrong and what to do. action is what was attempted, one
 // word in UpperCamelCase.
 func (r *Reporter) Warn(object client.Object, reason, action, note string) {
-	now := complaint{uid: object.GetUID(), reason: reason, note: note}
-	key := client.ObjectKeyFromObject(object)
-	if last, ok := r.told.Get(key); ok && last == now {
-		return
+	note = eventrecorder.Shorten(note)
+	if r.told.News(client.ObjectKeyFromObject(object), string(object.GetUID())+reason+note) {
+		r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note)
 	}
-	r.told.Set(key, now)
-	r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", eventtext.Shorten(note))
 }
 
 // Tell writes a Normal Event on object, about related when it is not nil.
 func (r *Reporter) Tell(object, related client.Object, reason, action, note string) {
-	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", eventtext.Shorten(note))
+	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", eventrecorder.Shorten(note))
 }
 
 // Clear forgets what was said of key: its trouble is over, and the next one is
 // news, even if it is the same.
-func (r *Reporter) Clear(key types.NamespacedName) { r.told.Drop(key) }
+func (r *Reporter) Clear(key types.NamespacedName) { r.told.Clear(key) }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/refract-project/refract/internal/eventtext"
+	"github.com/refract-project/refract/internal/eventrecorder"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,8 +43,8 @@ func TestWarnsOnceUntilCleared(t *testing.T) {
 
 func TestNotesFitIntoAnEvent(t *testing.T) {
 	kept := &recorder{}
-	New(kept).Tell(&corev1.Pod{}, nil, "Reason", "Action", strings.Repeat("ü", eventtext.Limit))
-	if note := kept.notes[0]; len(note) > eventtext.Limit || !utf8.ValidString(note) || !strings.HasSuffix(note, "…") {
+	New(kept).Tell(&corev1.Pod{}, nil, "Reason", "Action", strings.Repeat("ü", eventrecorder.Limit))
+	if note := kept.notes[0]; len(note) > eventrecorder.Limit || !utf8.ValidString(note) || !strings.HasSuffix(note, "…") {
 		t.Errorf("note of %d bytes: %q", len(note), note)
 	}
 }

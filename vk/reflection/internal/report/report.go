@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/refract-project/refract/internal/eventtext"
+	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
 const (
@@ -24,10 +24,6 @@ const (
 	// become ten thousand Events at once. What is dropped is counted.
 	eventRate  = 10
 	eventBurst = 100
-	// eventMemory is how many objects' last Events are remembered in order not to repeat them.
-	eventMemory = 50000
-	// textsPerObject is how many different Events of one object are remembered.
-	textsPerObject = 32
 )
 
 // Reporter writes Events on the objects of this cluster: the same Event for the same object once, and not more than
@@ -36,10 +32,10 @@ type Reporter struct {
 	broadcaster record.EventBroadcaster
 	limiter     flowcontrol.RateLimiter
 	dropped     func()
+	said        eventrecorder.Memory[about]
 
 	mu        sync.Mutex
 	recorders map[string]record.EventRecorder
-	said      map[about]map[string]bool
 }
 
 // about distinguishes what several kinds have to say about one object: pods concern two.
@@ -52,7 +48,7 @@ type about struct {
 func New(dropped func()) *Reporter {
 	return &Reporter{
 		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), dropped: dropped,
-		recorders: map[string]record.EventRecorder{}, said: map[about]map[string]bool{},
+		recorders: map[string]record.EventRecorder{},
 	}
 }
 
@@ -73,50 +69,25 @@ func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, 
 }
 
 func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
-	message = eventtext.Shorten(message)
+	message = eventrecorder.Shorten(message)
 	text := eventType + reason + message
 	if object == nil {
 		return
 	}
 	subject := about{kind, object.GetUID()}
-	if !r.news(subject, text) {
+	if !r.said.News(subject, text) {
 		return
 	}
 	if !r.limiter.TryAccept() {
 		r.dropped()
-		r.unsay(subject, text)
+		r.said.Unsay(subject, text)
 		return
 	}
 	r.Recorder(kind).Event(object, eventType, reason, message)
 }
 
-// news reports whether the object has not been told the same yet.
-func (r *Reporter) news(subject about, text string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.said) >= eventMemory {
-		clear(r.said)
-	}
-	if r.said[subject] == nil || len(r.said[subject]) >= textsPerObject {
-		r.said[subject] = map[string]bool{}
-	}
-	known := r.said[subject][text]
-	r.said[subject][text] = true
-	return !known
-}
-
-func (r *Reporter) unsay(subject about, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.said[subject], text)
-}
-
 // OK forgets what an object was told: it is fine now, or gone, and the next problem is news again.
-func (r *Reporter) OK(kind string, uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.said, about{kind, uid})
-}
+func (r *Reporter) OK(kind string, uid types.UID) { r.said.Clear(about{kind, uid}) }
 
 // Recorder is one per kind, under the name by which users know the source of these Events.
 func (r *Reporter) Recorder(kind string) record.EventRecorder {

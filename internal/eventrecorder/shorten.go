@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventtext fits messages into Kubernetes Events.
-package eventtext
+// Package eventrecorder is what all of our Events have in common: each is written once, and fits.
+package eventrecorder
 
 import "strings"
 

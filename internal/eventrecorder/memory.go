@@ -1,0 +1,49 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package eventrecorder
+
+import "sync"
+
+const (
+	// subjectsMost is how many objects' Events are remembered in order not to repeat them; then it begins again.
+	subjectsMost = 50000
+	// textsMost is how many different Events of one object are remembered, likewise.
+	textsMost = 32
+)
+
+// Memory knows what objects were told. A controller retries; without memory each attempt would be another Event, which is a
+// write to the API server and noise for the reader. The zero value is ready. Safe for concurrent use.
+type Memory[K comparable] struct {
+	mu   sync.Mutex
+	said map[K]map[string]bool
+}
+
+// News reports whether an object has not been told the same since Clear, and remembers that it has now.
+func (m *Memory[K]) News(subject K, text string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.said == nil || len(m.said) >= subjectsMost {
+		m.said = map[K]map[string]bool{}
+	}
+	if m.said[subject] == nil || len(m.said[subject]) >= textsMost {
+		m.said[subject] = map[string]bool{}
+	}
+	known := m.said[subject][text]
+	m.said[subject][text] = true
+	return !known
+}
+
+// Unsay forgets one text, which was not written after all.
+func (m *Memory[K]) Unsay(subject K, text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.said[subject], text)
+}
+
+// Clear forgets what an object was told: it is fine now, or gone, and the next problem is news again.
+func (m *Memory[K]) Clear(subject K) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.said, subject)
+}
