@@ -62,8 +62,8 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 	if a.resources, err = a.newResources(); err != nil {
 		return nil, err
 	}
-	a.pinger = node.NewPinger(node.Livez(a.provider.URL(), a.provider.Streams()), k.pingInterval, k.pingTimeout, clock.RealClock{})
-	if k.createNode {
+	a.pinger = node.NewPinger(node.Livez(a.provider.URL(), a.provider.Streams()), k.PingInterval, k.PingTimeout, clock.RealClock{})
+	if k.CreateNode {
 		if a.node, err = a.newNode(ctx); err != nil {
 			return nil, err
 		}
@@ -72,23 +72,23 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 }
 
 func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error) {
-	remoteIPs, err := a.remoteIPs()
+	remoteIPs, err := a.RemoteIPs()
 	if err != nil {
 		return nil, err
 	}
-	localPods, err := ipmap.ParseRanges("--local-podcidr", a.localPodCIDRs)
+	localPods, err := ipmap.ParseRanges("--local-podcidr", a.LocalPodCIDRs)
 	if err != nil {
 		return nil, err
 	}
-	own, err := ipmap.ParseRanges("--own-cidrs", a.ownCIDRs)
+	own, err := ipmap.ParseRanges("--own-cidrs", a.OwnCIDRs)
 	if err != nil {
 		return nil, err
 	}
-	foreign, err := ipmap.ParseRanges("--foreign-cidrs", a.foreignCIDRs)
+	foreign, err := ipmap.ParseRanges("--foreign-cidrs", a.ForeignCIDRs)
 	if err != nil {
 		return nil, err
 	}
-	foreignPods, err := ipmap.ParseRanges("--remote-pod-cidr-remap, --remote-external-cidr-remap", slices.Concat(a.podCIDRRemaps, a.externalCIDRRemaps))
+	foreignPods, err := ipmap.ParseRanges("--remote-pod-cidr-remap, --remote-external-cidr-remap", slices.Concat(a.PodCIDRRemaps, a.ExternalCIDRRemaps))
 	if err != nil {
 		return nil, err
 	}
@@ -101,60 +101,49 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		return nil, err
 	}
 	workers, policies := map[string]int{}, map[string]reflection.Policy{}
-	for kind, count := range a.workers {
+	for kind, count := range a.Workers {
 		workers[kind] = *count
 	}
-	for kind, policy := range a.policies {
+	for kind, policy := range a.Policies {
 		policies[kind] = reflection.Policy(*policy)
 	}
 	var without []string
-	for kind, shown := range a.statusBack {
+	for kind, shown := range a.StatusBack {
 		if !*shown {
 			without = append(without, kind)
 		}
 	}
 	return reflection.New(reflection.Options{
 		Local: a.local, Remote: a.provider.Config(),
-		LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
-		NodeName: a.nodeName, NodeIP: a.nodeIP, TenantNamespace: a.tenantNamespace, VirtualNode: a.virtualNode, LiqoNamespace: a.liqoNamespace,
+		LocalClusterID: a.HomeClusterID, RemoteClusterID: a.ForeignClusterID,
+		NodeName: a.NodeName, NodeIP: a.NodeIP, TenantNamespace: a.TenantNamespace, VirtualNode: a.VirtualNode, LiqoNamespace: a.LiqoNamespace,
 		Registry: a.plugins.registry,
 		Workers:  workers, Policies: policies, WithoutStatus: without,
-		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, OwnCIDRs: own, ForeignCIDRs: foreign, ForeignPodCIDRs: foreignPods, FollowIPs: followIPs, DisableIPReflection: a.disableIPReflection,
+		RemoteIPs: remoteIPs, LocalPodCIDRs: localPods, OwnCIDRs: own, ForeignCIDRs: foreign, ForeignPodCIDRs: foreignPods, FollowIPs: followIPs, DisableIPReflection: a.DisableIPReflection,
 		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),
-		Storage:      reflection.Storage{Enabled: a.storage, Class: a.virtualStorageClass, RemoteClass: a.remoteStorageClass},
-		Classes:      a.classes(),
-		ResyncPeriod: a.resyncPeriod,
+		Storage:      reflection.Storage{Enabled: a.Storage, Class: a.VirtualStorageClass, RemoteClass: a.RemoteStorageClass},
+		Classes:      a.Classes(),
+		ResyncPeriod: a.ResyncPeriod,
 		Registerer:   a.metrics, Log: slog.Default(),
 	})
-}
-
-// classes of the provider that flags name and let count.
-func (o *options) classes() (known reflection.Classes) {
-	if o.ingress {
-		known.Ingress = o.ingressClass
-	}
-	if o.loadBalancer {
-		known.LoadBalancer = o.loadBalancerClass
-	}
-	return known
 }
 
 // newResources follows what is to be reflected besides, while everything runs.
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
-		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.homeClusterID, RemoteClusterID: a.foreignClusterID,
-		NodeName: a.nodeName, VirtualNode: a.virtualNode, Engine: a.reflection, Chains: a.plugins.chains, RolePrefix: a.rolePrefix, Log: slog.Default(),
+		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.HomeClusterID, RemoteClusterID: a.ForeignClusterID,
+		NodeName: a.NodeName, VirtualNode: a.VirtualNode, Engine: a.reflection, Chains: a.plugins.chains, RolePrefix: a.RolePrefix, Log: slog.Default(),
 	})
 }
 
 func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 	return node.NewController(node.Config{
 		Identity: node.Identity{
-			Name: a.nodeName, RemoteClusterID: a.foreignClusterID, Address: a.nodeIP, Port: int32(a.port()),
-			KubeletVersion: a.serverVersion(ctx), Labels: a.nodeExtraLabels, Annotations: a.nodeExtraAnnotations,
+			Name: a.NodeName, RemoteClusterID: a.ForeignClusterID, Address: a.NodeIP, Port: int32(a.port()),
+			KubeletVersion: a.serverVersion(ctx), Labels: a.NodeExtraLabels, Annotations: a.NodeExtraAnnotations,
 		},
-		Local: a.local, Namespace: a.tenantNamespace, VirtualNode: a.virtualNode,
-		CheckNetwork: a.checkNetwork, LeaseDuration: a.leaseDuration,
+		Local: a.local, Namespace: a.TenantNamespace, VirtualNode: a.VirtualNode,
+		CheckNetwork: a.CheckNetwork, LeaseDuration: a.LeaseDuration,
 		Pinger: a.pinger, Clock: clock.RealClock{},
 		Warn: func(reason, message string) {
 			log.FromContext(ctx).Info("Warning: "+message, "reason", reason)
@@ -172,7 +161,7 @@ const shutdownGrace = 5 * time.Second
 func (a *active) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	defer a.metrics.Close()
-	a.reflection.SetLeading(!a.sharedLease)
+	a.reflection.SetLeading(!a.SharedLease)
 	server, err := a.newServer(ctx)
 	if err != nil {
 		return errors.Join(err, a.close(context.WithoutCancel(ctx)))
@@ -189,7 +178,7 @@ func (a *active) run(ctx context.Context) error {
 		warn := a.warnKubeconfig(ctx, "The kubeconfig of the provider is not usable any more, going on with the former one")
 		group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
 	}
-	if a.sharedLease {
+	if a.SharedLease {
 		group.Go(func() error { return a.competeForShared(ctx) })
 	}
 	return a.wait(ctx, group)
@@ -243,7 +232,7 @@ const sharedLeaseName = "virtual-kubelet-leader-election"
 // provider share while it holds the lease. Losing it is no reason to end: the
 // process goes on with its own pods and competes again.
 func (a *active) competeForShared(ctx context.Context) error {
-	election := a.election(sharedLeaseName, a.nodeName+"_"+a.identity())
+	election := a.election(sharedLeaseName, a.NodeName+"_"+a.identity())
 	for ctx.Err() == nil {
 		err := election.Run(ctx, func(leading context.Context) error {
 			a.reflection.SetLeading(true)
@@ -271,9 +260,9 @@ func (a *active) newServer(ctx context.Context) (*kubeletapi.Server, error) {
 		return nil, err
 	}
 	return kubeletapi.New(kubeletapi.Config{
-		NodeName: a.nodeName, ClusterID: a.homeClusterID, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
+		NodeName: a.NodeName, ClusterID: a.HomeClusterID, Pods: podSource{a.reflection}, Namespaces: namespaceMapper{a.reflection},
 		Remote: kubeletapi.Remote{URL: a.provider.URL(), Transport: a.provider.Streams(), Unreachable: a.unreachable},
-		Access: kubeletapi.NewAccess(a.nodeName, a.client, clientCA), Certificate: certificate,
+		Access: kubeletapi.NewAccess(a.NodeName, a.client, clientCA), Certificate: certificate,
 	}), nil
 }
 

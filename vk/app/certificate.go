@@ -20,8 +20,8 @@ import (
 
 // clientAuthority returns who signs the certificates of callers of the kubelet API.
 func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CAContentProvider, error) {
-	if a.clientCA != "" {
-		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.clientCA)
+	if a.ClientCA != "" {
+		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.ClientCA)
 		if err != nil {
 			return nil, fmt.Errorf("--client-ca-file: %w", err)
 		}
@@ -39,21 +39,21 @@ func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CACon
 
 // certificate returns what callers of the kubelet API are shown.
 func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource, error) {
-	if a.tlsCertFile != "" {
-		source, err := kubeletapi.CertificateFromFiles(ctx, a.tlsCertFile, a.tlsKeyFile)
+	if a.TlsCertFile != "" {
+		source, err := kubeletapi.CertificateFromFiles(ctx, a.TlsCertFile, a.TlsKeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 		}
 		return told(source, a.warnCertificate(ctx)), nil
 	}
-	ip := net.ParseIP(a.nodeIP)
-	signer, signed := kubeletapi.SignerOf(a.certificateType)
+	ip := net.ParseIP(a.NodeIP)
+	signer, signed := kubeletapi.SignerOf(a.CertificateType)
 	if !signed {
-		return kubeletapi.SelfSignedCertificate(a.nodeName, ip, clock.RealClock{}), nil
+		return kubeletapi.SelfSignedCertificate(a.NodeName, ip, clock.RealClock{}), nil
 	}
-	source, err := kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.nodeName, a.certificateDir, ip)
+	source, err := kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.NodeName, a.CertificateDir, ip)
 	if err != nil {
-		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.certificateType, a.certificateDir, err)
+		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.CertificateType, a.CertificateDir, err)
 	}
 	return told(source, a.warnCertificate(ctx)), nil
 }

@@ -11,13 +11,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
-	"github.com/refract-project/refract/internal/rewind"
 )
 
 const (
@@ -27,44 +23,17 @@ const (
 	unknownVersion = "v1.25.0"
 )
 
-// localClient returns the access to this cluster.
-func (o *options) localClient() (*rest.Config, kubernetes.Interface, error) {
-	var config *rest.Config
-	var err error
-	if source, path := o.homeKubeconfigFile(); path != "" {
-		if config, err = connection.ParseFile(path); err != nil {
-			return nil, nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
-		}
-	} else if config, err = rest.InClusterConfig(); err != nil {
-		return nil, nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
-	}
-	config = o.limited(config)
-	rewind.Wrap(config)
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for this cluster, %w", err)
-	}
-	return config, client, nil
-}
-
-// limited sets what the flags say about clients.
-func (o *options) limited(config *rest.Config) *rest.Config {
-	config.QPS, config.Burst, config.Timeout = o.clientQPS, o.clientBurst, o.clientTimeout
-	config.UserAgent = "refract-virtual-kubelet/" + cmdutil.Version()
-	return config
-}
-
 // connect opens the way to the provider, without asking it for anything. It waits
 // for a Secret that is usable; kubeconfig is nil without one.
 func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
-	if k.foreignKubeconfig != "" {
-		provider, err = k.connectByFile()
+	if k.ForeignKubeconfig != "" {
+		provider, err = k.ConnectByFile()
 		return provider, nil, err
 	}
 	k.ready.waitFor("the kubeconfig of the provider was not read yet")
 	warn := k.warnKubeconfig(ctx, "The kubeconfig of the provider is not usable, waiting for one that is")
 	kubeconfig, err = k.secret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
-		provider, err = k.open(kubeconfig)
+		provider, err = k.Connect(kubeconfig)
 		return err
 	}, func(err error) {
 		k.ready.waitFor(err.Error())
@@ -73,26 +42,8 @@ func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection,
 	return provider, kubeconfig, err
 }
 
-// connectByFile uses --foreign-kubeconfig.
-func (o *options) connectByFile() (*connection.Connection, error) {
-	config, err := connection.ParseFile(o.foreignKubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("--foreign-kubeconfig=%s: %w", o.foreignKubeconfig, err)
-	}
-	return connection.New(o.limited(config), o.foreignAnswer.Value())
-}
-
-// open the provider with a kubeconfig from a Secret.
-func (o *options) open(kubeconfig []byte) (*connection.Connection, error) {
-	config, err := connection.Parse(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	return connection.New(o.limited(config), o.foreignAnswer.Value())
-}
-
 func (k *kubelet) secret() connection.Secret {
-	return connection.Secret{Client: k.client, Namespace: k.tenantNamespace, Name: k.foreignSecret}
+	return connection.Secret{Client: k.client, Namespace: k.TenantNamespace, Name: k.ForeignSecret}
 }
 
 // unusableKubeconfigReason of the Events about the way to the provider.
@@ -113,10 +64,10 @@ func (a *active) renew(ctx context.Context) func([]byte) error {
 		if err != nil {
 			return err
 		}
-		if err := a.provider.Update(a.limited(config)); err != nil {
+		if err := a.provider.Update(a.Limited(config)); err != nil {
 			return err
 		}
-		log.FromContext(ctx).Info("The credentials for the provider were renewed", "secret", a.foreignSecret)
+		log.FromContext(ctx).Info("The credentials for the provider were renewed", "secret", a.ForeignSecret)
 		return nil
 	}
 }

@@ -10,6 +10,7 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/vk/app/options"
 )
 
 // helpWidth of the flags' descriptions.
@@ -17,7 +18,7 @@ const helpWidth = 110
 
 // NewCommand returns the command of the virtual kubelet, which ends with its context. env reads the environment of the pod.
 func NewCommand(env func(string) string) *cobra.Command {
-	o := newOptions(env)
+	o := options.New(env)
 	command := &cobra.Command{
 		Use:   "virtual-kubelet --nodename=NAME --node-ip=IP --foreign-cluster-id=ID --foreign-kubeconfig-secret-name=SECRET",
 		Short: "Make a provider cluster look like a node of this cluster",
@@ -30,17 +31,17 @@ endpoints that they need. What is mutated on the way is up to plugins.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
+			if err := o.Validate(); err != nil {
 				return err
 			}
-			if err := o.logs.Install(cmd.ErrOrStderr()); err != nil {
+			if err := o.Logs.Install(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
-			o.warnInert(cmd.Flags())
+			o.WarnInert(cmd.Flags())
 			return run(cmd.Context(), o)
 		},
 	}
-	groups := o.flagGroups()
+	groups := o.FlagGroups()
 	for _, group := range groups.FlagSets {
 		command.Flags().AddFlagSet(group)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/app/options"
 )
 
 // testUnusableKubeconfig leaves everything as it was, and no kubelet.
@@ -191,16 +192,16 @@ func TestReadinessSaysWhatIsMissing(t *testing.T) {
 
 func TestReplicasAreToldApart(t *testing.T) {
 	listen := func() lastingListener {
-		listener, err := (&options{listenAddress: "127.0.0.1"}).listen()
+		listener, err := listen(&options.Options{ListenAddress: "127.0.0.1"})
 		must(t, err)
 		t.Cleanup(func() { _ = listener.Close() })
 		return listener
 	}
-	pod := &kubelet{options: &options{podName: "vk-milan-0"}, listener: listen()}
+	pod := &kubelet{Options: &options.Options{PodName: "vk-milan-0"}, listener: listen()}
 	if got := pod.identity(); got != "vk-milan-0" {
 		t.Errorf("in a pod the identity is %s", got)
 	}
-	first, second := &kubelet{options: &options{}, listener: listen()}, &kubelet{options: &options{}, listener: listen()}
+	first, second := &kubelet{Options: &options.Options{}, listener: listen()}, &kubelet{Options: &options.Options{}, listener: listen()}
 	if first.identity() == second.identity() {
 		t.Errorf("two on a machine are both %s", first.identity())
 	}
@@ -210,8 +211,8 @@ func TestTakenPortNamesTheFlag(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer taken.Close()
-	o := &options{listenAddress: "127.0.0.1", listenPort: uint16(taken.Addr().(*net.TCPAddr).Port)}
-	if _, err := o.listen(); err == nil || !strings.Contains(err.Error(), "--listen-port=") {
+	o := &options.Options{ListenAddress: "127.0.0.1", ListenPort: uint16(taken.Addr().(*net.TCPAddr).Port)}
+	if _, err := listen(o); err == nil || !strings.Contains(err.Error(), "--listen-port=") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -38,12 +38,12 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p := &plugins{}
 	config := host.NewConfig().WithLogger(slog.Default())
 	lastGood := ""
-	if k.pluginCacheDir != "" {
-		config = config.WithCacheDir(filepath.Join(k.pluginCacheDir, "compiled"))
-		lastGood = filepath.Join(k.pluginCacheDir, "last-good")
+	if k.PluginCacheDir != "" {
+		config = config.WithCacheDir(filepath.Join(k.PluginCacheDir, "compiled"))
+		lastGood = filepath.Join(k.PluginCacheDir, "last-good")
 	}
 	if p.host, err = host.New(ctx, config); err != nil {
-		return nil, fmt.Errorf("starting the plugin host (--plugin-cache-dir=%s), %w", k.pluginCacheDir, err)
+		return nil, fmt.Errorf("starting the plugin host (--plugin-cache-dir=%s), %w", k.PluginCacheDir, err)
 	}
 	defer func() {
 		if err != nil {
@@ -58,10 +58,10 @@ func (k *kubelet) loadPlugins(ctx context.Context) (_ *plugins, err error) {
 	p.chains, err = source.NewChains(ctx, source.ChainsConfig{
 		Host: p.host, Registry: p.registry, Kinds: chainNames(), Defaults: defaults, LastGoodDir: lastGood,
 	})
-	if err != nil || k.pluginDir == "" {
+	if err != nil || k.PluginDir == "" {
 		return p, err
 	}
-	p.dir, err = source.NewDir(source.DirConfig{Path: k.pluginDir, Chains: p.chains, OnStatus: k.pluginReporter(ctx)})
+	p.dir, err = source.NewDir(source.DirConfig{Path: k.PluginDir, Chains: p.chains, OnStatus: k.pluginReporter(ctx)})
 	if err != nil {
 		return p, fmt.Errorf("--plugin-dir: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/app/options"
 	"github.com/refract-project/refract/vk/reflection"
 )
 
@@ -138,7 +139,7 @@ func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		t.Errorf("%s holds the shared lease", *holder)
 	}
-	a := &active{kubelet: &kubelet{options: &options{apiServerSupport: true, supportMode: autoSupport}, client: l.Consumer.Client}}
+	a := &active{kubelet: &kubelet{Options: &options.Options{APIServerSupport: true, SupportMode: options.AutoSupport}, client: l.Consumer.Client}}
 	if mode, err := a.supports(ctx); err != nil || mode != reflection.SupportTokenAPI {
 		t.Errorf("this API server gives the mode %s, %v", mode, err)
 	}

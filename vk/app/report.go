@@ -12,6 +12,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/eventrecorder"
+	"github.com/refract-project/refract/vk/app/options"
 )
 
 // reporter informs operators, by Events on the VirtualNode, about what is wrong with the
@@ -22,15 +23,15 @@ type reporter struct {
 	about       *corev1.ObjectReference
 }
 
-func newReporter(o *options, client kubernetes.Interface) *reporter {
+func newReporter(o *options.Options, client kubernetes.Interface) *reporter {
 	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.tenantNamespace)})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(o.TenantNamespace)})
 	return &reporter{
 		broadcaster: broadcaster,
-		recorder:    broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: o.podName}),
+		recorder:    broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: o.PodName}),
 		about: &corev1.ObjectReference{
 			APIVersion: offloadingv1beta1.GroupVersion.String(), Kind: offloadingv1beta1.VirtualNodeKind,
-			Namespace: o.tenantNamespace, Name: o.virtualNode,
+			Namespace: o.TenantNamespace, Name: o.VirtualNode,
 		},
 	}
 }

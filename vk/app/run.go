@@ -21,25 +21,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/vk/app/options"
 	"github.com/refract-project/refract/vk/node"
 )
 
 // run returns when ctx ends and everything has been shut down, or when this
 // replica can no longer be the active one.
-func run(ctx context.Context, o *options) (err error) {
-	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.nodeName, "provider", o.foreignClusterID)
-	local, client, err := o.localClient()
+func run(ctx context.Context, o *options.Options) (err error) {
+	log.Log.Info("Starting", "version", cmdutil.Version(), "node", o.NodeName, "provider", o.ForeignClusterID)
+	local, client, err := o.LocalClient()
 	if err != nil {
 		return err
 	}
-	elector, err := cmdutil.LeaseClient(local, o.electRenew/2)
+	elector, err := cmdutil.LeaseClient(local, o.ElectRenew/2)
 	if err != nil {
 		return err
 	}
-	k := &kubelet{options: o, local: local, client: client, elector: elector, report: newReporter(o, client)}
+	k := &kubelet{Options: o, local: local, client: client, elector: elector, report: newReporter(o, client)}
 	defer k.report.close()
 	// Before the election: a replica that cannot serve must not lead.
-	if k.listener, err = o.listen(); err != nil {
+	if k.listener, err = listen(o); err != nil {
 		return err
 	}
 	defer k.listener.Close() //nolint:errcheck // nothing is lost with it
@@ -49,8 +50,8 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	group.Go(func() error {
-		defer log.Log.Info("Stopped", "node", o.nodeName)
-		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was not read yet", o.tenantNamespace, o.nodeName))
+		defer log.Log.Info("Stopped", "node", o.NodeName)
+		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was not read yet", o.TenantNamespace, o.NodeName))
 		if err := k.compete(ctx); err != nil {
 			return err
 		}
@@ -67,7 +68,7 @@ var errEnded = errors.New("ended")
 
 // kubelet is this process.
 type kubelet struct {
-	*options
+	*options.Options
 	local    *rest.Config
 	client   kubernetes.Interface
 	elector  kubernetes.Interface // for leases alone
@@ -77,10 +78,10 @@ type kubelet struct {
 }
 
 // listen for the kubelet API.
-func (o *options) listen() (lastingListener, error) {
-	listener, err := net.Listen("tcp", net.JoinHostPort(o.listenAddress, strconv.Itoa(int(o.listenPort))))
+func listen(o *options.Options) (lastingListener, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(o.ListenAddress, strconv.Itoa(int(o.ListenPort))))
 	if err != nil {
-		return lastingListener{}, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", o.listenAddress, o.listenPort, err)
+		return lastingListener{}, fmt.Errorf("--listen-address=%s --listen-port=%d: listening there, %w", o.ListenAddress, o.ListenPort, err)
 	}
 	return lastingListener{listener.(*net.TCPListener)}, nil
 }
@@ -103,8 +104,8 @@ func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 // again goes on at once. On a machine without pods, where several may run, the
 // port tells them apart.
 func (k *kubelet) identity() string {
-	if k.podName != "" {
-		return k.podName
+	if k.PodName != "" {
+		return k.PodName
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -118,8 +119,8 @@ func (k *kubelet) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
 func (k *kubelet) election(name, identity string) node.Election {
 	return node.Election{
-		Client: k.elector, Namespace: k.tenantNamespace, Name: name, Identity: identity,
-		Duration: k.electDuration, RenewDeadline: k.electRenew, RetryPeriod: k.electRetry,
+		Client: k.elector, Namespace: k.TenantNamespace, Name: name, Identity: identity,
+		Duration: k.ElectDuration, RenewDeadline: k.ElectRenew, RetryPeriod: k.ElectRetry,
 	}
 }
 
@@ -130,10 +131,10 @@ func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) er
 		flag, address string
 		handler       http.Handler
 	}{
-		{k.metricsEnabled, "metrics-address", k.metricsAddress, cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())},
-		{k.healthAddress != "0", "health-probe-address", k.healthAddress, cmdutil.HealthHandler(
+		{k.MetricsEnabled, "metrics-address", k.MetricsAddress, cmdutil.MetricsHandler(metrics.Registry, cmdutil.ProcessMetrics())},
+		{k.HealthAddress != "0", "health-probe-address", k.HealthAddress, cmdutil.HealthHandler(
 			map[string]healthz.Checker{"ping": healthz.Ping}, map[string]healthz.Checker{"kubelet": k.ready.check})},
-		{k.profiling, "enable-profiling", profilingAddress, cmdutil.ProfilingHandler()},
+		{k.Profiling, "enable-profiling", profilingAddress, cmdutil.ProfilingHandler()},
 	} {
 		if !endpoint.enabled {
 			continue
@@ -154,7 +155,7 @@ const profilingAddress = "127.0.0.1:6060"
 // away for longer than it lasts, does not end the process: a container that exits is
 // restarted with an increasing back-off.
 func (k *kubelet) compete(ctx context.Context) error {
-	election := k.election(k.nodeName, k.identity())
+	election := k.election(k.NodeName, k.identity())
 	election.StandBy = func(string) { k.ready.waitFor("") }
 	for ctx.Err() == nil {
 		err := election.Run(ctx, k.lead)
@@ -173,7 +174,7 @@ const activateRetry = 2 * time.Second
 func (k *kubelet) lead(ctx context.Context) error {
 	defer func() {
 		k.ready.set(nil)
-		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was lost and is not held again: is this cluster's API server there?", k.tenantNamespace, k.nodeName))
+		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was lost and is not held again: is this cluster's API server there?", k.TenantNamespace, k.NodeName))
 	}()
 	for {
 		a, err := k.activate(ctx)

@@ -11,30 +11,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/refract-project/refract/vk/app/options"
 	"github.com/refract-project/refract/vk/reflection"
 )
-
-// autoSupport leaves it to this cluster's API server how offloaded pods get their tokens.
-const autoSupport = "auto"
-
-// supportModes are the values of --apiserver-support-mode.
-var supportModes = []string{autoSupport, reflection.SupportTokenAPI, reflection.SupportLegacy}
 
 // supports returns what offloaded pods have of this cluster's API server. (Liqo: API server support.)
 func (a *active) supports(ctx context.Context) (string, error) {
 	logger := log.FromContext(ctx)
 	switch {
-	case !a.apiServerSupport && a.supportMode != autoSupport:
-		logger.Info("Warning: a flag has no effect", "flag", "--apiserver-support-mode", "value", a.supportMode, "meaning", "give --enable-apiserver-support as well")
+	case !a.APIServerSupport && a.SupportMode != options.AutoSupport:
+		logger.Info("Warning: a flag has no effect", "flag", "--apiserver-support-mode", "value", a.SupportMode, "meaning", "give --enable-apiserver-support as well")
 		return reflection.SupportDisabled, nil
-	case !a.apiServerSupport:
+	case !a.APIServerSupport:
 		return reflection.SupportDisabled, nil
-	case a.supportMode != autoSupport:
-		return a.supportMode, nil
+	case a.SupportMode != options.AutoSupport:
+		return a.SupportMode, nil
 	}
 	served, err := a.client.Discovery().ServerResourcesForGroupVersion("v1")
 	if err != nil {
-		return "", fmt.Errorf("asking this cluster's API server whether it issues tokens (--apiserver-support-mode=%s), %w", autoSupport, err)
+		return "", fmt.Errorf("asking this cluster's API server whether it issues tokens (--apiserver-support-mode=%s), %w", options.AutoSupport, err)
 	}
 	mode := supportBy(served)
 	if mode == reflection.SupportLegacy {
@@ -54,11 +49,11 @@ func supportBy(served *metav1.APIResourceList) string {
 // apiServer is where offloaded pods find this cluster's API server. Without a word of the user or the network they do not:
 // its name is that of the provider's own over there.
 func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
-	server := reflection.APIServer{Host: a.homeAPIServerHost, Port: a.homeAPIServerPort}
+	server := reflection.APIServer{Host: a.HomeAPIServerHost, Port: a.HomeAPIServerPort}
 	if server.Host == "" && server.Port == "" {
-		server.Port = a.servicePort
+		server.Port = a.ServicePort
 	}
-	if a.apiServerSupport && server.Host == "" && !network {
+	if a.APIServerSupport && server.Host == "" && !network {
 		log.FromContext(ctx).Info("Warning: offloaded pods get tokens, but no address of this cluster's API server: no network tells one; give --home-api-server-host and --home-api-server-port")
 	}
 	return server

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package app
+package options
 
 import (
 	"flag"
@@ -25,7 +25,7 @@ func (f *inertFlag) Type() string           { return "any" }
 
 // klogFlags takes every flag of klog's with the prefix klog, as Liqo does: --klog.v
 // means --v, the others say where klog's own lines go and how they look.
-func (o *options) klogFlags(flags *pflag.FlagSet) {
+func (o *Options) klogFlags(flags *pflag.FlagSet) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(all)
 	all.VisitAll(func(f *flag.Flag) {
@@ -40,7 +40,7 @@ func (o *options) klogFlags(flags *pflag.FlagSet) {
 }
 
 // addInert registers a flag; a boolean may stand alone.
-func (o *options) addInert(flags *pflag.FlagSet, name, missing, byDefault string, boolean bool) {
+func (o *Options) addInert(flags *pflag.FlagSet, name, missing, byDefault string, boolean bool) {
 	inert := &inertFlag{name: name, missing: missing, byDefault: byDefault}
 	o.inert = append(o.inert, inert)
 	flags.Var(inert, name, missing)
@@ -58,12 +58,12 @@ func (f *inertFlag) asksFor() bool {
 }
 
 // inVain lists the flags that were given and have no effect.
-func (o *options) inVain(flags *pflag.FlagSet) []*inertFlag {
+func (o *Options) inVain(flags *pflag.FlagSet) []*inertFlag {
 	return slices.DeleteFunc(slices.Clone(o.inert), func(f *inertFlag) bool { return !flags.Changed(f.name) || !f.asksFor() })
 }
 
-// warnInert names every flag that was given in vain.
-func (o *options) warnInert(flags *pflag.FlagSet) {
+// WarnInert names every flag that was given in vain.
+func (o *Options) WarnInert(flags *pflag.FlagSet) {
 	for _, inert := range o.inVain(flags) {
 		log.Log.Info("Warning: a flag has no effect", "flag", "--"+inert.name, "value", inert.value, "meaning", inert.missing)
 	}

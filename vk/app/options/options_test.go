@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package app
+package options
 
 import (
 	"bytes"
@@ -12,20 +12,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/internal/cmdutil"
-	"github.com/refract-project/refract/vk/reflection"
 )
 
 // parse returns the options of a command line, and its flags.
-func parse(t *testing.T, env map[string]string, args ...string) (*options, *pflag.FlagSet, error) {
+func parse(t *testing.T, env map[string]string, args ...string) (*Options, *pflag.FlagSet, error) {
 	t.Helper()
-	o := newOptions(func(name string) string { return env[name] })
+	o := New(func(name string) string { return env[name] })
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
-	groups := o.flagGroups()
+	groups := o.FlagGroups()
 	for _, group := range groups.FlagSets {
 		flags.AddFlagSet(group)
 	}
@@ -96,24 +94,24 @@ func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if o.logs.Verbosity != 4 || o.checkNetwork || o.metricsAddress != ":5872" || !cmp.Equal(o.nodeExtraLabels, map[string]string{"zone": "a", "tier": "gold"}) {
+	if o.Logs.Verbosity != 4 || o.CheckNetwork || o.MetricsAddress != ":5872" || !cmp.Equal(o.NodeExtraLabels, map[string]string{"zone": "a", "tier": "gold"}) {
 		t.Errorf("options: %+v", o)
 	}
-	if !o.storage || o.virtualStorageClass != "liqo" || o.remoteStorageClass != "standard" {
-		t.Errorf("storage %t, class %s, on the provider %s", o.storage, o.virtualStorageClass, o.remoteStorageClass)
+	if !o.Storage || o.VirtualStorageClass != "liqo" || o.RemoteStorageClass != "standard" {
+		t.Errorf("storage %t, class %s, on the provider %s", o.Storage, o.VirtualStorageClass, o.RemoteStorageClass)
 	}
-	if known := o.classes(); known.Ingress != "nginx" || known.LoadBalancer != "metal" {
+	if known := o.Classes(); known.Ingress != "nginx" || known.LoadBalancer != "metal" {
 		t.Errorf("classes = %+v, want those of the flags", known)
 	}
 	var log bytes.Buffer
-	o.logs = cmdutil.Logs{Format: "json"}
-	if err := o.logs.Install(&log); err != nil {
+	o.Logs = cmdutil.Logs{Format: "json"}
+	if err := o.Logs.Install(&log); err != nil {
 		t.Fatal(err)
 	}
-	o.warnInert(flags)
+	o.WarnInert(flags)
 	if strings.Contains(log.String(), "service-reflection-workers") {
 		t.Error("a flag that has an effect is said to have none")
 	}
@@ -130,7 +128,7 @@ func TestEveryFlagOfKlogIsAccepted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := o.validate(); err != nil {
+		if err := o.Validate(); err != nil {
 			t.Fatal(err)
 		}
 		for _, f := range o.inVain(flags) {
@@ -155,39 +153,6 @@ func TestEveryFlagOfKlogIsAccepted(t *testing.T) {
 	}
 }
 
-// What this cluster's API server serves decides how offloaded pods get tokens, unless a flag does.
-func TestSupportMode(t *testing.T) {
-	for want, names := range map[string][]string{
-		reflection.SupportTokenAPI: {"pods", "serviceaccounts", "serviceaccounts/token"},
-		reflection.SupportLegacy:   {"pods", "pods/token", "serviceaccounts"},
-	} {
-		served := &metav1.APIResourceList{}
-		for _, name := range names {
-			served.APIResources = append(served.APIResources, metav1.APIResource{Name: name})
-		}
-		if got := supportBy(served); got != want {
-			t.Errorf("an API server with %q gives the mode %s, want %s", names, got, want)
-		}
-	}
-	for _, test := range []struct {
-		want string
-		args []string
-	}{
-		{reflection.SupportDisabled, nil},
-		{reflection.SupportDisabled, []string{"--apiserver-support-mode=Legacy", "--enable-apiserver-support=false"}},
-		{reflection.SupportLegacy, []string{"--apiserver-support-mode=Legacy", "--enable-apiserver-support"}},
-		{reflection.SupportTokenAPI, []string{"--apiserver-support-mode=TokenAPI", "--enable-apiserver-support"}},
-	} {
-		o, _, err := parse(t, nil, append(test.args, required...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := (&active{kubelet: &kubelet{options: o}}).supports(t.Context()); err != nil || got != test.want {
-			t.Errorf("%q gives the mode %s, %v, want %s", test.args, got, err, test.want)
-		}
-	}
-}
-
 func TestNothingIsWarnedAboutWithoutCause(t *testing.T) {
 	o, flags, err := parse(t, nil, append([]string{"--enable-storage=false", "--enable-ingress=false", "--secret-reflection-workers=0"}, required...)...)
 	if err != nil {
@@ -204,11 +169,11 @@ func TestEnvironmentOfThePod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.validate(); err != nil {
+	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if o.nodeIP != "10.0.0.9" || o.podName != "vk-milan-0" || o.tenantNamespace != "liqo-tenant-milan" || o.virtualNode != "milan" {
-		t.Errorf("node IP %s, pod %s, namespace %s, VirtualNode %s", o.nodeIP, o.podName, o.tenantNamespace, o.virtualNode)
+	if o.NodeIP != "10.0.0.9" || o.PodName != "vk-milan-0" || o.TenantNamespace != "liqo-tenant-milan" || o.VirtualNode != "milan" {
+		t.Errorf("node IP %s, pod %s, namespace %s, VirtualNode %s", o.NodeIP, o.PodName, o.TenantNamespace, o.VirtualNode)
 	}
 }
 
@@ -252,7 +217,7 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = o.validate()
+			err = o.Validate()
 			if (err == nil) != (test.want == nil) {
 				t.Fatalf("got %v", err)
 			}
@@ -270,7 +235,7 @@ func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := o.validate(); err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=options.go cannot be used: this is no kubeconfig") || strings.Contains(err.Error(), "struct") {
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=options.go cannot be used: this is no kubeconfig") || strings.Contains(err.Error(), "struct") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -281,35 +246,12 @@ func TestFaultsComeInTheSameOrderEveryTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return o.validate().Error()
+		return o.Validate().Error()
 	}
 	first := fault()
 	for range 20 {
 		if again := fault(); again != first {
 			t.Fatalf("once it is\n%s\nand once\n%s", first, again)
 		}
-	}
-}
-
-func TestHelpIsGrouped(t *testing.T) {
-	command := NewCommand(func(string) string { return "" })
-	var out bytes.Buffer
-	command.SetOut(&out)
-	command.SetArgs([]string{"--help"})
-	if err := command.Execute(); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"Clusters flags:", "Node flags:", "Reflection flags:", "Plugins flags:", "Kubelet API flags:", "--plugin-dir", "--foreign-kubeconfig ", "which Ingresses cross"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("the help lacks %q:\n%s", want, out.String())
-		}
-	}
-}
-
-func TestUnknownFlagIsAnError(t *testing.T) {
-	command := NewCommand(func(string) string { return "" })
-	command.SetArgs([]string{"--nodnamee=x"})
-	if err := command.Execute(); err == nil || !strings.Contains(err.Error(), "--nodnamee: see virtual-kubelet --help") {
-		t.Errorf("got %v", err)
 	}
 }

@@ -1,0 +1,33 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+func TestHelpIsGrouped(t *testing.T) {
+	command := NewCommand(func(string) string { return "" })
+	var out bytes.Buffer
+	command.SetOut(&out)
+	command.SetArgs([]string{"--help"})
+	if err := command.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Clusters flags:", "Node flags:", "Reflection flags:", "Plugins flags:", "Kubelet API flags:", "--plugin-dir", "--foreign-kubeconfig ", "which Ingresses cross"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the help lacks %q:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestUnknownFlagIsAnError(t *testing.T) {
+	command := NewCommand(func(string) string { return "" })
+	command.SetArgs([]string{"--nodnamee=x"})
+	if err := command.Execute(); err == nil || !strings.Contains(err.Error(), "--nodnamee: see virtual-kubelet --help") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,72 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/rewind"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// LocalClient returns the access to this cluster.
+func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
+	var config *rest.Config
+	var err error
+	if source, path := o.HomeKubeconfigFile(); path != "" {
+		if config, err = connection.ParseFile(path); err != nil {
+			return nil, nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
+		}
+	} else if config, err = rest.InClusterConfig(); err != nil {
+		return nil, nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
+	}
+	config = o.Limited(config)
+	rewind.Wrap(config)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client for this cluster, %w", err)
+	}
+	return config, client, nil
+}
+
+// Limited sets what the flags say about clients.
+func (o *Options) Limited(config *rest.Config) *rest.Config {
+	config.QPS, config.Burst, config.Timeout = o.ClientQPS, o.ClientBurst, o.ClientTimeout
+	config.UserAgent = "refract-virtual-kubelet/" + cmdutil.Version()
+	return config
+}
+
+// ConnectByFile opens the provider with --foreign-kubeconfig.
+func (o *Options) ConnectByFile() (*connection.Connection, error) {
+	config, err := connection.ParseFile(o.ForeignKubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--foreign-kubeconfig=%s: %w", o.ForeignKubeconfig, err)
+	}
+	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
+}
+
+// Connect opens the provider with a kubeconfig from a Secret.
+func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
+	config, err := connection.Parse(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
+}
+
+// Classes are those of the provider that flags name and let count.
+func (o *Options) Classes() (known reflection.Classes) {
+	if o.Ingress {
+		known.Ingress = o.IngressClass
+	}
+	if o.LoadBalancer {
+		known.LoadBalancer = o.LoadBalancerClass
+	}
+	return known
+}

@@ -1,0 +1,227 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// AutoSupport leaves it to this cluster's API server how offloaded pods get their tokens.
+const AutoSupport = "auto"
+
+// supportModes are the values of --apiserver-support-mode.
+var supportModes = []string{AutoSupport, reflection.SupportTokenAPI, reflection.SupportLegacy}
+
+// Options are the flags. Names and defaults are Liqo's where it has them.
+type Options struct {
+	// Clusters.
+	HomeKubeconfig, ForeignKubeconfig, ForeignSecret string
+	EnvKubeconfig                                    string // in place of homeKubeconfig
+	TenantNamespace, LiqoNamespace, RolePrefix       string
+	HomeClusterID, ForeignClusterID                  string
+	VirtualNode, PodName                             string
+	ClientTimeout                                    time.Duration
+	ClientQPS                                        float32
+	ClientBurst                                      int
+	ForeignAnswer                                    resource.QuantityValue
+
+	// Node.
+	NodeName, NodeIP                         string
+	CreateNode, CheckNetwork                 bool
+	LeaseDuration, PingInterval, PingTimeout time.Duration
+	NodeExtraAnnotations, NodeExtraLabels    map[string]string
+
+	// Reflection.
+	ResyncPeriod                         time.Duration
+	Workers                              map[string]*int
+	Policies                             map[string]*string
+	StatusBack                           map[string]*bool
+	OwnCIDRs, ForeignCIDRs               []string
+	DisableIPReflection                  bool
+	LocalPodCIDRs                        []string
+	PodCIDRs, PodCIDRRemaps              []string
+	ExternalCIDRs, ExternalCIDRRemaps    []string
+	APIServerSupport                     bool
+	SupportMode                          string
+	HomeAPIServerHost, HomeAPIServerPort string
+	ServicePort                          string // at which pods of this cluster find the API server
+
+	// Storage.
+	Storage                                 bool
+	VirtualStorageClass, RemoteStorageClass string
+	Ingress, LoadBalancer                   bool
+	IngressClass, LoadBalancerClass         string
+
+	// Plugins.
+	PluginDir, PluginCacheDir string
+
+	// Kubelet API.
+	ListenAddress                     string
+	ListenPort                        uint16
+	CertificateType, CertificateDir   string
+	TlsCertFile, TlsKeyFile, ClientCA string
+
+	// High availability.
+	SharedLease                           bool
+	ElectDuration, ElectRenew, ElectRetry time.Duration
+
+	// Observability.
+	Logs                          cmdutil.Logs
+	MetricsEnabled, Profiling     bool
+	MetricsAddress, HealthAddress string
+
+	inert []*inertFlag
+}
+
+// New reads the environment of the pod.
+func New(env func(string) string) *Options {
+	return &Options{
+		ForeignAnswer:        resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
+		EnvKubeconfig:        env("KUBECONFIG"),
+		VirtualNode:          env("VIRTUALNODE_NAME"),
+		PodName:              env("POD_NAME"),
+		TenantNamespace:      or(env("POD_NAMESPACE"), "default"),
+		NodeIP:               env("POD_IP"),
+		ServicePort:          env("KUBERNETES_SERVICE_PORT"),
+		NodeExtraAnnotations: map[string]string{}, NodeExtraLabels: map[string]string{},
+		Workers: map[string]*int{}, Policies: map[string]*string{}, StatusBack: map[string]*bool{},
+	}
+}
+
+func or(value, otherwise string) string {
+	if value != "" {
+		return value
+	}
+	return otherwise
+}
+
+// FlagGroups registers all flags, grouped as the help shows them.
+func (o *Options) FlagGroups() cliflag.NamedFlagSets {
+	var groups cliflag.NamedFlagSets
+	o.clusterFlags(&groups)
+	o.nodeFlags(&groups)
+	o.reflectionFlags(&groups)
+	o.kubeletFlags(&groups)
+	o.operationFlags(&groups)
+	o.klogFlags(groups.FlagSet("accepted for compatibility but ineffective"))
+	return groups
+}
+
+func (o *Options) clusterFlags(groups *cliflag.NamedFlagSets) {
+	f := groups.FlagSet("clusters")
+	f.StringVar(&o.HomeKubeconfig, "home-kubeconfig", "", "kubeconfig of this cluster; by default $KUBECONFIG, or the cluster that this process runs in")
+	f.StringVar(&o.ForeignSecret, "foreign-kubeconfig-secret-name", "", "Secret in the tenant namespace whose key \"kubeconfig\" opens the provider; it is followed")
+	f.StringVar(&o.ForeignKubeconfig, "foreign-kubeconfig", "", "kubeconfig file that opens the provider, in place of the Secret")
+	f.StringVar(&o.HomeClusterID, "home-cluster-id", "", "id of this cluster")
+	f.StringVar(&o.ForeignClusterID, "foreign-cluster-id", "", "id of the provider")
+	f.StringVar(&o.TenantNamespace, "tenant-namespace", o.TenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
+	f.StringVar(&o.LiqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
+	f.StringVar(&o.RolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of the installation, for advice on missing permissions")
+	f.DurationVar(&o.ClientTimeout, "client-timeout", 0, "timeout of requests to either API server; 0 leaves it to each caller")
+	f.Float32Var(&o.ClientQPS, "client-qps", -1, "maximum number of requests per second to each API server for the node, leases and the kubelet API; negative for no limit. Reflection has none: it relies on the API servers' priority and fairness")
+	f.Var(&o.ForeignAnswer, "foreign-answer-limit", "maximum size of one response of the provider's API server: a longer list is refused, and a watch that has delivered as much ends and starts over with a list")
+	f.IntVar(&o.ClientBurst, "client-max-burst", 100, "maximum burst of requests when --client-qps is positive; does not apply to reflection")
+}
+
+func (o *Options) nodeFlags(groups *cliflag.NamedFlagSets) {
+	f := groups.FlagSet("node")
+	f.StringVar(&o.NodeName, "nodename", "virtual-kubelet", "name of the node, and of the lease that decides which replica is active")
+	f.StringVar(&o.NodeIP, "node-ip", o.NodeIP, "address at which the control plane reaches this process; by default $POD_IP")
+	f.StringVar(&o.VirtualNode, "virtualnode-name", o.VirtualNode, "VirtualNode to follow; by default $VIRTUALNODE_NAME, or the name of the node")
+	f.BoolVar(&o.CreateNode, "create-node", true, "register a node")
+	f.DurationVar(&o.LeaseDuration, "node-lease-duration", 40*time.Second, "duration of the node's heartbeat lease, renewed four times as often")
+	f.DurationVar(&o.PingInterval, "node-ping-interval", 10*time.Second, "how often to ping the provider's API server; 0 disables pings")
+	f.DurationVar(&o.PingTimeout, "node-ping-timeout", time.Second, "timeout of a ping; after three lost pings the node is NotReady")
+	f.BoolVar(&o.CheckNetwork, "node-check-network", true, "make the readiness of the node depend on the network between the clusters")
+	f.StringToStringVar(&o.NodeExtraAnnotations, "node-extra-annotations", nil, "annotations of the node, as k=v,k=v")
+	f.StringToStringVar(&o.NodeExtraLabels, "node-extra-labels", nil, "labels of the node, as k=v,k=v")
+}
+
+func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
+	f := groups.FlagSet("reflection")
+	f.DurationVar(&o.ResyncPeriod, "resync-period", 10*time.Hour, "how often to compare all objects even if nothing has changed")
+	for _, kind := range reflection.DefaultKinds() {
+		flag := flagName(kind.Name)
+		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Name)+" reconciled at once; 0 disables their reflection")
+		if kind.Name == reflection.ServiceAccountKind {
+			f.Lookup(flag + "-reflection-workers").Usage = "pods at once whose service-account tokens are worked on; 0 requests none"
+		}
+		if kind.Policy != reflection.Always && !kind.FollowsService { // slices cross as their Services do
+			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Name)+" cross: DenyList (all but the annotated) or AllowList (the annotated)")
+		}
+		if kind.StatusFields != nil {
+			o.StatusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Name)+" that no controller here writes")
+		}
+	}
+	f.BoolVar(&o.DisableIPReflection, "disable-ip-reflection", false, "do not reflect EndpointSlices, and do not show the addresses of pods")
+	f.StringArrayVar(&o.LocalPodCIDRs, "local-podcidr", nil, "CIDR of this cluster's pods, whose addresses the provider remaps itself; may be repeated")
+	f.StringSliceVar(&o.ForeignCIDRs, "foreign-cidrs", nil, "CIDRs, as seen from this cluster, of the provider's pods and load balancers: addresses outside of them are not shown. If empty, addresses of pods are held to --remote-pod-cidr-remap and --remote-external-cidr-remap, and load balancers may have any")
+	f.StringSliceVar(&o.OwnCIDRs, "own-cidrs", nil, "CIDRs of the pods, Services and nodes of this cluster: the provider cannot claim addresses in them for its pods and load balancers")
+	f.StringSliceVar(&o.PodCIDRs, "remote-pod-cidr", nil, "CIDRs of the provider's pods")
+	f.StringSliceVar(&o.PodCIDRRemaps, "remote-pod-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
+	f.StringSliceVar(&o.ExternalCIDRs, "remote-external-cidr", nil, "external CIDRs of the provider")
+	f.StringSliceVar(&o.ExternalCIDRRemaps, "remote-external-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
+	f.BoolVar(&o.APIServerSupport, "enable-apiserver-support", false, "enable offloaded pods to use this cluster's API server; their service-account tokens are stored in Secrets of the provider")
+	f.StringVar(&o.SupportMode, "apiserver-support-mode", AutoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (those in Secrets that users made for their service accounts, which cross), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
+	f.StringVar(&o.HomeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network tells")
+	f.StringVar(&o.HomeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
+	f.BoolVar(&o.Storage, "enable-storage", false, "enable the virtual storage class: claims get their volumes on the provider. If disabled, claims of that class are scheduled to other nodes")
+	f.StringVar(&o.VirtualStorageClass, "virtual-storage-class-name", wire.DefaultStorageClass, "the virtual storage class of this cluster")
+	f.StringVar(&o.RemoteStorageClass, "remote-real-storage-class-name", "", "storage class on the provider if the VirtualNode names none; by default the default class of the provider")
+	f.BoolVar(&o.Ingress, "enable-ingress", false, "enable the ingress class of the provider: honour --remote-real-ingress-class-name")
+	f.StringVar(&o.IngressClass, "remote-real-ingress-class-name", "", "ingress class on the provider if the VirtualNode names none; by default Ingresses have no class there")
+	f.BoolVar(&o.LoadBalancer, "enable-load-balancer", false, "enable the load-balancer class of the provider: honour --remote-real-load-balancer-class-name")
+	f.StringVar(&o.LoadBalancerClass, "remote-real-load-balancer-class-name", "", "load-balancer class on the provider if the VirtualNode names none; by default Services have no class there")
+
+	p := groups.FlagSet("plugins")
+	p.StringVar(&o.PluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")
+	p.StringVar(&o.PluginCacheDir, "plugin-cache-dir", "", "folder that keeps, between runs, compiled plugins and the last good version of each, which stands in for a file that is broken at start; by default none are kept")
+}
+
+// plural of a kind's name.
+func plural(kind string) string {
+	if stem, ok := strings.CutSuffix(kind, "y"); ok {
+		return stem + "ies"
+	}
+	if strings.HasSuffix(kind, "s") {
+		return kind + "es"
+	}
+	return kind + "s"
+}
+
+func (o *Options) kubeletFlags(groups *cliflag.NamedFlagSets) {
+	f := groups.FlagSet("kubelet API")
+	f.StringVar(&o.ListenAddress, "listen-address", "0.0.0.0", "address to listen on for logs, exec, attach and port-forward")
+	f.Uint16Var(&o.ListenPort, "listen-port", 10250, "port to listen on; 0 for any free port")
+	f.StringVar(&o.CertificateType, "certificate-type", "kubelet", "who signs the serving certificate: kubelet (this cluster's signer), aws, self-signed")
+	f.StringVar(&o.CertificateDir, "cert-dir", "/tmp/certs", "folder for signed serving certificates")
+	f.StringVar(&o.TlsCertFile, "tls-cert-file", "", "serving certificate, in place of --certificate-type; followed")
+	f.StringVar(&o.TlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
+	f.StringVar(&o.ClientCA, "client-ca-file", "", "authority of callers' client certificates; by default the one that the cluster publishes in kube-system/extension-apiserver-authentication")
+}
+
+func (o *Options) operationFlags(groups *cliflag.NamedFlagSets) {
+	h := groups.FlagSet("high availability")
+	h.BoolVar(&o.SharedLease, "vk-lease-enabled", true, "with several virtual nodes of one provider: elect the one that reflects what they share")
+	h.DurationVar(&o.ElectDuration, "vk-lease-duration", 15*time.Second, "after which a silent leader is replaced")
+	h.DurationVar(&o.ElectRenew, "vk-lease-renew-interval", 10*time.Second, "after which a leader that cannot renew its lease gives up")
+	h.DurationVar(&o.ElectRetry, "vk-lease-retry-period", 5*time.Second, "between attempts to take or renew a lease")
+
+	f := groups.FlagSet("observability")
+	o.Logs.AddFlags(f)
+	f.IntVar(&o.Logs.Verbosity, "klog.v", 0, "the same as --v")
+	f.BoolVar(&o.MetricsEnabled, "metrics-enabled", false, "serve Prometheus metrics")
+	f.StringVar(&o.MetricsAddress, "metrics-address", ":8082", "address of /metrics")
+	f.StringVar(&o.HealthAddress, "health-probe-address", "0", "address of /healthz and /readyz; 0 disables them")
+	f.BoolVar(&o.Profiling, "enable-profiling", false, "serve pprof on 127.0.0.1:6060")
+}

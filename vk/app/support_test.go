@@ -1,0 +1,49 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"testing"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/vk/app/options"
+	"github.com/refract-project/refract/vk/reflection"
+)
+
+// What this cluster's API server serves decides how offloaded pods get tokens, unless a flag does.
+func TestSupportMode(t *testing.T) {
+	for want, names := range map[string][]string{
+		reflection.SupportTokenAPI: {"pods", "serviceaccounts", "serviceaccounts/token"},
+		reflection.SupportLegacy:   {"pods", "pods/token", "serviceaccounts"},
+	} {
+		served := &metav1.APIResourceList{}
+		for _, name := range names {
+			served.APIResources = append(served.APIResources, metav1.APIResource{Name: name})
+		}
+		if got := supportBy(served); got != want {
+			t.Errorf("an API server with %q gives the mode %s, want %s", names, got, want)
+		}
+	}
+	for _, test := range []struct {
+		want string
+		args []string
+	}{
+		{reflection.SupportDisabled, nil},
+		{reflection.SupportDisabled, []string{"--apiserver-support-mode=Legacy", "--enable-apiserver-support=false"}},
+		{reflection.SupportLegacy, []string{"--apiserver-support-mode=Legacy", "--enable-apiserver-support"}},
+		{reflection.SupportTokenAPI, []string{"--apiserver-support-mode=TokenAPI", "--enable-apiserver-support"}},
+	} {
+		o := options.New(func(string) string { return "" })
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		for _, group := range o.FlagGroups().FlagSets {
+			flags.AddFlagSet(group)
+		}
+		must(t, flags.Parse(test.args))
+		if got, err := (&active{kubelet: &kubelet{Options: o}}).supports(t.Context()); err != nil || got != test.want {
+			t.Errorf("%q gives the mode %s, %v, want %s", test.args, got, err, test.want)
+		}
+	}
+}
