@@ -154,7 +154,7 @@ func set(object map[string]any, path []string, value any) {
 }
 
 // Metadata of a replacing write keeps what is not ours to say (finalizers, owners, the resourceVersion); that of an
-// apply says only what we want, and the uid so that nothing else of that name can be meant.
+// apply says only what we want, and the uid, or that there is none, so that nothing else of that name can be meant.
 func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[string]any {
 	kind := &x.r.kind
 	labels, annotations := merge(x.labels, x.r.added, kind.DropLabels), merge(x.annotations, x.Extra, kind.DropAnnotations)
@@ -163,6 +163,8 @@ func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[str
 		annotations[AppliedHashAnnotation] = x.hashText(w)
 		if remote != nil {
 			metadata["uid"] = string(remote.GetUID())
+		} else {
+			metadata["resourceVersion"] = neverStored
 		}
 	} else if remote != nil {
 		present, _ := remote.Object["metadata"].(map[string]any)

@@ -177,21 +177,16 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 		return err
 	}
 	object := x.Build(w, nil)
-	if r.kind.Mode == Apply {
+	defer r.writing(x.scope.writes, key)()
+	stored, err := r.sendNew(ctx, x, object)
+	if apierrors.IsConflict(err) && r.kind.Mode == Apply {
 		if err := r.mustBeFree(ctx, x.scope, key); err != nil {
 			return err
 		}
+		// It is free by now, or the API server creates nothing with a version.
+		object.SetResourceVersion("")
+		stored, err = r.sendNew(ctx, x, object)
 	}
-	defer r.writing(x.scope.writes, key)()
-	var stored *unstructured.Unstructured
-	err := r.m.callRemote(ctx, func(ctx context.Context) (err error) {
-		if r.kind.Mode == Replace {
-			stored, err = r.target(x.scope).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
-		} else {
-			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager})
-		}
-		return err
-	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		if err := r.mustBeFree(ctx, x.scope, key); err != nil {
@@ -209,6 +204,23 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	}
 	r.wrote(w, hash, x, nil, stored, verb)
 	return nil
+}
+
+// neverStored is a resourceVersion that no object has. An apply that names it creates an object where there is none of that name,
+// and is a conflict otherwise: without it an apply would change whatever is there.
+const neverStored = "9223372036854775807"
+
+// sendNew creates, or applies what is not there.
+func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
+	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
+		if r.kind.Mode == Replace {
+			stored, err = r.target(x.scope).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
+		} else {
+			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager})
+		}
+		return err
+	})
+	return stored, err
 }
 
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *ForeignError, and one

@@ -1,0 +1,76 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// lookups counts the requests for single Services; fussy refuses to create what names a version, as some API server may.
+type lookups struct {
+	http.RoundTripper
+	gets  *atomic.Int32
+	fussy *atomic.Bool
+}
+
+func (l lookups) RoundTrip(request *http.Request) (*http.Response, error) {
+	if !strings.Contains(request.URL.Path, "/services/") {
+		return l.RoundTripper.RoundTrip(request)
+	}
+	switch {
+	case request.Method == http.MethodGet:
+		l.gets.Add(1)
+	case request.Method == http.MethodPatch && l.fussy.Load():
+		body, err := io.ReadAll(request.Body)
+		if err != nil {
+			return nil, err
+		}
+		if strings.Contains(string(body), "resourceVersion") {
+			const conflict = `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409}`
+			return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{"Content-Type": {"application/json"}}, Request: request,
+				Body: io.NopCloser(strings.NewReader(conflict))}, nil
+		}
+		request = request.Clone(request.Context())
+		request.Body = io.NopCloser(strings.NewReader(string(body)))
+	}
+	return l.RoundTripper.RoundTrip(request)
+}
+
+// An object is created by one request, which changes nothing that is there already; where that cannot be asked for it takes a
+// look before.
+func TestCreationTakesOneRequest(t *testing.T) {
+	t.Parallel()
+	var gets atomic.Int32
+	var fussy atomic.Bool
+	l := newLab(t)
+	l.options.Remote = rest.CopyConfig(l.options.Remote)
+	l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return lookups{next, &gets, &fussy} })
+	l.start()
+	for n := range 5 {
+		l.local.create(t, l.namespace, service(fmt.Sprintf("web-%d", n), ""))
+		l.present(l.remote, "Service", l.remoteNS, fmt.Sprintf("web-%d", n))
+	}
+	l.settled()
+	if n := gets.Load(); n > 0 {
+		t.Errorf("five Services were looked for %d times", n)
+	}
+
+	foreign := l.remote.create(t, l.remoteNS, service("theirs", ""))
+	l.local.create(t, l.namespace, service("theirs", ""))
+	l.event(l.namespace, "Service", "theirs", "Warning FailedReflection", "was not made by this virtual node")
+	if now := l.remote.get(t, "Service", l.remoteNS, "theirs"); now.GetResourceVersion() != foreign.GetResourceVersion() {
+		t.Errorf("the Service of somebody else became %v", now.Object)
+	}
+
+	fussy.Store(true)
+	l.local.create(t, l.namespace, service("fussy", ""))
+	l.present(l.remote, "Service", l.remoteNS, "fussy")
+}
