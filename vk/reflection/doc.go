@@ -59,7 +59,7 @@
 //
 // # Two ways of writing
 //
-// Kinds that are wholly ours (ShadowPod, ShadowEndpointSlice) are created and replaced. Kinds to which the provider adds
+// Kinds that are wholly ours (ShadowPod, ShadowEndpointSlice, the Secrets of tokens) are created and replaced. Kinds to which the provider adds
 // (a Service's cluster IP) are applied, server-side, with a hash of what was asked for in an annotation: the copy is
 // right when it has everything we want and the hash says that we never asked for more.
 //
