@@ -402,7 +402,7 @@ func TestPendingIsShown(t *testing.T) {
 
 // A status that comes back is no reason to mutate the pod once more; whatever its ShadowPod depends on is.
 func TestStatusesRunNoOutgoingChain(t *testing.T) {
-	t.Parallel()
+	// Not parallel: the virtual nodes of other tests are something else that plugins are told.
 	l := newLab(t)
 	l.chainsForPods()
 	var runs atomic.Int32
