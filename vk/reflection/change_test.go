@@ -70,6 +70,7 @@ func TestServiceGoesBeforeItsSlices(t *testing.T) {
 	l.local.patchYAML(t, "EndpointSlice", l.namespace, "stays-x", fmt.Sprintf(
 		`{metadata: {finalizers: [example.com/slow], ownerReferences: [{apiVersion: v1, kind: Service, name: stays, uid: %s}]}}`, owner.GetUID()))
 	l.start()
+	l.settled() // Ready is not done: a slice that is looked at first without its Service crosses by the policy
 	l.quiet("the end of a Service that stays", func() {
 		l.local.delete(t, "Service", l.namespace, "stays")
 		l.eventually(func() error {
