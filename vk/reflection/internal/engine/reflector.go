@@ -143,15 +143,13 @@ func (r *reflector) localName(remote string) string {
 
 // ofNodeChanged enqueues an object of this node.
 func (r *reflector) ofNodeChanged(before, object *unstructured.Unstructured, deleted bool) {
-	t, matters := r.m.extension(object.GetNamespace()), deleted || r.handler.ObjectMatters(before, object)
-	switch {
-	case t == nil:
-		if !r.localWrites.Seen(raw.Key(object), before, object, deleted) && matters {
-			r.queue.Add(raw.Key(object))
-		}
-	case matters:
+	if t := r.m.extension(object.GetNamespace()); t != nil {
 		if s := t.of(r.kind.Name); s != nil {
 			s.objectChanged(before, object, deleted)
 		}
+		return
+	}
+	if !r.localWrites.Seen(raw.Key(object), before, object, deleted) && (deleted || r.handler.ObjectMatters(before, object)) {
+		r.queue.Add(raw.Key(object))
 	}
 }

@@ -165,7 +165,7 @@ func (s *Scope) watch(added cache.SharedIndexInformer, f informer.EventFunc) err
 	return s.hear(added, f)
 }
 
-// hear adds a handler, and makes the scope wait for what it is told first.
+// hear adds a handler, and makes the scope wait until it has seen the objects that are there.
 func (s *Scope) hear(source cache.SharedIndexInformer, f informer.EventFunc) error {
 	heard, err := informer.OnEvent(source, f)
 	if err == nil {
@@ -273,6 +273,9 @@ func (s *Scope) recheckUnobserved() {
 
 // objectChanged enqueues an object of this cluster, unless the event only echoes our own write.
 func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted bool) {
+	if !deleted && !s.r.handler.ObjectMatters(before, object) {
+		return
+	}
 	key := raw.Key(object)
 	if deleted {
 		s.r.m.events.OK(s.r.kind.Name, object.GetUID())
