@@ -147,6 +147,7 @@ not watch events in shop
 may list pods.metrics.k8s.io in shop-rome
 not update services in shop-rome
 may patch secrets in shop-rome named password
+may update secrets in shop-rome named password
 may patch ingresses.networking.k8s.io in shop-rome
 may patch persistentvolumeclaims in shop-rome
 may delete persistentvolumeclaims in shop-rome
