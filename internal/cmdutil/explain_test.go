@@ -27,7 +27,7 @@ func TestFromAPIServer(t *testing.T) {
 		"refused":                  {&url.Error{Op: "Get", URL: "https://home", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}, true},
 		"does not serve CRDs yet":  {&meta.NoResourceMatchError{PartialResource: leases}, true},
 		"does not know a kind yet": {&meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: leases.Group, Kind: "ShadowPod"}}, true},
-		"a flag":                   {errors.New("--ranges-of makes no sense"), false},
+		"a flag":                   {errors.New("--tenant-cidrs-of=x is invalid"), false},
 		"nothing":                  {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {

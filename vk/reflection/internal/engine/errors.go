@@ -29,7 +29,7 @@ const (
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, look again later
 	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
-	Input       Class = "input"       // an annotation or a field makes no sense: Event, retry on the next change
+	Input       Class = "input"       // an annotation or a field is invalid: Event, retry on the next change
 	Quarantine  Class = "quarantine"  // Event, left alone
 )
 

@@ -121,7 +121,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return nil
 }
 
-// worthAnotherTry decides about an error. What cannot be shown is told on the object, once however many Events it concerns.
+// worthAnotherTry decides about an error. One Event on the object says what cannot be shown, however many it concerns.
 func (h *handler) worthAnotherTry(key engine.Key, err error, about *involved) bool {
 	class, reason := engine.Classify(err)
 	if class == engine.Unreachable || class == engine.Conflict || class == engine.Refused && !refusedForGood(err) && h.Tries(key) < eventTries {

@@ -23,7 +23,7 @@ import (
 const (
 	// accessVolume begins the name of the volume by which Kubernetes gives a pod its token.
 	accessVolume = "kube-api-access-"
-	// TokenArrival is how long a Secret may take to cross before a pod that waits for it is told: they are often made together.
+	// TokenArrival is how long a Secret may take to cross before an Event says that a pod waits for it: they are often created together.
 	TokenArrival = 2 * time.Second
 )
 
@@ -87,7 +87,7 @@ func (h *handler) tellTokens(v *podView, volumes any) {
 	}
 }
 
-// context is that of a pod's outgoing chain. A pod that mounts the token of its service account is told the Secret; lacking
+// context is that of a pod's outgoing chain. For a pod that mounts the token of its service account it names the Secret; lacking
 // says why there is none.
 func (h *handler) context(v *podView) (root map[string]any, lacking error) {
 	root = v.scope.Context(host.Outgoing)

@@ -64,7 +64,7 @@ func (h *handler) mountsTokens(key engine.Key, local *unstructured.Unstructured)
 	return last.mounts, ok && last.uid == local.GetUID()
 }
 
-// Mounts is told which volumes are to be offloaded of a pod, before that happens: the tokens should be there as early as the
+// Mounts takes the volumes of a pod that is about to be offloaded: the tokens should be there as early as the
 // pod. nil: none.
 func (h *handler) Mounts(key engine.Key, uid types.UID, volumes any) {
 	says := mounting{uid: uid, mounts: access.MountsSecret(volumes, h.RemoteName(key.Name))}
