@@ -11,13 +11,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/plugins"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 const benchPod = `
@@ -86,10 +86,7 @@ func parsed(b *testing.B, text string) *unstructured.Unstructured {
 // benchmarkUnchanged puts an object and its copy into the caches and evaluates it.
 func benchmarkUnchanged(b *testing.B, m *Manager, kind string, local *unstructured.Unstructured) {
 	env := m.Env(kind)
-	s, err := m.Prepare(b.Context(), kind, "shop", "shop-rome")
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := m.Prepare(b.Context(), kind, "shop", "shop-rome")
 	w := engine.NewWorker(slog.New(slog.DiscardHandler))
 	if _, err := env.Mutate(b.Context(), w, host.Outgoing, "shop", local.Object, s.Context(host.Outgoing)); err != nil {
 		b.Fatal(err)
@@ -104,7 +101,7 @@ func benchmarkUnchanged(b *testing.B, m *Manager, kind string, local *unstructur
 	if kind == PodKind {
 		remote := local.DeepCopy()
 		remote.SetNamespace("shop-rome")
-		if err := s.State.(cache.SharedIndexInformer).GetStore().Add(remote); err != nil {
+		if err := s.State.(*informer.Informer).Put(remote); err != nil {
 			b.Fatal(err)
 		}
 	}

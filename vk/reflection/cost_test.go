@@ -4,6 +4,7 @@
 package reflection
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -120,4 +121,46 @@ func (l *lab) watchedOnce(s *side, namespaces ...string) {
 			l.Errorf("%s was asked %d times to watch %s", s.cluster.Name(), n, watch)
 		}
 	}
+}
+
+// What a namespace has no objects of is not watched on the provider, which may have no copies of it either; nor is anything that
+// another virtual kubelet of the provider reflects.
+func TestEmptyKindsAreNotWatchedOnTheProvider(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.Kinds = kinds(ServiceKind, IngressKind, ConfigMapKind) })
+	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: orphan, labels: {%s}}, spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}}`, l.owned()))
+	l.start()
+	l.absent(l.remote, "Ingress", l.remoteNS, "orphan") // whose object was deleted while nobody was looking
+	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: first}, data: {a: b}}`)
+	l.present(l.remote, "ConfigMap", l.remoteNS, "first")
+	l.remote.patchYAML(t, "ConfigMap", l.remoteNS, "first", `{data: {a: hacked}}`)
+	l.present(l.remote, "ConfigMap", l.remoteNS, "first", field("data.a", "b"))
+
+	l.manager.SetLeading(false)
+	if n := l.manager.CachedObjects(); n != 1 {
+		t.Errorf("%d objects are kept by who reflects none of them, want the VirtualNode", n)
+	}
+	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Service, metadata: {name: later}, spec: {ports: [{port: 80}]}}`)
+	l.local.delete(t, "ConfigMap", l.namespace, "first")
+	l.settled()
+	if l.remote.get(t, "Service", l.remoteNS, "later") != nil || l.remote.get(t, "ConfigMap", l.remoteNS, "first") == nil {
+		t.Error("who does not lead has changed something")
+	}
+	l.stop()
+	watched := func(resource string) bool {
+		return slices.ContainsFunc(l.remote.requests(t), func(r request) bool { return r.Verb == "watch" && r.ObjectRef.Resource == resource })
+	}
+	l.eventually(func() error {
+		if !watched("configmaps") || !watched("ingresses") {
+			return errors.New("no watch of ConfigMaps or Ingresses is logged")
+		}
+		return nil
+	})
+	if watched("services") {
+		t.Error("Services were watched on the provider, and there is none")
+	}
+
+	l.startUnready()
+	l.present(l.remote, "Service", l.remoteNS, "later")
+	l.absent(l.remote, "ConfigMap", l.remoteNS, "first")
 }

@@ -52,7 +52,7 @@ func DefaultKinds() []Kind {
 		{
 			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3,
 			// The provider has its own of that name, and offloaded pods need ours whatever the policy.
-			Rename: renameRootCA, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
+			Keep: engine.KeepNothing, Rename: renameRootCA, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
 		},
 		secret.Kind(),
 		token.Kind(),
@@ -66,7 +66,7 @@ func DefaultKinds() []Kind {
 				return isAPIServer(o.GetNamespace(), o.GetName()) || isAPIServer(o.GetNamespace(), serviceOf(o))
 			},
 			// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
-			FollowsService: true, FollowsNetwork: true, RoutineSkipper: "endpointslice",
+			FollowsService: true, FollowsNetwork: true, RoutineSkipper: "endpointslice", Keep: engine.KeepNothing,
 		},
 		event.Kind(),
 	}

@@ -73,6 +73,9 @@ func count(base map[string]any, added map[string]string, dropped, kept []string,
 
 // samePayload compares field by field. A field that is null is not there.
 func (x *Desired) samePayload(w *Worker, remote *unstructured.Unstructured, exact bool) bool {
+	if digest, trimmed := digestOf(remote); trimmed {
+		return digest == x.contentHash(w)
+	}
 	kind := &x.r.kind
 	have := raw.Map(raw.Nested(remote.Object, kind.Into...))
 	if kind.Payload != "" {
@@ -145,6 +148,9 @@ func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
 // ContentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
 func ContentHash(object *unstructured.Unstructured, path []string) uint64 {
 	sum := metadataHash(raw.Labels(object.Object), raw.Annotations(object.Object))
+	if digest, trimmed := digestOf(object); trimmed {
+		return sum + digest
+	}
 	fields, _ := raw.Nested(object.Object, path...).(map[string]any)
 	for key, value := range fields {
 		if len(path) > 0 || !isOwn(key) {

@@ -52,7 +52,7 @@ func (e *Env) Reachable() error { return e.r.m.breaker.Allow() }
 
 // ListWatchRemote lists and watches objects of the provider, not at all while that is known to be unreachable.
 func (e *Env) ListWatchRemote(s informer.Selection) cache.ListerWatcher {
-	return informer.ListWatch(e.r.m.remote, e.r.kind.Source, s, e.r.m.breaker)
+	return e.r.m.there.ListWatch(e.r.kind.Source, s)
 }
 
 // WaitForShared waits for the caches on which every evaluation of the kind depends, and reports whether they are there.
@@ -94,18 +94,12 @@ func (e *Env) OfNode() []*unstructured.Unstructured {
 	if !e.r.ofNode.HasSynced() {
 		return nil
 	}
-	var all []*unstructured.Unstructured
-	for _, object := range e.r.ofNode.GetStore().List() {
-		if u, ok := object.(*unstructured.Unstructured); ok {
-			all = append(all, u)
-		}
-	}
-	return all
+	return e.r.ofNode.All()
 }
 
 // ObjectOfNode returns an object of this node, at least as new as our last write to it, or nil.
 func (e *Env) ObjectOfNode(key Key) *unstructured.Unstructured {
-	object, _ := e.r.localWrites.View(key, informer.Get(e.r.ofNode, key.Namespace, key.Name))
+	object, _ := e.r.localWrites.View(key, e.r.ofNode.Get(key.Namespace, key.Name))
 	return object
 }
 
@@ -188,6 +182,12 @@ func (e *Env) Remove(ctx context.Context, w *Worker, s *Scope, remote *unstructu
 // that the watch has not shown is looked at again.
 func (e *Env) MustBeFree(ctx context.Context, s *Scope, key Key) error {
 	return e.r.mustBeFree(ctx, s, key)
+}
+
+// WholeCopy returns a copy with all of its content, read from the provider when that is not kept; see Kind.Keep. One that is not the
+// same any more is a conflict.
+func (e *Env) WholeCopy(ctx context.Context, s *Scope, copied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return e.r.wholeCopy(ctx, s, copied)
 }
 
 // IncomingStatus runs the incoming chain on the copy; nil when a plugin skips it or there is nothing yet.
@@ -282,15 +282,9 @@ func (e *Env) Patch(ctx context.Context, resource schema.GroupVersionResource, k
 
 // WatchLocal watches further objects of this cluster, and makes every scope of the kind wait until
 // f has been told of those that are there. It is for use while New makes the handler.
-func (e *Env) WatchLocal(resource schema.GroupVersionResource, s informer.Selection, indexers cache.Indexers, f informer.EventFunc) (cache.SharedIndexInformer, error) {
-	made, err := informer.New(e.r.m.local, resource, s, e.r.m.options.ResyncPeriod, nil, indexers)
-	if err != nil {
-		return nil, err
-	}
-	heard, err := informer.OnEvent(made, f)
-	if err == nil {
-		e.r.informers = append(e.r.informers, made)
-		e.r.needs = append(e.r.needs, heard.HasSyncedChecker())
-	}
-	return made, err
+func (e *Env) WatchLocal(resource schema.GroupVersionResource, o informer.Options, f informer.EventFunc) *informer.Informer {
+	made := e.r.m.here.New(resource, o)
+	made.OnEvent(f)
+	e.r.informers = append(e.r.informers, made)
+	return made
 }

@@ -5,6 +5,8 @@ package engine
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -38,6 +40,13 @@ func (t *extension) set(kind string, c *Scope) (before *Scope) {
 		t.scopes[kind] = c
 	}
 	return before
+}
+
+// all returns what is known of every kind.
+func (t *extension) all() []*Scope {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Values(t.scopes))
 }
 
 // localSynced reports whether this cluster's side of the namespace has been read.
@@ -80,7 +89,9 @@ func (m *Manager) StartNamespace(local, remote string) {
 	m.metrics.namespaces.Set(float64(len(m.extensions)))
 	m.mu.Unlock()
 	for _, r := range m.all() {
-		m.startScope(r, t)
+		if m.isOurs(&r.kind) {
+			m.startScope(r, t)
+		}
 	}
 }
 

@@ -19,7 +19,7 @@ type Handler interface {
 	// NotOffloaded looks at an object whose namespace is not extended.
 	NotOffloaded(ctx context.Context, w *Worker, key Key) error
 	// Extend adds what the kind watches in a namespace besides its objects and their copies. It is called before anything runs.
-	Extend(s *Scope) error
+	Extend(s *Scope)
 	// Run works in the background, until ctx ends.
 	Run(ctx context.Context)
 	// Synced is called when a kind, this or another, has been read in a namespace; s is the scope of this one there.
@@ -50,7 +50,7 @@ func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
 func (Base) NotOffloaded(context.Context, *Worker, Key) error { return nil }
 
 // Extend implements Handler.
-func (Base) Extend(*Scope) error { return nil }
+func (Base) Extend(*Scope) {}
 
 // Run implements Handler.
 func (Base) Run(context.Context) {}

@@ -8,7 +8,8 @@ import (
 	"errors"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // What follows shows the inside of a Manager, to tests of the packages around.
@@ -45,27 +46,11 @@ func (m *Manager) EnqueueAll(kind string) { m.reflector(kind).enqueueAll() }
 
 // CachedObjects counts what is kept in memory of either cluster; not nodes and IPs, which others share.
 func (m *Manager) CachedObjects() (n int) {
-	all := map[cache.SharedIndexInformer]bool{}
-	for resource, informer := range m.informers {
-		all[informer] = resource != nodesResource && resource != ipsResource
-	}
-	for _, r := range m.all() {
-		for _, informer := range r.informers {
-			all[informer] = true
+	m.eachInformer(func(i *informer.Informer) {
+		if i != m.nodes && i != m.ips {
+			n += i.Len()
 		}
-		for _, t := range m.allExtensions() {
-			if s := t.of(r.kind.Name); s != nil {
-				for _, informer := range s.informers {
-					all[informer] = true
-				}
-			}
-		}
-	}
-	for informer, counts := range all {
-		if counts {
-			n += len(informer.GetStore().ListKeys())
-		}
-	}
+	})
 	return n
 }
 
@@ -76,21 +61,18 @@ func (m *Manager) Env(kind string) *Env { return &Env{r: m.reflector(kind)} }
 func EnvOf(options Options) *Env { return &Env{r: &reflector{m: &Manager{options: options}}} }
 
 // Prepare returns a scope that is ready and that nothing runs, with an object and its copy.
-func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string) (*Scope, error) {
+func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string) *Scope {
 	m.ctx = ctx
 	m.breaker.Start(ctx)
 	t := &extension{local: local, remote: remote, cancel: func() {}, scopes: map[string]*Scope{}}
-	s, err := m.reflector(kind).newScope(t)
-	if err != nil {
-		return nil, err
-	}
+	s := m.reflector(kind).newScope(t)
 	t.set(kind, s)
 	m.extensions[local] = t
 	s.ready.Store(true)
-	return s, nil
+	return s
 }
 
 // Put puts an object and its copy into the caches.
 func (s *Scope) Put(object, copied *unstructured.Unstructured) error {
-	return errors.Join(s.objects.GetStore().Add(object), s.copies.GetStore().Add(copied))
+	return errors.Join(s.objects.Put(object), s.copies.Put(copied))
 }

@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -47,7 +45,7 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	}
 	for _, r := range m.all() {
 		if s := t.of(r.kind.Name); r.kind.FollowsNetwork && s != nil && s.ready.Load() {
-			for _, object := range informer.ByIndex(s.objects, cache.NamespaceIndex, t.local) {
+			for _, object := range s.objects.In(t.local) {
 				r.queue.AddAfter(raw.Key(object), ipDebounce)
 			}
 		}
@@ -61,7 +59,7 @@ func (m *Manager) locateAPIServer() {
 		return // that is how it is reached
 	}
 	addresses := slices.Clone(m.options.APIServer.IPs)
-	for _, ip := range informer.ByIndex(m.ips, cache.NamespaceIndex, m.options.LiqoNamespace) {
+	for _, ip := range m.ips.In(m.options.LiqoNamespace) {
 		mapped, _, _ := unstructured.NestedString(ip.Object, "status", "ip")
 		ofAPIServer := ip.GetName() == wire.APIServerIP || raw.Labels(ip.Object)[wire.IPTypeLabel] == wire.APIServerIP
 		if ofAPIServer && mapped != "" && !slices.Contains(addresses, mapped) {
@@ -90,7 +88,7 @@ func (m *Manager) remapper(namespace string, hook host.Hook) func(string) (strin
 		if m.options.LocalPodCIDRs.Contain(ip) {
 			return ip, true
 		}
-		for _, object := range informer.ByIndex(m.ips, addressIndex, namespace+"/"+ip) {
+		for _, object := range m.ips.By(addressIndex, namespace+"/"+ip) {
 			if mapped, ok, _ := unstructured.NestedString(object.Object, "status", "ip"); ok && mapped != "" {
 				return mapped, true
 			}

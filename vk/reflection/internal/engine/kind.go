@@ -93,10 +93,17 @@ type Kind struct {
 	Reverse bool
 	// Indexers are those of the informers of the objects, and of the copies.
 	Indexers cache.Indexers
+	// Keep returns what is kept in memory of the content of a copy, besides a hash of all of it; nil: everything is kept. It may
+	// return other values than the content has, and must not modify that.
+	Keep func(content map[string]any) map[string]any
+	// KeepObjects: the same goes for the objects here. They are read again when they are to be mutated.
+	KeepObjects func(content map[string]any) map[string]any
 	// Handler makes what is special to the kind while it lives, nil = Base.
 	Handler func(*Env) (Handler, error)
 	// Shown, when set, has the last word about a status that comes back.
 	Shown func(status map[string]any) map[string]any
+	// Needed reports whether handlers of other kinds ask this one for its objects where another virtual kubelet reflects them; nil: never.
+	Needed func(*Options) bool
 	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
 	PerNode bool
 }
@@ -127,6 +134,11 @@ func (k Kind) validate() error {
 
 // hasIncoming reports whether something of the kind comes back.
 func (k *Kind) hasIncoming() bool { return k.PerNode || k.StatusBack }
+
+// isOurs reports whether a virtual kubelet that leads its provider, or does not, watches the objects of the kind.
+func (k *Kind) isOurs(o *Options, leading bool) bool {
+	return leading || k.PerNode || k.Reverse || k.Needed != nil && k.Needed(o)
+}
 
 // target returns what the copy is stored as.
 func (k Kind) target() schema.GroupVersionResource {

@@ -66,7 +66,9 @@ func (m *Manager) StartKind(kind Kind) error {
 	m.replace(func(all []*reflector) []*reflector { return append(all, r) })
 	r.run(m.ctx)
 	for _, t := range m.allExtensions() {
-		m.startScope(r, t)
+		if m.isOurs(&r.kind) {
+			m.startScope(r, t)
+		}
 	}
 	return nil
 }
@@ -102,9 +104,8 @@ func (m *Manager) detach(r *reflector) (ending []*Scope) {
 	})
 	r.cancel()
 	for _, t := range m.allExtensions() {
-		if c := t.set(r.kind.Name, nil); c != nil {
-			c.cancel()
-			ending = append(ending, c)
+		if s := m.stopScope(r, t); s != nil {
+			ending = append(ending, s)
 		}
 	}
 	return ending

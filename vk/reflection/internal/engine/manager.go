@@ -48,10 +48,10 @@ type Manager struct {
 	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are somebody's
 	evaluated     atomic.Uint64 // objects so far
 
-	informers          map[schema.GroupVersionResource]cache.SharedIndexInformer // of this cluster
-	virtualNode, nodes cache.ResourceEventHandlerRegistration
-	ips                cache.SharedIndexInformer // nil unless Options.FollowIPs
-	ipsHeard           cache.ResourceEventHandlerRegistration
+	here, there        informer.Source
+	informers          map[schema.GroupVersionResource]*informer.Informer // of this cluster
+	virtualNode, nodes *informer.Informer
+	ips                *informer.Informer // nil unless Options.FollowIPs
 
 	settings   atomic.Pointer[settings]
 	settingsMu sync.Mutex    // serialises changes
@@ -78,17 +78,18 @@ func New(options Options) (*Manager, error) {
 	}
 	m := &Manager{
 		options: options, log: options.Log.With("provider", options.RemoteClusterID), metrics: newMetrics(),
-		informers: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, extensions: map[string]*extension{},
+		informers: map[schema.GroupVersionResource]*informer.Informer{}, extensions: map[string]*extension{},
 		begun: make(chan struct{}), listeners: map[*func()]bool{},
 	}
 	m.leading.Store(true)
 	m.events = report.New(m.metrics.eventsDropped.Inc)
 	m.settings.Store(&settings{virtualNodes: map[string]any{}, apiServerIPs: texts(options.APIServer.IPs)})
-	for _, prepare := range []func() error{m.connect, m.addReflectors, m.followSettings, m.followNamespaces} {
+	for _, prepare := range []func() error{m.connect, m.addReflectors, m.followNamespaces} {
 		if err := prepare(); err != nil {
 			return nil, err
 		}
 	}
+	m.followSettings()
 	if err := m.metrics.register(options.Registerer, m.Reachable, m.depths); err != nil {
 		return nil, fmt.Errorf("registering metrics, %w", err)
 	}
@@ -125,6 +126,8 @@ func (m *Manager) connect() error {
 	if m.remote, err = dynamicclient.New(remote); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
 	}
+	parts := informer.NewParts()
+	m.here, m.there = informer.Source{Client: m.local, Parts: parts}, informer.Source{Client: m.remote, Breaker: m.breaker, Parts: parts}
 	return errors.Join(faults...)
 }
 
@@ -170,41 +173,25 @@ func (m *Manager) addReflectors() error {
 }
 
 // informer returns the informer of a resource of this cluster, one for all who need it.
-func (m *Manager) informer(resource schema.GroupVersionResource, s informer.Selection, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
-	if known := m.informers[resource]; known != nil {
-		return known, nil
+func (m *Manager) informer(resource schema.GroupVersionResource, o informer.Options) *informer.Informer {
+	if m.informers[resource] == nil {
+		m.informers[resource] = m.here.New(resource, o)
 	}
-	made, err := informer.New(m.local, resource, s, m.options.ResyncPeriod, nil, indexers)
-	m.informers[resource] = made
-	return made, err
+	return m.informers[resource]
 }
 
 // followSettings watches what the plugins' context is made of.
-func (m *Manager) followSettings() error {
-	virtualNode, err := m.informer(offloadingv1beta1.VirtualNodeGVR, informer.Selection{
+func (m *Manager) followSettings() {
+	m.virtualNode = m.informer(offloadingv1beta1.VirtualNodeGVR, informer.Options{Selection: informer.Selection{
 		Namespace: m.options.TenantNamespace, Fields: fields.OneTermEqualSelector("metadata.name", m.options.VirtualNode).String(),
-	}, nil)
-	if err != nil {
-		return err
+	}})
+	m.virtualNode.OnEvent(m.virtualNodeChanged)
+	m.nodes = m.informer(nodesResource, informer.Options{Selection: informer.Selection{Labels: wire.RemoteClusterIDLabel}})
+	m.nodes.OnEvent(m.nodeChanged)
+	if m.options.FollowIPs {
+		m.ips = m.informer(ipsResource, informer.Options{Indexers: cache.Indexers{addressIndex: indexByAddress}})
+		m.ips.OnEvent(m.ipChanged)
 	}
-	if m.virtualNode, err = informer.OnEvent(virtualNode, m.virtualNodeChanged); err != nil {
-		return err
-	}
-	nodes, err := m.informer(nodesResource, informer.Selection{Labels: wire.RemoteClusterIDLabel}, nil)
-	if err != nil {
-		return err
-	}
-	if m.nodes, err = informer.OnEvent(nodes, m.nodeChanged); err != nil {
-		return err
-	}
-	if !m.options.FollowIPs {
-		return nil
-	}
-	if m.ips, err = m.informer(ipsResource, informer.Selection{}, cache.Indexers{addressIndex: indexByAddress}); err != nil {
-		return err
-	}
-	m.ipsHeard, err = informer.OnEvent(m.ips, m.ipChanged)
-	return err
 }
 
 func (m *Manager) followNamespaces() (err error) {
@@ -218,12 +205,12 @@ func (m *Manager) followNamespaces() (err error) {
 // sharedCaches are those, besides its own, on which what is wanted for a kind depends: evaluating without them would
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
-	needs := []cache.DoneChecker{m.virtualNode.HasSyncedChecker()}
+	needs := []cache.DoneChecker{m.virtualNode}
 	if kind.FollowsNetwork || kind.FollowsNodes {
-		needs = append(needs, m.nodes.HasSyncedChecker())
+		needs = append(needs, m.nodes)
 	}
 	if m.ips != nil && (kind.FollowsNetwork || kind.FollowsAPIServer) {
-		needs = append(needs, m.ipsHeard.HasSyncedChecker())
+		needs = append(needs, m.ips)
 	}
 	return needs
 }
@@ -240,7 +227,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.events.Start(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
 	defer m.events.Close()
 	for _, informer := range m.informers {
-		m.startInformer(ctx, informer)
+		m.wg.Go(func() { informer.Run(ctx) })
 	}
 	for _, r := range m.all() {
 		r.run(ctx)
@@ -251,6 +238,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.mapper.Run(ctx) })
 	m.wg.Go(func() { m.lookAroundOnce(ctx) })
 	m.wg.Go(func() { m.recheckUnobserved(ctx) })
+	m.wg.Go(func() { m.resync(ctx) })
 	<-ctx.Done()
 	m.changesEnded()
 	m.wg.Wait()
@@ -263,21 +251,52 @@ func (m *Manager) changesEnded() {
 	defer m.changing.Unlock()
 }
 
-// startInformer runs an informer until ctx ends.
-func (m *Manager) startInformer(ctx context.Context, informer cache.SharedIndexInformer) {
-	m.wg.Go(func() { informer.RunWithContext(ctx) })
-}
-
 // lookAroundOnce looks at what is in namespaces that are not extended, when it is known that they are not.
 func (m *Manager) lookAroundOnce(ctx context.Context) {
 	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
 	for _, r := range m.all() {
 		if r.ofNode != nil {
-			needs = append(needs, r.ofNode.HasSyncedChecker())
+			needs = append(needs, r.ofNode)
 		}
 	}
 	if cache.WaitFor(ctx, "", needs...) {
 		m.NamespacesChanged()
+	}
+}
+
+// resync looks at everything again, from time to time, until ctx ends: what was overlooked is not overlooked for ever.
+func (m *Manager) resync(ctx context.Context) {
+	if m.options.ResyncPeriod <= 0 {
+		return
+	}
+	ticker := m.options.Clock.NewTicker(m.options.ResyncPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return
+		}
+		m.eachInformer((*informer.Informer).Resync)
+	}
+}
+
+// eachInformer calls f for everything that is watched.
+func (m *Manager) eachInformer(f func(*informer.Informer)) {
+	for _, shared := range m.informers {
+		f(shared)
+	}
+	for _, r := range m.all() {
+		for _, own := range r.informers {
+			f(own)
+		}
+	}
+	for _, t := range m.allExtensions() {
+		for _, s := range t.all() {
+			for _, own := range s.informers() {
+				f(own)
+			}
+		}
 	}
 }
 

@@ -78,6 +78,6 @@ func (m *Manager) patch(ctx context.Context, resource schema.GroupVersionResourc
 	case err != nil:
 		return nil, fmt.Errorf("patching %s, %w", name, err)
 	}
-	_, _ = informer.DropManagedFields(stored)
+	informer.DropManagedFields(stored)
 	return stored, nil
 }

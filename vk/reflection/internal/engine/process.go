@@ -17,7 +17,6 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
@@ -44,7 +43,7 @@ func (r *reflector) run(ctx context.Context) {
 	}
 	r.runFor(func() { <-ctx.Done(); r.queue.ShutDown() })
 	for _, informer := range r.informers {
-		r.runFor(func() { informer.RunWithContext(ctx) })
+		r.runFor(func() { informer.Run(ctx) })
 	}
 	r.runFor(func() { r.handler.Run(ctx) })
 }
@@ -61,11 +60,11 @@ func (r *reflector) runFor(f func()) {
 // object returns an object of this cluster as it is cached, or nil.
 func (r *reflector) object(key Key) *unstructured.Unstructured {
 	if r.ofNode != nil {
-		return informer.Get(r.ofNode, key.Namespace, key.Name)
+		return r.ofNode.Get(key.Namespace, key.Name)
 	}
 	if t := r.m.extension(key.Namespace); t != nil && !r.kind.Reverse {
 		if s := t.of(r.kind.Name); s != nil {
-			return informer.Get(s.objects, key.Namespace, key.Name)
+			return s.objects.Get(key.Namespace, key.Name)
 		}
 	}
 	return nil

@@ -37,6 +37,9 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	if !decided.Cross {
 		return r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason)
 	}
+	if local, err = r.whole(ctx, local); err != nil || local == nil || !s.MayCross(local) {
+		return err // it was changed meanwhile, and the watch will tell
+	}
 	outcome, err := r.mutate(ctx, w, host.Outgoing, key.Namespace, local.Object, s.outgoing(local))
 	if err != nil {
 		return err

@@ -30,8 +30,7 @@ import (
 type Key = cache.ObjectName
 
 const (
-	// backoffFirst and backoffMost bound the wait before an object is tried again. There is no limit over all objects:
-	// one that fails must not slow down those that do not.
+	// backoffFirst and backoffMost bound the wait before an object is tried again.
 	backoffFirst = 5 * time.Millisecond
 	backoffMost  = 30 * time.Second
 )
@@ -46,16 +45,15 @@ type reflector struct {
 	selects labels.Selector   // the copies, by all of that
 	// there and here translate the names of copies that are not those of their objects
 	there, here map[string]string
+	trimCopy    informer.Trim
 	handler     Handler
 	queue       workqueue.TypedRateLimitingInterface[Key]
 	cancel      func()         // ends the workers
 	wg          sync.WaitGroup // of the workers
 	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
-	ofNode cache.SharedIndexInformer
-	heard  cache.ResourceEventHandlerRegistration // of ofNode
+	ofNode *informer.Informer
 	// what its handler watches in all namespaces
-	informers []cache.SharedIndexInformer
-	needs     []cache.DoneChecker
+	informers []*informer.Informer
 
 	localWrites *mutationcache.Cache
 	statuses    *oscillation.Memory
@@ -88,9 +86,9 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
 		m: m, kind: kind, chain: kind.Chain(), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
-			workqueue.TypedRateLimitingQueueConfig[Key]{Clock: m.options.Clock}),
 	}
+	r.queue = newQueue(m.options.Clock, r.isUrgent)
+	r.trimCopy = trimmer(kind.Keep, kind.Into)
 	var err error
 	if r.selects, err = labels.Parse(r.selector()); err != nil {
 		return nil, fmt.Errorf("selecting the copies of kind %s, %w", kind.Name, err)
@@ -117,12 +115,9 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	if !kind.PerNode {
 		return r, nil
 	}
-	s := informer.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()}
-	if r.ofNode, err = m.informer(kind.Source, s, nil); err != nil {
-		return nil, err
-	}
-	r.heard, err = informer.OnEvent(r.ofNode, r.ofNodeChanged)
-	return r, err
+	r.ofNode = m.informer(kind.Source, informer.Options{Selection: informer.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", m.options.NodeName).String()}})
+	r.ofNode.OnEvent(r.ofNodeChanged)
+	return r, nil
 }
 
 // remoteName is the name of the copy of an object.

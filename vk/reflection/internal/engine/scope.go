@@ -5,6 +5,8 @@ package engine
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -34,12 +36,15 @@ type Scope struct {
 
 	r         *reflector
 	namespace *extension
-	objects   cache.SharedIndexInformer // of this cluster; for kinds of a node that of all its objects
-	services  cache.SharedIndexInformer // of this namespace; for kinds that follow them
-	copies    cache.SharedIndexInformer
-	informers []cache.SharedIndexInformer // that live with the scope
-	run       []func(context.Context)     // as long as it is there
-	heard     []cache.DoneChecker
+	objects   *informer.Informer // of this cluster; for kinds of a node that of all its objects
+	services  *informer.Informer // of this namespace; for kinds that follow them
+	copies    *informer.Informer
+	local     []*informer.Informer    // that live with the scope
+	remote    []*informer.Informer    // that are watched as long as there is something; copies is the first
+	needs     []cache.DoneChecker     // of this cluster, or of other scopes
+	run       []func(context.Context) // as long as it is there
+	undo      []func()                // when it is not any more
+	stirred   chan struct{}           // there may be objects
 	ready     atomic.Bool
 	writes    *mutationcache.Cache
 	memory    *oscillation.Memory
@@ -71,7 +76,7 @@ func (s *Scope) Enqueue(key Key) {
 
 // Object returns an object of this cluster, at least as new as our last write to it, or nil.
 func (s *Scope) Object(key Key) *unstructured.Unstructured {
-	object, _ := s.r.localWrites.View(key, informer.Get(s.objects, key.Namespace, key.Name))
+	object, _ := s.r.localWrites.View(key, s.objects.Get(key.Namespace, key.Name))
 	return object
 }
 
@@ -82,37 +87,37 @@ func (s *Scope) Copy(name string) (object *unstructured.Unstructured, going bool
 
 // CachedCopy returns the copy of an object as the watch has shown it last, or nil.
 func (s *Scope) CachedCopy(name string) *unstructured.Unstructured {
-	return informer.Get(s.copies, s.namespace.remote, s.r.remoteName(name))
+	return s.copies.Get(s.namespace.remote, s.r.remoteName(name))
 }
+
+// Objects returns the objects.
+func (s *Scope) Objects() []*unstructured.Unstructured { return s.objects.In(s.namespace.local) }
 
 // ObjectsBy returns the objects with a value of an index of the kind; see Kind.Indexers.
 func (s *Scope) ObjectsBy(index, value string) []*unstructured.Unstructured {
-	return informer.ByIndex(s.objects, index, value)
+	return s.objects.By(index, value)
 }
 
 // CopiesBy is ObjectsBy for the copies.
 func (s *Scope) CopiesBy(index, value string) []*unstructured.Unstructured {
-	return informer.ByIndex(s.copies, index, value)
+	return s.copies.By(index, value)
 }
 
 // IsGone reports whether the copy with a uid is known to be gone for good: its deletion was delivered by the watch.
 func (s *Scope) IsGone(uid types.UID) bool { return s.writes.IsGone(uid) }
 
 // OnObject has f called for every change of the objects. The scope is not ready before f has been told of those that are there.
-func (s *Scope) OnObject(f informer.EventFunc) error { return s.hear(s.objects, f) }
+func (s *Scope) OnObject(f informer.EventFunc) { s.hear(s.objects, f) }
 
-// OnCopy is OnObject for the copies that another scope of the same namespace watches.
-func (s *Scope) OnCopy(of *Scope, f informer.EventFunc) error { return s.hear(of.copies, f) }
+// OnCopy is OnObject for the copies, those of this scope or of another one of the same namespace.
+func (s *Scope) OnCopy(of *Scope, f informer.EventFunc) { s.hear(of.copies, f) }
 
 // WatchRemote watches further objects of the remote namespace: those with the labels of our copies.
-func (s *Scope) WatchRemote(resource schema.GroupVersionResource, withoutSpec bool, f informer.EventFunc) (cache.SharedIndexInformer, error) {
-	selection := s.ours()
-	selection.NoSpec = withoutSpec
-	added, err := informer.New(s.r.m.remote, resource, selection, s.r.m.options.ResyncPeriod, s.r.m.breaker, nil)
-	if err != nil {
-		return nil, err
-	}
-	return added, s.watch(added, f)
+func (s *Scope) WatchRemote(resource schema.GroupVersionResource, trim informer.Trim, f informer.EventFunc) *informer.Informer {
+	added := s.r.m.there.New(resource, informer.Options{Selection: s.ours(), Trim: trim})
+	added.OnEvent(f)
+	s.remote = append(s.remote, added)
+	return added
 }
 
 // OnRun has f run as long as the scope is there.
@@ -120,20 +125,29 @@ func (s *Scope) OnRun(f func(context.Context)) { s.run = append(s.run, f) }
 
 // startScope begins to reflect a kind in a namespace. The caller holds m.changing.
 func (m *Manager) startScope(r *reflector, t *extension) {
-	s, err := r.newScope(t)
-	if err != nil {
-		m.log.Error("Namespace cannot be reflected", "namespace", t.local, "kind", r.kind.Name, "err", err)
-		return
-	}
+	s := r.newScope(t)
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(t.ctx)
 	t.set(r.kind.Name, s)
+	for _, own := range s.local {
+		s.runFor(func() { own.Run(ctx) })
+	}
 	for _, f := range s.run {
 		s.runFor(func() { f(ctx) })
 	}
 	if !r.kind.Reverse {
-		s.runFor(func() { s.whenSynced(ctx) })
+		s.runFor(func() { s.follow(ctx) })
 	}
+}
+
+// stopScope ends the reflection of a kind in a namespace, and returns what is ending, or nil. What is on the provider stays. The
+// caller holds m.changing.
+func (m *Manager) stopScope(r *reflector, t *extension) *Scope {
+	s := t.set(r.kind.Name, nil)
+	if s != nil {
+		s.cancel()
+	}
+	return s
 }
 
 // runFor runs f as a part of both the Manager and the scope.
@@ -146,75 +160,70 @@ func (s *Scope) runFor(f func()) {
 }
 
 // newScope makes the informers of one kind in one extended namespace.
-func (r *reflector) newScope(t *extension) (*Scope, error) {
-	s := &Scope{r: r, namespace: t, writes: mutationcache.New(r.m.options.Clock), memory: oscillation.New(r.m.options.Clock)}
+func (r *reflector) newScope(t *extension) *Scope {
+	s := &Scope{
+		r: r, namespace: t, stirred: make(chan struct{}, 1),
+		writes: mutationcache.New(r.m.options.Clock), memory: oscillation.New(r.m.options.Clock),
+	}
 	if !r.kind.Reverse {
-		for _, prepare := range []func() error{s.watchObjects, s.watchServices, s.watchCopies} {
-			if err := prepare(); err != nil {
-				return nil, err
-			}
-		}
+		s.watchObjects()
+		s.watchServices()
+		s.watchCopies()
 	}
-	return s, r.handler.Extend(s)
+	r.handler.Extend(s)
+	return s
 }
 
-// watch adds an informer that lives with the scope.
-func (s *Scope) watch(added cache.SharedIndexInformer, f informer.EventFunc) error {
-	s.informers = append(s.informers, added)
-	s.OnRun(added.RunWithContext)
-	return s.hear(added, f)
-}
+// informers are those that belong to the scope.
+func (s *Scope) informers() []*informer.Informer { return slices.Concat(s.local, s.remote) }
 
-// hear adds a handler, and makes the scope wait until it has seen the objects that are there.
-func (s *Scope) hear(source cache.SharedIndexInformer, f informer.EventFunc) error {
-	heard, err := informer.OnEvent(source, f)
-	if err == nil {
-		s.heard = append(s.heard, heard.HasSyncedChecker())
+// hear adds a handler to what somebody else watches, and makes the scope wait until it has been told of the objects that are there.
+func (s *Scope) hear(source *informer.Informer, f informer.EventFunc) {
+	s.undo = append(s.undo, source.OnEvent(f))
+	if !slices.Contains(s.remote, source) {
+		s.needs = append(s.needs, source)
 	}
-	return err
 }
 
-func (s *Scope) watchObjects() (err error) {
+func (s *Scope) watchObjects() {
 	r := s.r
-	if s.objects = r.ofNode; s.objects != nil {
-		s.heard = append(s.heard, r.heard.HasSyncedChecker())
-		return nil
+	s.objects = r.ofNode
+	if s.objects == nil {
+		indexers := cache.Indexers{}
+		maps.Copy(indexers, r.kind.Indexers)
+		if r.kind.FollowsService {
+			indexers[serviceIndex] = indexByService
+		}
+		s.objects = r.m.here.New(r.kind.Source, informer.Options{
+			Selection: informer.Selection{Namespace: s.namespace.local}, Indexers: indexers, Private: r.kind.Confidential,
+			Trim: trimmer(r.kind.KeepObjects, nil),
+		})
+		s.objects.OnEvent(s.objectChanged)
+		s.local = append(s.local, s.objects)
 	}
-	indexers := cache.Indexers{}
-	for name, index := range r.kind.Indexers {
-		indexers[name] = index
-	}
-	if r.kind.FollowsService {
-		indexers[serviceIndex] = indexByService
-	}
-	if s.objects, err = informer.New(r.m.local, r.kind.Source, informer.Selection{Namespace: s.namespace.local}, r.m.options.ResyncPeriod, nil, indexers); err != nil {
-		return err
-	}
-	return s.watch(s.objects, s.objectChanged)
+	s.needs = append(s.needs, s.objects)
 }
 
 // watchServices shares the informer of the kind Service, which comes before.
-func (s *Scope) watchServices() (err error) {
+func (s *Scope) watchServices() {
 	if !s.r.kind.FollowsService {
-		return nil
+		return
 	}
 	if known := s.namespace.of(ServiceKind); known != nil {
 		s.services = known.objects
-		return s.hear(s.services, s.serviceChanged)
+	} else {
+		s.services = s.r.m.here.New(servicesResource, informer.Options{Selection: informer.Selection{Namespace: s.namespace.local}})
+		s.local = append(s.local, s.services)
 	}
-	if s.services, err = informer.New(s.r.m.local, servicesResource, informer.Selection{Namespace: s.namespace.local}, s.r.m.options.ResyncPeriod, nil, nil); err != nil {
-		return err
-	}
-	return s.watch(s.services, s.serviceChanged)
+	s.hear(s.services, s.serviceChanged)
 }
 
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
-func (s *Scope) watchCopies() (err error) {
+func (s *Scope) watchCopies() {
 	r := s.r
-	if s.copies, err = informer.New(r.m.remote, r.kind.target(), s.ours(), r.m.options.ResyncPeriod, r.m.breaker, r.kind.Indexers); err != nil {
-		return err
-	}
-	return s.watch(s.copies, func(before, object *unstructured.Unstructured, deleted bool) {
+	s.copies = r.m.there.New(r.kind.target(), informer.Options{Selection: s.ours(), Indexers: r.kind.Indexers, Private: r.kind.Confidential, Trim: r.trimCopy})
+	s.remote = append(s.remote, s.copies)
+	s.copies.OnEvent(func(before, object *unstructured.Unstructured, deleted bool) {
 		key := s.Key(r.localName(object.GetName()))
 		if echo := s.writes.Seen(key, before, object, deleted); !echo && (deleted || r.handler.CopyMatters(before, object)) {
 			s.Enqueue(key)
@@ -235,32 +244,13 @@ func (r *reflector) selector() string {
 	return selector
 }
 
-// whenSynced waits for every cache on which the kind depends, and for what they told of while they were filled, then
-// looks at every object of both sides: also the copies of objects that were deleted while nobody was looking.
-func (s *Scope) whenSynced(ctx context.Context) {
-	needs := append(s.r.m.sharedCaches(s.r.kind), s.heard...)
-	if !cache.WaitFor(ctx, "", append(needs, s.r.needs...)...) {
-		return
-	}
-	s.ready.Store(true)
-	s.enqueueAll()
-	for _, r := range s.r.m.all() {
-		if own := s.namespace.of(r.kind.Name); own != nil {
-			r.handler.Synced(own, &s.r.kind)
-		}
-	}
-	s.r.m.log.Info("Namespace is reflected", "namespace", s.namespace.local, "remoteNamespace", s.namespace.remote, "kind", s.r.kind.Name)
-}
-
 // enqueueAll looks at every object of both sides.
 func (s *Scope) enqueueAll() {
-	for _, object := range informer.ByIndex(s.objects, cache.NamespaceIndex, s.namespace.local) {
+	for _, object := range s.Objects() {
 		s.r.queue.Add(raw.Key(object))
 	}
-	for _, name := range s.copies.GetStore().ListKeys() {
-		if key, err := cache.ParseObjectName(name); err == nil {
-			s.r.queue.Add(s.Key(s.r.localName(key.Name)))
-		}
+	for _, copied := range s.copies.All() {
+		s.r.queue.Add(s.Key(s.r.localName(copied.GetName())))
 	}
 }
 
@@ -273,6 +263,7 @@ func (s *Scope) recheckUnobserved() {
 
 // objectChanged enqueues an object of this cluster, unless the event only echoes our own write.
 func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted bool) {
+	s.stir()
 	if !deleted && !s.r.handler.ObjectMatters(before, object) {
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -33,7 +32,7 @@ func serviceOf(slice *unstructured.Unstructured) string {
 
 // service returns the annotations of the Service of an EndpointSlice, and whether there is one.
 func (s *Scope) service(slice *unstructured.Unstructured) (annotations map[string]any, exists bool) {
-	service := informer.Get(s.services, slice.GetNamespace(), serviceOf(slice))
+	service := s.services.Get(slice.GetNamespace(), serviceOf(slice))
 	if service == nil {
 		return nil, false
 	}
@@ -55,7 +54,7 @@ func (s *Scope) serviceChanged(before, service *unstructured.Unstructured, delet
 	if before != nil && !deleted && raw.Equal(raw.Annotations(before.Object), raw.Annotations(service.Object)) {
 		return
 	}
-	for _, slice := range informer.ByIndex(s.objects, serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
+	for _, slice := range s.objects.By(serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
 		if !deleted || !ownedBy(slice, service) {
 			s.Enqueue(raw.Key(slice))
 		}

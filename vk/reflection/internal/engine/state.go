@@ -5,18 +5,41 @@ package engine
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
 // SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
 // of several virtual nodes of a provider one should. It leads until told otherwise.
 func (m *Manager) SetLeading(leading bool) {
-	if m.leading.Swap(leading) != leading && leading {
+	if m.setLeading(leading) && leading {
 		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })
 		m.eachHandler(Handler.StartedLeading)
 	}
 }
+
+// setLeading starts or stops what another virtual kubelet of the provider reflects otherwise, and reports whether that is news.
+func (m *Manager) setLeading(leading bool) (changed bool) {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	if m.leading.Swap(leading) == leading {
+		return false
+	}
+	for _, r := range m.all() {
+		if r.kind.isOurs(&m.options, false) {
+			continue
+		}
+		for _, t := range m.allExtensions() {
+			if leading {
+				m.startScope(r, t)
+			} else {
+				m.stopScope(r, t)
+			}
+		}
+	}
+	return true
+}
+
+// isOurs reports whether this virtual kubelet watches a kind; see Kind.isOurs.
+func (m *Manager) isOurs(kind *Kind) bool { return kind.isOurs(&m.options, m.leading.Load()) }
 
 // RemoteNamespace returns the remote namespace of an extended namespace.
 func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper.Remote(local) }
@@ -52,23 +75,18 @@ func (m *Manager) allListeners() (all []func()) {
 }
 
 // Pods returns the pods of this node as they are cached: they must not be modified.
-func (m *Manager) Pods() (pods []*unstructured.Unstructured) {
+func (m *Manager) Pods() []*unstructured.Unstructured {
 	known := m.informers[podsResource]
 	if known == nil {
 		return nil
 	}
-	for _, object := range known.GetStore().List() {
-		if pod, ok := object.(*unstructured.Unstructured); ok {
-			pods = append(pods, pod)
-		}
-	}
-	return pods
+	return known.All()
 }
 
 // Pod returns a pod of this node as it is cached, or nil: it must not be modified.
 func (m *Manager) Pod(namespace, name string) *unstructured.Unstructured {
 	if known := m.informers[podsResource]; known != nil {
-		return informer.Get(known, namespace, name)
+		return known.Get(namespace, name)
 	}
 	return nil
 }
@@ -107,7 +125,7 @@ func (m *Manager) Ready() bool {
 	}
 	for _, t := range m.allExtensions() {
 		for _, r := range m.all() {
-			if c := t.of(r.kind.Name); c == nil || !c.ready.Load() {
+			if s := t.of(r.kind.Name); m.isOurs(&r.kind) && (s == nil || !s.ready.Load()) {
 				return false
 			}
 		}

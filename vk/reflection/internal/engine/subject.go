@@ -42,10 +42,10 @@ func (e *Env) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, A
 		own = s.namespace.of(of.kind.Name)
 	}
 	switch {
+	case of != nil && !of.kind.PerNode && !e.IsLeading():
+		return nil, NotOurs
 	case own == nil:
 		return nil, NoKind
-	case !of.kind.PerNode && !e.IsLeading():
-		return nil, NotOurs
 	case !own.ready.Load():
 		return nil, NotKnownYet
 	}

@@ -101,7 +101,11 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 		return r.remove(ctx, w, x.scope, remote)
 	}
 	if isImmutability(err) && !r.kind.FixedSpec {
-		if rest := withImmutable(object, remote, err); rest != nil {
+		whole, unread := r.wholeCopy(ctx, x.scope, remote)
+		if unread != nil {
+			return unread
+		}
+		if rest := withImmutable(object, whole, err); rest != nil {
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
 				r.warnImmutable(w, x, refusal)
@@ -159,7 +163,7 @@ func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 
 // wrote remembers a write, and what the API server made of it when that is not what was asked.
 func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *unstructured.Unstructured, verb string) {
-	_, _ = informer.DropManagedFields(stored)
+	r.trim(stored)
 	r.counted(verb, "remote")
 	key, s := x.Key, x.scope
 	s.writes.Wrote(key, before, stored)
@@ -237,9 +241,17 @@ func (r *reflector) mustBeFree(ctx context.Context, s *Scope, key Key) error {
 	return &RetryAfter{time.Millisecond}
 }
 
-// lookUp reads what bears the name of a copy from the provider, past the cache; nil for nothing.
-func (r *reflector) lookUp(ctx context.Context, s *Scope, key Key) (found *unstructured.Unstructured, err error) {
-	name := r.remoteName(key.Name)
+// lookUp reads what bears the name of a copy from the provider, past the cache, and returns of it what is kept; nil for nothing.
+func (r *reflector) lookUp(ctx context.Context, s *Scope, key Key) (*unstructured.Unstructured, error) {
+	found, err := r.read(ctx, s, r.remoteName(key.Name))
+	if found != nil {
+		r.trim(found)
+	}
+	return found, err
+}
+
+// read reads an object of the provider; nil for nothing.
+func (r *reflector) read(ctx context.Context, s *Scope, name string) (found *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
 		found, err = r.target(s).Get(ctx, name, metav1.GetOptions{})
 		return err
@@ -250,7 +262,7 @@ func (r *reflector) lookUp(ctx context.Context, s *Scope, key Key) (found *unstr
 	if err != nil {
 		return nil, fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, s.namespace.remote, name, err)
 	}
-	_, _ = informer.DropManagedFields(found)
+	informer.DropManagedFields(found)
 	return found, nil
 }
 

@@ -2,136 +2,187 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package informer caches selections of unstructured objects, without what nobody here reads.
+//
+// It is client-go's reflector with a store of its own. A shared informer costs two queues and five more goroutines for each
+// watch, to serve handlers that may block. Those here enqueue a key, so they are called by the goroutine that reads the watch.
 package informer
 
 import (
 	"context"
-	"fmt"
-	"time"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/refract-project/refract/vk/reflection/internal/breaker"
 )
 
-// listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
-const listTimeout = time.Minute
+// Trim drops from an object what is not to be kept of it. It is called again with what it has returned.
+type Trim func(object *unstructured.Unstructured)
 
-// Selection says which objects an informer holds.
-type Selection struct {
-	Namespace, Labels, Fields string
-	// NoSpec: of each object what is said about it, not what it should be.
-	NoSpec bool
-}
-
-// New returns an informer of unstructured objects without their managedFields, which nobody here reads.
-// With a breaker, it waits while the provider is unreachable, and goes on at once when it is back.
-func New(client dynamic.Interface, resource schema.GroupVersionResource, s Selection, resync time.Duration, b *breaker.Breaker, indexers cache.Indexers) (cache.SharedIndexInformer, error) {
-	watcher := ListWatch(client, resource, s, b)
-	all := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	for name, index := range indexers {
-		all[name] = index
-	}
-	made := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(watcher, client), &unstructured.Unstructured{},
-		cache.SharedIndexInformerOptions{ResyncPeriod: resync, Indexers: all, ObjectDescription: resource.String()})
-	transform := DropManagedFields
-	if s.NoSpec {
-		transform = dropSpec
-	}
-	if err := made.SetTransform(transform); err != nil {
-		return nil, fmt.Errorf("preparing the informer of %s, %w", resource.Resource, err)
-	}
-	return made, nil
-}
-
-// ListWatch lists and watches a selection, with a breaker only while the provider can be reached.
-func ListWatch(client dynamic.Interface, resource schema.GroupVersionResource, s Selection, b *breaker.Breaker) *cache.ListWatch {
-	source := client.Resource(resource).Namespace(s.Namespace)
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector, o.FieldSelector = s.Labels, s.Fields
-			return breaker.Do(ctx, b, func() (runtime.Object, error) {
-				ctx, cancel := context.WithTimeout(ctx, listTimeout)
-				defer cancel()
-				return source.List(ctx, o)
-			})
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector, o.FieldSelector = s.Labels, s.Fields
-			return breaker.Do(ctx, b, func() (watch.Interface, error) { return source.Watch(ctx, o) })
-		},
-	}
-}
-
-func dropSpec(object any) (any, error) {
-	if u, ok := object.(*unstructured.Unstructured); ok {
-		delete(u.Object, "spec")
-	}
-	return DropManagedFields(object)
-}
-
-// DropManagedFields is a transform of an informer.
-func DropManagedFields(object any) (any, error) {
-	if u, ok := object.(*unstructured.Unstructured); ok {
-		if metadata, ok := u.Object["metadata"].(map[string]any); ok {
-			delete(metadata, "managedFields")
-		}
-	}
-	return object, nil
-}
-
-// EventFunc takes an event: the state before (nil for a new object), and the present or last known one.
+// EventFunc takes an event: the state before (nil for a new object), and the present or last known one. It must not block.
 type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 
-// OnEvent calls f for each event.
-func OnEvent(informer cache.SharedIndexInformer, f EventFunc) (cache.ResourceEventHandlerRegistration, error) {
-	pass := func(old, object any, deleted bool) {
-		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-			object = tombstone.Obj
-		}
-		before, _ := old.(*unstructured.Unstructured)
-		if u, ok := object.(*unstructured.Unstructured); ok {
-			f(before, u, deleted)
-		}
-	}
-	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { pass(nil, o, false) },
-		UpdateFunc: func(old, o any) { pass(old, o, false) },
-		DeleteFunc: func(o any) { pass(nil, o, true) },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("adding an event handler, %w", err)
-	}
-	return registration, nil
+// Informer lists and watches a selection of objects, while it runs, and keeps them when it does not. What it returns must not
+// be modified. Safe for concurrent use; it implements cache.DoneChecker: it is done when the objects have been listed once
+// and the handlers told of them.
+type Informer struct {
+	source    *cache.ListWatch
+	client    dynamic.Interface
+	resource  schema.GroupVersionResource
+	namespace string
+	trim      Trim
+	parts     *Parts // nil: objects share nothing
+	indexer   cache.Indexer
+
+	delivering sync.Mutex // by which handlers see every change once and in order
+	handlers   []*EventFunc
+	synced     chan struct{}
+	once       sync.Once
 }
 
-// Get returns what an informer holds, or nil.
-func Get(informer cache.SharedIndexInformer, namespace, name string) *unstructured.Unstructured {
-	object, _, err := informer.GetStore().GetByKey(namespace + "/" + name)
-	if err != nil {
-		return nil
+// Options of an Informer.
+type Options struct {
+	Selection
+	// Trim is applied to every object, besides DropManagedFields; nil drops nothing more.
+	Trim     Trim
+	Indexers cache.Indexers
+	// Private: no part of the objects outlives them, as others may that are shared between objects.
+	Private bool
+}
+
+// New returns an informer that does not run yet.
+func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer {
+	indexers := cache.Indexers{}
+	for name, index := range o.Indexers {
+		indexers[name] = index
 	}
+	if o.Namespace == "" {
+		indexers[cache.NamespaceIndex] = cache.MetaNamespaceIndexFunc
+	}
+	i := &Informer{
+		source: s.ListWatch(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim,
+		indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers), synced: make(chan struct{}),
+	}
+	if !o.Private {
+		i.parts = s.Parts
+	}
+	return i
+}
+
+// Run keeps the objects up to date until ctx ends. It may be called again afterwards.
+func (i *Informer) Run(ctx context.Context) {
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(i.source, i.client), &unstructured.Unstructured{}, (*store)(i),
+		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String()}).RunWithContext(ctx)
+}
+
+// Any asks the API server whether there are any such objects.
+func (i *Informer) Any(ctx context.Context) (bool, error) {
+	found, err := i.source.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return false, err
+	}
+	list, ok := found.(*unstructured.UnstructuredList)
+	return ok && len(list.Items) > 0, nil
+}
+
+// Name implements cache.DoneChecker.
+func (i *Informer) Name() string { return i.resource.String() }
+
+// Done implements cache.DoneChecker.
+func (i *Informer) Done() <-chan struct{} { return i.synced }
+
+// HasSynced reports whether the objects have been listed once.
+func (i *Informer) HasSynced() bool { return cache.IsDone(i) }
+
+// KnownEmpty says that there are no such objects, as Any has found; an informer that has listed some already does not heed it.
+func (i *Informer) KnownEmpty() { i.once.Do(func() { close(i.synced) }) }
+
+// OnEvent calls f for every object that is there, and for every change from now on, until it is removed.
+func (i *Informer) OnEvent(f EventFunc) (remove func()) {
+	i.delivering.Lock()
+	defer i.delivering.Unlock()
+	entry := &f
+	i.handlers = append(i.handlers, entry)
+	for _, object := range i.All() {
+		f(nil, object, false)
+	}
+	return func() {
+		i.delivering.Lock()
+		defer i.delivering.Unlock()
+		for n, handler := range i.handlers {
+			if handler == entry {
+				i.handlers = append(i.handlers[:n:n], i.handlers[n+1:]...)
+				return
+			}
+		}
+	}
+}
+
+// Resync tells the handlers of every object again, as of a change that changed nothing.
+func (i *Informer) Resync() {
+	i.delivering.Lock()
+	defer i.delivering.Unlock()
+	for _, object := range i.All() {
+		i.deliver(object, object, false)
+	}
+}
+
+// Get returns an object, or nil.
+func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
+	key := name
+	if namespace != "" {
+		key = namespace + "/" + name
+	}
+	object, _, _ := i.indexer.GetByKey(key)
 	u, _ := object.(*unstructured.Unstructured)
 	return u
 }
 
-// ByIndex returns the objects under a value of an index.
-func ByIndex(informer cache.SharedIndexInformer, index, value string) []*unstructured.Unstructured {
-	objects, err := informer.GetIndexer().ByIndex(index, value)
+// By returns the objects under a value of an index.
+func (i *Informer) By(index, value string) []*unstructured.Unstructured {
+	objects, err := i.indexer.ByIndex(index, value)
 	if err != nil {
 		return nil
 	}
-	found := make([]*unstructured.Unstructured, 0, len(objects))
+	return converted(objects)
+}
+
+// In returns the objects of a namespace.
+func (i *Informer) In(namespace string) []*unstructured.Unstructured {
+	if i.namespace != "" {
+		return i.All()
+	}
+	return i.By(cache.NamespaceIndex, namespace)
+}
+
+// HasIn reports whether there are objects in a namespace.
+func (i *Informer) HasIn(namespace string) bool {
+	if i.namespace != "" {
+		return i.Len() > 0
+	}
+	keys, err := i.indexer.IndexKeys(cache.NamespaceIndex, namespace)
+	return err == nil && len(keys) > 0
+}
+
+// All returns all objects.
+func (i *Informer) All() []*unstructured.Unstructured { return converted(i.indexer.List()) }
+
+// Len counts them.
+func (i *Informer) Len() int { return len(i.indexer.ListKeys()) }
+
+func converted(objects []any) []*unstructured.Unstructured {
+	list := make([]*unstructured.Unstructured, 0, len(objects))
 	for _, object := range objects {
 		if u, ok := object.(*unstructured.Unstructured); ok {
-			found = append(found, u)
+			list = append(list, u)
 		}
 	}
-	return found
+	return list
 }
+
+// Put keeps an object as if the watch had delivered it. It is for tests.
+func (i *Informer) Put(object *unstructured.Unstructured) error { return (*store)(i).Add(object) }
+
+var _ cache.DoneChecker = (*Informer)(nil)

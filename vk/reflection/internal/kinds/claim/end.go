@@ -12,13 +12,12 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/namespaces"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // ofClaim returns our volumes for claims of that name.
 func (v *volumes) ofClaim(key engine.Key) []*unstructured.Unstructured {
-	found := informer.ByIndex(v.informer, claimIndex, key.String())
+	found := v.informer.By(claimIndex, key.String())
 	current := found[:0]
 	for _, volume := range found {
 		if volume = v.get(volume.GetName()); volume != nil {

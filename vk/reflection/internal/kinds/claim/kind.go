@@ -37,5 +37,6 @@ type handler struct {
 
 func newHandler(env *engine.Env) (engine.Handler, error) {
 	h := &handler{Base: engine.Base{Env: env}}
-	return h, h.watchVolumes()
+	h.watchVolumes()
+	return h, nil
 }

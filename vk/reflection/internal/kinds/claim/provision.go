@@ -129,7 +129,7 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	if err != nil {
 		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating persistentvolume %s, %w", name, err))
 	}
-	_, _ = informer.DropManagedFields(stored)
+	informer.DropManagedFields(stored)
 	h.Counted("create", "local")
 	h.volumes.writes.Wrote(engine.Key{Name: name}, nil, stored)
 	w.Result = "written"

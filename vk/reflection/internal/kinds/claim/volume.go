@@ -31,22 +31,19 @@ const claimIndex = "claim"
 // volumes are the PersistentVolumes of this cluster that stand for claims of the provider, known by their labels, and
 // the virtual storage class.
 type volumes struct {
-	informer, classes cache.SharedIndexInformer
+	informer, classes *informer.Informer
 	writes            *mutationcache.Cache
 	// gone remembers volumes that were deleted by others when they might, until their claims (Key, to a name) are looked at.
 	gone sync.Map
 }
 
 // watchVolumes prepares what only claims need.
-func (h *handler) watchVolumes() (err error) {
+func (h *handler) watchVolumes() {
 	h.volumes = &volumes{writes: mutationcache.New(h.Clock())}
 	ours := informer.Selection{Labels: labels.Set(h.Ownership()).String()}
-	if h.volumes.informer, err = h.WatchLocal(volumesResource, ours, cache.Indexers{claimIndex: indexByClaim}, h.volumeChanged); err != nil {
-		return err
-	}
+	h.volumes.informer = h.WatchLocal(volumesResource, informer.Options{Selection: ours, Indexers: cache.Indexers{claimIndex: indexByClaim}}, h.volumeChanged)
 	virtual := informer.Selection{Fields: fields.OneTermEqualSelector("metadata.name", h.Options().Storage.Class).String()}
-	h.volumes.classes, err = h.WatchLocal(storageClassesResource, virtual, nil, func(_, _ *unstructured.Unstructured, _ bool) { h.EnqueueAll() })
-	return err
+	h.volumes.classes = h.WatchLocal(storageClassesResource, informer.Options{Selection: virtual}, func(_, _ *unstructured.Unstructured, _ bool) { h.EnqueueAll() })
 }
 
 // Synced looks at the claims of the volumes of a namespace.
@@ -69,8 +66,8 @@ func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, delet
 
 // enqueueVolumes looks at the claims of volumes, be they there or not.
 func (h *handler) enqueueVolumes(which func(namespace string) bool) {
-	for _, object := range h.volumes.informer.GetStore().List() {
-		if volume, ok := object.(*unstructured.Unstructured); ok && which(claimOf(volume).Namespace) {
+	for _, volume := range h.volumes.informer.All() {
+		if which(claimOf(volume).Namespace) {
 			h.Enqueue(claimOf(volume))
 		}
 	}
@@ -118,9 +115,7 @@ func mayGo(volume *unstructured.Unstructured) bool {
 
 // get returns a volume of ours, at least as new as our last write, or nil.
 func (v *volumes) get(name string) *unstructured.Unstructured {
-	object, _, _ := v.informer.GetStore().GetByKey(name)
-	known, _ := object.(*unstructured.Unstructured)
-	known, going := v.writes.View(engine.Key{Name: name}, known)
+	known, going := v.writes.View(engine.Key{Name: name}, v.informer.Get("", name))
 	if going {
 		return nil
 	}
@@ -129,9 +124,7 @@ func (v *volumes) get(name string) *unstructured.Unstructured {
 
 // class returns the virtual storage class, or nil.
 func (v *volumes) class(name string) *unstructured.Unstructured {
-	object, _, _ := v.classes.GetStore().GetByKey(name)
-	class, _ := object.(*unstructured.Unstructured)
-	return class
+	return v.classes.Get("", name)
 }
 
 // findVolume looks for the volume of a claim. One that Liqo made, or that has lost its labels, is marked as ours.
@@ -166,7 +159,7 @@ func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimVie
 	if err != nil {
 		return nil, fmt.Errorf("getting persistentvolume %s, %w", name, err)
 	}
-	_, _ = informer.DropManagedFields(found)
+	informer.DropManagedFields(found)
 	if !isFor(found, v.local) || !h.isOurs(found) {
 		return nil, nil
 	}

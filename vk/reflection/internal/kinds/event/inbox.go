@@ -158,7 +158,7 @@ func (b *inbox) Delete(object any) error {
 
 // see takes an Event and plans when to look at it. The first word of a warning cannot wait.
 func (b *inbox) see(event *unstructured.Unstructured) {
-	_, _ = informer.DropManagedFields(event)
+	informer.DropManagedFields(event)
 	name, hash, now := event.GetName(), rawEventHash(event), b.h.Clock().Now()
 	if b.known(name, hash) {
 		return

@@ -39,11 +39,10 @@ type handler struct {
 }
 
 // Extend implements engine.Handler.
-func (h *handler) Extend(s *engine.Scope) error {
+func (h *handler) Extend(s *engine.Scope) {
 	in := newInbox(h, s)
 	s.State = in
 	s.OnRun(func(ctx context.Context) { h.receive(ctx, in) })
-	return nil
 }
 
 // Synced goes on with the Events about objects of a kind that is known at last.

@@ -11,12 +11,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
-	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
@@ -51,7 +49,7 @@ func (h *handler) AccountTokenChanged(namespace, account string) {
 	if s == nil {
 		return
 	}
-	for _, pod := range s.ObjectsBy(cache.NamespaceIndex, namespace) {
+	for _, pod := range s.Objects() {
 		if (account == "" || access.ServiceAccount(pod) == account) && s.CachedCopy(pod.GetName()) == nil {
 			s.Enqueue(raw.Key(pod))
 		}
@@ -68,16 +66,16 @@ func (h *handler) Shadow(namespace, name string) (shadow *unstructured.Unstructu
 }
 
 // FollowShadows makes another scope of the namespace wait for the ShadowPods to be known, and calls f when one is gone.
-func (h *handler) FollowShadows(other *engine.Scope, f func(name string)) error {
+func (h *handler) FollowShadows(other *engine.Scope, f func(name string)) {
 	s := h.Scope(other.LocalNamespace())
 	if s == nil {
-		return nil
+		return
 	}
-	return other.OnCopy(s, informer.EventFunc(func(_, shadow *unstructured.Unstructured, deleted bool) {
+	other.OnCopy(s, func(_, shadow *unstructured.Unstructured, deleted bool) {
 		if deleted {
 			f(shadow.GetName())
 		}
-	}))
+	})
 }
 
 // tellTokens hands on which volumes are to be offloaded; nil: none.

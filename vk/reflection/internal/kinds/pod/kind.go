@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -43,17 +42,15 @@ type handler struct {
 }
 
 // Extend watches the provider's pods.
-func (h *handler) Extend(s *engine.Scope) error {
+func (h *handler) Extend(s *engine.Scope) {
 	// Without their specs: how they are run there is nobody's business here.
-	remote, err := s.WatchRemote(podsResource, true, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
-	s.State = remote
-	return err
+	s.State = s.WatchRemote(podsResource, informer.DropSpec, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
 }
 
 // Derived implements engine.Handler: it returns the provider's pod.
 func (h *handler) Derived(s *engine.Scope, name string) *unstructured.Unstructured {
-	remote, _ := s.State.(cache.SharedIndexInformer)
-	return informer.Get(remote, s.RemoteNamespace(), name)
+	remote, _ := s.State.(*informer.Informer)
+	return remote.Get(s.RemoteNamespace(), name)
 }
 
 // NamespacesChanged looks at the pods of this node whose namespaces are not extended.

@@ -10,7 +10,6 @@
 package secret
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,10 +35,21 @@ func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Confidential: true,
 		// Those of the pods' tokens are the business of another kind.
-		Except:   "!" + wire.ServiceAccountNameLabel,
+		Except: "!" + wire.ServiceAccountNameLabel,
+		Needed: func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
+		Keep:   keep, KeepObjects: keep,
 		Indexers: cache.Indexers{accountIndex: indexByAccount},
 		Handler:  func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
 	}
+}
+
+// keep keeps whose token a Secret has, and that it has one, and no secret.
+func keep(content map[string]any) map[string]any {
+	kept := map[string]any{"type": content["type"]}
+	if raw.Map(content["data"])[corev1.ServiceAccountTokenKey] != nil {
+		kept["data"] = map[string]any{corev1.ServiceAccountTokenKey: ""}
+	}
+	return kept
 }
 
 type handler struct{ engine.Base }
@@ -57,9 +67,9 @@ func (h *handler) tell(namespace, account string) {
 }
 
 // Extend has the pods of a service account looked at again when its Secrets change, on either side.
-func (h *handler) Extend(s *engine.Scope) error {
+func (h *handler) Extend(s *engine.Scope) {
 	if h.Options().APIServerSupport != engine.SupportLegacy {
-		return nil
+		return
 	}
 	changed := func(before, secret *unstructured.Unstructured, _ bool) {
 		account := tokenAccount(secret)
@@ -70,7 +80,8 @@ func (h *handler) Extend(s *engine.Scope) error {
 			h.tell(s.LocalNamespace(), account)
 		}
 	}
-	return errors.Join(s.OnObject(changed), s.OnCopy(s, changed))
+	s.OnObject(changed)
+	s.OnCopy(s, changed)
 }
 
 // Synced looks at the pods that wait for the Secrets to be known.

@@ -25,7 +25,7 @@ func Kind() engine.Kind {
 		Name: Name, Source: podsResource,
 		Target: corev1.SchemeGroupVersion.WithResource("secrets"), TargetKind: corev1.SchemeGroupVersion.WithKind("Secret"),
 		Mode: engine.Replace, Policy: engine.Always, Workers: 3, Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
-		FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
+		Keep: sums, FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
 	}
 }

@@ -29,7 +29,8 @@ type tokenSource struct {
 
 // token is one that was issued.
 type token struct {
-	value   string
+	value   string // "" when it is on the provider, and was not read
+	sum     string // see tokenSum
 	expires time.Time
 	life    time.Duration
 }
@@ -85,7 +86,7 @@ func (h *handler) requestToken(ctx context.Context, pod *unstructured.Unstructur
 		return token{}, deniedToken(account, pod, err)
 	}
 	h.Counted("create", "local")
-	issued := token{value: answer.Status.Token, expires: answer.Status.ExpirationTimestamp.Time, life: time.Duration(source.seconds) * time.Second}
+	issued := token{value: answer.Status.Token, sum: tokenSum(answer.Status.Token), expires: answer.Status.ExpirationTimestamp.Time, life: time.Duration(source.seconds) * time.Second}
 	if granted := answer.Spec.ExpirationSeconds; granted != nil {
 		issued.life = time.Duration(*granted) * time.Second // the API server may have a maximum
 	}

@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,11 +40,45 @@ func tokenSum(value string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
+// sumsField is, in a Secret that is kept without its tokens, "key:sum" of each, separated by commas.
+const sumsField = "sums"
+
+// sums keeps of a Secret what tells whether its tokens are those that are noted.
+func sums(content map[string]any) map[string]any {
+	var list []string
+	for key, value := range raw.Map(content["data"]) {
+		text, _ := value.(string)
+		sum := ""
+		if decoded, err := base64.StdEncoding.DecodeString(text); err == nil && len(decoded) > 0 {
+			sum = tokenSum(string(decoded))
+		}
+		list = append(list, key+":"+sum)
+	}
+	slices.Sort(list)
+	return map[string]any{sumsField: strings.Join(list, ",")}
+}
+
+// keptSums returns those by key; false for a Secret that has its tokens.
+func keptSums(secret *unstructured.Unstructured) (sums map[string]string, trimmed bool) {
+	if secret == nil {
+		return nil, false
+	}
+	list, trimmed := secret.Object[sumsField].(string)
+	sums = map[string]string{}
+	for _, item := range strings.Split(list, ",") {
+		if key, sum, ok := strings.Cut(item, ":"); ok {
+			sums[key] = sum
+		}
+	}
+	return sums, trimmed
+}
+
 // heldTokens returns those tokens of the sources that are on the provider, or were issued lately. What cannot be read, or
-// is not what was written, is not there.
+// is not what was written, is not there. Of a Secret that is kept without its tokens they have no value.
 func heldTokens(secret *unstructured.Unstructured, sources []tokenSource, issued map[string]token) map[string]token {
 	held := map[string]token{}
 	notes := tokenNotes(secret, sources)
+	sums, trimmed := keptSums(secret)
 	for _, source := range sources {
 		if fresh, ok := issued[source.key]; ok {
 			held[source.key] = fresh
@@ -52,10 +88,15 @@ func heldTokens(secret *unstructured.Unstructured, sources []tokenSource, issued
 		if !ok {
 			continue
 		}
-		text, _, _ := unstructured.NestedString(secret.Object, "data", source.key)
-		value, err := base64.StdEncoding.DecodeString(text)
-		if err == nil && len(value) > 0 && (note.Sum == "" || note.Sum == tokenSum(string(value))) {
-			held[source.key] = token{string(value), note.Expires, time.Duration(note.Seconds) * time.Second}
+		t := token{sum: sums[source.key], expires: note.Expires, life: time.Duration(note.Seconds) * time.Second}
+		if !trimmed {
+			text, _, _ := unstructured.NestedString(secret.Object, "data", source.key)
+			if value, err := base64.StdEncoding.DecodeString(text); err == nil && len(value) > 0 {
+				t.value, t.sum = string(value), tokenSum(string(value))
+			}
+		}
+		if t.sum != "" && (note.Sum == "" || note.Sum == t.sum) {
+			held[source.key] = t
 		}
 	}
 	return held
@@ -92,7 +133,7 @@ func tokenSecret(pod *unstructured.Unstructured, held map[string]token) map[stri
 	var first time.Time
 	for key, t := range held {
 		data[key] = base64.StdEncoding.EncodeToString([]byte(t.value))
-		notes[key] = tokenNote{Expires: t.expires.UTC(), Seconds: int64(t.life / time.Second), Sum: tokenSum(t.value)}
+		notes[key] = tokenNote{Expires: t.expires.UTC(), Seconds: int64(t.life / time.Second), Sum: t.sum}
 		if first.IsZero() || t.expires.Before(first) {
 			first = t.expires
 		}

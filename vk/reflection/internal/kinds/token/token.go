@@ -112,13 +112,23 @@ func (h *handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 	}
 	state := h.tokenStateOf(key, local.GetUID())
 	held := heldTokens(remote, sources, state.issued)
+	current := h.isCurrent(w, s, local, remote, sources, held)
+	if !current && remote != nil {
+		whole, err := h.WholeCopy(ctx, s, remote) // those that are not renewed are written again
+		if err != nil {
+			return err
+		}
+		held = heldTokens(whole, sources, state.issued)
+	}
 	denied := h.renewTokens(ctx, local, sources, held, state)
 	if len(held) < len(sources) {
 		return denied // a pod cannot start with some of its tokens
 	}
-	w.Doc.Reset(tokenSecret(local, held))
-	if err := h.Converge(ctx, w, s, local, remote); err != nil {
-		return inTheWay(err)
+	if !current {
+		w.Doc.Reset(tokenSecret(local, held))
+		if err := h.Converge(ctx, w, s, local, remote); err != nil {
+			return inTheWay(err)
+		}
 	}
 	h.states.Delete(key)
 	if denied != nil {
@@ -126,6 +136,22 @@ func (h *handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 	}
 	h.OK(local.GetUID())
 	return &engine.RetryAfter{After: h.untilRenewal(held)}
+}
+
+// isCurrent reports whether a Secret has all tokens, and no other, none of which is due. It need not be read for that.
+func (h *handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource, held map[string]token) bool {
+	sums, trimmed := keptSums(remote)
+	if !trimmed || len(sums) != len(sources) || anyDue(sources, held, h.Clock().Now()) {
+		return false
+	}
+	for _, source := range sources {
+		if held[source.key].sum != sums[source.key] {
+			return false
+		}
+	}
+	w.Doc.Reset(tokenSecret(local, held))
+	x, err := h.Desired(w, s, local)
+	return err == nil && x.SameMetadata(remote)
 }
 
 // renewTokens requests the tokens that are missing or due, into held. What is denied stays as it was.
@@ -170,7 +196,7 @@ func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 func (h *handler) untilRenewal(held map[string]token) time.Duration {
 	var first token
 	for _, candidate := range held {
-		if first.value == "" || candidate.renewal().Before(first.renewal()) {
+		if first.expires.IsZero() || candidate.renewal().Before(first.renewal()) {
 			first = candidate
 		}
 	}

@@ -19,7 +19,9 @@ func TestRenewalOfTokens(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	h := &handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{Clock: clock})}}
-	in := func(left, life time.Duration) token { return token{"x", clock.Now().Add(left), life} }
+	in := func(left, life time.Duration) token {
+		return token{value: "x", expires: clock.Now().Add(left), life: life}
+	}
 	for name, test := range map[string]struct {
 		held        map[string]token
 		least, most time.Duration

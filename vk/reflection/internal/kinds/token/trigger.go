@@ -19,7 +19,7 @@ type shadows interface {
 	// Shadow returns that of a pod as it is cached; false when pods are not reflected in the namespace.
 	Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool)
 	// FollowShadows makes the scope wait for them to be known, and calls f when one is gone.
-	FollowShadows(s *engine.Scope, f func(name string)) error
+	FollowShadows(s *engine.Scope, f func(name string))
 }
 
 // mounting says of a pod whether what is offloaded of it mounts its tokens.
@@ -36,12 +36,10 @@ func (h *handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
 }
 
 // Extend makes tokens follow the end of ShadowPods: see mountsTokens.
-func (h *handler) Extend(s *engine.Scope) error {
-	known, ok := engine.Peer[shadows](h.Env)
-	if !ok {
-		return nil
+func (h *handler) Extend(s *engine.Scope) {
+	if known, ok := engine.Peer[shadows](h.Env); ok {
+		known.FollowShadows(s, func(name string) { s.Enqueue(s.Key(name)) })
 	}
-	return known.FollowShadows(s, func(name string) { s.Enqueue(s.Key(name)) })
 }
 
 // mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before

@@ -1,0 +1,140 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// digestField is, in an object that is kept without its content, the hash of that. It is a json.Number, which no decoder of ours
+// makes: what an API server sends under that name is content.
+const digestField = "digest"
+
+func digestOf(object *unstructured.Unstructured) (digest uint64, trimmed bool) {
+	number, trimmed := object.Object[digestField].(json.Number)
+	if trimmed {
+		digest, _ = strconv.ParseUint(string(number), 10, 64)
+	}
+	return digest, trimmed
+}
+
+// trimmer returns what reduces objects to what keep returns of their content, to which path leads, and a hash of that; nil for nil.
+func trimmer(keep func(map[string]any) map[string]any, path []string) informer.Trim {
+	if keep == nil {
+		return nil
+	}
+	return func(object *unstructured.Unstructured) {
+		if _, done := digestOf(object); done {
+			return
+		}
+		content := raw.Map(raw.Nested(object.Object, path...))
+		sum := contentHash(content, len(path) == 0)
+		kept := keep(content)
+		if len(path) > 0 {
+			delete(object.Object, path[0])
+		}
+		for key := range object.Object {
+			if !isOwn(key) {
+				delete(object.Object, key)
+			}
+		}
+		if len(kept) > 0 && len(path) > 0 {
+			set(object.Object, path, kept)
+		} else {
+			for key, value := range kept {
+				object.Object[key] = value
+			}
+		}
+		object.Object[digestField] = json.Number(strconv.FormatUint(sum, 10))
+	}
+}
+
+// KeepNothing is for Kind.Keep.
+func KeepNothing(map[string]any) map[string]any { return nil }
+
+// contentHash is the sum of the fields' hashes, of those that can cross when the content is at the top of an object. A field that
+// is null is not there.
+func contentHash(content map[string]any, top bool) (sum uint64) {
+	for key, value := range content {
+		if value != nil && !(top && isOwn(key)) {
+			sum += FieldHash(key, document.Of(value))
+		}
+	}
+	return sum
+}
+
+// contentHash is that of what is carried over.
+func (x *Desired) contentHash(w *Worker) (sum uint64) {
+	if payload := x.r.kind.Payload; payload != "" {
+		view := x.View.Field(payload)
+		w.keys = view.Keys(w.keys[:0])
+		for _, key := range w.keys {
+			if field := view.Field(key); field.Kind() != document.Null {
+				sum += FieldHash(key, field)
+			}
+		}
+		return sum
+	}
+	for _, key := range x.payloadKeys(w) {
+		if field := x.View.Field(key); field.Kind() != document.Null {
+			sum += FieldHash(key, field)
+		}
+	}
+	return sum
+}
+
+// trim reduces an answer of the provider's API server to what is kept of it.
+func (r *reflector) trim(copied *unstructured.Unstructured) {
+	informer.DropManagedFields(copied)
+	if r.trimCopy != nil {
+		r.trimCopy(copied)
+	}
+}
+
+// whole returns an object of this cluster with its content, read from the API server when that is not kept; nil when it is not
+// there any more.
+func (r *reflector) whole(ctx context.Context, object *unstructured.Unstructured) (found *unstructured.Unstructured, err error) {
+	if _, trimmed := digestOf(object); !trimmed {
+		return object, nil
+	}
+	err = r.m.callLocal(ctx, func(ctx context.Context) (err error) {
+		found, err = r.m.local.Resource(r.kind.Source).Namespace(object.GetNamespace()).Get(ctx, object.GetName(), metav1.GetOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) || err == nil && found.GetUID() != object.GetUID() {
+		return nil, nil // the watch will tell
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s %s/%s, %w", r.kind.Source.Resource, object.GetNamespace(), object.GetName(), err)
+	}
+	informer.DropManagedFields(found)
+	return found, nil
+}
+
+// wholeCopy returns a copy with its content, read from the provider when that is not kept. One that is not the same any more is a
+// conflict.
+func (r *reflector) wholeCopy(ctx context.Context, s *Scope, copied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if _, trimmed := digestOf(copied); !trimmed {
+		return copied, nil
+	}
+	found, err := r.read(ctx, s, copied.GetName())
+	if err != nil {
+		return nil, err
+	}
+	if found == nil || found.GetUID() != copied.GetUID() {
+		return nil, apierrors.NewConflict(r.kind.target().GroupResource(), copied.GetName(), fmt.Errorf("it was replaced meanwhile"))
+	}
+	return found, nil
+}

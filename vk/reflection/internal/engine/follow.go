@@ -1,0 +1,153 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+)
+
+// A kind of which a namespace has no objects, and the provider no copies, is not watched on the provider: most namespaces have
+// none of most kinds, and a watch costs memory on both sides.
+const (
+	// emptyAfter is how long both sides are empty before the watch ends: longer than the pause between two runs of a Job.
+	emptyAfter = 5 * time.Minute
+	// emptyRecheck is how often the provider is asked again: somebody may have restored copies from a backup.
+	emptyRecheck = time.Hour
+)
+
+// follow waits until both sides are known, has every object looked at, and watches the provider as long as there is something
+// to be watched.
+func (s *Scope) follow(ctx context.Context) {
+	defer func() {
+		for _, undo := range s.undo {
+			undo()
+		}
+	}()
+	if !s.waitFor(ctx, s.needs) {
+		return
+	}
+	for ctx.Err() == nil {
+		if s.empty() && s.noneRemote(ctx) {
+			if s.waitForShared(ctx) {
+				s.known()
+				s.sleep(ctx)
+			}
+			continue
+		}
+		s.watchRemote(ctx)
+	}
+}
+
+func (s *Scope) waitFor(ctx context.Context, needs []cache.DoneChecker) bool {
+	return cache.WaitFor(ctx, "", needs...)
+}
+
+// waitForShared waits for what every evaluation of the kind depends on.
+func (s *Scope) waitForShared(ctx context.Context) bool {
+	needs := s.r.m.sharedCaches(s.r.kind)
+	for _, own := range s.r.informers {
+		needs = append(needs, own)
+	}
+	return s.waitFor(ctx, needs)
+}
+
+// empty reports whether there is no object here.
+func (s *Scope) empty() bool { return !s.objects.HasIn(s.namespace.local) }
+
+// noneRemote asks whether the provider has nothing of ours. What cannot be answered is left to the watch, which tries again.
+func (s *Scope) noneRemote(ctx context.Context) bool {
+	for _, remote := range s.remote {
+		if any, err := remote.Any(ctx); err != nil || any || remote.Len() > 0 {
+			return false
+		}
+	}
+	for _, remote := range s.remote {
+		remote.KnownEmpty()
+	}
+	return true
+}
+
+// stir ends sleep.
+func (s *Scope) stir() {
+	select {
+	case s.stirred <- struct{}{}:
+	default:
+	}
+}
+
+// sleep waits until there is an object, or it is time to ask again.
+func (s *Scope) sleep(ctx context.Context) {
+	recheck := s.r.m.options.Clock.NewTimer(emptyRecheck)
+	defer recheck.Stop()
+	for s.empty() {
+		select {
+		case <-s.stirred:
+		case <-recheck.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchRemote watches the provider until ctx ends, or nothing is left on either side for some time.
+func (s *Scope) watchRemote(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	needs := make([]cache.DoneChecker, 0, len(s.remote))
+	for _, remote := range s.remote {
+		running.Go(func() { remote.Run(ctx) })
+		needs = append(needs, remote)
+	}
+	if !s.waitFor(ctx, needs) || !s.waitForShared(ctx) {
+		return
+	}
+	s.known()
+	ticker := s.r.m.options.Clock.NewTicker(emptyAfter)
+	defer ticker.Stop()
+	for wasEmpty := false; ; {
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return
+		}
+		isEmpty := s.empty() && !containsAny(s.remote)
+		if isEmpty && wasEmpty {
+			return
+		}
+		wasEmpty = isEmpty
+	}
+}
+
+func containsAny(all []*informer.Informer) bool {
+	for _, one := range all {
+		if one.Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// known has every object of both sides looked at when they are known for the first time: also the copies of objects that were
+// deleted while nobody was looking.
+func (s *Scope) known() {
+	if s.ready.Swap(true) {
+		return
+	}
+	s.enqueueAll()
+	for _, r := range s.r.m.all() {
+		if own := s.namespace.of(r.kind.Name); own != nil {
+			r.handler.Synced(own, &s.r.kind)
+		}
+	}
+	s.r.m.log.Info("Namespace is reflected", "namespace", s.namespace.local, "remoteNamespace", s.namespace.remote, "kind", s.r.kind.Name)
+}

@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+// newQueue makes the queue of a reflector. There is no limit over all objects: one that fails must not slow down those that do not.
+func newQueue(clock clock.WithTicker, isUrgent func(Key) bool) workqueue.TypedRateLimitingInterface[Key] {
+	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{isUrgent: isUrgent}})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Clock: clock, Queue: lanes})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
+		workqueue.TypedRateLimitingQueueConfig[Key]{Clock: clock, DelayingQueue: delaying})
+}
+
+// urgentInARow is how many urgent keys are taken before one of the others, when both wait.
+const urgentInARow = 8
+
+// lanes is a queue in which what is urgent overtakes: during a rollout, the status of a pod that runs does not wait for
+// hundreds of pods to be created, nor does a deletion. Its user serialises the calls.
+type lanes struct {
+	isUrgent     func(Key) bool
+	urgent, rest []Key
+	inARow       int
+}
+
+// Touch implements workqueue.Queue: what waits already keeps its place.
+func (l *lanes) Touch(Key) {}
+
+// Push implements workqueue.Queue.
+func (l *lanes) Push(key Key) {
+	if l.isUrgent(key) {
+		l.urgent = append(l.urgent, key)
+	} else {
+		l.rest = append(l.rest, key)
+	}
+}
+
+// Len implements workqueue.Queue.
+func (l *lanes) Len() int { return len(l.urgent) + len(l.rest) }
+
+// Pop implements workqueue.Queue.
+func (l *lanes) Pop() Key {
+	if len(l.urgent) == 0 || len(l.rest) > 0 && l.inARow >= urgentInARow {
+		l.inARow = 0
+		return pop(&l.rest)
+	}
+	l.inARow++
+	return pop(&l.urgent)
+}
+
+func pop(lane *[]Key) Key {
+	first := (*lane)[0]
+	(*lane)[0] = Key{} // which holds on to strings otherwise
+	*lane = (*lane)[1:]
+	return first
+}
+
+// isUrgent reports whether an object is no longer to be created: it has a copy, or is being deleted.
+func (r *reflector) isUrgent(key Key) bool {
+	t := r.m.extension(key.Namespace)
+	if t == nil || r.kind.Reverse {
+		return false
+	}
+	s := t.of(r.kind.Name)
+	if s == nil {
+		return false
+	}
+	if s.CachedCopy(key.Name) != nil {
+		return true
+	}
+	object := s.objects.Get(key.Namespace, key.Name)
+	return object == nil || raw.Nested(object.Object, "metadata", "deletionTimestamp") != nil
+}

@@ -1,0 +1,53 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informer
+
+import (
+	"context"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+)
+
+// listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
+const listTimeout = time.Minute
+
+// Selection says which objects are meant.
+type Selection struct {
+	Namespace, Labels, Fields string
+}
+
+// Source is a cluster whose objects are watched. With a Breaker, that waits while the cluster is unreachable, and goes on at
+// once when it is back.
+type Source struct {
+	Client  dynamic.Interface
+	Breaker *breaker.Breaker
+	Parts   *Parts
+}
+
+// ListWatch lists and watches a selection, with a breaker only while the cluster can be reached.
+func (s *Source) ListWatch(resource schema.GroupVersionResource, selected Selection) *cache.ListWatch {
+	of := s.Client.Resource(resource).Namespace(selected.Namespace)
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector, o.FieldSelector = selected.Labels, selected.Fields
+			return breaker.Do(ctx, s.Breaker, func() (runtime.Object, error) {
+				ctx, cancel := context.WithTimeout(ctx, listTimeout)
+				defer cancel()
+				return of.List(ctx, o)
+			})
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector, o.FieldSelector = selected.Labels, selected.Fields
+			return breaker.Do(ctx, s.Breaker, func() (watch.Interface, error) { return of.Watch(ctx, o) })
+		},
+	}
+}

@@ -1,0 +1,127 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informer
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+)
+
+// store is an Informer as its reflector fills it.
+type store Informer
+
+var _ cache.TransformingStore = (*store)(nil)
+
+func (s *store) informer() *Informer { return (*Informer)(s) }
+
+// Transformer implements cache.TransformingStore: what a first list streams in is trimmed as it comes.
+func (s *store) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) {
+		if u, ok := object.(*unstructured.Unstructured); ok {
+			s.trimmed(u)
+		}
+		return object, nil
+	}
+}
+
+func (s *store) trimmed(object *unstructured.Unstructured) {
+	DropManagedFields(object)
+	if s.trim != nil {
+		s.trim(object)
+	}
+}
+
+// Add implements cache.ReflectorStore.
+func (s *store) Add(object any) error {
+	s.delivering.Lock()
+	defer s.delivering.Unlock()
+	return s.put(object, false)
+}
+
+// Update implements cache.ReflectorStore.
+func (s *store) Update(object any) error { return s.Add(object) }
+
+// put keeps an object and tells of it. One that is listed and was not changed is no news.
+func (s *store) put(object any, listed bool) error {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	before := s.informer().Get(u.GetNamespace(), u.GetName())
+	if listed && before != nil && before.GetUID() == u.GetUID() && before.GetResourceVersion() == u.GetResourceVersion() {
+		return nil
+	}
+	s.trimmed(u)
+	s.parts.Share(u)
+	if err := s.indexer.Update(u); err != nil {
+		return err
+	}
+	s.informer().deliver(before, u, false)
+	return nil
+}
+
+// Delete implements cache.ReflectorStore.
+func (s *store) Delete(object any) error {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	s.delivering.Lock()
+	defer s.delivering.Unlock()
+	s.trimmed(u)
+	if err := s.indexer.Delete(u); err != nil {
+		return err
+	}
+	s.informer().deliver(nil, u, true)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (s *store) Replace(list []any, _ string) error {
+	s.delivering.Lock()
+	defer s.delivering.Unlock()
+	there := make(map[cache.ObjectName]bool, len(list))
+	for _, object := range list {
+		if u, ok := object.(*unstructured.Unstructured); ok {
+			there[cache.ObjectName{Namespace: u.GetNamespace(), Name: u.GetName()}] = true
+		}
+		if err := s.put(object, true); err != nil {
+			return err
+		}
+	}
+	for _, known := range s.informer().All() {
+		if there[cache.ObjectName{Namespace: known.GetNamespace(), Name: known.GetName()}] {
+			continue
+		}
+		if err := s.indexer.Delete(known); err != nil {
+			return err
+		}
+		s.informer().deliver(nil, known, true)
+	}
+	s.once.Do(func() { close(s.synced) })
+	return nil
+}
+
+// Resync implements cache.ReflectorStore. See Informer.Resync, which needs no goroutine for each.
+func (s *store) Resync() error { return nil }
+
+// deliver calls the handlers. The caller holds i.delivering.
+func (i *Informer) deliver(before, object *unstructured.Unstructured, deleted bool) {
+	for _, f := range i.handlers {
+		(*f)(before, object, deleted)
+	}
+}
+
+// DropManagedFields drops what nobody here reads.
+func DropManagedFields(object *unstructured.Unstructured) {
+	if object == nil {
+		return
+	}
+	if metadata, ok := object.Object["metadata"].(map[string]any); ok {
+		delete(metadata, "managedFields")
+	}
+}
+
+// DropSpec is a Trim that keeps what is said about an object, not what it should be.
+func DropSpec(object *unstructured.Unstructured) { delete(object.Object, "spec") }
