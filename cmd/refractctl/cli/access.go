@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -27,32 +28,45 @@ import (
 // requestTimeout bounds one request to the API server.
 const requestTimeout = 15 * time.Second
 
-// clusterAccess says which cluster is meant.
+// clusterAccess says which cluster is meant, by the flags of kubectl.
 type clusterAccess struct {
-	kubeconfig, context string
+	flags *genericclioptions.ConfigFlags
+}
+
+func newClusterAccess() *clusterAccess {
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.CacheDir, flags.DisableCompression = nil, nil // they concern a discovery that nobody does here
+	return &clusterAccess{flags}
 }
 
 func (a *clusterAccess) addFlags(command *cobra.Command) {
-	flags := command.PersistentFlags()
-	flags.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; by default $KUBECONFIG or ~/.kube/config")
-	flags.StringVar(&a.context, "context", "", "context of the kubeconfig; by default its current one")
+	a.flags.AddFlags(command.PersistentFlags())
 	completeFlagBy(command, "context", a.completeContexts)
+	completeFlagBy(command, "namespace", a.completeNamespaces)
 }
 
-func (a *clusterAccess) rules() *clientcmd.ClientConfigLoadingRules {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = a.kubeconfig
-	return rules
+// namespace is that of --namespace, "" when it is not given.
+func (a *clusterAccess) namespace() string { return *a.flags.Namespace }
+
+// named are the namespaces of the arguments, or that of --namespace when there are none, and no selector.
+func (a *clusterAccess) named(names []string, selector string) []string {
+	if namespace := a.namespace(); namespace != "" && selector == "" && len(names) == 0 {
+		return []string{namespace}
+	}
+	return names
 }
 
 // client returns one that reads and writes directly; each request may take as
-// long as timeout.
+// long as timeout, unless --request-timeout says otherwise.
 func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 	config, err := a.restConfig()
 	if err != nil {
 		return nil, err
 	}
-	config.Timeout, config.QPS = timeout, -1
+	if config.Timeout == 0 {
+		config.Timeout = timeout
+	}
+	config.QPS = -1
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -66,24 +80,27 @@ func (a *clusterAccess) client(timeout time.Duration) (client.Client, error) {
 	return c, nil
 }
 
-// restConfig names in its errors where the kubeconfig comes from.
+// restConfig names in its errors where the kubeconfig comes from. Without any it is that of the pod in which this runs.
 func (a *clusterAccess) restConfig() (*rest.Config, error) {
-	rules, source := a.rules(), a.source()
-	found, err := readable(rules.GetLoadingPrecedence())
+	loader, source := a.flags.ToRawKubeConfigLoader(), a.source()
+	found, err := readable(loader.ConfigAccess().GetLoadingPrecedence())
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s cannot be used: %w", source, err)
 	case !found && source != clientcmd.RecommendedHomeFile:
 		return nil, fmt.Errorf("%s: there is no such file, check the path", source)
 	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: a.context}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
-	switch {
-	case clientcmd.IsEmptyConfig(err) && !found: // and this is no pod, whose service account would do
-		return nil, fmt.Errorf("no kubeconfig is found, there is no %s: give --kubeconfig, or set $KUBECONFIG", source)
-	case clientcmd.IsEmptyConfig(err):
+	raw, err := loader.RawConfig()
+	if err == nil && len(raw.Clusters) == 0 && *a.flags.APIServer == "" {
+		if config, err := rest.InClusterConfig(); err == nil && !found {
+			return config, nil
+		} else if !found {
+			return nil, fmt.Errorf("no kubeconfig is found, there is no %s: give --kubeconfig, or set $KUBECONFIG", source)
+		}
 		return nil, fmt.Errorf("%s names no cluster: give another --kubeconfig, or set $KUBECONFIG", source)
-	case err != nil:
+	}
+	config, err := loader.ClientConfig()
+	if err != nil {
 		return nil, fmt.Errorf("%s cannot be used: check it and --context (%w)", source, err)
 	}
 	return config, nil
@@ -92,8 +109,8 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 // source says where the kubeconfig comes from, as users write it.
 func (a *clusterAccess) source() string {
 	switch variable := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
-	case a.kubeconfig != "":
-		return "--kubeconfig=" + a.kubeconfig
+	case *a.flags.KubeConfig != "":
+		return "--kubeconfig=" + *a.flags.KubeConfig
 	case variable != "":
 		return "$" + clientcmd.RecommendedConfigPathEnvVar + "=" + variable
 	}

@@ -40,7 +40,7 @@ func Main(name string) {
 
 // NewCommand returns the root command; name is how users call it.
 func NewCommand(name string) *cobra.Command {
-	access := &clusterAccess{}
+	access := newClusterAccess()
 	withCluster := []*cobra.Command{
 		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),

@@ -59,9 +59,15 @@ func refractctl(t *testing.T, args ...string) (out, progress string, err error) 
 // onCluster adds the flag that finds the test's cluster.
 func onCluster(args ...string) []string { return append(args, "--kubeconfig="+cluster.Kubeconfig()) }
 
+func accessTo(kubeconfig string) *clusterAccess {
+	access := newClusterAccess()
+	access.flags.KubeConfig = &kubeconfig
+	return access
+}
+
 func admin(t *testing.T) client.Client {
 	t.Helper()
-	c, err := (&clusterAccess{kubeconfig: cluster.Kubeconfig()}).client(requestTimeout)
+	c, err := accessTo(cluster.Kubeconfig()).client(requestTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,9 +228,18 @@ func TestInfo(t *testing.T) {
 			t.Errorf("output lacks %q:\n%s", want, text)
 		}
 	}
-	out, _, err := refractctl(t, onCluster("info", "-o", "json")...)
-	if err != nil || !strings.Contains(out, `"node": "node-cloud"`) {
-		t.Errorf("output = %s, error = %v", out, err)
+	for _, tc := range []struct{ namespace, format, want string }{
+		{"", "json", `"node": "node-cloud"`},
+		{"", "yaml", "kind: Info"},
+		{"", "jsonpath={.virtualNodes[0].name}", "node-cloud"},
+		{"", "name", "foreigncluster.core.liqo.io/cloud\nvirtualnode.offloading.liqo.io/node-cloud\nnamespace/bank\n"},
+		{"", "wide", "OTHER RESOURCES"},
+		{"elsewhere", "go-template={{len .namespaces}} and {{len .pods}}", "0 and 0"},
+	} {
+		out, _, err := refractctl(t, onCluster("info", "-o", tc.format, "-n", tc.namespace)...)
+		if err != nil || !strings.Contains(out, tc.want) {
+			t.Errorf("-o %s: output = %s, error = %v, want %q", tc.format, out, err, tc.want)
+		}
 	}
 }
 
@@ -235,10 +250,12 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"offload namespace a --namespace-mapping-strategy=SelectedName": "needs --remote-namespace-name",
 		"offload namespace a --remote-namespace-name=b":                 "needs --namespace-mapping-strategy=SelectedName",
 		"offload namespace a --selector==x":                             "--selector \"=x\"",
-		"offload namespace a -o table":                                  "--output is \"table\": use json or yaml",
+		"offload namespace a -o table":                                  "--output is \"table\": use one of go-template",
 		"offload namespace missing":                                     "getting namespace missing",
 		"offload namespace --ns-selector=no=where":                      "picks no namespace",
-		"info -o table":                               "use json or yaml",
+		"info -o table":                               "--output is \"table\": use one of",
+		"info -o jsonpath":                            "template format specified but no template given",
+		"info --as=nobody":                            "foreignclusters.core.liqo.io is forbidden: User \"nobody\"",
 		"info --context=elsewhere":                    "--context",
 		"info --kubeconfig=testdata/unreachable.yaml": "does not answer as it should",
 		"info --kubeconfig=/dev/null":                 "--kubeconfig=/dev/null names no cluster",

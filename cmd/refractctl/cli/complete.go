@@ -34,7 +34,7 @@ func completeFlagBy(command *cobra.Command, flag string, complete cobra.Completi
 
 // completeContexts offers the contexts of the kubeconfig.
 func (a *clusterAccess) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	config, err := a.rules().Load()
+	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

@@ -27,8 +27,9 @@ func TestCompletion(t *testing.T) {
 		"offload namespace --kubeconfig=testdata/unreachable.yaml ": {":1", "tab-one"}, // an error
 		"offload namespace --pod-offloading-strategy ":              {"LocalAndRemote", "DefaultName"},
 		"offload namespace --namespace-mapping-strategy ":           {"DefaultName", "LocalAndRemote"},
-		"offload namespace -o ":                                     {"json\nyaml", "tab-one"},
-		"info -o ":                                                  {"json\nyaml", "tab-one"},
+		"offload namespace -o ":                                     {"json\njsonpath", "tab-one"},
+		"info -o ":                                                  {"wide\nyaml", "tab-one"},
+		"info " + access + " -n ":                                   {"tab-one\ntab-two", "error"},
 		"plugin run --hook ":                                        {"outgoing\nincoming", "wasm"},
 		"plugin run ":                                               {"wasm", "tab-one"},
 		"plugin run strip.wasm ":                                    {":4", "wasm"}, // nothing, not even files

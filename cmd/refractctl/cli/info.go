@@ -63,46 +63,53 @@ type podsInfo struct {
 }
 
 func newInfoCommand(access *clusterAccess) *cobra.Command {
-	var output string
+	var output *output
 	command := &cobra.Command{
 		Use:   "info",
 		Short: "Show peers, virtual nodes, extended namespaces and offloaded pods",
 		Example: "  refractctl info\n" +
-			"  refractctl info --context=shop -o json | jq .virtualNodes",
+			"  refractctl info -n shop -o wide\n" +
+			"  refractctl info --context=home -o jsonpath='{.virtualNodes[*].name}'",
 		Args: cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
-			if err := format(output).validate(); err != nil {
+			if err := output.validate(); err != nil {
 				return err
 			}
 			c, err := access.client(requestTimeout)
 			if err != nil {
 				return err
 			}
-			gathered, err := gather(cmd.Context(), c)
+			gathered, err := gather(cmd.Context(), c, access.namespace())
 			if err != nil {
 				return err
 			}
-			if format(output) != asText {
-				return format(output).print(cmd.OutOrStdout(), gathered)
+			switch {
+			case output.isTable():
+				return gathered.print(cmd.OutOrStdout(), output.format() == wide)
+			case output.format() == "name":
+				return gathered.printNames(cmd.OutOrStdout())
 			}
-			return gathered.print(cmd.OutOrStdout())
+			return output.print(cmd.OutOrStdout(), "Info", gathered)
 		}),
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml, instead of tables")
-	completeFlag(command, "output", string(asJSON), string(asYAML))
+	output = addOutput(command, "", "", wide)
 	return command
 }
 
-func gather(ctx context.Context, c client.Client) (*info, error) {
+// gather looks at a cluster, at the namespaces and pods of one namespace or, "", of all.
+func gather(ctx context.Context, c client.Client, namespace string) (*info, error) {
 	clusters, virtualNodes, offloadings := &core.ForeignClusterList{}, &offloading.VirtualNodeList{}, &offloading.NamespaceOffloadingList{}
-	if err := list(ctx, c, clusters, virtualNodes, offloadings); err != nil {
+	if err := list(ctx, c, clusters, virtualNodes); err != nil {
 		return nil, err
+	}
+	if err := c.List(ctx, offloadings, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing %s, %w", kindsOf(offloadings), err)
 	}
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 	if err := c.List(ctx, nodes, client.MatchingLabels{wire.TypeLabel: wire.VirtualNodeType}); err != nil {
 		return nil, fmt.Errorf("listing virtual nodes, %w", err)
 	}
-	if err := c.List(ctx, pods, client.MatchingLabels{wire.OffloadedPodLabel: "true"}); err != nil {
+	if err := c.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabels{wire.OffloadedPodLabel: "true"}); err != nil {
 		return nil, fmt.Errorf("listing offloaded pods, %w", err)
 	}
 	return &info{
@@ -192,13 +199,59 @@ func countPods(pods []corev1.Pod) []podsInfo {
 	return sorted
 }
 
-func (i *info) print(out io.Writer) error {
+// printNames writes what there is as "kind.group/name", one a line.
+func (i *info) printNames(out io.Writer) error {
+	for _, list := range []struct {
+		kind  string
+		names []string
+	}{
+		{"foreigncluster." + core.GroupVersion.Group, namesOf(i.Clusters, func(c clusterInfo) string { return c.ID })},
+		{"virtualnode." + offloading.GroupVersion.Group, namesOf(i.VirtualNodes, func(n virtualNodeInfo) string { return n.Name })},
+		{"namespace", namesOf(i.Namespaces, func(n namespaceInfo) string { return n.Name })},
+	} {
+		for _, name := range list.names {
+			if _, err := fmt.Fprintf(out, "%s/%s\n", list.kind, name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func namesOf[T any](rows []T, name func(T) string) (names []string) {
+	for _, row := range rows {
+		names = append(names, name(row))
+	}
+	return names
+}
+
+// others lists the resources of a virtual node that have no column, "" for none.
+func (n *virtualNodeInfo) others() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(n.Capacity)) {
+		if name != "cpu" && name != "memory" && name != "pods" {
+			all = append(all, name+"="+n.Capacity[name])
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// print writes the tables; wide ones have further columns.
+func (i *info) print(out io.Writer, wide bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	section(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
 		return []string{c.ID, c.Role, c.APIServer, c.Network}
 	})
-	section(table, "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS", i.VirtualNodes, func(n virtualNodeInfo) []string {
-		return []string{n.Name, n.Cluster, n.Node, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
+	header := "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS"
+	if wide {
+		header += "\tOTHER RESOURCES"
+	}
+	section(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
+		cells := []string{n.Name, n.Cluster, n.Node, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
+		if wide {
+			cells = append(cells, n.others())
+		}
+		return cells
 	})
 	section(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
 		return []string{n.Name, n.Remote, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}

@@ -36,7 +36,7 @@ type inspection struct {
 }
 
 func newInspectCommand() *cobra.Command {
-	var output string
+	var output *output
 	command := &cobra.Command{
 		Use:   "inspect FILE.wasm",
 		Short: "Load a plugin on the real host and show what it is",
@@ -45,21 +45,20 @@ func newInspectCommand() *cobra.Command {
 		Args:              oneModule,
 		ValidArgsFunction: completeWasm,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if err := format(output).validate(); err != nil {
+			if err := output.validate(); err != nil {
 				return err
 			}
 			result, err := inspect(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			if format(output) != asText {
-				return format(output).print(cmd.OutOrStdout(), result)
+			if !output.isTable() {
+				return output.print(cmd.OutOrStdout(), "PluginInspection", result)
 			}
 			return result.print(cmd.OutOrStdout())
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "json or yaml, instead of a table")
-	completeFlag(command, "output", string(asJSON), string(asYAML))
+	output = addOutput(command, "", "")
 	return command
 }
 

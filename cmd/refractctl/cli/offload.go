@@ -29,7 +29,7 @@ type offload struct {
 	selectors                                []string
 	namespaceSelector                        string
 	timeout                                  time.Duration
-	output                                   string
+	output                                   *output
 }
 
 func newOffloadCommand(access *clusterAccess) *cobra.Command {
@@ -55,10 +55,10 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 	flags.StringArrayVarP(&o.selectors, "selector", "l", nil, "labels of the virtual nodes to extend to, such as region=north,tier!=edge; repeated: any of them")
 	flags.StringVar(&o.namespaceSelector, "ns-selector", "", "extend the namespaces with these labels, instead of naming them")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Second, "how long to wait")
-	flags.StringVarP(&o.output, "output", "o", "", "print the objects, as json or yaml, instead of applying them")
+	o.output = addOutput(command, "", "")
+	flags.Lookup("output").Usage = "print the objects instead of applying them; one of: " + strings.Join(o.output.formats(), ", ")
 	completeFlag(command, "pod-offloading-strategy", podStrategies...)
 	completeFlag(command, "namespace-mapping-strategy", mappingStrategies...)
-	completeFlag(command, "output", string(asJSON), string(asYAML))
 	return command
 }
 
@@ -74,7 +74,7 @@ var (
 )
 
 func (o *offload) validate(names []string) error {
-	if err := errors.Join(validNamespaces(names, o.namespaceSelector), format(o.output).validate(), validTimeout(o.timeout)); err != nil {
+	if err := errors.Join(validNamespaces(names, o.namespaceSelector), o.output.validate(), validTimeout(o.timeout)); err != nil {
 		return err
 	}
 	if !slices.Contains(podStrategies, o.podStrategy) {
@@ -96,6 +96,7 @@ func (o *offload) validate(names []string) error {
 }
 
 func (o *offload) run(cmd *cobra.Command, names []string) error {
+	names = o.access.named(names, o.namespaceSelector)
 	if err := o.validate(names); err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" && o.namespaceSelector == "" {
+	if !o.output.isTable() && o.namespaceSelector == "" {
 		return o.printAll(cmd.OutOrStdout(), names, selector)
 	}
 	c, err := o.access.client(requestTimeout)
@@ -114,7 +115,7 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
+	if !o.output.isTable() {
 		return o.printAll(cmd.OutOrStdout(), names, selector)
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
@@ -137,17 +138,16 @@ func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offlo
 }
 
 func (o *offload) printAll(out io.Writer, names []string, selector corev1.NodeSelector) error {
-	for i, name := range names {
+	printer, err := o.output.printer()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
 		object, err := manifest(o.desired(name, selector))
 		if err != nil {
 			return err
 		}
-		if i > 0 && format(o.output) == asYAML {
-			if _, err := fmt.Fprintln(out, "---"); err != nil {
-				return err
-			}
-		}
-		if err := format(o.output).print(out, object); err != nil {
+		if err := printer.PrintObj(object, out); err != nil {
 			return err
 		}
 	}

@@ -4,51 +4,96 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 )
 
-// format is the value of -o.
-type format string
+// outputVersion is the apiVersion of what commands print that is no object of a cluster.
+const outputVersion = "cli.refract.io/v1alpha1"
 
-const (
-	asText format = ""
-	asJSON format = "json"
-	asYAML format = "yaml"
-)
+// wide is -o wide, of commands that print tables.
+const wide = "wide"
 
-func (f format) validate() error {
-	switch f {
-	case asText, asJSON, asYAML:
-		return nil
-	}
-	return fmt.Errorf("--output is %q: use json or yaml", string(f))
+// output is the flag -o, with the formats of kubectl.
+type output struct {
+	flags  *genericclioptions.PrintFlags
+	tables []string // formats that are tables, of which "" is one when the command has a table
 }
 
-// print writes v as JSON or YAML.
-func (f format) print(out io.Writer, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err == nil && f == asYAML {
-		text, err = yaml.Marshal(v)
+// addOutput adds -o to a command. tables are the formats that the command prints by itself.
+func addOutput(command *cobra.Command, byDefault string, tables ...string) *output {
+	o := &output{flags: genericclioptions.NewPrintFlags("").WithDefaultOutput(byDefault), tables: tables}
+	o.flags.AddFlags(command)
+	formats := o.formats()
+	command.Flags().Lookup("output").Usage = "output format, one of: " + strings.Join(formats, ", ")
+	completeFlag(command, "output", formats...)
+	return o
+}
+
+// formats lists what -o takes.
+func (o *output) formats() []string {
+	formats := o.flags.AllowedFormats()
+	for _, table := range o.tables {
+		if table != "" {
+			formats = append(formats, table)
+		}
 	}
+	slices.Sort(formats)
+	return formats
+}
+
+// isTable reports whether the command is to print its table.
+func (o *output) isTable() bool { return slices.Contains(o.tables, o.format()) }
+
+func (o *output) format() string { return *o.flags.OutputFormat }
+
+// validate reports a format that there is not, or one that lacks its template.
+func (o *output) validate() error {
+	if o.isTable() {
+		return nil
+	}
+	_, err := o.printer()
+	return err
+}
+
+// printer returns what prints one object after the other.
+func (o *output) printer() (printers.ResourcePrinter, error) {
+	printer, err := o.flags.ToPrinter()
+	if genericclioptions.IsNoCompatiblePrinterError(err) {
+		return nil, fmt.Errorf("--output is %q: use one of %s", o.format(), strings.Join(o.formats(), ", "))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--output: %w", err)
+	}
+	return printer, nil
+}
+
+// print writes what is no object of a cluster as one of the given kind.
+func (o *output) print(out io.Writer, kind string, value any) error {
+	printer, err := o.printer()
+	if err != nil {
+		return err
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(value)
 	if err != nil {
 		return fmt.Errorf("encoding the output, %w", err)
 	}
-	if f == asJSON {
-		text = append(text, '\n')
-	}
-	_, err = out.Write(text)
-	return err
+	fields["apiVersion"], fields["kind"] = outputVersion, kind
+	return printer.PrintObj(&unstructured.Unstructured{Object: fields}, out)
 }
 
 // manifest returns obj as a user would write it: with its kind, without what
 // only the server fills in.
-func manifest(obj client.Object) (map[string]any, error) {
+func manifest(obj client.Object) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s, %w", obj.GetName(), err)
@@ -57,5 +102,5 @@ func manifest(obj client.Object) (map[string]any, error) {
 	if metadata, ok := content["metadata"].(map[string]any); ok {
 		delete(metadata, "creationTimestamp")
 	}
-	return content, nil
+	return &unstructured.Unstructured{Object: content}, nil
 }

@@ -16,8 +16,10 @@ import (
 
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/host"
@@ -31,7 +33,7 @@ type trial struct {
 	hook                    string
 	fuel                    int64
 	diff                    bool
-	output                  string
+	output                  *output
 }
 
 func newRunCommand() *cobra.Command {
@@ -55,8 +57,7 @@ func newRunCommand() *cobra.Command {
 	flags.StringVar(&t.hook, "hook", host.Outgoing.String(), "direction of the crossing: outgoing or incoming")
 	flags.Int64Var(&t.fuel, "fuel", 0, "fuel of the call; 0 is the plugin's limit, or the default")
 	flags.BoolVar(&t.diff, "diff", false, "print the difference instead of the object")
-	flags.StringVarP(&t.output, "output", "o", string(asYAML), "json or yaml")
-	completeFlag(command, "output", string(asJSON), string(asYAML))
+	t.output = addOutput(command, "yaml")
 	completeFlag(command, "hook", host.Outgoing.String(), host.Incoming.String())
 	return command
 }
@@ -90,9 +91,12 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, plugin.close(ctx)) }()
-	written := 0
+	printer, err := t.output.printer()
+	if err != nil {
+		return err
+	}
 	for n, object := range objects {
-		if oneErr := t.one(cmd, plugin.Plugin, hook, object, env, &written); oneErr != nil {
+		if oneErr := t.one(cmd, plugin.Plugin, hook, object, env, printer); oneErr != nil {
 			if len(objects) > 1 {
 				oneErr = fmt.Errorf("object %d of %d (%s), %w", n+1, len(objects), nameOf(object), oneErr)
 			}
@@ -103,7 +107,7 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 }
 
 // one runs the plugin on one object and prints what became of it, as a further document behind those written before.
-func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, object map[string]any, env *host.Env, written *int) error {
+func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
 	doc, outcome, err := cross(cmd.Context(), plugin, hook, object, env)
 	tell(cmd.ErrOrStderr(), outcome)
 	if err != nil || outcome.Skipped {
@@ -112,10 +116,7 @@ func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, obj
 	if t.diff {
 		return printDiff(cmd.OutOrStdout(), cmd.ErrOrStderr(), object, doc.Value())
 	}
-	if *written++; *written > 1 && format(t.output) == asYAML {
-		fmt.Fprintln(cmd.OutOrStdout(), "---")
-	}
-	return format(t.output).print(cmd.OutOrStdout(), doc.Value())
+	return printer.PrintObj(&unstructured.Unstructured{Object: doc.Value()}, cmd.OutOrStdout())
 }
 
 // nameOf an object, as kubectl writes it.
@@ -130,8 +131,8 @@ func (t *trial) validate() (host.Hook, error) {
 	if t.object == "" {
 		return 0, errors.New("--filename is missing: give a file with the object, or - for the standard input")
 	}
-	if format(t.output) != asJSON && format(t.output) != asYAML {
-		return 0, fmt.Errorf("--output is %q: use json or yaml", t.output)
+	if err := t.output.validate(); err != nil {
+		return 0, err
 	}
 	if t.fuel < 0 {
 		return 0, fmt.Errorf("--fuel is %d: use a positive amount, or 0 for the plugin's limit", t.fuel)

@@ -28,6 +28,7 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 		Example:           "  refractctl unoffload namespace shop",
 		ValidArgsFunction: access.completeExtended,
 		RunE: explained(func(cmd *cobra.Command, names []string) error {
+			names = access.named(names, selector)
 			if err := errors.Join(validNamespaces(names, selector), validTimeout(timeout)); err != nil {
 				return err
 			}
