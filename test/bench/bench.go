@@ -169,7 +169,7 @@ func (b *bench) memory(context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMost(fmt.Sprintf("the virtual kubelet's memory with %d pods and %d Services", b.pods, b.services), float64(used.RSS)/(1<<20), 120, " MiB")
+	b.atMost(fmt.Sprintf("the virtual kubelet's memory with %d pods and %d Services", b.pods, b.services), float64(used.RSS)/(1<<20), 100, " MiB")
 	return nil
 }
 

@@ -65,7 +65,7 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b.Lab = l
 	measures := []func(context.Context) error{
-		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.resources,
+		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.resources,
 	}
 	if b.podsOnly {
 		measures = []func(context.Context) error{b.join, b.plainPods, b.offloadedPods, b.resources}

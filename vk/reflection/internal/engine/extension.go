@@ -17,10 +17,19 @@ type extension struct {
 	ctx           context.Context
 	cancel        context.CancelFunc
 	contexts      atomic.Pointer[contexts]
+	inUse         chan struct{} // closed by used
+	usedOnce      sync.Once
 
 	mu     sync.RWMutex
 	scopes map[string]*Scope // by kind
 }
+
+func newExtension(local, remote string) *extension {
+	return &extension{local: local, remote: remote, scopes: map[string]*Scope{}, inUse: make(chan struct{})}
+}
+
+// used notes that the namespace has an object of its own.
+func (t *extension) used() { t.usedOnce.Do(func() { close(t.inUse) }) }
 
 // of returns what is known of a kind, nil when it is not reflected.
 func (t *extension) of(kind string) *Scope {
@@ -82,7 +91,7 @@ func (m *Manager) allExtensions() []*extension {
 func (m *Manager) StartNamespace(local, remote string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	t := &extension{local: local, remote: remote, scopes: map[string]*Scope{}}
+	t := newExtension(local, remote)
 	t.ctx, t.cancel = context.WithCancel(m.ctx)
 	m.mu.Lock()
 	m.extensions[local] = t

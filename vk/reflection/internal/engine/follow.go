@@ -24,24 +24,25 @@ const (
 
 // follow waits until both sides are known, has every object looked at, and watches the provider as long as there is something
 // to be watched.
+//
+// It returns when there is nothing, and stir calls it again.
 func (s *Scope) follow(ctx context.Context) {
-	defer func() {
-		for _, undo := range s.undo {
-			undo()
-		}
-	}()
 	if !s.waitFor(ctx, s.needs) {
 		return
 	}
 	for ctx.Err() == nil {
-		if s.empty() && s.noneRemote(ctx) {
-			if s.waitForShared(ctx) {
-				s.known()
-				s.sleep(ctx)
-			}
+		if !s.empty() || !s.noneRemote(ctx) {
+			s.watchRemote(ctx)
 			continue
 		}
-		s.watchRemote(ctx)
+		if !s.waitForShared(ctx) {
+			return
+		}
+		s.known()
+		s.asleep.Store(true)
+		if s.empty() || !s.asleep.CompareAndSwap(true, false) {
+			return
+		}
 	}
 }
 
@@ -74,26 +75,10 @@ func (s *Scope) noneRemote(ctx context.Context) bool {
 	return true
 }
 
-// stir ends sleep.
+// stir goes on with what follow has left alone: there is an object, or it is time to ask again.
 func (s *Scope) stir() {
-	select {
-	case s.stirred <- struct{}{}:
-	default:
-	}
-}
-
-// sleep waits until there is an object, or it is time to ask again.
-func (s *Scope) sleep(ctx context.Context) {
-	recheck := s.r.m.options.Clock.NewTimer(emptyRecheck)
-	defer recheck.Stop()
-	for s.empty() {
-		select {
-		case <-s.stirred:
-		case <-recheck.C():
-			return
-		case <-ctx.Done():
-			return
-		}
+	if s.asleep.CompareAndSwap(true, false) {
+		s.runFor(func() { s.follow(s.ctx) })
 	}
 }
 

@@ -64,7 +64,7 @@ func EnvOf(options Options) *Env { return &Env{r: &reflector{m: &Manager{options
 func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string) *Scope {
 	m.ctx = ctx
 	m.breaker.Start(ctx)
-	t := &extension{local: local, remote: remote, cancel: func() {}, scopes: map[string]*Scope{}}
+	t := newExtension(local, remote)
 	s := m.reflector(kind).newScope(t)
 	t.set(kind, s)
 	m.extensions[local] = t

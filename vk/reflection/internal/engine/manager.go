@@ -238,7 +238,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.mapper.Run(ctx) })
 	m.wg.Go(func() { m.lookAroundOnce(ctx) })
 	m.wg.Go(func() { m.recheckUnobserved(ctx) })
-	m.wg.Go(func() { m.resync(ctx) })
+	m.wg.Go(func() { m.every(ctx, m.options.ResyncPeriod, func() { m.eachInformer((*informer.Informer).Resync) }) })
+	m.wg.Go(func() { m.every(ctx, emptyRecheck, func() { m.eachScope((*Scope).stir) }) })
 	<-ctx.Done()
 	m.changesEnded()
 	m.wg.Wait()
@@ -264,20 +265,20 @@ func (m *Manager) lookAroundOnce(ctx context.Context) {
 	}
 }
 
-// resync looks at everything again, from time to time, until ctx ends: what was overlooked is not overlooked for ever.
-func (m *Manager) resync(ctx context.Context) {
-	if m.options.ResyncPeriod <= 0 {
+// every calls f once in a period, never when that is 0, until ctx ends.
+func (m *Manager) every(ctx context.Context, period time.Duration, f func()) {
+	if period <= 0 {
 		return
 	}
-	ticker := m.options.Clock.NewTicker(m.options.ResyncPeriod)
+	ticker := m.options.Clock.NewTicker(period)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C():
+			f()
 		case <-ctx.Done():
 			return
 		}
-		m.eachInformer((*informer.Informer).Resync)
 	}
 }
 
@@ -291,11 +292,17 @@ func (m *Manager) eachInformer(f func(*informer.Informer)) {
 			f(own)
 		}
 	}
+	m.eachScope(func(s *Scope) {
+		for _, own := range s.informers() {
+			f(own)
+		}
+	})
+}
+
+func (m *Manager) eachScope(f func(*Scope)) {
 	for _, t := range m.allExtensions() {
 		for _, s := range t.all() {
-			for _, own := range s.informers() {
-				f(own)
-			}
+			f(s)
 		}
 	}
 }

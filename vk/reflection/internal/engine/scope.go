@@ -44,7 +44,8 @@ type Scope struct {
 	needs     []cache.DoneChecker     // of this cluster, or of other scopes
 	run       []func(context.Context) // as long as it is there
 	undo      []func()                // when it is not any more
-	stirred   chan struct{}           // there may be objects
+	asleep    atomic.Bool             // there is nothing to follow
+	ctx       context.Context         // that ends with the scope
 	ready     atomic.Bool
 	writes    *mutationcache.Cache
 	memory    *oscillation.Memory
@@ -120,14 +121,29 @@ func (s *Scope) WatchRemote(resource schema.GroupVersionResource, trim informer.
 	return added
 }
 
+// Used is closed when the namespace is known to have, or to have had, an object of its own: all namespaces have their root CA.
+func (s *Scope) Used() <-chan struct{} { return s.namespace.inUse }
+
+// noteUse notes that the namespace has the object.
+func (s *Scope) noteUse(object *unstructured.Unstructured) {
+	if s.r.kind.Unless == nil || !s.r.kind.Unless(object.GetName()) {
+		s.namespace.used()
+	}
+}
+
 // OnRun has f run as long as the scope is there.
 func (s *Scope) OnRun(f func(context.Context)) { s.run = append(s.run, f) }
 
 // startScope begins to reflect a kind in a namespace. The caller holds m.changing.
 func (m *Manager) startScope(r *reflector, t *extension) {
 	s := r.newScope(t)
-	var ctx context.Context
-	ctx, s.cancel = context.WithCancel(t.ctx)
+	ctx, cancel := context.WithCancel(t.ctx)
+	s.ctx, s.cancel = ctx, cancel
+	context.AfterFunc(ctx, func() {
+		for _, undo := range s.undo {
+			undo()
+		}
+	})
 	t.set(r.kind.Name, s)
 	for _, own := range s.local {
 		s.runFor(func() { own.Run(ctx) })
@@ -162,7 +178,7 @@ func (s *Scope) runFor(f func()) {
 // newScope makes the informers of one kind in one extended namespace.
 func (r *reflector) newScope(t *extension) *Scope {
 	s := &Scope{
-		r: r, namespace: t, stirred: make(chan struct{}, 1),
+		r: r, namespace: t,
 		writes: mutationcache.New(r.m.options.Clock), memory: oscillation.New(r.m.options.Clock),
 	}
 	if !r.kind.Reverse {
@@ -247,6 +263,7 @@ func (r *reflector) selector() string {
 // enqueueAll looks at every object of both sides.
 func (s *Scope) enqueueAll() {
 	for _, object := range s.Objects() {
+		s.noteUse(object) // of a node, it may be older than the scope
 		s.r.queue.Add(raw.Key(object))
 	}
 	for _, copied := range s.copies.All() {
@@ -264,6 +281,7 @@ func (s *Scope) recheckUnobserved() {
 // objectChanged enqueues an object of this cluster, unless the event only echoes our own write.
 func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted bool) {
 	s.stir()
+	s.noteUse(object)
 	if !deleted && !s.r.handler.ObjectMatters(before, object) {
 		return
 	}

@@ -42,6 +42,9 @@ func (h *handler) receive(ctx context.Context, in *inbox) {
 	if !h.WaitForShared(ctx) {
 		return
 	}
+	if !waitUntilUsed(ctx, in.scope) {
+		return
+	}
 	source := h.ListWatchRemote(informer.Selection{Namespace: in.scope.RemoteNamespace()})
 	for ctx.Err() == nil {
 		round, cancel := context.WithCancel(ctx)
@@ -51,6 +54,22 @@ func (h *handler) receive(ctx context.Context, in *inbox) {
 				cache.ReflectorOptions{Name: "refract", TypeDescription: h.Kind().Source.String()}).RunWithContext(round)
 		}
 		cancel()
+	}
+}
+
+// waitUntilUsed waits as long as the namespace has nothing that an Event could be about, and reports whether it has.
+func waitUntilUsed(ctx context.Context, s *engine.Scope) bool {
+	select {
+	case <-s.Used():
+		return true
+	default:
+		s.SetReady()
+	}
+	select {
+	case <-s.Used():
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -1,0 +1,71 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// further is how many namespaces are extended to learn what one costs.
+const further = 100
+
+// namespaces measures what a virtual kubelet that has just started takes for further namespaces, all but empty: each has its
+// root CA, as all namespaces do.
+func (b *bench) namespaces(ctx context.Context) error {
+	progress("%d further namespaces", further)
+	if err := b.StopKubelet(ctx); err != nil {
+		return err
+	}
+	if err := b.StartKubelet(ctx); err != nil {
+		return err
+	}
+	if _, err := b.settled(ctx); err != nil {
+		return err
+	}
+	before, err := testenv.ProcessUsage(b.Kubelet().Pid())
+	if err != nil {
+		return err
+	}
+	names := make([]string, further)
+	for n := range names {
+		names[n] = fmt.Sprintf("further-%d", n)
+		if _, err := b.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: names[n]}}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	begun := time.Now()
+	if _, err := b.Refractctl(ctx, append([]string{"offload", "namespace", "--context", lab.ConsumerID, "--timeout", "5m"}, names...)...); err != nil {
+		return err
+	}
+	rootCA := wire.RemoteRootCAConfigMap(lab.ConsumerID)
+	err = b.Wait(ctx, "the root CA in all of their remote namespaces", func(ctx context.Context) (string, error) {
+		list, err := b.Provider.Client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + rootCA})
+		if err == nil && len(list.Items) < further {
+			return fmt.Sprintf("%d have it", len(list.Items)), nil
+		}
+		return "", err
+	})
+	if err != nil {
+		return err
+	}
+	b.found(fmt.Sprintf("%d further namespaces reflected after", further), "%.1f s", time.Since(begun).Seconds())
+	if _, err := b.settled(ctx); err != nil {
+		return err
+	}
+	after, err := testenv.ProcessUsage(b.Kubelet().Pid())
+	if err != nil {
+		return err
+	}
+	b.atMost("   the virtual kubelet's memory for them", float64(after.RSS-before.RSS)/(1<<20), 30, " MiB")
+	return nil
+}
