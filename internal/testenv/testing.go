@@ -47,14 +47,18 @@ func ForTest(tb testing.TB, opts ...Options) []*Cluster {
 // Eventually waits until check has nothing to complain about. After 20 seconds it ends the test with the last complaint.
 func Eventually(tb testing.TB, check func() error) {
 	tb.Helper()
+	if err := Wait(check); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Wait is Eventually for who ends the test itself.
+func Wait(check func() error) error {
 	deadline := time.Now().Add(patience)
 	for {
 		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatal(err)
+		if err == nil || time.Now().After(deadline) {
+			return err
 		}
 		time.Sleep(lookEvery)
 	}

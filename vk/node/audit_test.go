@@ -70,26 +70,13 @@ func (s *suite) requestsSince(marker int64, verb, resource string) int {
 	return count
 }
 
-// expectOnlyLeases watches, once what was under way is done, that nothing else is
-// written, and that the lease is.
-func (s *suite) expectOnlyLeases(renewals int) {
+// renewals waits until the lease was renewed so often since marker.
+func (s *suite) renewals(marker int64, times int) {
 	s.Helper()
-	renewed := func(marker int64, times int) func(context.Context) string {
-		return func(context.Context) string {
-			if s.requestsSince(marker, "update", "leases") < times {
-				return "too few renewals"
-			}
-			return ""
+	s.expect("renewals of the lease", func(context.Context) string {
+		if s.requestsSince(marker, "update", "leases") < times {
+			return "too few"
 		}
-	}
-	s.expect("quiet", func(context.Context) string {
-		marker := s.auditEnd()
-		s.expect("a renewal", renewed(marker, 1))
-		return strings.Join(s.writesSince(marker), ", ")
+		return ""
 	})
-	marker := s.auditEnd()
-	s.expect("lease renewals", renewed(marker, renewals))
-	if writes := s.writesSince(marker); len(writes) > 0 {
-		s.Errorf("written although nothing changed: %v", writes)
-	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,20 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/story"
 	"github.com/refract-project/refract/vk/node"
 )
 
 // TestController shares two clusters: most of its time is theirs.
 func TestController(t *testing.T) {
 	s := newSuite(t)
+	story.Run(t, "testdata/stories", func(t *testing.T) *story.Stage { return s.in(t).stage() })
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *suite)
 	}{
-		{"lifecycle", testLifecycle},
 		{"what is malformed is left out and told", testMalformed},
 		{"a node that is not virtual is not taken over", testForeignNode},
 		{"the node of another provider is not taken over", testNodeOfAnotherProvider},
@@ -41,136 +40,6 @@ func TestController(t *testing.T) {
 	}
 	t.Run("the lease is held while the work ends", func(t *testing.T) { testSlowEnd(t, s.provider) })
 	t.Run("election", func(t *testing.T) { testElection(t, s.provider) }) // stops the provider
-}
-
-func testLifecycle(t *testing.T, s *suite) {
-	must(t, s.provider.StopAPIServer())
-	controller, end := s.kubelet()
-	s.createVirtualNode()
-
-	t.Run("a dead provider at the start gives a node that is not ready", func(t *testing.T) {
-		s.expectNode("registered", ready(corev1.ConditionFalse, "does not answer"))
-		s.expectNode("complete", func(n *corev1.Node) string {
-			switch {
-			case n.Labels[wire.TypeLabel] != wire.VirtualNodeType || n.Labels["tier"] != "gold":
-				return "labels are missing"
-			case !n.Status.Allocatable.Cpu().Equal(resource.MustParse("4")):
-				return "the capacity is wrong"
-			case !hasTaint(n, wire.VirtualNodeTaint) || !hasTaint(n, "dedicated"):
-				return "taints are missing"
-			}
-			return ""
-		})
-		<-controller.Ready()
-	})
-	t.Run("it becomes ready when the provider answers", func(t *testing.T) {
-		must(t, s.provider.StartAPIServer(t.Context()))
-		t.Logf("ready after %s", s.expectNode("ready", ready(corev1.ConditionTrue, "")))
-	})
-	t.Run("a provider that dies is told at once", func(t *testing.T) {
-		must(t, s.provider.StopAPIServer())
-		took := s.expectNode("not ready", ready(corev1.ConditionFalse, "does not answer"))
-		t.Logf("not ready after %s", took)
-		if took > 10*time.Second {
-			t.Errorf("telling took %s", took)
-		}
-		must(t, s.provider.StartAPIServer(t.Context()))
-		s.expectNode("ready again", ready(corev1.ConditionTrue, ""))
-	})
-	t.Run("the VirtualNode is followed, removed keys disappear", func(t *testing.T) {
-		s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
-			vn.Spec.Labels = map[string]string{"rack": "7"}
-			vn.Spec.Taints = nil
-			vn.Spec.ResourceQuota.Hard = list("cpu", "6", "memory", "8Gi")
-		})
-		s.expectNode("changed", func(n *corev1.Node) string {
-			_, tier := n.Labels["tier"]
-			_, gpu := n.Status.Capacity["nvidia.com/gpu"]
-			switch {
-			case tier || n.Labels["rack"] != "7":
-				return "labels are not followed"
-			case gpu || !n.Status.Capacity.Cpu().Equal(resource.MustParse("6")):
-				return "the capacity is not followed"
-			case hasTaint(n, "dedicated"):
-				return "the removed taint is still there"
-			}
-			return ""
-		})
-	})
-	t.Run("drift is repaired, what others add stays", func(t *testing.T) {
-		var n corev1.Node
-		must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
-		patch := `{"metadata":{"labels":{"liqo.io/type":"forged","theirs":"x"}},"spec":{"taints":[{"key":"theirs","effect":"NoSchedule"}]}}`
-		must(t, s.admin.Patch(t.Context(), &n, client.RawPatch(types.MergePatchType, []byte(patch))))
-		s.expectNode("repaired", func(n *corev1.Node) string {
-			switch {
-			case n.Labels[wire.TypeLabel] != wire.VirtualNodeType:
-				return "our label is not back"
-			case !hasTaint(n, wire.VirtualNodeTaint):
-				return "our taint is not back"
-			case n.Labels["theirs"] != "x" || !hasTaint(n, "theirs"):
-				return "what others added is gone"
-			}
-			return ""
-		})
-	})
-	t.Run("a deleted node comes back", func(t *testing.T) {
-		var n corev1.Node
-		must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
-		must(t, s.admin.Delete(t.Context(), &n))
-		s.expectNode("back", func(back *corev1.Node) string {
-			if back.UID == n.UID {
-				return "it is still the old one"
-			}
-			return ready(corev1.ConditionTrue, "")(back)
-		})
-	})
-	t.Run("the network of the ForeignCluster counts", func(t *testing.T) {
-		fc := &corev1beta1.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.RemoteClusterIDLabel: "milan"}},
-			Spec: corev1beta1.ForeignClusterSpec{ClusterID: "milan"}}
-		must(t, s.admin.Create(t.Context(), fc))
-		s.expectNode("not ready", ready(corev1.ConditionFalse, "network"))
-		fc.Status.ObservedGeneration, fc.Status.Role = 1, corev1beta1.ConsumerAndProviderRole
-		fc.Status.Modules.Networking = corev1beta1.Module{Enabled: true, Conditions: []corev1beta1.Condition{{
-			Type: corev1beta1.NetworkConnectionStatusCondition, Status: corev1beta1.ConditionStatusEstablished, LastTransitionTime: metav1.Now()}}}
-		must(t, s.admin.Status().Update(t.Context(), fc))
-		s.expectNode("ready", ready(corev1.ConditionTrue, ""))
-		must(t, s.admin.Delete(t.Context(), fc))
-		s.expectNode("without network condition", func(n *corev1.Node) string {
-			for _, c := range n.Status.Conditions {
-				if c.Type == corev1.NodeNetworkUnavailable {
-					return "the condition is still there"
-				}
-			}
-			return ready(corev1.ConditionTrue, "")(n)
-		})
-	})
-	t.Run("nothing but the lease is written when nothing changes", func(t *testing.T) { s.expectOnlyLeases(4) })
-	t.Run("a restart writes one heartbeat and keeps the transition times, however far the provider is", func(t *testing.T) {
-		var before corev1.Node
-		must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &before))
-		end()
-		marker := s.auditEnd()
-		again, _ := s.kubeletFarAway(700 * time.Millisecond)
-		<-again.Ready()
-		s.expectNode("heartbeat", func(n *corev1.Node) string {
-			if n.ResourceVersion == before.ResourceVersion {
-				return "no heartbeat"
-			}
-			return ready(corev1.ConditionTrue, "")(n)
-		})
-		var after corev1.Node
-		must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &after))
-		for i, c := range before.Status.Conditions {
-			if !after.Status.Conditions[i].LastTransitionTime.Equal(&c.LastTransitionTime) {
-				t.Errorf("%s changed its transition time by a restart: from %s %s to %s %s", c.Type, c.Status, c.LastTransitionTime,
-					after.Status.Conditions[i].Status, after.Status.Conditions[i].LastTransitionTime)
-			}
-		}
-		if got, want := strings.Join(s.writesSince(marker), ", "), "patch nodes status milan"; got != want {
-			t.Errorf("the restart wrote %q, want %q", got, want)
-		}
-	})
 }
 
 func testMalformed(t *testing.T, s *suite) {

@@ -1,13 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -51,10 +53,10 @@ func BenchmarkUnchanged(b *testing.B) {
 	}
 	registry := host.NewRegistry(nil)
 	const slices = "EndpointSlice.discovery.k8s.io"
-	if _, err := source.NewChains(b.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: []string{PodKind, ServiceKind, slices}, Defaults: modules}); err != nil {
+	if _, err := source.NewChains(b.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: []string{reflection.PodKind, reflection.ServiceKind, slices}, Defaults: modules}); err != nil {
 		b.Fatal(err)
 	}
-	m, err := New(Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
+	m, err := reflection.New(reflection.Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
 		NodeName: "milan", NodeIP: "10.9.8.7", TenantNamespace: "tenant", Registry: registry})
 	if err != nil {
 		b.Fatal(err)
@@ -68,7 +70,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	for _, bench := range []struct {
 		name, kind string
 		object     *unstructured.Unstructured
-	}{{"service", ServiceKind, parsed(b, service("web", ""))}, {"pod", PodKind, parsed(b, benchPod)}, {"endpointslice-1000", EndpointSliceKind, many}} {
+	}{{"service", reflection.ServiceKind, parsed(b, service("web", ""))}, {"pod", reflection.PodKind, parsed(b, benchPod)}, {"endpointslice-1000", reflection.EndpointSliceKind, many}} {
 		b.Run(bench.name, func(b *testing.B) { benchmarkUnchanged(b, m, bench.kind, bench.object) })
 	}
 }
@@ -84,7 +86,7 @@ func parsed(b *testing.B, text string) *unstructured.Unstructured {
 }
 
 // benchmarkUnchanged puts an object and its copy into the caches and evaluates it.
-func benchmarkUnchanged(b *testing.B, m *Manager, kind string, local *unstructured.Unstructured) {
+func benchmarkUnchanged(b *testing.B, m *reflection.Manager, kind string, local *unstructured.Unstructured) {
 	env := m.Env(kind)
 	s := m.Prepare(b.Context(), kind, "shop", "shop-rome")
 	w := engine.NewWorker(slog.New(slog.DiscardHandler))
@@ -95,10 +97,10 @@ func benchmarkUnchanged(b *testing.B, m *Manager, kind string, local *unstructur
 	if err != nil {
 		b.Fatal(err)
 	}
-	if kind != EndpointSliceKind {
+	if kind != reflection.EndpointSliceKind {
 		x.Extra = map[string]string{engine.OriginUIDAnnotation: string(local.GetUID())}
 	}
-	if kind == PodKind {
+	if kind == reflection.PodKind {
 		remote := local.DeepCopy()
 		remote.SetNamespace("shop-rome")
 		if err := s.State.(*informer.Informer).Put(remote); err != nil {

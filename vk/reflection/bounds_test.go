@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"errors"
@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,12 +25,12 @@ import (
 func TestALongMessageOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.chainsForPods()
-	l.start()
-	l.pod("web")
+	l.ChainsForPods()
+	l.Start()
+	l.Pod("web")
 	status := strings.Replace(running(0), "{phase: Running,", "{phase: Running, message: "+strings.Repeat("x", 100_000)+",", 1)
-	l.runRemote("web", status)
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), func(o *unstructured.Unstructured) error {
+	l.RunRemote("web", status)
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), func(o *unstructured.Unstructured) error {
 		if message, _, _ := unstructured.NestedString(o.Object, "status", "message"); len(message) > engine.MaxMessageBytes {
 			return fmt.Errorf("the message has %d bytes", len(message))
 		}
@@ -38,14 +41,14 @@ func TestALongMessageOfTheProvider(t *testing.T) {
 // A provider that floods a namespace with Warnings is heard, and then one after another.
 func TestWarningsAreLimited(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
 	_, shadow := l.shadowed("web")
 	const flood = 3 * event.WarningsBurst
 	for n := range flood {
 		l.say(fmt.Sprintf("flood-%d", n), shadow, "type: Warning, reason: Flood, message: "+strings.Repeat("y", 4000))
 	}
 	shown := func() (n int) {
-		list := must(l.local.of("Event", l.namespace).List(l.Context(), metav1.ListOptions{}))(t)
+		list := reflectiontest.Must(l.Local.Of("Event", l.Namespace).List(l.Context(), metav1.ListOptions{}))(t)
 		for i := range list.Items {
 			if list.Items[i].Object["reason"] != "Flood" {
 				continue
@@ -59,7 +62,7 @@ func TestWarningsAreLimited(t *testing.T) {
 	}
 	begun := time.Now()
 	first := -1
-	l.eventually(func() error {
+	l.Eventually(func() error {
 		n := shown()
 		if first < 0 && n >= event.WarningsBurst {
 			first = n
@@ -78,13 +81,13 @@ func TestWarningsAreLimited(t *testing.T) {
 // Addresses that nothing of the provider can have are not shown, which is said once; all others are.
 func TestStrangeAddressesOfTheProvider(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withDefaultPlugins(t), func(o *Options) {
-		o.Kinds = kinds(PodKind, ServiceKind, IngressKind)
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
+		o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.IngressKind)
 		o.OwnCIDRs, _ = ipmap.ParseRanges("--own-cidrs", []string{"10.96.0.0/12"})
 		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
 		o.ForeignCIDRs, _ = ipmap.ParseRanges("--foreign-cidrs", []string{"10.0.0.0/8", "192.0.2.0/24"})
 	})
-	l.start()
+	l.Start()
 	for name, status := range map[string]string{
 		"service":  "podIP: 10.96.0.1, podIPs: [{ip: 10.96.0.1}]",
 		"pod":      "podIP: 10.1.2.3, podIPs: [{ip: 10.1.2.3}]",
@@ -93,25 +96,25 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		"neighbor": "podIP: 172.16.0.1, podIPs: [{ip: 172.16.0.1}]",
 		"second":   `podIP: 10.245.0.7, podIPs: [{ip: 10.245.0.7}, {ip: "fe80::1"}]`,
 	} {
-		l.pod(name)
-		l.runRemote(name, "{phase: Running, "+status+"}")
-		l.present(l.local, "Pod", l.namespace, name, field("status.phase", "Running"), field("status.podIP", ""), field("status.podIPs", ""))
-		l.event(l.namespace, "Pod", name, "Warning", engine.StrangeAddressReason, "--own-cidrs")
+		l.Pod(name)
+		l.RunRemote(name, "{phase: Running, "+status+"}")
+		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.podIP", ""), reflectiontest.Field("status.podIPs", ""))
+		l.Event(l.Namespace, "Pod", name, "Warning", engine.StrangeAddressReason, "--own-cidrs")
 	}
-	l.pod("good")
-	l.runRemote("good", "{phase: Running, podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}]}")
-	l.present(l.local, "Pod", l.namespace, "good", field("status.podIP", "10.245.0.9"))
+	l.Pod("good")
+	l.RunRemote("good", "{phase: Running, podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}]}")
+	l.Present(l.Local, "Pod", l.Namespace, "good", reflectiontest.Field("status.podIP", "10.245.0.9"))
 
-	l.local.create(t, l.namespace, balanced)
-	l.local.create(t, l.namespace, ingress)
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Local.Create(t, l.Namespace, ingress)
 	for _, kind := range []string{"Service", "Ingress"} {
-		l.present(l.remote, kind, l.remoteNS, "web")
-		l.remote.patchYAML(t, kind, l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}, {ip: 172.16.0.1}]}}}`, "status")
-		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7"))
-		l.event(l.namespace, kind, "web", "Warning", engine.StrangeAddressReason, "10.96.0.10, ::1, 172.16.0.1")
+		l.Present(l.Remote, kind, l.RemoteNS, "web")
+		l.Remote.PatchYAML(t, kind, l.RemoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}, {ip: 172.16.0.1}]}}}`, "status")
+		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses("192.0.2.7"))
+		l.Event(l.Namespace, kind, "web", "Warning", engine.StrangeAddressReason, "10.96.0.10, ::1, 172.16.0.1")
 	}
-	l.settled()
-	if events := l.events(l.namespace, "Pod", "loopback"); len(events) != 1 {
+	l.Settled()
+	if events := l.Events(l.Namespace, "Pod", "loopback"); len(events) != 1 {
 		t.Errorf("one address made the Events %q", events)
 	}
 }
@@ -119,30 +122,32 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 // A provider that changes a status all the time costs this cluster one write a second after the first ones, and the latest is shown.
 func TestStatusesArePaced(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.Kinds = kinds(PodKind, ServiceKind) })
-	l.start()
-	l.pod("web")
-	l.runRemote("web", running(0))
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
-	l.local.create(t, l.namespace, balanced)
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.settled()
-	before, begun := len(l.local.writes(t)), time.Now()
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
+		o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind)
+	})
+	l.Start()
+	l.Pod("web")
+	l.RunRemote("web", running(0))
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Settled()
+	before, begun := len(l.Local.Writes(t)), time.Now()
 	const changes = 60
 	for n := range changes {
-		l.remoteStatus("web", running(n+1))
-		l.remote.patchYAML(t, "Service", l.remoteNS, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, n+1), "status")
+		l.RemoteStatus("web", running(n+1))
+		l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", fmt.Sprintf(`{status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}}`, n+1), "status")
 	}
-	l.present(l.local, "Pod", l.namespace, "web", restarts(changes))
-	l.present(l.local, "Service", l.namespace, "web", addresses(fmt.Sprintf("192.0.2.%d", changes)))
+	l.Present(l.Local, "Pod", l.Namespace, "web", restarts(changes))
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses(fmt.Sprintf("192.0.2.%d", changes)))
 	most := 2 * (engine.StatusBurst + 1 + int(time.Since(begun).Seconds()))
-	if writes := l.local.writes(t)[before:]; len(writes) > most {
+	if writes := l.Local.Writes(t)[before:]; len(writes) > most {
 		t.Errorf("%d changes made %d writes, want at most %d", 2*changes, len(writes), most)
 	}
-	l.local.deleteNow(t, "Pod", l.namespace, "web")
-	l.absent(l.remote, "ShadowPod", l.remoteNS, "web")
-	l.eventually(func() error {
-		if l.manager.Paced(PodKind) > 0 {
+	l.Local.DeleteNow(t, "Pod", l.Namespace, "web")
+	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web")
+	l.Eventually(func() error {
+		if l.Manager.Paced(reflection.PodKind) > 0 {
 			return errors.New("the pace of a pod that is gone is remembered")
 		}
 		return nil

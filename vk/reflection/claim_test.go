@@ -1,12 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -21,21 +24,20 @@ type claimLab struct {
 	class, disk string
 }
 
-func newClaimLab(t *testing.T, reclaimPolicy string, change ...func(*Options)) *claimLab {
+func newClaimLab(t *testing.T, reclaimPolicy string, change ...func(*reflection.Options)) *claimLab {
 	t.Helper()
-	needClusters(t)
-	return newClaimLabOn(t, clusters.consumer, reclaimPolicy, change...)
+	return newClaimLabOn(t, reflectiontest.Consumer(t), reclaimPolicy, change...)
 }
 
-func newClaimLabOn(t *testing.T, consumer *testenv.Cluster, reclaimPolicy string, change ...func(*Options)) *claimLab {
+func newClaimLabOn(t *testing.T, consumer *testenv.Cluster, reclaimPolicy string, change ...func(*reflection.Options)) *claimLab {
 	t.Helper()
 	l := &claimLab{}
-	l.lab = newLabOn(t, consumer, append([]func(*Options){withDefaultPlugins(t), func(o *Options) {
+	l.lab = newLabOn(t, consumer, append([]func(*reflection.Options){reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
 		l.class, l.disk = "virtual-"+o.NodeName, "disk-"+o.NodeName
-		o.Kinds = kinds(ClaimKind)
-		o.Storage = Storage{Enabled: true, Class: l.class, RemoteClass: l.disk}
+		o.Kinds = reflectiontest.Kinds(reflection.ClaimKind)
+		o.Storage = reflection.Storage{Enabled: true, Class: l.class, RemoteClass: l.disk}
 	}}, change...)...)
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: liqo.io/storage,
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: liqo.io/storage,
   volumeBindingMode: WaitForFirstConsumer, allowVolumeExpansion: true, reclaimPolicy: %s}`, l.class, reclaimPolicy))
 	l.remoteClass(l.disk, true)
 	return l
@@ -43,7 +45,7 @@ func newClaimLabOn(t *testing.T, consumer *testenv.Cluster, reclaimPolicy string
 
 func (l *claimLab) remoteClass(name string, expands bool) {
 	l.Helper()
-	l.remote.create(l.T, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: example.com/disk,
+	l.Remote.Create(l.T, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: example.com/disk,
   volumeBindingMode: WaitForFirstConsumer, allowVolumeExpansion: %t}`, name, expands))
 }
 
@@ -53,7 +55,7 @@ func (l *claimLab) claim(name, node string, annotations ...string) *unstructured
 	if node != "" {
 		annotations = append(annotations, "volume.kubernetes.io/selected-node: "+node)
 	}
-	return l.local.create(l.T, l.namespace, fmt.Sprintf(`
+	return l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: %s, labels: {app: db}, annotations: {%s}}
@@ -63,21 +65,21 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests:
 // bound waits until Kubernetes has bound a claim to the volume that stands for it.
 func (l *claimLab) bound(name string) (claim, volume *unstructured.Unstructured) {
 	l.Helper()
-	claim = l.present(l.local, ClaimKind, l.namespace, name, field("status.phase", "Bound"))
-	return claim, l.present(l.local, "PersistentVolume", "", raw.Text(claim, "spec", "volumeName"), field("status.phase", "Bound"))
+	claim = l.Present(l.Local, reflection.ClaimKind, l.Namespace, name, reflectiontest.Field("status.phase", "Bound"))
+	return claim, l.Present(l.Local, "PersistentVolume", "", raw.Text(claim, "spec", "volumeName"), reflectiontest.Field("status.phase", "Bound"))
 }
 
 // disks gives the provider's claim a volume, as its provisioner does.
 func (l *claimLab) disks(name, size string) {
 	l.Helper()
-	claim := l.present(l.remote, ClaimKind, l.remoteNS, name)
-	l.remote.create(l.T, "", fmt.Sprintf(`
+	claim := l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, name)
+	l.Remote.Create(l.T, "", fmt.Sprintf(`
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %s-%s}
 spec: {storageClassName: %s, accessModes: [ReadWriteOnce], capacity: {storage: %s}, csi: {driver: disk.example.com, volumeHandle: x},
-  claimRef: {namespace: %s, name: %s, uid: %s}}`, l.remoteNS, name, raw.Text(claim, "spec", "storageClassName"), size, l.remoteNS, name, claim.GetUID()))
-	l.present(l.remote, ClaimKind, l.remoteNS, name, field("status.phase", "Bound"), field("status.capacity.storage", size))
+  claimRef: {namespace: %s, name: %s, uid: %s}}`, l.RemoteNS, name, raw.Text(claim, "spec", "storageClassName"), size, l.RemoteNS, name, claim.GetUID()))
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, name, reflectiontest.Field("status.phase", "Bound"), reflectiontest.Field("status.capacity.storage", size))
 }
 
 // A claim of a StatefulSet: one write makes the claim on the provider, one the volume here, Kubernetes binds them, and what
@@ -85,39 +87,39 @@ spec: {storageClassName: %s, accessModes: [ReadWriteOnce], capacity: {storage: %
 func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.start()
+	l.Start()
 	made := l.claim("data-db-0", "", "note: a")
-	l.settled()
-	l.local.patchYAML(t, ClaimKind, l.namespace, "data-db-0", "{metadata: {annotations: {volume.kubernetes.io/selected-node: "+l.node+"}}}")
+	l.Settled()
+	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data-db-0", "{metadata: {annotations: {volume.kubernetes.io/selected-node: "+l.Node+"}}}")
 	name := "pvc-" + string(made.GetUID())
-	l.present(l.remote, ClaimKind, l.remoteNS, "data-db-0", field("spec.storageClassName", l.disk), field("spec.accessModes", "[ReadWriteOnce]"),
-		field("spec.resources.requests.storage", "1Gi"), field("spec.volumeMode", "Filesystem"), field("metadata.labels/app", "db"), field("metadata.annotations/note", "a"),
-		field("metadata.annotations/"+claim.OriginVolumeAnnotation, name), field("metadata.annotations/volume.kubernetes.io/selected-node", ""))
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data-db-0", reflectiontest.Field("spec.storageClassName", l.disk), reflectiontest.Field("spec.accessModes", "[ReadWriteOnce]"),
+		reflectiontest.Field("spec.resources.requests.storage", "1Gi"), reflectiontest.Field("spec.volumeMode", "Filesystem"), reflectiontest.Field("metadata.labels/app", "db"), reflectiontest.Field("metadata.annotations/note", "a"),
+		reflectiontest.Field("metadata.annotations/"+claim.OriginVolumeAnnotation, name), reflectiontest.Field("metadata.annotations/volume.kubernetes.io/selected-node", ""))
 	claim, volume := l.bound("data-db-0")
 	for path, want := range map[string]string{
 		"metadata.name": name, "metadata.annotations/pv.kubernetes.io/provisioned-by": "liqo.io/storage",
 		"spec.storageClassName": l.class, "spec.capacity.storage": "1Gi", "spec.accessModes": "[ReadWriteOnce]", "spec.volumeMode": "Filesystem",
 		"spec.persistentVolumeReclaimPolicy": "Delete", "spec.claimRef.uid": string(claim.GetUID()), "spec.hostPath.type": "Directory",
-		"spec.nodeAffinity.required.nodeSelectorTerms": fmt.Sprintf("[map[matchExpressions:[map[key:liqo.io/remote-cluster-id operator:In values:[%s]]]]]", l.id),
+		"spec.nodeAffinity.required.nodeSelectorTerms": fmt.Sprintf("[map[matchExpressions:[map[key:liqo.io/remote-cluster-id operator:In values:[%s]]]]]", l.ID),
 	} {
-		if err := field(path, want)(volume); err != nil {
+		if err := reflectiontest.Field(path, want)(volume); err != nil {
 			t.Error(err)
 		}
 	}
-	l.settled()
-	l.quiet("a volume on the provider, of the size that was asked for,", func() { l.disks("data-db-0", "1Gi") })
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	l.local.patchYAML(t, ClaimKind, l.namespace, "data-db-0", `{metadata: {labels: {tier: gold}, annotations: {note: null}}}`)
-	l.present(l.remote, ClaimKind, l.remoteNS, "data-db-0", field("metadata.labels/tier", "gold"), field("metadata.annotations/note", ""))
-	l.settled()
-	if writes := l.remote.writes(t); len(writes) != 2 {
+	l.Settled()
+	l.Quiet("a volume on the provider, of the size that was asked for,", func() { l.disks("data-db-0", "1Gi") })
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data-db-0", `{metadata: {labels: {tier: gold}, annotations: {note: null}}}`)
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data-db-0", reflectiontest.Field("metadata.labels/tier", "gold"), reflectiontest.Field("metadata.annotations/note", ""))
+	l.Settled()
+	if writes := l.Remote.Writes(t); len(writes) != 2 {
 		t.Errorf("a claim and one change took the writes %q to the provider", writes)
 	}
-	if writes := l.local.writes(t); len(writes) != 1 || writes[0] != "create persistentvolumes "+name && writes[0] != "create persistentvolumes " {
+	if writes := l.Local.Writes(t); len(writes) != 1 || writes[0] != "create persistentvolumes "+name && writes[0] != "create persistentvolumes " {
 		t.Errorf("a claim took the writes %q here, want the volume", writes)
 	}
-	if events := l.events(l.namespace, ClaimKind, "data-db-0"); len(events) > 0 {
+	if events := l.Events(l.Namespace, reflection.ClaimKind, "data-db-0"); len(events) > 0 {
 		t.Errorf("a claim without trouble has the Events %q", events)
 	}
 }
@@ -126,47 +128,47 @@ func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 func TestBoundClaimsGrow(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.start()
-	l.claim("data", l.node)
+	l.Start()
+	l.claim("data", l.Node)
 	_, volume := l.bound("data")
-	l.settled()
-	l.quiet("growth while the provider has no volume yet", func() {
-		l.local.patchYAML(t, ClaimKind, l.namespace, "data", `{spec: {resources: {requests: {storage: 2Gi}}}}`)
+	l.Settled()
+	l.Quiet("growth while the provider has no volume yet", func() {
+		l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data", `{spec: {resources: {requests: {storage: 2Gi}}}}`)
 	})
 	l.disks("data", "1Gi")
-	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("spec.resources.requests.storage", "2Gi"))
-	l.settled()
-	l.present(l.local, ClaimKind, l.namespace, "data", field("status.capacity.storage", "1Gi"))
-	before := len(l.local.writes(t))
-	l.remote.patchYAML(t, ClaimKind, l.remoteNS, "data", `{status: {capacity: {storage: 2Gi}, conditions: [{type: FileSystemResizePending, status: "True"}]}}`, "status")
-	l.present(l.local, ClaimKind, l.namespace, "data", field("status.capacity.storage", "2Gi"), says("FileSystemResizePending", "True"), field("status.phase", "Bound"))
-	l.present(l.local, "PersistentVolume", "", volume.GetName(), field("spec.capacity.storage", "2Gi"), field("status.phase", "Bound"))
-	l.settled()
-	if made := l.local.writes(t)[before:]; len(made) != 2 {
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("spec.resources.requests.storage", "2Gi"))
+	l.Settled()
+	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data", reflectiontest.Field("status.capacity.storage", "1Gi"))
+	before := len(l.Local.Writes(t))
+	l.Remote.PatchYAML(t, reflection.ClaimKind, l.RemoteNS, "data", `{status: {capacity: {storage: 2Gi}, conditions: [{type: FileSystemResizePending, status: "True"}]}}`, "status")
+	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data", reflectiontest.Field("status.capacity.storage", "2Gi"), says("FileSystemResizePending", "True"), reflectiontest.Field("status.phase", "Bound"))
+	l.Present(l.Local, "PersistentVolume", "", volume.GetName(), reflectiontest.Field("spec.capacity.storage", "2Gi"), reflectiontest.Field("status.phase", "Bound"))
+	l.Settled()
+	if made := l.Local.Writes(t)[before:]; len(made) != 2 {
 		t.Errorf("growth took the writes %q, want the volume and the claim's status", made)
 	}
-	l.remote.patchYAML(t, ClaimKind, l.remoteNS, "data", `{spec: {resources: {requests: {storage: 3Gi}}}}`)
-	l.remote.patchYAML(t, ClaimKind, l.remoteNS, "data", `{status: {capacity: {storage: 3Gi}, conditions: null}}`, "status")
-	l.present(l.local, ClaimKind, l.namespace, "data", field("status.capacity.storage", "3Gi"), says("FileSystemResizePending", ""))
-	l.settled()
-	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("spec.resources.requests.storage", "3Gi"))
-	if events := l.events(l.namespace, ClaimKind, "data"); len(events) > 0 {
+	l.Remote.PatchYAML(t, reflection.ClaimKind, l.RemoteNS, "data", `{spec: {resources: {requests: {storage: 3Gi}}}}`)
+	l.Remote.PatchYAML(t, reflection.ClaimKind, l.RemoteNS, "data", `{status: {capacity: {storage: 3Gi}, conditions: null}}`, "status")
+	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data", reflectiontest.Field("status.capacity.storage", "3Gi"), says("FileSystemResizePending", ""))
+	l.Settled()
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("spec.resources.requests.storage", "3Gi"))
+	if events := l.Events(l.Namespace, reflection.ClaimKind, "data"); len(events) > 0 {
 		t.Errorf("a claim that has grown has the Events %q", events)
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 }
 
 func TestAClassThatDoesNotExpandIsTold(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
 	l.remoteClass(l.disk+"-fixed", false)
-	l.start()
-	l.claim("data", l.node, "liqo.io/remote-storage-class: "+l.disk+"-fixed")
+	l.Start()
+	l.claim("data", l.Node, "liqo.io/remote-storage-class: "+l.disk+"-fixed")
 	l.bound("data")
 	l.disks("data", "1Gi")
-	l.local.patchYAML(t, ClaimKind, l.namespace, "data", `{metadata: {labels: {app: other}}, spec: {resources: {requests: {storage: 2Gi}}}}`)
-	l.event(l.namespace, ClaimKind, "data", "Warning", "VolumeResizeFailed", "must support resize", "allowVolumeExpansion", l.id)
+	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "data", `{metadata: {labels: {app: other}}, spec: {resources: {requests: {storage: 2Gi}}}}`)
+	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "VolumeResizeFailed", "must support resize", "allowVolumeExpansion", l.ID)
 }
 
 // The class on the provider: that of the annotation, else that which the claim has, else the negotiated one, followed at
@@ -175,42 +177,42 @@ func TestClassOfTheProvider(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
 	for _, class := range []string{"fast", "slow"} {
-		l.remoteClass(class+l.node, true)
+		l.remoteClass(class+l.Node, true)
 	}
-	l.start()
-	l.claim("by-flag", l.node)
-	l.present(l.remote, ClaimKind, l.remoteNS, "by-flag", field("spec.storageClassName", l.disk))
-	l.claim("by-annotation", l.node, "liqo.io/remote-storage-class: fast"+l.node)
-	l.present(l.remote, ClaimKind, l.remoteNS, "by-annotation", field("spec.storageClassName", "fast"+l.node))
+	l.Start()
+	l.claim("by-flag", l.Node)
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "by-flag", reflectiontest.Field("spec.storageClassName", l.disk))
+	l.claim("by-annotation", l.Node, "liqo.io/remote-storage-class: fast"+l.Node)
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "by-annotation", reflectiontest.Field("spec.storageClassName", "fast"+l.Node))
 	l.bound("by-flag")
 	l.bound("by-annotation")
-	l.settled()
-	l.quiet("another negotiated class, where claims have theirs,", func() {
-		l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, fmt.Sprintf(`{spec: {storageClasses: [{storageClassName: fast%s}, {storageClassName: slow%s, default: true}]}}`, l.node, l.node))
+	l.Settled()
+	l.Quiet("another negotiated class, where claims have theirs,", func() {
+		l.Local.PatchYAML(t, "VirtualNode", l.Tenant, l.Node, fmt.Sprintf(`{spec: {storageClasses: [{storageClassName: fast%s}, {storageClassName: slow%s, default: true}]}}`, l.Node, l.Node))
 	})
-	l.claim("negotiated", l.node)
-	l.present(l.remote, ClaimKind, l.remoteNS, "negotiated", field("spec.storageClassName", "slow"+l.node))
-	l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, fmt.Sprintf(`{spec: {storageClasses: [{storageClassName: fast%s}]}}`, l.node))
-	l.settled()
-	l.claim("the-first", l.node)
-	l.present(l.remote, ClaimKind, l.remoteNS, "the-first", field("spec.storageClassName", "fast"+l.node))
-	l.present(l.remote, ClaimKind, l.remoteNS, "negotiated", field("spec.storageClassName", "slow"+l.node))
+	l.claim("negotiated", l.Node)
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "negotiated", reflectiontest.Field("spec.storageClassName", "slow"+l.Node))
+	l.Local.PatchYAML(t, "VirtualNode", l.Tenant, l.Node, fmt.Sprintf(`{spec: {storageClasses: [{storageClassName: fast%s}]}}`, l.Node))
+	l.Settled()
+	l.claim("the-first", l.Node)
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "the-first", reflectiontest.Field("spec.storageClassName", "fast"+l.Node))
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "negotiated", reflectiontest.Field("spec.storageClassName", "slow"+l.Node))
 }
 
 // Where no class is named the provider's API server puts its own: that is no reason to write again.
 func TestDefaultClassOfTheProvider(t *testing.T) {
 	// Not parallel: the default class belongs to all.
-	l := newClaimLab(t, "Delete", func(o *Options) { o.Storage.RemoteClass = "" })
-	l.remote.patchYAML(t, "StorageClass", "", l.disk, `{metadata: {annotations: {storageclass.kubernetes.io/is-default-class: "true"}}}`)
-	defer l.remote.delete(t, "StorageClass", "", l.disk)
-	l.start()
-	l.claim("data", l.node)
-	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("spec.storageClassName", l.disk))
+	l := newClaimLab(t, "Delete", func(o *reflection.Options) { o.Storage.RemoteClass = "" })
+	l.Remote.PatchYAML(t, "StorageClass", "", l.disk, `{metadata: {annotations: {storageclass.kubernetes.io/is-default-class: "true"}}}`)
+	defer l.Remote.Delete(t, "StorageClass", "", l.disk)
+	l.Start()
+	l.claim("data", l.Node)
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("spec.storageClassName", l.disk))
 	l.bound("data")
-	l.settled()
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	if writes := l.remote.writes(t); len(writes) != 1 {
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	if writes := l.Remote.Writes(t); len(writes) != 1 {
 		t.Errorf("a claim took the writes %q", writes)
 	}
 }
@@ -218,14 +220,14 @@ func TestDefaultClassOfTheProvider(t *testing.T) {
 // Without storage on this provider, another node is to be selected.
 func TestWithoutStorageTheClaimIsSentAway(t *testing.T) {
 	t.Parallel()
-	l := newClaimLab(t, "Delete", func(o *Options) { o.Storage.Enabled = false })
-	l.start()
-	l.claim("data", l.node)
-	l.present(l.local, ClaimKind, l.namespace, "data", field("metadata.annotations/volume.kubernetes.io/selected-node", ""),
-		field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
-	l.event(l.namespace, ClaimKind, "data", "Warning", "ReschedulingRequired", l.node, "storage.liqo.io/available")
-	l.settled()
-	if l.remote.get(t, ClaimKind, l.remoteNS, "data") != nil {
+	l := newClaimLab(t, "Delete", func(o *reflection.Options) { o.Storage.Enabled = false })
+	l.Start()
+	l.claim("data", l.Node)
+	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data", reflectiontest.Field("metadata.annotations/volume.kubernetes.io/selected-node", ""),
+		reflectiontest.Field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
+	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "ReschedulingRequired", l.Node, "storage.liqo.io/available")
+	l.Settled()
+	if l.Remote.Get(t, reflection.ClaimKind, l.RemoteNS, "data") != nil {
 		t.Error("the claim crossed")
 	}
 }
@@ -234,40 +236,40 @@ func TestWithoutStorageTheClaimIsSentAway(t *testing.T) {
 func TestClaimsOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	elsewhere, worker := l.node+"-elsewhere", l.node+"-worker"
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {liqo.io/remote-cluster-id: turin, liqo.io/type: virtual-node}}}`, elsewhere))
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s}}`, worker))
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: other-%s}, provisioner: example.com/disk, volumeBindingMode: WaitForFirstConsumer}`, l.node))
-	l.start()
-	l.quiet("claims of others", func() {
+	elsewhere, worker := l.Node+"-elsewhere", l.Node+"-worker"
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {liqo.io/remote-cluster-id: turin, liqo.io/type: virtual-node}}}`, elsewhere))
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s}}`, worker))
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: other-%s}, provisioner: example.com/disk, volumeBindingMode: WaitForFirstConsumer}`, l.Node))
+	l.Start()
+	l.Quiet("claims of others", func() {
 		l.claim("for-turin", elsewhere)
 		l.claim("for-a-worker", worker)
 		l.claim("for-nobody-known", "unknown")
 		l.claim("not-selected", "")
-		l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: other-class, annotations: {volume.kubernetes.io/selected-node: %s}},
-  spec: {storageClassName: other-%s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.node, l.node))
-		l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: bound, annotations: {volume.kubernetes.io/selected-node: %s}},
-  spec: {storageClassName: %s, volumeName: by-hand, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.node, l.class))
+		l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: other-class, annotations: {volume.kubernetes.io/selected-node: %s}},
+  spec: {storageClassName: other-%s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.Node, l.Node))
+		l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: bound, annotations: {volume.kubernetes.io/selected-node: %s}},
+  spec: {storageClassName: %s, volumeName: by-hand, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.Node, l.class))
 		for _, name := range []string{"for-turin", "for-a-worker", "for-nobody-known"} {
-			l.present(l.local, ClaimKind, l.namespace, name, field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
+			l.Present(l.Local, reflection.ClaimKind, l.Namespace, name, reflectiontest.Field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
 		}
 	})
 	// The node turns out to be one of this provider's.
-	l.local.patchYAML(t, "Node", "", worker, fmt.Sprintf(`{metadata: {labels: {liqo.io/remote-cluster-id: %s}}}`, l.id))
+	l.Local.PatchYAML(t, "Node", "", worker, fmt.Sprintf(`{metadata: {labels: {liqo.io/remote-cluster-id: %s}}}`, l.ID))
 	l.bound("for-a-worker")
 }
 
 func TestOnlyTheLeaderProvidesForClaims(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.startUnready()
-	l.manager.SetLeading(false)
-	l.claim("data", l.node)
-	l.present(l.local, ClaimKind, l.namespace, "data", field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
-	l.settled()
-	if writes := append(l.remote.writes(t), l.local.writes(t)...); len(writes) > 0 {
+	l.StartUnready()
+	l.Manager.SetLeading(false)
+	l.claim("data", l.Node)
+	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data", reflectiontest.Field("metadata.annotations/volume.kubernetes.io/storage-provisioner", "liqo.io/storage"))
+	l.Settled()
+	if writes := append(l.Remote.Writes(t), l.Local.Writes(t)...); len(writes) > 0 {
 		t.Errorf("one that does not lead made the writes %q", writes)
 	}
-	l.manager.SetLeading(true)
+	l.Manager.SetLeading(true)
 	l.bound("data")
 }

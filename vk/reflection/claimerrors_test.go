@@ -1,11 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
 )
@@ -15,29 +18,29 @@ import (
 func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: small}, spec: {hard: {requests.storage: 1Gi}}}`)
-	l.present(l.remote, "ResourceQuota", l.remoteNS, "small", field("status.hard/requests.storage", "1Gi"))
-	l.start()
-	l.claim("bad-class", l.node, `liqo.io/remote-storage-class: Not_A_Class`)
-	l.claim("bad-modes", l.node, `liqo.io/remote-access-modes: "ReadWriteSometimes"`)
-	l.event(l.namespace, ClaimKind, "bad-class", "Warning", "ProvisioningFailed", "spec.storageClassName", "liqo.io/remote-storage-class")
-	l.event(l.namespace, ClaimKind, "bad-modes", "Warning", "PluginFailed", "ReadWriteSometimes", "liqo.io/remote-access-modes")
-	l.claim("first", l.node)
+	l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: ResourceQuota, metadata: {name: small}, spec: {hard: {requests.storage: 1Gi}}}`)
+	l.Present(l.Remote, "ResourceQuota", l.RemoteNS, "small", reflectiontest.Field("status.hard/requests.storage", "1Gi"))
+	l.Start()
+	l.claim("bad-class", l.Node, `liqo.io/remote-storage-class: Not_A_Class`)
+	l.claim("bad-modes", l.Node, `liqo.io/remote-access-modes: "ReadWriteSometimes"`)
+	l.Event(l.Namespace, reflection.ClaimKind, "bad-class", "Warning", "ProvisioningFailed", "spec.storageClassName", "liqo.io/remote-storage-class")
+	l.Event(l.Namespace, reflection.ClaimKind, "bad-modes", "Warning", "PluginFailed", "ReadWriteSometimes", "liqo.io/remote-access-modes")
+	l.claim("first", l.Node)
 	l.bound("first")
-	l.claim("second", l.node)
-	l.event(l.namespace, ClaimKind, "second", "Warning", "ProvisioningFailed", "exceeded quota", "spec.resources.requests", l.id)
-	l.settled()
+	l.claim("second", l.Node)
+	l.Event(l.Namespace, reflection.ClaimKind, "second", "Warning", "ProvisioningFailed", "exceeded quota", "spec.resources.requests", l.ID)
+	l.Settled()
 	for _, name := range []string{"bad-class", "bad-modes", "second"} {
-		if claim := l.local.get(t, ClaimKind, l.namespace, name); l.local.get(t, "PersistentVolume", "", "pvc-"+string(claim.GetUID())) != nil {
+		if claim := l.Local.Get(t, reflection.ClaimKind, l.Namespace, name); l.Local.Get(t, "PersistentVolume", "", "pvc-"+string(claim.GetUID())) != nil {
 			t.Errorf("claim %s, which the provider has not taken, has got a volume", name)
 		}
 	}
-	l.remote.patchYAML(t, "ResourceQuota", l.remoteNS, "small", `{spec: {hard: {requests.storage: 9Gi}}}`)
+	l.Remote.PatchYAML(t, "ResourceQuota", l.RemoteNS, "small", `{spec: {hard: {requests.storage: 9Gi}}}`)
 	l.bound("second")
-	l.local.patchYAML(t, ClaimKind, l.namespace, "bad-modes", `{metadata: {annotations: {liqo.io/remote-access-modes: "ReadWriteMany, ReadWriteOnce"}}}`)
-	l.present(l.remote, ClaimKind, l.remoteNS, "bad-modes", field("spec.accessModes", "[ReadWriteMany ReadWriteOnce]"))
+	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "bad-modes", `{metadata: {annotations: {liqo.io/remote-access-modes: "ReadWriteMany, ReadWriteOnce"}}}`)
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "bad-modes", reflectiontest.Field("spec.accessModes", "[ReadWriteMany ReadWriteOnce]"))
 	_, volume := l.bound("bad-modes")
-	if err := field("spec.accessModes", "[ReadWriteOnce]")(volume); err != nil {
+	if err := reflectiontest.Field("spec.accessModes", "[ReadWriteOnce]")(volume); err != nil {
 		t.Error(err)
 	}
 }
@@ -46,14 +49,14 @@ func TestClaimsThatTheProviderRefuses(t *testing.T) {
 func TestForeignClaimIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {whose: theirs}},
+	l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {whose: theirs}},
   spec: {storageClassName: "", accessModes: [ReadOnlyMany], resources: {requests: {storage: 7Gi}}}}`)
-	l.start()
-	l.claim("data", l.node)
-	l.event(l.namespace, ClaimKind, "data", "Warning", "ProvisioningFailed", "not made by this virtual node", l.remoteNS+"/data")
-	l.settled()
-	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("metadata.labels/whose", "theirs"), field("metadata.labels/app", ""), field("spec.resources.requests.storage", "7Gi"))
-	l.remote.delete(t, ClaimKind, l.remoteNS, "data")
+	l.Start()
+	l.claim("data", l.Node)
+	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "ProvisioningFailed", "not made by this virtual node", l.RemoteNS+"/data")
+	l.Settled()
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("metadata.labels/whose", "theirs"), reflectiontest.Field("metadata.labels/app", ""), reflectiontest.Field("spec.resources.requests.storage", "7Gi"))
+	l.Remote.Delete(t, reflection.ClaimKind, l.RemoteNS, "data")
 	l.bound("data")
 }
 
@@ -61,17 +64,17 @@ func TestForeignClaimIsLeftAlone(t *testing.T) {
 func TestVirtualClassMustWait(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	l.start()
-	l.local.delete(t, "StorageClass", "", l.class)
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: liqo.io/storage, volumeBindingMode: Immediate}`, l.class))
-	l.settled()
+	l.Start()
+	l.Local.Delete(t, "StorageClass", "", l.class)
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: liqo.io/storage, volumeBindingMode: Immediate}`, l.class))
+	l.Settled()
 	l.claim("at-once", "")
-	l.event(l.namespace, ClaimKind, "at-once", "Warning", "ProvisioningFailed", "volumeBindingMode", "Immediate", "WaitForFirstConsumer")
-	l.local.delete(t, "StorageClass", "", l.class)
-	l.settled()
-	l.local.patchYAML(t, ClaimKind, l.namespace, "at-once", "{metadata: {annotations: {volume.kubernetes.io/selected-node: "+l.node+"}}}")
-	l.event(l.namespace, ClaimKind, "at-once", "Warning", "ProvisioningFailed", "does not exist", l.class)
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: liqo.io/storage, volumeBindingMode: WaitForFirstConsumer}`, l.class))
+	l.Event(l.Namespace, reflection.ClaimKind, "at-once", "Warning", "ProvisioningFailed", "volumeBindingMode", "Immediate", "WaitForFirstConsumer")
+	l.Local.Delete(t, "StorageClass", "", l.class)
+	l.Settled()
+	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "at-once", "{metadata: {annotations: {volume.kubernetes.io/selected-node: "+l.Node+"}}}")
+	l.Event(l.Namespace, reflection.ClaimKind, "at-once", "Warning", "ProvisioningFailed", "does not exist", l.class)
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: liqo.io/storage, volumeBindingMode: WaitForFirstConsumer}`, l.class))
 	l.bound("at-once")
 }
 
@@ -79,34 +82,34 @@ func TestVirtualClassMustWait(t *testing.T) {
 func TestEphemeralVolumesGetNoClaimOfOurs(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	pod := l.local.create(t, l.namespace, `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {automountServiceAccountToken: false, containers: [{name: web, image: "web:1"}]}}`)
-	l.local.create(t, l.namespace, fmt.Sprintf(`
+	pod := l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {automountServiceAccountToken: false, containers: [{name: web, image: "web:1"}]}}`)
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata:
   name: web-scratch
   annotations: {volume.kubernetes.io/selected-node: %s}
   ownerReferences: [{apiVersion: v1, kind: Pod, name: web, uid: %s, controller: true}]
-spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`, l.node, pod.GetUID(), l.class))
-	l.start()
+spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}`, l.Node, pod.GetUID(), l.class))
+	l.Start()
 	_, volume := l.bound("web-scratch")
-	l.settled()
-	if writes := l.remote.writes(t); len(writes) > 0 {
+	l.Settled()
+	if writes := l.Remote.Writes(t); len(writes) > 0 {
 		t.Errorf("an ephemeral volume took the writes %q to the provider", writes)
 	}
-	l.local.delete(t, ClaimKind, l.namespace, "web-scratch")
-	l.absent(l.local, "PersistentVolume", "", volume.GetName())
+	l.Local.Delete(t, reflection.ClaimKind, l.Namespace, "web-scratch")
+	l.Absent(l.Local, "PersistentVolume", "", volume.GetName())
 }
 
 // What Liqo has made is taken for what it is.
 func TestVolumesOfLiqoAreTakenOver(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
-	claim := l.claim("data", l.node)
+	claim := l.claim("data", l.Node)
 	name := "pvc-" + string(claim.GetUID())
-	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {%s}},
-  spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.owned(), l.disk))
-	l.local.create(t, "", fmt.Sprintf(`
+	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, labels: {%s}},
+  spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`, l.Owned(), l.disk))
+	l.Local.Create(t, "", fmt.Sprintf(`
 apiVersion: v1
 kind: PersistentVolume
 metadata: {name: %s, annotations: {pv.kubernetes.io/provisioned-by: liqo.io/storage}}
@@ -117,18 +120,18 @@ spec:
   hostPath: {path: /tmp/liqo-placeholder}
   persistentVolumeReclaimPolicy: Delete
   claimRef: {namespace: %s, name: data, uid: %s}
-  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: liqo.io/remote-cluster-id, operator: In, values: [%s]}]}]}}`, name, l.class, l.namespace, claim.GetUID(), l.id))
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: liqo.io/remote-cluster-id, operator: In, values: [%s]}]}]}}`, name, l.class, l.Namespace, claim.GetUID(), l.ID))
 	l.bound("data")
-	l.start()
-	l.present(l.remote, ClaimKind, l.remoteNS, "data", field("metadata.annotations/"+volumeNote, name), field("metadata.labels/app", "db"))
-	l.present(l.local, "PersistentVolume", "", name, field("metadata.labels/offloading.liqo.io/destination", l.id))
-	l.settled()
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Start()
+	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("metadata.annotations/"+volumeNote, name), reflectiontest.Field("metadata.labels/app", "db"))
+	l.Present(l.Local, "PersistentVolume", "", name, reflectiontest.Field("metadata.labels/offloading.liqo.io/destination", l.ID))
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 	l.disks("data", "1Gi")
-	l.local.delete(t, ClaimKind, l.namespace, "data")
-	l.absent(l.remote, ClaimKind, l.remoteNS, "data")
-	l.absent(l.local, "PersistentVolume", "", name)
+	l.Local.Delete(t, reflection.ClaimKind, l.Namespace, "data")
+	l.Absent(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")
+	l.Absent(l.Local, "PersistentVolume", "", name)
 }
 
 // volumeNote, on claims of the provider, names the volume here.

@@ -1,12 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -17,14 +20,14 @@ import (
 func (l *claimLab) readyNode(name string) {
 	l.Helper()
 	now := time.Now().UTC().Format(time.RFC3339)
-	l.local.patchYAML(l.T, "Node", "", name, fmt.Sprintf(`{status: {allocatable: {cpu: "9", memory: 9Gi, pods: "99"}, capacity: {cpu: "9", memory: 9Gi, pods: "99"},
+	l.Local.PatchYAML(l.T, "Node", "", name, fmt.Sprintf(`{status: {allocatable: {cpu: "9", memory: 9Gi, pods: "99"}, capacity: {cpu: "9", memory: 9Gi, pods: "99"},
   conditions: [{type: Ready, status: "True", lastHeartbeatTime: %q, lastTransitionTime: %q}]}}`, now, now), "status")
 }
 
 // stateful creates a pod as a StatefulSet does, that would rather run on the worker.
 func (l *claimLab) stateful(name, claim string) {
 	l.Helper()
-	l.local.create(l.T, l.namespace, fmt.Sprintf(`
+	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: %s}
@@ -38,10 +41,10 @@ spec:
 func (l *claimLab) deletePod(name string) {
 	l.Helper()
 	none := int64(0)
-	if err := l.local.of("Pod", l.namespace).Delete(l.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+	if err := l.Local.Of("Pod", l.Namespace).Delete(l.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
 		l.Fatal(err)
 	}
-	l.absent(l.local, "Pod", l.namespace, name)
+	l.Absent(l.Local, "Pod", l.Namespace, name)
 }
 
 // With a real scheduler: the first pod of a claim chooses the provider, and every later one goes there, or nowhere.
@@ -49,36 +52,36 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "oslo", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]
 	l := newClaimLabOn(t, consumer, "Delete")
-	l.start()
+	l.Start()
 	l.claim("data-db-0", "")
-	l.readyNode(l.node)
+	l.readyNode(l.Node)
 	l.stateful("db-0", "data-db-0")
 	l.bound("data-db-0")
-	l.present(l.local, "Pod", l.namespace, "db-0", field("spec.nodeName", l.node))
+	l.Present(l.Local, "Pod", l.Namespace, "db-0", reflectiontest.Field("spec.nodeName", l.Node))
 	l.deletePod("db-0")
 
-	l.local.create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: worker-1, labels: {worker: ""}}}`)
+	l.Local.Create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: worker-1, labels: {worker: ""}}}`)
 	l.readyNode("worker-1")
 	l.stateful("db-0", "data-db-0")
-	l.present(l.local, "Pod", l.namespace, "db-0", field("spec.nodeName", l.node))
+	l.Present(l.Local, "Pod", l.Namespace, "db-0", reflectiontest.Field("spec.nodeName", l.Node))
 	l.deletePod("db-0")
-	l.local.patchYAML(t, "Node", "", l.node, `{spec: {unschedulable: true}}`)
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{spec: {unschedulable: true}}`)
 	l.stateful("db-0", "data-db-0")
-	l.present(l.local, "Pod", l.namespace, "db-0", says("PodScheduled", "False"), field("spec.nodeName", ""))
+	l.Present(l.Local, "Pod", l.Namespace, "db-0", says("PodScheduled", "False"), reflectiontest.Field("spec.nodeName", ""))
 }
 
 // Without storage there, the scheduler is told to look elsewhere, and heeds it.
 func TestTheSchedulerIsSentAway(t *testing.T) {
 	t.Parallel()
 	consumer := testenv.ForTest(t, testenv.Options{Name: "turku", CRDPaths: []string{"../../api/crds"}, AuditLog: true})[0]
-	l := newClaimLabOn(t, consumer, "Delete", func(o *Options) { o.Storage.Enabled = false })
-	l.start()
+	l := newClaimLabOn(t, consumer, "Delete", func(o *reflection.Options) { o.Storage.Enabled = false })
+	l.Start()
 	l.claim("data-db-0", "")
-	l.readyNode(l.node)
+	l.readyNode(l.Node)
 	l.stateful("db-0", "data-db-0")
-	l.event(l.namespace, ClaimKind, "data-db-0", "Warning", "ReschedulingRequired")
-	l.local.create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: worker-1, labels: {worker: ""}}}`)
-	l.local.patchYAML(t, "Node", "", l.node, `{spec: {unschedulable: true}}`)
+	l.Event(l.Namespace, reflection.ClaimKind, "data-db-0", "Warning", "ReschedulingRequired")
+	l.Local.Create(t, "", `{apiVersion: v1, kind: Node, metadata: {name: worker-1, labels: {worker: ""}}}`)
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{spec: {unschedulable: true}}`)
 	l.readyNode("worker-1")
-	l.present(l.local, ClaimKind, l.namespace, "data-db-0", field("metadata.annotations/volume.kubernetes.io/selected-node", "worker-1"))
+	l.Present(l.Local, reflection.ClaimKind, l.Namespace, "data-db-0", reflectiontest.Field("metadata.annotations/volume.kubernetes.io/selected-node", "worker-1"))
 }

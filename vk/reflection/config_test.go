@@ -1,12 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,11 +21,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-func configuration(t *testing.T) func(*Options) {
-	defaults := withDefaultPlugins(t)
-	return func(o *Options) {
+func configuration(t *testing.T) func(*reflection.Options) {
+	defaults := reflectiontest.WithDefaultPlugins(t)
+	return func(o *reflection.Options) {
 		defaults(o)
-		o.Kinds = kinds(ConfigMapKind, SecretKind)
+		o.Kinds = reflectiontest.Kinds(reflection.ConfigMapKind, reflection.SecretKind)
 	}
 }
 
@@ -30,75 +33,75 @@ func configuration(t *testing.T) func(*Options) {
 func TestConfigMapsAndSecretsCross(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {app: shop}}, data: {mode: fast}, binaryData: {key: AAEC}}`)
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: password}, type: kubernetes.io/basic-auth, stringData: {username: a, password: b}}`)
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: fixed}, immutable: true, stringData: {a: b}}`)
-	l.start()
-	l.present(l.remote, "ConfigMap", l.remoteNS, "settings", field("data.mode", "fast"), field("binaryData.key", "AAEC"), field("metadata.labels/app", "shop"))
-	l.present(l.remote, "Secret", l.remoteNS, "password", field("type", "kubernetes.io/basic-auth"), field("data.username", "YQ=="))
-	l.present(l.remote, "Secret", l.remoteNS, "fixed", field("immutable", "true"))
-	l.settled()
-	if made := l.remote.writes(t); len(made) != 4 { // the root CA is one of them
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, labels: {app: shop}}, data: {mode: fast}, binaryData: {key: AAEC}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: password}, type: kubernetes.io/basic-auth, stringData: {username: a, password: b}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: fixed}, immutable: true, stringData: {a: b}}`)
+	l.Start()
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", reflectiontest.Field("data.mode", "fast"), reflectiontest.Field("binaryData.key", "AAEC"), reflectiontest.Field("metadata.labels/app", "shop"))
+	l.Present(l.Remote, "Secret", l.RemoteNS, "password", reflectiontest.Field("type", "kubernetes.io/basic-auth"), reflectiontest.Field("data.username", "YQ=="))
+	l.Present(l.Remote, "Secret", l.RemoteNS, "fixed", reflectiontest.Field("immutable", "true"))
+	l.Settled()
+	if made := l.Remote.Writes(t); len(made) != 4 { // the root CA is one of them
 		t.Errorf("three objects and the root CA took the writes %q", made)
 	}
-	l.local.patchYAML(t, "ConfigMap", l.namespace, "settings", `{data: {mode: slow}, binaryData: null}`)
-	l.present(l.remote, "ConfigMap", l.remoteNS, "settings", field("data.mode", "slow"), field("binaryData", ""))
-	l.settled()
-	if made := l.remote.writes(t); len(made) != 5 {
+	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "settings", `{data: {mode: slow}, binaryData: null}`)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings", reflectiontest.Field("data.mode", "slow"), reflectiontest.Field("binaryData", ""))
+	l.Settled()
+	if made := l.Remote.Writes(t); len(made) != 5 {
 		t.Errorf("one change took the writes %q", made[4:])
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	l.local.delete(t, "Secret", l.namespace, "password")
-	l.absent(l.remote, "Secret", l.remoteNS, "password")
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.Delete(t, "Secret", l.Namespace, "password")
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "password")
 }
 
 // The consumer's root CA crosses under another name whatever the policy, unless its own annotation says otherwise.
 func TestRootCACrosses(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, configuration(t), func(o *Options) {
-		o.Policies = map[string]Policy{ConfigMapKind: AllowList, SecretKind: AllowList}
+	l := newLab(t, configuration(t), func(o *reflection.Options) {
+		o.Policies = map[string]reflection.Policy{reflection.ConfigMapKind: reflection.AllowList, reflection.SecretKind: reflection.AllowList}
 	})
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, data: {a: b}}`)
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: allowed, annotations: {liqo.io/allow-reflection: ""}}, data: {a: b}}`)
-	l.start()
-	own := l.present(l.local, "ConfigMap", l.namespace, wire.RootCAConfigMap)
-	l.present(l.remote, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome"), field("data.ca.crt", ""))
-	there := l.remote.get(t, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome"))
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: other}, data: {a: b}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: allowed, annotations: {liqo.io/allow-reflection: ""}}, data: {a: b}}`)
+	l.Start()
+	own := l.Present(l.Local, "ConfigMap", l.Namespace, wire.RootCAConfigMap)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, wire.RemoteRootCAConfigMap("rome"), reflectiontest.Field("data.ca.crt", ""))
+	there := l.Remote.Get(t, "ConfigMap", l.RemoteNS, wire.RemoteRootCAConfigMap("rome"))
 	if got, want := there.Object["data"].(map[string]any)["ca.crt"], own.Object["data"].(map[string]any)["ca.crt"]; got != want {
 		t.Errorf("the root CA there is %.40q, want %.40q", got, want)
 	}
-	l.present(l.remote, "ConfigMap", l.remoteNS, "allowed")
-	l.settled()
-	if l.remote.get(t, "ConfigMap", l.remoteNS, "other") != nil {
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "allowed")
+	l.Settled()
+	if l.Remote.Get(t, "ConfigMap", l.RemoteNS, "other") != nil {
 		t.Error("a ConfigMap crossed that was not allowed to")
 	}
-	if provider := l.remote.get(t, "ConfigMap", l.remoteNS, wire.RootCAConfigMap); provider != nil && raw.Labels(provider.Object)[wire.OriginLabel] != nil {
+	if provider := l.Remote.Get(t, "ConfigMap", l.RemoteNS, wire.RootCAConfigMap); provider != nil && raw.Labels(provider.Object)[wire.OriginLabel] != nil {
 		t.Error("the provider's own root CA was taken over")
 	}
-	l.local.patchYAML(t, "ConfigMap", l.namespace, wire.RootCAConfigMap, `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
-	l.absent(l.remote, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome"))
+	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, wire.RootCAConfigMap, `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
+	l.Absent(l.Remote, "ConfigMap", l.RemoteNS, wire.RemoteRootCAConfigMap("rome"))
 }
 
 // A service-account token stays at home, and a copy of one that was made when it was no token goes.
 func TestServiceAccountTokensStay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
-	must(l.local.core.CoreV1().ServiceAccounts(l.namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))(t)
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: token}, type: Opaque, stringData: {a: b}}`)
-	l.start()
-	l.present(l.remote, "Secret", l.remoteNS, "token")
-	l.local.delete(t, "Secret", l.namespace, "token")
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: token, annotations: {kubernetes.io/service-account.name: robot}}, type: kubernetes.io/service-account-token}`)
-	l.absent(l.remote, "Secret", l.remoteNS, "token")
-	l.present(l.local, "Secret", l.namespace, "token", func(o *unstructured.Unstructured) error {
+	reflectiontest.Must(l.Local.Core.CoreV1().ServiceAccounts(l.Namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))(t)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: token}, type: Opaque, stringData: {a: b}}`)
+	l.Start()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "token")
+	l.Local.Delete(t, "Secret", l.Namespace, "token")
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: token, annotations: {kubernetes.io/service-account.name: robot}}, type: kubernetes.io/service-account-token}`)
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "token")
+	l.Present(l.Local, "Secret", l.Namespace, "token", func(o *unstructured.Unstructured) error {
 		if data, _ := o.Object["data"].(map[string]any); data["token"] == nil {
 			return errors.New("there is no token in it yet")
 		}
 		return nil
 	})
-	l.settled()
-	if l.remote.get(t, "Secret", l.remoteNS, "token") != nil {
+	l.Settled()
+	if l.Remote.Get(t, "Secret", l.RemoteNS, "token") != nil {
 		t.Error("the token leaked")
 	}
 }
@@ -110,43 +113,43 @@ func TestImmutableConfigurationIsMadeAgain(t *testing.T) {
 	immutable := func(value string) string {
 		return fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: fixed}, immutable: true, data: {value: %q}}`, value)
 	}
-	l.local.create(t, l.namespace, immutable("one"))
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: typed}, type: Opaque, stringData: {a: b}}`)
-	l.start()
-	l.present(l.remote, "ConfigMap", l.remoteNS, "fixed", field("data.value", "one"))
-	l.present(l.remote, "Secret", l.remoteNS, "typed")
-	l.settled()
-	l.stop()
-	l.local.delete(t, "ConfigMap", l.namespace, "fixed")
-	l.local.create(t, l.namespace, immutable("two"))
-	l.local.delete(t, "Secret", l.namespace, "typed")
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: typed}, type: example.com/other, stringData: {a: b}}`)
-	l.start()
-	l.present(l.remote, "ConfigMap", l.remoteNS, "fixed", field("data.value", "two"))
-	l.present(l.remote, "Secret", l.remoteNS, "typed", field("type", "example.com/other"))
+	l.Local.Create(t, l.Namespace, immutable("one"))
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: typed}, type: Opaque, stringData: {a: b}}`)
+	l.Start()
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "fixed", reflectiontest.Field("data.value", "one"))
+	l.Present(l.Remote, "Secret", l.RemoteNS, "typed")
+	l.Settled()
+	l.Stop()
+	l.Local.Delete(t, "ConfigMap", l.Namespace, "fixed")
+	l.Local.Create(t, l.Namespace, immutable("two"))
+	l.Local.Delete(t, "Secret", l.Namespace, "typed")
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: typed}, type: example.com/other, stringData: {a: b}}`)
+	l.Start()
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "fixed", reflectiontest.Field("data.value", "two"))
+	l.Present(l.Remote, "Secret", l.RemoteNS, "typed", reflectiontest.Field("type", "example.com/other"))
 }
 
 // An object that is recreated with content that the provider refuses for another reason keeps its copy, and says why.
 func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, func(o *Options) { o.Kinds = kinds(ServiceKind) })
-	l.local.create(t, l.namespace, service("web", ""))
-	l.start()
-	copied := l.present(l.remote, "Service", l.remoteNS, "web")
-	l.settled()
-	l.stop()
-	l.local.delete(t, "Service", l.namespace, "web")
-	l.local.create(t, l.namespace, service("web", ""))
+	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.ServiceKind) })
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Start()
+	copied := l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Settled()
+	l.Stop()
+	l.Local.Delete(t, "Service", l.Namespace, "web")
+	l.Local.Create(t, l.Namespace, service("web", ""))
 	// A plugin makes it something that no API server takes.
-	l.chains.swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+	l.Chains.Swap("Service", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		if err := doc.SetString("spec.sessionAffinity", "Sometimes"); err != nil {
 			return nil, err
 		}
-		return mutateService(doc, env)
+		return reflectiontest.MutateService(doc, env)
 	})
-	l.start()
-	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "sessionAffinity")
-	if there := l.remote.get(t, "Service", l.remoteNS, "web"); there == nil || there.GetUID() != copied.GetUID() {
+	l.Start()
+	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "sessionAffinity")
+	if there := l.Remote.Get(t, "Service", l.RemoteNS, "web"); there == nil || there.GetUID() != copied.GetUID() {
 		t.Error("the copy that worked is gone")
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
@@ -51,26 +51,26 @@ func TestCreationTakesOneRequest(t *testing.T) {
 	var gets atomic.Int32
 	var fussy atomic.Bool
 	l := newLab(t)
-	l.options.Remote = rest.CopyConfig(l.options.Remote)
-	l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return lookups{next, &gets, &fussy} })
-	l.start()
+	l.Options.Remote = rest.CopyConfig(l.Options.Remote)
+	l.Options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return lookups{next, &gets, &fussy} })
+	l.Start()
 	for n := range 5 {
-		l.local.create(t, l.namespace, service(fmt.Sprintf("web-%d", n), ""))
-		l.present(l.remote, "Service", l.remoteNS, fmt.Sprintf("web-%d", n))
+		l.Local.Create(t, l.Namespace, service(fmt.Sprintf("web-%d", n), ""))
+		l.Present(l.Remote, "Service", l.RemoteNS, fmt.Sprintf("web-%d", n))
 	}
-	l.settled()
+	l.Settled()
 	if n := gets.Load(); n > 0 {
 		t.Errorf("five Services were looked for %d times", n)
 	}
 
-	foreign := l.remote.create(t, l.remoteNS, service("theirs", ""))
-	l.local.create(t, l.namespace, service("theirs", ""))
-	l.event(l.namespace, "Service", "theirs", "Warning FailedReflection", "was not made by this virtual node")
-	if now := l.remote.get(t, "Service", l.remoteNS, "theirs"); now.GetResourceVersion() != foreign.GetResourceVersion() {
+	foreign := l.Remote.Create(t, l.RemoteNS, service("theirs", ""))
+	l.Local.Create(t, l.Namespace, service("theirs", ""))
+	l.Event(l.Namespace, "Service", "theirs", "Warning FailedReflection", "was not made by this virtual node")
+	if now := l.Remote.Get(t, "Service", l.RemoteNS, "theirs"); now.GetResourceVersion() != foreign.GetResourceVersion() {
 		t.Errorf("the Service of somebody else became %v", now.Object)
 	}
 
 	fussy.Store(true)
-	l.local.create(t, l.namespace, service("fussy", ""))
-	l.present(l.remote, "Service", l.remoteNS, "fussy")
+	l.Local.Create(t, l.Namespace, service("fussy", ""))
+	l.Present(l.Remote, "Service", l.RemoteNS, "fussy")
 }

@@ -1,13 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -42,7 +45,7 @@ func endpointsAt(data string, want ...string) func(*unstructured.Unstructured) e
 		if text := strings.Join(got, " "); text != strings.Join(want, " ") {
 			return fmt.Errorf("the endpoints are at %q, want %q", text, want)
 		}
-		return field("metadata.annotations/"+wire.DirectConnectionsDataAnnotation, data)(shadow)
+		return reflectiontest.Field("metadata.annotations/"+wire.DirectConnectionsDataAnnotation, data)(shadow)
 	}
 }
 
@@ -50,24 +53,24 @@ func endpointsAt(data string, want ...string) func(*unstructured.Unstructured) e
 // translated; annotating the Service, and taking that back, count at once.
 func TestDirectConnections(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withDefaultPlugins(t), func(o *Options) {
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
 		o.FollowIPs = true
 		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
 	})
 	l.defineIPs()
-	turin := "turin-of-" + l.id
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {liqo.io/remote-cluster-id: turin}}}`, turin))
-	l.local.create(t, l.namespace, service("web", ""))
-	l.local.create(t, l.namespace, sliceOn("both", turin))
-	l.local.create(t, l.namespace, sliceOn("own", ""))
-	l.start()
+	turin := "turin-of-" + l.ID
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {liqo.io/remote-cluster-id: turin}}}`, turin))
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Local.Create(t, l.Namespace, sliceOn("both", turin))
+	l.Local.Create(t, l.Namespace, sliceOn("own", ""))
+	l.Start()
 	shadow := func(name, data string, addresses ...string) {
 		t.Helper()
-		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, name, endpointsAt(data, addresses...))
+		l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, name, endpointsAt(data, addresses...))
 	}
 	annotate := func(value string) {
 		t.Helper()
-		l.local.patchYAML(t, "Service", l.namespace, "web", fmt.Sprintf(`{metadata: {annotations: {%s: %s}}}`, wire.UseDirectConnectionsAnnotation, value))
+		l.Local.PatchYAML(t, "Service", l.Namespace, "web", fmt.Sprintf(`{metadata: {annotations: {%s: %s}}}`, wire.UseDirectConnectionsAnnotation, value))
 	}
 	const data = `{"clusterAddresses":{"turin":["10.2.0.9"]}}`
 	shadow("both", "", "10.1.2.3") // the other one has no address for the provider
@@ -77,34 +80,34 @@ func TestDirectConnections(t *testing.T) {
 
 	annotate(`"on"`)
 	shadow("both", "", "10.1.2.3")
-	l.event(l.namespace, "Service", "web", "Warning", engine.PluginWarningReason, wire.UseDirectConnectionsAnnotation, `must be "true" or "false"`)
+	l.Event(l.Namespace, "Service", "web", "Warning", engine.PluginWarningReason, wire.UseDirectConnectionsAnnotation, `must be "true" or "false"`)
 	annotate(`"true"`)
 	shadow("both", data, "10.1.2.3", "10.2.0.9")
-	l.settled()
-	l.stop()
-	l.quiet("a restart with direct connections", func() { l.start() })
-	l.local.delete(t, "Node", "", turin)
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart with direct connections", func() { l.Start() })
+	l.Local.Delete(t, "Node", "", turin)
 	shadow("both", "", "10.1.2.3")
 }
 
 // What the provider's API server would not take is not sent.
 func TestDirectConnectionsThatAreTooMuch(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withDefaultPlugins(t))
-	turin := "turin-of-" + l.id
-	l.local.create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {liqo.io/remote-cluster-id: turin}}}`, turin))
-	l.local.create(t, l.namespace, service("web", wire.UseDirectConnectionsAnnotation+`: "true"`))
-	l.local.create(t, l.namespace, strings.Replace(sliceOn("large", turin), "metadata: {", "metadata: {annotations: {note: "+strings.Repeat("x", 256<<10-10)+"}, ", 1))
-	l.local.create(t, l.namespace, sliceOn("fine", turin))
-	l.start()
-	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "fine")
-	l.event(l.namespace, "EndpointSlice", "large", "Warning", engine.PluginFailedReason, wire.DirectConnectionsDataAnnotation, "shorten the others")
-	l.settled()
-	if l.remote.get(t, "ShadowEndpointSlice", l.remoteNS, "large") != nil {
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
+	turin := "turin-of-" + l.ID
+	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: {liqo.io/remote-cluster-id: turin}}}`, turin))
+	l.Local.Create(t, l.Namespace, service("web", wire.UseDirectConnectionsAnnotation+`: "true"`))
+	l.Local.Create(t, l.Namespace, strings.Replace(sliceOn("large", turin), "metadata: {", "metadata: {annotations: {note: "+strings.Repeat("x", 256<<10-10)+"}, ", 1))
+	l.Local.Create(t, l.Namespace, sliceOn("fine", turin))
+	l.Start()
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "fine")
+	l.Event(l.Namespace, "EndpointSlice", "large", "Warning", engine.PluginFailedReason, wire.DirectConnectionsDataAnnotation, "shorten the others")
+	l.Settled()
+	if l.Remote.Get(t, "ShadowEndpointSlice", l.RemoteNS, "large") != nil {
 		t.Error("the slice crossed")
 	}
-	l.local.patchYAML(t, "EndpointSlice", l.namespace, "large", `{metadata: {annotations: {note: short}}}`)
-	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "large", func(shadow *unstructured.Unstructured) error {
+	l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "large", `{metadata: {annotations: {note: short}}}`)
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "large", func(shadow *unstructured.Unstructured) error {
 		if !strings.Contains(shadow.GetAnnotations()[wire.DirectConnectionsDataAnnotation], "10.2.0.9") {
 			return errors.New("it says nothing of third clusters")
 		}

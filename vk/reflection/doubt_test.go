@@ -1,67 +1,53 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"encoding/json"
 	"fmt"
 	"testing"
 
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
-	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 )
-
-// anotherNamespace makes a second namespace on the provider that ours may be mapped to.
-func (l *lab) anotherNamespace() string {
-	l.Helper()
-	name := l.remoteNS + "-2"
-	l.remote.createNamespace(l.T, name)
-	clusters.granting.Lock()
-	defer clusters.granting.Unlock()
-	consumer := rbac.Consumer{Prefix: l.node + "-", Subject: rbac.User(l.remote.user)}
-	if err := rbac.Install(l.Context(), l.remote.core, consumer.RemoteNamespace(name)); err != nil {
-		l.Fatal(err)
-	}
-	l.granted(l.remote, name, "pods", "")
-	return name
-}
 
 // A namespace gets another remote namespace right after its objects were written: they come to the new one, nothing is deleted in
 // the old one, and when that is the remote namespace again what was lost there meanwhile is made again.
 func TestNamespaceGetsAnotherRemoteNamespace(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	other := l.anotherNamespace()
-	l.start()
-	l.pod("web")
-	l.local.create(t, l.namespace, service("web", ""))
-	l.local.create(t, l.namespace, slice("web-x", "web", "10.1.2.3"))
+	other := l.AnotherNamespace()
+	l.Start()
+	l.Pod("web")
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Local.Create(t, l.Namespace, slice("web-x", "web", "10.1.2.3"))
 	all := []string{"ShadowPod web", "Service web", "ShadowEndpointSlice web-x"}
 	in := func(namespace string) {
 		t.Helper()
 		for _, object := range all {
 			var kind, name string
 			_, _ = fmt.Sscan(object, &kind, &name)
-			l.present(l.remote, kind, namespace, name)
+			l.Present(l.Remote, kind, namespace, name)
 		}
 	}
-	in(l.remoteNS)
-	l.mapNamespaces(map[string]string{l.namespace: other})
+	in(l.RemoteNS)
+	l.MapNamespaces(map[string]string{l.Namespace: other})
 	in(other)
-	l.settled()
-	in(l.remoteNS)
+	l.Settled()
+	in(l.RemoteNS)
 	for _, kind := range []string{"ShadowPod", "Service"} {
-		l.remote.delete(t, kind, l.remoteNS, "web")
+		l.Remote.Delete(t, kind, l.RemoteNS, "web")
 	}
-	l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
-	in(l.remoteNS)
-	l.settled()
+	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
+	in(l.RemoteNS)
+	l.Settled()
 	in(other)
 }
 
@@ -69,94 +55,94 @@ func TestNamespaceGetsAnotherRemoteNamespace(t *testing.T) {
 func TestStatusIsShownWhileAPluginFails(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.chainsForPods()
-	l.start()
-	l.pod("web")
-	l.runRemote("web", running(0))
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
-	l.chains.swap("Pod", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
+	l.ChainsForPods()
+	l.Start()
+	l.Pod("web")
+	l.RunRemote("web", running(0))
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
+	l.Chains.Swap("Pod", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
 		return nil, &host.PluginFailedError{Plugin: "picky", Reason: "no such zone"}
 	})
-	l.event(l.namespace, "Pod", "web", "Warning", "PluginFailed", "no such zone")
+	l.Event(l.Namespace, "Pod", "web", "Warning", "PluginFailed", "no such zone")
 	for n := range 3 {
-		l.remoteStatus("web", running(n+1))
-		l.present(l.local, "Pod", l.namespace, "web", restarts(n+1))
+		l.RemoteStatus("web", running(n+1))
+		l.Present(l.Local, "Pod", l.Namespace, "web", restarts(n+1))
 	}
-	l.settled()
-	if events := l.events(l.namespace, "Pod", "web"); len(events) != 1 {
+	l.Settled()
+	if events := l.Events(l.Namespace, "Pod", "web"); len(events) != 1 {
 		t.Errorf("one failure made the Events %q", events)
 	}
-	l.chains.swap("Pod", host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
+	l.Chains.Swap("Pod", host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 		return &host.Outcome{}, doc.SetString("spec", "nonsense")
 	})
-	l.pod("odd")
-	l.event(l.namespace, "Pod", "odd", "Warning", "InvalidObject", "spec became a string")
-	l.event(l.namespace, "Pod", "web", "Warning", "InvalidObject", "spec became a string")
-	l.settled()
-	if l.remote.get(t, "ShadowPod", l.remoteNS, "odd") != nil {
+	l.Pod("odd")
+	l.Event(l.Namespace, "Pod", "odd", "Warning", "InvalidObject", "spec became a string")
+	l.Event(l.Namespace, "Pod", "web", "Warning", "InvalidObject", "spec became a string")
+	l.Settled()
+	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "odd") != nil {
 		t.Error("a pod without a spec crossed")
 	}
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/app", "web"))
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/app", "web"))
 }
 
 // A status that this cluster refuses is told about once, however often it is tried.
 func TestRefusedStatus(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.chains.swap("Pod", host.Incoming, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
+	l.Chains.Swap("Pod", host.Incoming, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 		return &host.Outcome{}, doc.SetString("status.podIP", "no address")
 	})
-	l.start()
-	l.pod("web")
-	l.runRemote("web", running(0))
-	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "no address")
-	tries := l.evaluated() + 3
-	l.eventually(func() error {
-		if n := l.evaluated(); n < tries {
+	l.Start()
+	l.Pod("web")
+	l.RunRemote("web", running(0))
+	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "no address")
+	tries := l.Evaluated() + 3
+	l.Eventually(func() error {
+		if n := l.Evaluated(); n < tries {
 			return fmt.Errorf("%d evaluations, want %d", n, tries)
 		}
 		return nil
 	})
-	l.event(l.namespace, "Pod", "web", "x1: ")
-	if events := l.events(l.namespace, "Pod", "web"); len(events) != 1 {
+	l.Event(l.Namespace, "Pod", "web", "x1: ")
+	if events := l.Events(l.Namespace, "Pod", "web"); len(events) != 1 {
 		t.Errorf("one refusal made the Events %q", events)
 	}
-	l.chainsForPods()
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
+	l.ChainsForPods()
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 }
 
 // A plugin decides that a pod stays before it was seen to run: its ShadowPod goes, or it would run unseen.
 func TestSkippedBeforeItRuns(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.start()
-	l.pod("web")
-	first := l.present(l.remote, "ShadowPod", l.remoteNS, "web")
-	l.chains.swap("Pod", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
+	l.Start()
+	l.Pod("web")
+	first := l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
+	l.Chains.Swap("Pod", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
 		return &host.Outcome{Skipped: true, Skipper: "home", SkipReason: "stays at home"}, nil
 	})
-	l.present(l.local, "Pod", l.namespace, "web", field("status.reason", "OffloadingBackOff"))
-	l.absent(l.remote, "ShadowPod", l.remoteNS, "web")
-	l.chains.swap("Pod", host.Outgoing, nil)
-	if again := l.present(l.remote, "ShadowPod", l.remoteNS, "web"); again.GetUID() == first.GetUID() {
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.reason", "OffloadingBackOff"))
+	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web")
+	l.Chains.Swap("Pod", host.Outgoing, nil)
+	if again := l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web"); again.GetUID() == first.GetUID() {
 		t.Error("the ShadowPod was never gone")
 	}
-	l.runRemote("web", running(0))
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), field("status.reason", ""))
+	l.RunRemote("web", running(0))
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.reason", ""))
 }
 
 // Endpoints that are ready now and then are followed, not quarantined.
 func TestFlappingEndpoints(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.local.create(t, l.namespace, slice("web", "web", "10.1.2.3"))
-	l.start()
+	l.Local.Create(t, l.Namespace, slice("web", "web", "10.1.2.3"))
+	l.Start()
 	for i := range 12 {
 		ready := fmt.Sprint(i%2 == 1)
-		l.local.patchYAML(t, "EndpointSlice", l.namespace, "web", `{endpoints: [{addresses: [10.1.2.3], conditions: {ready: `+ready+`}}]}`)
-		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web", field("spec.template.endpoints", "[map[addresses:[10.1.2.3] conditions:map[ready:"+ready+"]]]"))
+		l.Local.PatchYAML(t, "EndpointSlice", l.Namespace, "web", `{endpoints: [{addresses: [10.1.2.3], conditions: {ready: `+ready+`}}]}`)
+		l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web", reflectiontest.Field("spec.template.endpoints", "[map[addresses:[10.1.2.3] conditions:map[ready:"+ready+"]]]"))
 	}
-	if events := l.events(l.namespace, "EndpointSlice", "web"); len(events) > 0 {
+	if events := l.Events(l.Namespace, "EndpointSlice", "web"); len(events) > 0 {
 		t.Errorf("flapping endpoints made the Events %q", events)
 	}
 }
@@ -165,66 +151,66 @@ func TestFlappingEndpoints(t *testing.T) {
 func TestStatusOfAnotherPod(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.start()
-	earlier := l.pod("web")
+	l.Start()
+	earlier := l.Pod("web")
 	earlier.SetUID(types.UID("of-an-earlier-pod"))
 	err := l.patchStatus(earlier, map[string]any{"phase": "Failed"}, pod.Marks{Offloaded: true})
 	if got, _ := engine.Classify(err); got != engine.Conflict {
 		t.Errorf("the status of an earlier pod: %v is %s, want %s", err, got, engine.Conflict)
 	}
-	err = l.patchStatus(l.local.get(t, "Pod", l.namespace, "web"), map[string]any{"phase": "Nonsense", "podIP": "x"}, pod.Marks{Offloaded: true})
+	err = l.patchStatus(l.Local.Get(t, "Pod", l.Namespace, "web"), map[string]any{"phase": "Nonsense", "podIP": "x"}, pod.Marks{Offloaded: true})
 	if got, _ := engine.Classify(err); got != engine.Refused {
 		t.Errorf("a status that is not valid: %v is %s, want %s", err, got, engine.Refused)
 	}
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Pending"))
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Pending"))
 }
 
 // A copy loses the labels by which it is ours: it is a foreign object then, and neither overwritten nor deleted.
 func TestCopyLosesItsLabels(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.local.create(t, l.namespace, service("web", ""))
-	l.pod("db")
-	l.start()
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "db")
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Pod("db")
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "db")
 	for kind, name := range map[string]string{"Service": "web", "ShadowPod": "db"} {
-		l.remote.patchYAML(t, kind, l.remoteNS, name, `{metadata: {labels: {offloading.liqo.io/origin: paris, mark: theirs}}}`)
+		l.Remote.PatchYAML(t, kind, l.RemoteNS, name, `{metadata: {labels: {offloading.liqo.io/origin: paris, mark: theirs}}}`)
 	}
-	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "not made by this virtual node")
-	l.event(l.namespace, "Pod", "db", "Warning", "FailedReflection", "not made by this virtual node")
-	l.local.deleteNow(t, "Service", l.namespace, "web")
-	l.local.deleteNow(t, "Pod", l.namespace, "db")
-	l.settled()
-	l.present(l.remote, "Service", l.remoteNS, "web", field("metadata.labels/mark", "theirs"))
-	l.present(l.remote, "ShadowPod", l.remoteNS, "db", field("metadata.labels/mark", "theirs"))
+	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "not made by this virtual node")
+	l.Event(l.Namespace, "Pod", "db", "Warning", "FailedReflection", "not made by this virtual node")
+	l.Local.DeleteNow(t, "Service", l.Namespace, "web")
+	l.Local.DeleteNow(t, "Pod", l.Namespace, "db")
+	l.Settled()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/mark", "theirs"))
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "db", reflectiontest.Field("metadata.labels/mark", "theirs"))
 }
 
 // The map loses the label by which it is found, in the middle of everything: nothing ends and nothing is deleted.
 func TestMapLosesItsLabel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.local.create(t, l.namespace, service("web", ""))
-	l.start()
-	l.pod("web")
-	l.runRemote("web", running(0))
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Start()
+	l.Pod("web")
+	l.RunRemote("web", running(0))
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 	relabel := func(value any) {
-		body := must(json.Marshal(map[string]any{"liqo.io/remote-cluster-id": value}))(t)
-		l.local.patchYAML(t, "NamespaceMap", l.tenant, l.id, `{metadata: {labels: `+string(body)+`}}`)
+		body := reflectiontest.Must(json.Marshal(map[string]any{"liqo.io/remote-cluster-id": value}))(t)
+		l.Local.PatchYAML(t, "NamespaceMap", l.Tenant, l.ID, `{metadata: {labels: `+string(body)+`}}`)
 	}
 	relabel("another")
-	l.eventually(func() error {
-		if len(l.manager.Namespaces()) > 0 {
-			return fmt.Errorf("the namespaces %v are extended without a map", l.manager.Namespaces())
+	l.Eventually(func() error {
+		if len(l.Manager.Namespaces()) > 0 {
+			return fmt.Errorf("the namespaces %v are extended without a map", l.Manager.Namespaces())
 		}
 		return nil
 	})
-	l.local.delete(t, "Service", l.namespace, "web")
-	l.settled()
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
-	relabel(l.id)
-	l.absent(l.remote, "Service", l.remoteNS, "web")
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
+	l.Local.Delete(t, "Service", l.Namespace, "web")
+	l.Settled()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
+	relabel(l.ID)
+	l.Absent(l.Remote, "Service", l.RemoteNS, "web")
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 }

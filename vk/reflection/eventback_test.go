@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"errors"
@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,11 +27,11 @@ import (
 )
 
 // withEvents reflects Events about objects of the kinds, with the plugins that are shipped.
-func withEvents(t *testing.T, about ...string) func(*Options) {
-	defaults := withDefaultPlugins(t)
-	return func(o *Options) {
+func withEvents(t *testing.T, about ...string) func(*reflection.Options) {
+	defaults := reflectiontest.WithDefaultPlugins(t)
+	return func(o *reflection.Options) {
 		defaults(o)
-		o.Kinds = kinds(append(about, EventKind)...)
+		o.Kinds = reflectiontest.Kinds(append(about, reflection.EventKind)...)
 	}
 }
 
@@ -42,13 +45,13 @@ func said(name string, about *unstructured.Unstructured, fields string) string {
 
 func (l *lab) say(name string, about *unstructured.Unstructured, fields string) {
 	l.Helper()
-	l.remote.create(l.T, l.remoteNS, said(name, about, fields))
+	l.Remote.Create(l.T, l.RemoteNS, said(name, about, fields))
 }
 
 // eventWrites lists what the manager did to Events here, besides the reporter's: those have names with a time in them.
 func (l *lab) eventWrites() []string {
 	l.Helper()
-	return slices.DeleteFunc(l.local.writes(l.T), func(write string) bool {
+	return slices.DeleteFunc(l.Local.Writes(l.T), func(write string) bool {
 		return !strings.Contains(write, " events ") || reported.MatchString(write)
 	})
 }
@@ -58,8 +61,8 @@ var reported = regexp.MustCompile(`\.[0-9a-f]{16}$`)
 // shadowed makes a pod here and waits for its ShadowPod; running also has the provider make the pod.
 func (l *lab) shadowed(name string) (pod, shadow *unstructured.Unstructured) {
 	l.Helper()
-	pod = l.pod(name)
-	return pod, l.present(l.remote, "ShadowPod", l.remoteNS, name)
+	pod = l.Pod(name)
+	return pod, l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
 }
 
 const (
@@ -70,38 +73,38 @@ const (
 // What the provider says of an object is said here of the object that it stands for, whatever the kind.
 func TestEventsComeBack(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind, ServiceKind, IngressKind, ConfigMapKind, SecretKind, EndpointSliceKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind, reflection.ServiceKind, reflection.IngressKind, reflection.ConfigMapKind, reflection.SecretKind, reflection.EndpointSliceKind)).start()
 	here := map[string]*unstructured.Unstructured{
-		"Service":       l.local.create(t, l.namespace, `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}`),
-		"Ingress":       l.local.create(t, l.namespace, `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web}, spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}}`),
-		"ConfigMap":     l.present(l.local, "ConfigMap", l.namespace, wire.RootCAConfigMap),
-		"Secret":        l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web}}`),
-		"EndpointSlice": l.local.create(t, l.namespace, slice("web", "web", "10.1.2.3")),
+		"Service":       l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}`),
+		"Ingress":       l.Local.Create(t, l.Namespace, `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web}, spec: {defaultBackend: {service: {name: web, port: {number: 80}}}}}`),
+		"ConfigMap":     l.Present(l.Local, "ConfigMap", l.Namespace, wire.RootCAConfigMap),
+		"Secret":        l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web}}`),
+		"EndpointSlice": l.Local.Create(t, l.Namespace, slice("web", "web", "10.1.2.3")),
 	}
 	pod, shadow := l.shadowed("web")
 	here["Pod"], here["ShadowPod"] = pod, pod
 	there := map[string]*unstructured.Unstructured{
-		"Pod": l.runRemote("web", ""), "ShadowPod": shadow,
-		"Service": l.present(l.remote, "Service", l.remoteNS, "web"), "Ingress": l.present(l.remote, "Ingress", l.remoteNS, "web"),
-		"ConfigMap": l.present(l.remote, "ConfigMap", l.remoteNS, wire.RemoteRootCAConfigMap("rome")), "Secret": l.present(l.remote, "Secret", l.remoteNS, "web"),
+		"Pod": l.RunRemote("web", ""), "ShadowPod": shadow,
+		"Service": l.Present(l.Remote, "Service", l.RemoteNS, "web"), "Ingress": l.Present(l.Remote, "Ingress", l.RemoteNS, "web"),
+		"ConfigMap": l.Present(l.Remote, "ConfigMap", l.RemoteNS, wire.RemoteRootCAConfigMap("rome")), "Secret": l.Present(l.Remote, "Secret", l.RemoteNS, "web"),
 	}
-	l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web")
-	there["EndpointSlice"] = l.remote.create(t, l.remoteNS, slice("web", "web", "10.1.2.3"))
-	there["ShadowEndpointSlice"], here["ShadowEndpointSlice"] = l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web"), here["EndpointSlice"]
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web")
+	there["EndpointSlice"] = l.Remote.Create(t, l.RemoteNS, slice("web", "web", "10.1.2.3"))
+	there["ShadowEndpointSlice"], here["ShadowEndpointSlice"] = l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web"), here["EndpointSlice"]
 	for kind, object := range there {
 		l.say("of-"+strings.ToLower(kind), object, warning)
 	}
-	node := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "worker", "uid": "u", "namespace": l.remoteNS}}}
+	node := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "worker", "uid": "u", "namespace": l.RemoteNS}}}
 	l.say("of-a-node", node, warning)
-	l.say("of-a-stranger", l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: stranger}}`), warning)
+	l.say("of-a-stranger", l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: stranger}}`), warning)
 	for kind, object := range here {
-		l.present(l.local, "Event", l.namespace, "of-"+strings.ToLower(kind),
-			field("involvedObject.kind", object.GetKind()), field("involvedObject.apiVersion", object.GetAPIVersion()), field("involvedObject.name", object.GetName()),
-			field("involvedObject.namespace", l.namespace), field("involvedObject.uid", string(object.GetUID())),
-			field("metadata.labels/"+wire.OriginLabel, "rome"), field("metadata.labels/"+wire.DestinationLabel, l.id),
-			field("source.component", "someone (remote)"), field("source.host", "far-away"), field("type", "Warning"), field("message", "it does not start"))
+		l.Present(l.Local, "Event", l.Namespace, "of-"+strings.ToLower(kind),
+			reflectiontest.Field("involvedObject.kind", object.GetKind()), reflectiontest.Field("involvedObject.apiVersion", object.GetAPIVersion()), reflectiontest.Field("involvedObject.name", object.GetName()),
+			reflectiontest.Field("involvedObject.namespace", l.Namespace), reflectiontest.Field("involvedObject.uid", string(object.GetUID())),
+			reflectiontest.Field("metadata.labels/"+wire.OriginLabel, "rome"), reflectiontest.Field("metadata.labels/"+wire.DestinationLabel, l.ID),
+			reflectiontest.Field("source.component", "someone (remote)"), reflectiontest.Field("source.host", "far-away"), reflectiontest.Field("type", "Warning"), reflectiontest.Field("message", "it does not start"))
 	}
-	l.settled()
+	l.Settled()
 	if made := l.eventWrites(); len(made) != len(here) {
 		t.Errorf("%d Events about our objects took the writes %q", len(here), made)
 	}
@@ -110,23 +113,23 @@ func TestEventsComeBack(t *testing.T) {
 // That the provider cannot make the pod is said at once; of those Events that are no warnings, and of Events by the newer API.
 func TestEventsOfPods(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
 	pod, shadow := l.shadowed("web")
 	start := time.Now()
-	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: refused}, type: Warning, reason: FailedCreatePod, message: exceeded quota, action: Create,
+	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Event, metadata: {name: refused}, type: Warning, reason: FailedCreatePod, message: exceeded quota, action: Create,
   eventTime: "2030-01-01T00:00:00.000001Z", reportingComponent: shadowpod, reportingInstance: manager-0, source: {}, firstTimestamp: null, lastTimestamp: null,
-  involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.remoteNS, shadow.GetUID()))
-	l.present(l.local, "Event", l.namespace, "refused", field("involvedObject.kind", "Pod"), field("involvedObject.uid", string(pod.GetUID())),
-		field("source.component", "shadowpod (remote)"), field("reportingInstance", "manager-0"), field("eventTime", "2030-01-01T00:00:00.000001Z"))
+  involvedObject: {apiVersion: offloading.liqo.io/v1beta1, kind: ShadowPod, namespace: %s, name: web, uid: %s}}`, l.RemoteNS, shadow.GetUID()))
+	l.Present(l.Local, "Event", l.Namespace, "refused", reflectiontest.Field("involvedObject.kind", "Pod"), reflectiontest.Field("involvedObject.uid", string(pod.GetUID())),
+		reflectiontest.Field("source.component", "shadowpod (remote)"), reflectiontest.Field("reportingInstance", "manager-0"), reflectiontest.Field("eventTime", "2030-01-01T00:00:00.000001Z"))
 	if took := time.Since(start); took > event.Settle {
 		t.Errorf("a warning took %s", took)
 	}
-	remote := l.runRemote("web", "")
+	remote := l.RunRemote("web", "")
 	l.say("pulled", remote, normal+", series: {count: 2, lastObservedTime: '2026-01-01T00:00:00.000001Z'}")
 	l.say("created", shadow, `type: Normal, reason: CreatedPod, message: the pod was created`)
 	l.say("reflected", remote, `type: Normal, reason: SuccessfulReflection, message: it is elsewhere now`)
-	l.present(l.local, "Event", l.namespace, "pulled", field("series.count", "2"))
-	l.settled()
+	l.Present(l.Local, "Event", l.Namespace, "pulled", reflectiontest.Field("series.count", "2"))
+	l.Settled()
 	if made, want := l.eventWrites(), []string{"create events refused", "create events pulled"}; !slices.Equal(made, want) {
 		t.Errorf("the writes are %q, want %q", made, want)
 	}
@@ -135,36 +138,38 @@ func TestEventsOfPods(t *testing.T) {
 // Why a claim gets no volume there is said of the claim here.
 func TestEventsOfClaims(t *testing.T) {
 	t.Parallel()
-	l := newClaimLab(t, "Delete", func(o *Options) { o.Kinds = kinds(ClaimKind, EventKind) })
-	l.start()
-	claim := l.claim("data", l.node)
-	copied := l.present(l.remote, ClaimKind, l.remoteNS, "data")
+	l := newClaimLab(t, "Delete", func(o *reflection.Options) {
+		o.Kinds = reflectiontest.Kinds(reflection.ClaimKind, reflection.EventKind)
+	})
+	l.Start()
+	claim := l.claim("data", l.Node)
+	copied := l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")
 	l.say("full", copied, `type: Warning, reason: ProvisioningFailed, message: no space left`)
-	l.present(l.local, "Event", l.namespace, "full", field("involvedObject.kind", "PersistentVolumeClaim"), field("involvedObject.uid", string(claim.GetUID())), field("reason", "ProvisioningFailed"))
+	l.Present(l.Local, "Event", l.Namespace, "full", reflectiontest.Field("involvedObject.kind", "PersistentVolumeClaim"), reflectiontest.Field("involvedObject.uid", string(claim.GetUID())), reflectiontest.Field("reason", "ProvisioningFailed"))
 }
 
 // A pod that bears the name of an earlier one does not inherit its Events.
 func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
 	_, first := l.shadowed("web-0")
-	remote := l.runRemote("web-0", "")
-	l.local.delete(t, "Pod", l.namespace, "web-0")
-	l.absent(l.remote, "ShadowPod", l.remoteNS, "web-0")
+	remote := l.RunRemote("web-0", "")
+	l.Local.Delete(t, "Pod", l.Namespace, "web-0")
+	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
 	l.say("late", remote, warning) // the pod is still there, and ours has no other copy
-	l.settled()
-	l.absent(l.remote, "Pod", l.remoteNS, "web-0")
-	l.absent(l.local, "Pod", l.namespace, "web-0")
+	l.Settled()
+	l.Absent(l.Remote, "Pod", l.RemoteNS, "web-0")
+	l.Absent(l.Local, "Pod", l.Namespace, "web-0")
 	l.shadowed("web-0")
 	l.say("of-the-first-shadow", first, warning)
 	l.say("of-the-first-pod", remote, `type: Normal, reason: Killing, message: bye`)
 	l.say("known-in-a-moment", &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{
-		"name": "web-0", "namespace": l.remoteNS, "uid": "00000000-0000-0000-0000-000000000000"}}}, warning)
-	l.say("of-the-second", l.runRemote("web-0", ""), warning)
-	l.present(l.local, "Event", l.namespace, "of-the-second")
-	l.settled()
+		"name": "web-0", "namespace": l.RemoteNS, "uid": "00000000-0000-0000-0000-000000000000"}}}, warning)
+	l.say("of-the-second", l.RunRemote("web-0", ""), warning)
+	l.Present(l.Local, "Event", l.Namespace, "of-the-second")
+	l.Settled()
 	for _, name := range []string{"of-the-first-shadow", "of-the-first-pod", "known-in-a-moment"} {
-		if l.local.get(t, "Event", l.namespace, name) != nil {
+		if l.Local.Get(t, "Event", l.Namespace, name) != nil {
 			t.Errorf("Event %s is shown", name)
 		}
 	}
@@ -173,7 +178,7 @@ func TestEventsOfAnEarlierPodStayThere(t *testing.T) {
 // step moves the clock on until check is content.
 func (l *lab) step(clock *clocktesting.FakeClock, check func() error) (took time.Duration) {
 	l.Helper()
-	l.eventually(func() error {
+	l.Eventually(func() error {
 		err := check()
 		if err != nil {
 			clock.Step(event.Tick)
@@ -188,16 +193,16 @@ func (l *lab) step(clock *clocktesting.FakeClock, check func() error) (took time
 func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	l := newLab(t, withEvents(t, PodKind), func(o *Options) { o.Clock = clock }).start()
+	l := newLab(t, withEvents(t, reflection.PodKind), func(o *reflection.Options) { o.Clock = clock }).start()
 	l.shadowed("web")
-	l.say("crash", l.runRemote("web", ""), warning)
-	l.present(l.local, "Event", l.namespace, "crash", field("count", "1"))
+	l.say("crash", l.RunRemote("web", ""), warning)
+	l.Present(l.Local, "Event", l.Namespace, "crash", reflectiontest.Field("count", "1"))
 	repeat := func(from, to int) {
 		for n := from; n <= to; n++ {
-			l.remote.patchYAML(t, "Event", l.remoteNS, "crash", fmt.Sprintf(`{count: %d, lastTimestamp: "2026-01-01T00:00:%02dZ", message: "again %d"}`, n, n, n))
+			l.Remote.PatchYAML(t, "Event", l.RemoteNS, "crash", fmt.Sprintf(`{count: %d, lastTimestamp: "2026-01-01T00:00:%02dZ", message: "again %d"}`, n, n, n))
 		}
-		l.eventually(func() error {
-			if e := event.Waiting(l.manager.Scope(EventKind, l.namespace), "crash"); e == nil || fmt.Sprint(e.Object["count"]) != fmt.Sprint(to) {
+		l.Eventually(func() error {
+			if e := event.Waiting(l.Manager.Scope(reflection.EventKind, l.Namespace), "crash"); e == nil || fmt.Sprint(e.Object["count"]) != fmt.Sprint(to) {
 				return errors.New("the last repetition has not arrived")
 			}
 			return nil
@@ -205,8 +210,8 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 	}
 	shows := func(n int) func() error {
 		return func() error {
-			shown := l.local.get(t, "Event", l.namespace, "crash")
-			return errors.Join(field("count", fmt.Sprint(n))(shown), field("lastTimestamp", fmt.Sprintf("2026-01-01T00:00:%02dZ", n))(shown), field("message", fmt.Sprintf("again %d", n))(shown))
+			shown := l.Local.Get(t, "Event", l.Namespace, "crash")
+			return errors.Join(reflectiontest.Field("count", fmt.Sprint(n))(shown), reflectiontest.Field("lastTimestamp", fmt.Sprintf("2026-01-01T00:00:%02dZ", n))(shown), reflectiontest.Field("message", fmt.Sprintf("again %d", n))(shown))
 		}
 	}
 	for _, to := range []int{20, 40} {
@@ -223,19 +228,19 @@ func TestEventsAreUpdatedOncePerWindow(t *testing.T) {
 // 200 Events about one pod at once all come, each with one write.
 func TestEventsAtOnceAreNotLost(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
 	l.shadowed("web")
-	remote := l.runRemote("web", "")
+	remote := l.RunRemote("web", "")
 	for n := range 200 {
 		l.say(fmt.Sprintf("e-%d", n), remote, []string{normal, warning}[n%2])
 	}
-	l.eventually(func() error {
+	l.Eventually(func() error {
 		if n := len(l.eventWrites()); n < 200 {
 			return fmt.Errorf("%d of 200 Events have come", n)
 		}
 		return nil
 	})
-	l.settled()
+	l.Settled()
 	made := l.eventWrites()
 	if slices.Sort(made); len(slices.Compact(made)) != 200 || len(made) != 200 {
 		t.Errorf("200 Events took %d writes to %d Events", len(l.eventWrites()), len(slices.Compact(made)))
@@ -245,32 +250,32 @@ func TestEventsAtOnceAreNotLost(t *testing.T) {
 // An Event of this cluster that has the name already stays what it is, also while the copy, which gets another, is updated.
 func TestEventsLeaveForeignOnesAlone(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
 	pod, _ := l.shadowed("web")
-	foreign := l.local.create(t, l.namespace, said("taken", pod, normal))
-	l.say("taken", l.runRemote("web", ""), warning)
-	other := l.manager.Handler(EventKind).(interface{ CopyName(string, bool) string }).CopyName("taken", true)
-	l.present(l.local, "Event", l.namespace, other, field("message", "it does not start"))
-	l.settled()
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	l.remote.patchYAML(t, "Event", l.remoteNS, "taken", `{count: 2}`)
-	l.present(l.local, "Event", l.namespace, other, field("count", "2"))
-	if now := l.local.get(t, "Event", l.namespace, "taken"); now.GetResourceVersion() != foreign.GetResourceVersion() {
+	foreign := l.Local.Create(t, l.Namespace, said("taken", pod, normal))
+	l.say("taken", l.RunRemote("web", ""), warning)
+	other := l.Manager.Handler(reflection.EventKind).(interface{ CopyName(string, bool) string }).CopyName("taken", true)
+	l.Present(l.Local, "Event", l.Namespace, other, reflectiontest.Field("message", "it does not start"))
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Remote.PatchYAML(t, "Event", l.RemoteNS, "taken", `{count: 2}`)
+	l.Present(l.Local, "Event", l.Namespace, other, reflectiontest.Field("count", "2"))
+	if now := l.Local.Get(t, "Event", l.Namespace, "taken"); now.GetResourceVersion() != foreign.GetResourceVersion() {
 		t.Errorf("the Event of this cluster became %v", now.Object)
 	}
 	// Somebody takes the name of the copy when that has gone.
-	l.local.delete(t, "Event", l.namespace, other)
-	foreign = l.local.create(t, l.namespace, said(other, pod, normal))
-	l.remote.patchYAML(t, "Event", l.remoteNS, "taken", `{count: 3}`)
-	l.eventually(func() error {
-		if event.Waiting(l.manager.Scope(EventKind, l.namespace), "taken") != nil {
+	l.Local.Delete(t, "Event", l.Namespace, other)
+	foreign = l.Local.Create(t, l.Namespace, said(other, pod, normal))
+	l.Remote.PatchYAML(t, "Event", l.RemoteNS, "taken", `{count: 3}`)
+	l.Eventually(func() error {
+		if event.Waiting(l.Manager.Scope(reflection.EventKind, l.Namespace), "taken") != nil {
 			return errors.New("the third repetition was not looked at")
 		}
 		return nil
 	})
-	l.settled()
-	if now := l.local.get(t, "Event", l.namespace, other); now.GetResourceVersion() != foreign.GetResourceVersion() {
+	l.Settled()
+	if now := l.Local.Get(t, "Event", l.Namespace, other); now.GetResourceVersion() != foreign.GetResourceVersion() {
 		t.Errorf("the second Event of this cluster became %v", now.Object)
 	}
 }
@@ -281,27 +286,27 @@ func TestEventsObeyThePolicy(t *testing.T) {
 	annotated := func(event, annotation string) string {
 		return strings.Replace(event, "metadata: {", "metadata: {annotations: {"+annotation+"}, ", 1)
 	}
-	for policy, crosses := range map[Policy]string{DenyList: "plain", AllowList: "allowed"} {
+	for policy, crosses := range map[reflection.Policy]string{reflection.DenyList: "plain", reflection.AllowList: "allowed"} {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, withEvents(t, PodKind), func(o *Options) { o.Policies = map[string]Policy{EventKind: policy} }).start()
+			l := newLab(t, withEvents(t, reflection.PodKind), func(o *reflection.Options) { o.Policies = map[string]reflection.Policy{reflection.EventKind: policy} }).start()
 			l.shadowed("web")
-			remote := l.runRemote("web", "")
-			l.remote.create(t, l.remoteNS, said("plain", remote, warning))
-			l.remote.create(t, l.remoteNS, annotated(said("skipped", remote, warning), `liqo.io/skip-reflection: ""`))
-			l.remote.create(t, l.remoteNS, annotated(said("allowed", remote, warning), `liqo.io/allow-reflection: "true", liqo.io/skip-reflection: "false"`))
-			l.remote.create(t, l.remoteNS, annotated(said("unclear", remote, warning), `liqo.io/skip-reflection: perhaps, liqo.io/allow-reflection: perhaps`))
-			l.present(l.local, "Event", l.namespace, crosses)
-			l.present(l.local, "Event", l.namespace, "allowed")
-			l.event(l.namespace, "Pod", "web", "Warning InvalidObject", "Events about this object", `"perhaps"`)
-			l.settled()
-			for _, name := range []string{"skipped", "unclear", map[Policy]string{DenyList: "skipped", AllowList: "plain"}[policy]} {
-				if l.local.get(t, "Event", l.namespace, name) != nil {
+			remote := l.RunRemote("web", "")
+			l.Remote.Create(t, l.RemoteNS, said("plain", remote, warning))
+			l.Remote.Create(t, l.RemoteNS, annotated(said("skipped", remote, warning), `liqo.io/skip-reflection: ""`))
+			l.Remote.Create(t, l.RemoteNS, annotated(said("allowed", remote, warning), `liqo.io/allow-reflection: "true", liqo.io/skip-reflection: "false"`))
+			l.Remote.Create(t, l.RemoteNS, annotated(said("unclear", remote, warning), `liqo.io/skip-reflection: perhaps, liqo.io/allow-reflection: perhaps`))
+			l.Present(l.Local, "Event", l.Namespace, crosses)
+			l.Present(l.Local, "Event", l.Namespace, "allowed")
+			l.Event(l.Namespace, "Pod", "web", "Warning InvalidObject", "Events about this object", `"perhaps"`)
+			l.Settled()
+			for _, name := range []string{"skipped", "unclear", map[reflection.Policy]string{reflection.DenyList: "skipped", reflection.AllowList: "plain"}[policy]} {
+				if l.Local.Get(t, "Event", l.Namespace, name) != nil {
 					t.Errorf("Event %s is shown", name)
 				}
 			}
-			l.remote.patchYAML(t, "Event", l.remoteNS, "allowed", `{count: 2, metadata: {annotations: {liqo.io/skip-reflection: "true", liqo.io/allow-reflection: "false"}}}`)
-			l.absent(l.local, "Event", l.namespace, "allowed")
+			l.Remote.PatchYAML(t, "Event", l.RemoteNS, "allowed", `{count: 2, metadata: {annotations: {liqo.io/skip-reflection: "true", liqo.io/allow-reflection: "false"}}}`)
+			l.Absent(l.Local, "Event", l.Namespace, "allowed")
 		})
 	}
 }
@@ -309,25 +314,25 @@ func TestEventsObeyThePolicy(t *testing.T) {
 // A restart writes nothing; what was said meanwhile is made good, and what was taken away goes.
 func TestEventsSurviveRestarts(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
 	l.shadowed("web")
-	remote := l.runRemote("web", "")
+	remote := l.RunRemote("web", "")
 	for _, name := range []string{"same", "repeated", "deleted"} {
 		l.say(name, remote, warning)
-		l.present(l.local, "Event", l.namespace, name)
+		l.Present(l.Local, "Event", l.Namespace, name)
 	}
-	l.settled()
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	l.stop()
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Stop()
 	before := len(l.eventWrites())
-	l.remote.patchYAML(t, "Event", l.remoteNS, "repeated", `{count: 7}`)
-	l.remote.delete(t, "Event", l.remoteNS, "deleted")
+	l.Remote.PatchYAML(t, "Event", l.RemoteNS, "repeated", `{count: 7}`)
+	l.Remote.Delete(t, "Event", l.RemoteNS, "deleted")
 	l.say("new", remote, normal)
-	l.start()
-	l.present(l.local, "Event", l.namespace, "repeated", field("count", "7"))
-	l.present(l.local, "Event", l.namespace, "new")
-	l.settled()
+	l.Start()
+	l.Present(l.Local, "Event", l.Namespace, "repeated", reflectiontest.Field("count", "7"))
+	l.Present(l.Local, "Event", l.Namespace, "new")
+	l.Settled()
 	made := l.eventWrites()[before:]
 	if slices.Sort(made); !slices.Equal(made, []string{"create events new", "delete events deleted", "patch events repeated"}) {
 		t.Errorf("the writes are %q", made)
@@ -337,31 +342,31 @@ func TestEventsSurviveRestarts(t *testing.T) {
 // Events are deleted here when somebody deleted them there, not when they have expired there: they do so here, too.
 func TestEventsExpireByThemselves(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind)).start()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
 	l.shadowed("web")
-	remote := l.runRemote("web", "")
+	remote := l.RunRemote("web", "")
 	l.say("deleted", remote, warning)
-	l.remote.create(t, l.remoteNS, strings.NewReplacer(time.Now().UTC().Format("2006-01-02"), "2020-01-01").Replace(said("old", remote, warning)))
+	l.Remote.Create(t, l.RemoteNS, strings.NewReplacer(time.Now().UTC().Format("2006-01-02"), "2020-01-01").Replace(said("old", remote, warning)))
 	for _, name := range []string{"old", "deleted"} {
-		l.present(l.local, "Event", l.namespace, name)
+		l.Present(l.Local, "Event", l.Namespace, name)
 	}
-	expired := l.remote.get(t, "Event", l.remoteNS, "old")
+	expired := l.Remote.Get(t, "Event", l.RemoteNS, "old")
 	unstructured.RemoveNestedField(expired.Object, "metadata", "creationTimestamp") // an hour has passed
-	if err := l.manager.Scope(EventKind, l.namespace).State.(cache.ReflectorStore).Delete(expired); err != nil {
+	if err := l.Manager.Scope(reflection.EventKind, l.Namespace).State.(cache.ReflectorStore).Delete(expired); err != nil {
 		t.Fatal(err)
 	}
-	l.remote.delete(t, "Event", l.remoteNS, "deleted")
-	l.absent(l.local, "Event", l.namespace, "deleted")
-	l.settled()
-	if l.local.get(t, "Event", l.namespace, "old") == nil {
+	l.Remote.Delete(t, "Event", l.RemoteNS, "deleted")
+	l.Absent(l.Local, "Event", l.Namespace, "deleted")
+	l.Settled()
+	if l.Local.Get(t, "Event", l.Namespace, "old") == nil {
 		t.Error("an Event that has expired there was deleted here")
 	}
 
 	// The same of an Event that expired while nobody watched.
-	shown := l.local.get(t, "Event", l.namespace, "old").DeepCopy()
+	shown := l.Local.Get(t, "Event", l.Namespace, "old").DeepCopy()
 	unstructured.RemoveNestedField(shown.Object, "metadata", "creationTimestamp")
-	scope := l.manager.Scope(EventKind, l.namespace)
-	l.manager.Handler(EventKind).Extend(scope)
+	scope := l.Manager.Scope(reflection.EventKind, l.Namespace)
+	l.Manager.Handler(reflection.EventKind).Extend(scope)
 	in := scope.State.(interface {
 		cache.ReflectorStore
 		Learn(found []unstructured.Unstructured)
@@ -380,8 +385,8 @@ func TestEventsExpireByThemselves(t *testing.T) {
 // Events that a plugin cannot take, or the API server does not, are told once on the object and delay no others.
 func TestPoisonedEventsDelayNobody(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, func(o *Options) { o.Kinds = kinds(PodKind, EventKind) })
-	l.chains.swap(EventKind, host.Incoming, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+	l := newLab(t, func(o *reflection.Options) { o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.EventKind) })
+	l.Chains.Swap(reflection.EventKind, host.Incoming, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		reason, _ := doc.At("reason")
 		switch text, _ := reason.Text(); text {
 		case "Panic":
@@ -393,9 +398,9 @@ func TestPoisonedEventsDelayNobody(t *testing.T) {
 		}
 		return &host.Outcome{}, doc.Assign("involvedObject", env.Context["involved"])
 	})
-	l.start()
+	l.Start()
 	l.shadowed("web")
-	remote := l.runRemote("web", "")
+	remote := l.RunRemote("web", "")
 	for n := range 30 {
 		for _, reason := range []string{"Panic", "Fail", "Invalid"} {
 			l.say(fmt.Sprintf("bad-%s-%d", strings.ToLower(reason), n), remote, `type: Warning, message: x, reason: `+reason)
@@ -405,12 +410,12 @@ func TestPoisonedEventsDelayNobody(t *testing.T) {
 		l.say(fmt.Sprintf("good-%d", n), remote, `type: Normal, reason: Pulled, message: x`)
 	}
 	for n := range 100 {
-		l.present(l.local, "Event", l.namespace, fmt.Sprintf("good-%d", n))
+		l.Present(l.Local, "Event", l.Namespace, fmt.Sprintf("good-%d", n))
 	}
 	for _, words := range [][]string{{"PluginFailed", "not this one"}, {"FailedReflection", "namespace"}} {
-		l.event(l.namespace, "Pod", "web", words...)
+		l.Event(l.Namespace, "Pod", "web", words...)
 	}
-	if told := l.events(l.namespace, "Pod", "web"); len(told) > 3 { // the panic is the third
+	if told := l.Events(l.Namespace, "Pod", "web"); len(told) > 3 { // the panic is the third
 		t.Errorf("90 bad Events made %q", told)
 	}
 }
@@ -418,24 +423,24 @@ func TestPoisonedEventsDelayNobody(t *testing.T) {
 // Only the leading virtual kubelet shows Events about what all of a provider share; those about pods each of its own.
 func TestEventsAreShownByWhoReflectsTheObject(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind, ServiceKind)).start()
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}`)
-	service := l.present(l.remote, "Service", l.remoteNS, "web")
+	l := newLab(t, withEvents(t, reflection.PodKind, reflection.ServiceKind)).start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}`)
+	service := l.Present(l.Remote, "Service", l.RemoteNS, "web")
 	l.shadowed("web")
-	remote := l.runRemote("web", "")
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Pod, metadata: {name: elsewhere}, spec: {nodeName: other, automountServiceAccountToken: false, containers: [{name: c, image: c}]}}`)
-	l.manager.SetLeading(false)
+	remote := l.RunRemote("web", "")
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Pod, metadata: {name: elsewhere}, spec: {nodeName: other, automountServiceAccountToken: false, containers: [{name: c, image: c}]}}`)
+	l.Manager.SetLeading(false)
 	l.say("of-the-service", service, warning)
-	l.say("of-another-node", l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: Pod, metadata: {name: elsewhere}, spec: {automountServiceAccountToken: false, containers: [{name: c, image: c}]}}`), warning)
+	l.say("of-another-node", l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: Pod, metadata: {name: elsewhere}, spec: {automountServiceAccountToken: false, containers: [{name: c, image: c}]}}`), warning)
 	l.say("of-the-pod", remote, warning)
-	l.present(l.local, "Event", l.namespace, "of-the-pod")
-	l.settled()
-	if l.local.get(t, "Event", l.namespace, "of-the-service") != nil {
+	l.Present(l.Local, "Event", l.Namespace, "of-the-pod")
+	l.Settled()
+	if l.Local.Get(t, "Event", l.Namespace, "of-the-service") != nil {
 		t.Error("an Event about a Service was shown by one that does not lead")
 	}
-	l.manager.SetLeading(true)
-	l.present(l.local, "Event", l.namespace, "of-the-service")
-	l.settled()
+	l.Manager.SetLeading(true)
+	l.Present(l.Local, "Event", l.Namespace, "of-the-service")
+	l.Settled()
 	if made := l.eventWrites(); len(made) != 2 {
 		t.Errorf("two Events took the writes %q", made)
 	}
@@ -444,24 +449,24 @@ func TestEventsAreShownByWhoReflectsTheObject(t *testing.T) {
 // Events about further resources are shown from the moment those are reflected.
 func TestEventsOfFurtherResources(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withEvents(t, PodKind))
-	l.allow("coordination.k8s.io", "leases")
-	l.start()
+	l := newLab(t, withEvents(t, reflection.PodKind))
+	l.Allow("coordination.k8s.io", "leases")
+	l.Start()
 	lease := `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: web}}`
-	l.local.create(t, l.namespace, lease)
-	kind := Kind{Name: "Lease.coordination.k8s.io", Source: resources["Lease"], Policy: DenyList, Workers: 1}
-	if err := l.manager.StartKind(kind); err != nil {
+	l.Local.Create(t, l.Namespace, lease)
+	kind := reflection.Kind{Name: "Lease.coordination.k8s.io", Source: reflectiontest.Resources["Lease"], Policy: reflection.DenyList, Workers: 1}
+	if err := l.Manager.StartKind(kind); err != nil {
 		t.Fatal(err)
 	}
-	copied := l.present(l.remote, "Lease", l.remoteNS, "web")
-	l.manager.StopKind(kind.Name)
+	copied := l.Present(l.Remote, "Lease", l.RemoteNS, "web")
+	l.Manager.StopKind(kind.Name)
 	l.say("early", copied, warning)
-	l.settled()
-	if err := l.manager.StartKind(kind); err != nil {
+	l.Settled()
+	if err := l.Manager.StartKind(kind); err != nil {
 		t.Fatal(err)
 	}
 	l.say("later", copied, warning)
 	for _, name := range []string{"early", "later"} {
-		l.present(l.local, "Event", l.namespace, name, field("involvedObject.kind", "Lease"), field("involvedObject.apiVersion", "coordination.k8s.io/v1"))
+		l.Present(l.Local, "Event", l.Namespace, name, reflectiontest.Field("involvedObject.kind", "Lease"), reflectiontest.Field("involvedObject.apiVersion", "coordination.k8s.io/v1"))
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"context"
@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -30,14 +33,14 @@ import (
 // runAsAsked makes the provider's pod exactly as its ShadowPod asks for it.
 func (l *lab) runAsAsked(name string) *corev1.Pod {
 	l.Helper()
-	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, name)
+	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: shadow.GetLabels(), Annotations: shadow.GetAnnotations()}}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Map(raw.Nested(shadow.Object, "spec", "pod")), &pod.Spec); err != nil {
 		l.Fatal(err)
 	}
 	var made *corev1.Pod
-	l.eventually(func() (err error) { // the namespace may not have its service account yet
-		made, err = l.remote.core.CoreV1().Pods(l.remoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
+	l.Eventually(func() (err error) { // the namespace may not have its service account yet
+		made, err = l.Remote.Core.CoreV1().Pods(l.RemoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
 	return made
@@ -61,12 +64,12 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	for _, source := range pod.Spec.Volumes[volume].Projected.Sources {
 		switch {
 		case source.Secret != nil:
-			secret := l.present(l.remote, "Secret", l.remoteNS, source.Secret.Name)
+			secret := l.Present(l.Remote, "Secret", l.RemoteNS, source.Secret.Name)
 			for _, item := range source.Secret.Items {
-				write(item.Path, must(base64.StdEncoding.DecodeString(raw.Nested(secret.Object, "data", item.Key).(string)))(l.T))
+				write(item.Path, reflectiontest.Must(base64.StdEncoding.DecodeString(raw.Nested(secret.Object, "data", item.Key).(string)))(l.T))
 			}
 		case source.ConfigMap != nil:
-			config := l.present(l.remote, "ConfigMap", l.remoteNS, source.ConfigMap.Name)
+			config := l.Present(l.Remote, "ConfigMap", l.RemoteNS, source.ConfigMap.Name)
 			for _, item := range source.ConfigMap.Items {
 				write(item.Path, []byte(raw.Nested(config.Object, "data", item.Key).(string)))
 			}
@@ -116,52 +119,54 @@ func (l *lab) inCluster(pod *corev1.Pod) (config *rest.Config, env map[string]st
 // account of its pod, with its rights, until the pod is deleted.
 func TestAnOffloadedPodUsesTheHomeAPIServer(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withTokens(t), func(o *Options) { o.Kinds, o.FollowIPs = kinds(PodKind, ServiceAccountKind, ConfigMapKind), true })
-	home := must(url.Parse(l.local.cluster.Config().Host))(t)
-	l.options.APIServer.Port = home.Port()
-	l.options.LiqoNamespace = l.tenant // any namespace of this test's own
+	l := newLab(t, withTokens(t), func(o *reflection.Options) {
+		o.Kinds, o.FollowIPs = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceAccountKind, reflection.ConfigMapKind), true
+	})
+	home := reflectiontest.Must(url.Parse(l.Local.Cluster.Config().Host))(t)
+	l.Options.APIServer.Port = home.Port()
+	l.Options.LiqoNamespace = l.Tenant // any namespace of this test's own
 	l.defineIPs()
-	must(l.local.dynamic.Resource(ipsResource).Namespace(l.tenant).Create(t.Context(), ip("api-server", "10.96.0.1", home.Hostname()), metav1.CreateOptions{}))(t)
+	reflectiontest.Must(l.Local.Dynamic.Resource(ipsResource).Namespace(l.Tenant).Create(t.Context(), ip("api-server", "10.96.0.1", home.Hostname()), metav1.CreateOptions{}))(t)
 	l.mayLookAtPods("default")
-	l.start()
+	l.Start()
 	own := l.userPod("web", vaultToken)
 	pod := l.runAsAsked("web")
 	config, env := l.inCluster(pod)
-	client := must(kubernetes.NewForConfig(config))(t)
+	client := reflectiontest.Must(kubernetes.NewForConfig(config))(t)
 
-	review := must(client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
-	if who := review.Status.UserInfo; who.Username != "system:serviceaccount:"+l.namespace+":default" ||
+	review := reflectiontest.Must(client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}))(t)
+	if who := review.Status.UserInfo; who.Username != "system:serviceaccount:"+l.Namespace+":default" ||
 		!slices.Equal(who.Extra["authentication.kubernetes.io/pod-uid"], []string{string(own.GetUID())}) {
 		t.Errorf("the API server takes the pod for %+v", who)
 	}
-	seen := must(client.CoreV1().Pods(l.namespace).List(t.Context(), metav1.ListOptions{}))(t)
+	seen := reflectiontest.Must(client.CoreV1().Pods(l.Namespace).List(t.Context(), metav1.ListOptions{}))(t)
 	if len(seen.Items) != 1 || seen.Items[0].UID != own.GetUID() {
 		t.Errorf("the pod sees %d pods, want itself as it is at home", len(seen.Items))
 	}
-	if _, err := client.CoreV1().Secrets(l.namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := client.CoreV1().Secrets(l.Namespace).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("listing Secrets without the right to: %v", err)
 	}
 	if url := env["KUBERNETES_PORT_"+home.Port()+"_TCP"]; !strings.Contains(url, home.Port()) {
 		t.Errorf("the environment is %v", env)
 	}
 
-	l.local.deleteNow(t, "Pod", l.namespace, "web")
-	l.eventually(func() error { // the API server believes what it knew for some seconds
+	l.Local.DeleteNow(t, "Pod", l.Namespace, "web")
+	l.Eventually(func() error { // the API server believes what it knew for some seconds
 		_, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("the token of a pod that is gone: %v", err)
 		}
 		return nil
 	})
-	l.absent(l.remote, "Secret", l.remoteNS, "web-token")
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "web-token")
 }
 
 // mayLookAtPods gives a service account of the namespace a right of its own.
 func (l *lab) mayLookAtPods(account string) {
 	l.Helper()
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "look"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}}}}
-	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "look"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: l.namespace, Name: account}},
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "look"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: l.Namespace, Name: account}},
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "look"}}
-	must(l.local.core.RbacV1().Roles(l.namespace).Create(l.Context(), role, metav1.CreateOptions{}))(l.T)
-	must(l.local.core.RbacV1().RoleBindings(l.namespace).Create(l.Context(), binding, metav1.CreateOptions{}))(l.T)
+	reflectiontest.Must(l.Local.Core.RbacV1().Roles(l.Namespace).Create(l.Context(), role, metav1.CreateOptions{}))(l.T)
+	reflectiontest.Must(l.Local.Core.RbacV1().RoleBindings(l.Namespace).Create(l.Context(), binding, metav1.CreateOptions{}))(l.T)
 }

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,14 +48,14 @@ func (l *lab) defineIPs() {
 	if err := yaml.Unmarshal([]byte(ipCRD), &crd.Object); err != nil {
 		l.Fatal(err)
 	}
-	if _, err := l.local.dynamic.Resource(definitions).Create(l.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := l.Local.Dynamic.Resource(definitions).Create(l.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		l.Fatal(err)
 	}
-	l.eventually(func() error {
-		_, err := l.local.dynamic.Resource(ipsResource).List(l.Context(), metav1.ListOptions{})
+	l.Eventually(func() error {
+		_, err := l.Local.Dynamic.Resource(ipsResource).List(l.Context(), metav1.ListOptions{})
 		return err
 	})
-	l.allow("ipam.liqo.io", "ips")
+	l.Allow("ipam.liqo.io", "ips")
 }
 
 func ip(name, from, to string) *unstructured.Unstructured {
@@ -64,12 +67,12 @@ func ip(name, from, to string) *unstructured.Unstructured {
 // that have moved to another endpoint count at once.
 func TestSlicesFollowIPs(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, func(o *Options) {
+	l := newLab(t, func(o *reflection.Options) {
 		o.FollowIPs = true
 		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.1.0.0/16"})
 	})
 	l.defineIPs()
-	l.chains.swap("EndpointSlice.discovery.k8s.io", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+	l.Chains.Swap("EndpointSlice.discovery.k8s.io", host.Outgoing, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
 		var mapped []string
 		for _, address := range []string{"10.1.2.3", "172.16.0.5"} {
 			if ip, ok := env.RemapIP(address); ok {
@@ -78,18 +81,18 @@ func TestSlicesFollowIPs(t *testing.T) {
 		}
 		return &host.Outcome{}, doc.SetString("metadata.annotations.mapped", strings.Join(mapped, " "))
 	})
-	l.local.create(t, l.namespace, slice("web", "web", "10.1.2.3"))
-	l.start()
+	l.Local.Create(t, l.Namespace, slice("web", "web", "10.1.2.3"))
+	l.Start()
 	mapped := func(want string) {
 		t.Helper()
-		l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, "web", field("metadata.annotations/mapped", want))
+		l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/mapped", want))
 	}
 	mapped("10.1.2.3")
-	ips := l.local.dynamic.Resource(ipsResource).Namespace(l.namespace)
-	created := must(ips.Create(t.Context(), ip("a", "172.16.0.5", "10.70.0.5"), metav1.CreateOptions{}))(t)
+	ips := l.Local.Dynamic.Resource(ipsResource).Namespace(l.Namespace)
+	created := reflectiontest.Must(ips.Create(t.Context(), ip("a", "172.16.0.5", "10.70.0.5"), metav1.CreateOptions{}))(t)
 	mapped("10.1.2.3 10.70.0.5")
 	created.Object["status"] = map[string]any{"ip": "10.70.0.6"}
-	must(ips.Update(t.Context(), created, metav1.UpdateOptions{}))(t)
+	reflectiontest.Must(ips.Update(t.Context(), created, metav1.UpdateOptions{}))(t)
 	mapped("10.1.2.3 10.70.0.6")
 	if err := ips.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -100,32 +103,32 @@ func TestSlicesFollowIPs(t *testing.T) {
 // A provider that accepts connections and never answers holds nobody up but itself.
 func TestProviderThatHangs(t *testing.T) {
 	t.Parallel()
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	listener := reflectiontest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = listener.Close() }()
-	l := newLab(t, func(o *Options) {
+	l := newLab(t, func(o *reflection.Options) {
 		o.CallTimeout = time.Second
 		remote := *o.Remote
 		remote.Host = "https://" + listener.Addr().String()
 		o.Remote = &remote
 	})
 	for i := range 30 {
-		l.local.create(t, l.namespace, service(fmt.Sprintf("web-%d", i), ""))
+		l.Local.Create(t, l.Namespace, service(fmt.Sprintf("web-%d", i), ""))
 	}
-	l.startUnready()
-	l.eventually(func() error {
-		if !l.manager.Synced() {
+	l.StartUnready()
+	l.Eventually(func() error {
+		if !l.Manager.Synced() {
 			return errors.New("this cluster's side is not read")
 		}
 		return nil
 	})
-	l.local.createNamespace(t, l.namespace+"-not-extended")
-	l.local.create(t, l.namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node))
-	l.present(l.local, "Pod", l.namespace+"-not-extended", "stray", field("status.reason", "OffloadingBackOff"))
-	if l.manager.Ready() {
+	l.Local.CreateNamespace(t, l.Namespace+"-not-extended")
+	l.Local.Create(t, l.Namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.Node))
+	l.Present(l.Local, "Pod", l.Namespace+"-not-extended", "stray", reflectiontest.Field("status.reason", "OffloadingBackOff"))
+	if l.Manager.Ready() {
 		t.Error("a namespace is ready although nothing is known about its remote namespace")
 	}
 	began := time.Now()
-	l.stop()
+	l.Stop()
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("stopping took %s", took)
 	}

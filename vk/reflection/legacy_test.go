@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"encoding/base64"
@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,18 +27,18 @@ import (
 )
 
 // withLegacy runs the lab with the plugins that are shipped, in the mode Legacy.
-func withLegacy(t *testing.T) func(*Options) {
-	defaults := withDefaultPlugins(t)
-	return func(o *Options) {
+func withLegacy(t *testing.T) func(*reflection.Options) {
+	defaults := reflectiontest.WithDefaultPlugins(t)
+	return func(o *reflection.Options) {
 		defaults(o)
-		o.Kinds, o.APIServerSupport = kinds(PodKind, SecretKind, ServiceAccountKind), SupportLegacy
+		o.Kinds, o.APIServerSupport = reflectiontest.Kinds(reflection.PodKind, reflection.SecretKind, reflection.ServiceAccountKind), reflection.SupportLegacy
 	}
 }
 
 // tokenSecretOf makes a Secret for the token of a service account, which Kubernetes fills.
 func (l *lab) tokenSecretOf(account, name string) {
 	l.Helper()
-	l.local.create(l.T, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s, annotations: {%s: %s}}, type: kubernetes.io/service-account-token}`,
+	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: %s, annotations: {%s: %s}}, type: kubernetes.io/service-account-token}`,
 		name, wire.TokenServiceAccountLabel, account))
 }
 
@@ -54,26 +57,26 @@ func mounts(want string) func(*unstructured.Unstructured) error {
 func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	l := newLab(t, withLegacy(t), func(o *Options) {
-		o.Clock, o.APIServer = clock, APIServer{Port: "6443", IPs: []string{"10.70.0.1"}}
+	l := newLab(t, withLegacy(t), func(o *reflection.Options) {
+		o.Clock, o.APIServer = clock, reflection.APIServer{Port: "6443", IPs: []string{"10.70.0.1"}}
 	})
-	l.start()
+	l.Start()
 	l.userPod("web", vaultToken)
-	l.event(l.namespace, "Pod", "web", "Warning FailedReflection x1", "token of service account default", "create a Secret of type kubernetes.io/service-account-token",
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection x1", "token of service account default", "create a Secret of type kubernetes.io/service-account-token",
 		wire.TokenServiceAccountLabel+": default", wire.APIServerSupportAnnotation+": disabled")
-	l.settled()
-	before := l.manager.Evaluated(PodKind)
-	l.quiet("an hour of waiting", func() { clock.Step(time.Hour) })
-	if after := l.manager.Evaluated(PodKind); after != before {
+	l.Settled()
+	before := l.Manager.Evaluated(reflection.PodKind)
+	l.Quiet("an hour of waiting", func() { clock.Step(time.Hour) })
+	if after := l.Manager.Evaluated(reflection.PodKind); after != before {
 		t.Errorf("the pod was looked at %d times though nothing had changed", after-before)
 	}
 
 	l.tokenSecretOf("default", "opener")
-	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "web", mounts("opener"))
-	there := l.present(l.remote, "Secret", l.remoteNS, "opener", field("type", "Opaque"), field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
+	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", mounts("opener"))
+	there := l.Present(l.Remote, "Secret", l.RemoteNS, "opener", reflectiontest.Field("type", "Opaque"), reflectiontest.Field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
 	text, _, _ := unstructured.NestedString(there.Object, "data", "token")
-	token := string(must(base64.StdEncoding.DecodeString(text))(t))
-	if answer := l.accepted(token); !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.namespace+":default" {
+	token := string(reflectiontest.Must(base64.StdEncoding.DecodeString(text))(t))
+	if answer := l.accepted(token); !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.Namespace+":default" {
 		t.Errorf("the API server says of the token: %+v", answer)
 	}
 	for volume, source := range access.Projections(raw.Nested(shadow.Object, "spec", "pod", "volumes")) {
@@ -85,21 +88,21 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	if variables["KUBERNETES_SERVICE_HOST"] != "kubernetes.default" || variables["KUBERNETES_SERVICE_PORT"] != "6443" || !strings.Contains(aliases, "10.70.0.1") {
 		t.Errorf("the environment is %v, the host aliases are %s", variables, aliases)
 	}
-	l.settled()
+	l.Settled()
 	if n := l.tokenRequests(); n != 0 {
 		t.Errorf("%d tokens were requested", n)
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 
 	// What was offloaded goes on without the Secret; what was not waits.
-	l.local.delete(t, "Secret", l.namespace, "opener")
-	l.absent(l.remote, "Secret", l.remoteNS, "opener")
-	l.local.patchYAML(t, "Pod", l.namespace, "web", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/tier", "front"), mounts("opener"))
+	l.Local.Delete(t, "Secret", l.Namespace, "opener")
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "opener")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", "{metadata: {labels: {tier: front}}}")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/tier", "front"), mounts("opener"))
 	l.userPod("late", vaultToken)
-	l.event(l.namespace, "Pod", "late", "Warning FailedReflection", "none was made")
-	if events := l.events(l.namespace, "Pod", "web"); len(events) != 1 {
+	l.Event(l.Namespace, "Pod", "late", "Warning FailedReflection", "none was made")
+	if events := l.Events(l.Namespace, "Pod", "web"); len(events) != 1 {
 		t.Errorf("the pod that runs has the Events %q", events)
 	}
 }
@@ -108,49 +111,49 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 func TestLegacyWantsOneSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
-	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: foreign, labels: {%[1]s: default}, annotations: {%[1]s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
-	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: alike, labels: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
-	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: noted, annotations: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
-	l.start()
-	l.present(l.remote, "Secret", l.remoteNS, "noted", field("type", "Opaque"))
-	l.present(l.remote, "Secret", l.remoteNS, "alike", field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
+	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: foreign, labels: {%[1]s: default}, annotations: {%[1]s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: alike, labels: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: noted, annotations: {%s: default}}, stringData: {token: x}}`, wire.TokenServiceAccountLabel))
+	l.Start()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "noted", reflectiontest.Field("type", "Opaque"))
+	l.Present(l.Remote, "Secret", l.RemoteNS, "alike", reflectiontest.Field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
 	l.userPod("web", vaultToken)
-	l.event(l.namespace, "Pod", "web", "Warning FailedReflection", "none was made")
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection", "none was made")
 	for _, mode := range []string{"disabled", "remote"} {
 		l.userPod(mode, vaultToken, wire.APIServerSupportAnnotation+": "+mode)
-		l.present(l.remote, "ShadowPod", l.remoteNS, mode)
+		l.Present(l.Remote, "ShadowPod", l.RemoteNS, mode)
 	}
-	l.pod("without")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "without")
+	l.Pod("without")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "without")
 
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
 	l.tokenSecretOf("robot", "one")
 	l.tokenSecretOf("robot", "other")
 	for _, name := range []string{"one", "other"} {
-		l.present(l.remote, "Secret", l.remoteNS, name)
+		l.Present(l.Remote, "Secret", l.RemoteNS, name)
 	}
-	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: robot}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.node))
-	l.event(l.namespace, "Pod", "robot", "Warning FailedReflection", "2 Secrets of it (one, other)", wire.SkipReflectionAnnotation)
-	l.settled()
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: robot}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node))
+	l.Event(l.Namespace, "Pod", "robot", "Warning FailedReflection", "2 Secrets of it (one, other)", wire.SkipReflectionAnnotation)
+	l.Settled()
 	for _, name := range []string{"robot", "web"} {
-		if l.remote.get(t, "ShadowPod", l.remoteNS, name) != nil {
+		if l.Remote.Get(t, "ShadowPod", l.RemoteNS, name) != nil {
 			t.Errorf("pod %s was offloaded", name)
 		}
 	}
-	l.local.patchYAML(t, "Secret", l.namespace, "other", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
-	l.present(l.remote, "ShadowPod", l.remoteNS, "robot", mounts("one"))
-	l.absent(l.remote, "Secret", l.remoteNS, "other")
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "other", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "robot", mounts("one"))
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "other")
 
 	// A Secret that is kept at home is none for the pods either.
-	l.local.patchYAML(t, "Secret", l.namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
-	l.absent(l.remote, "Secret", l.remoteNS, "one")
-	l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.node))
-	l.event(l.namespace, "Pod", "second", "Warning FailedReflection", "has not crossed (one, other)", wire.SkipReflectionAnnotation)
-	l.stop()
-	l.options.Workers = map[string]int{SecretKind: 0}
-	l.start()
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "one")
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node))
+	l.Event(l.Namespace, "Pod", "second", "Warning FailedReflection", "has not crossed (one, other)", wire.SkipReflectionAnnotation)
+	l.Stop()
+	l.Options.Workers = map[string]int{reflection.SecretKind: 0}
+	l.Start()
 	l.userPod("third", vaultToken)
-	l.event(l.namespace, "Pod", "third", "Warning FailedReflection", "--secret-reflection-workers")
+	l.Event(l.Namespace, "Pod", "third", "Warning FailedReflection", "--secret-reflection-workers")
 }
 
 // Between one mode and the next nothing that opens the API server stays behind, and no pod gets a Secret that is about to go.
@@ -159,64 +162,64 @@ func TestLegacyComesAndGoes(t *testing.T) {
 	l := newLab(t, withLegacy(t))
 	mode := func(support string) {
 		t.Helper()
-		l.stop()
-		l.options.APIServerSupport = support
-		l.start()
+		l.Stop()
+		l.Options.APIServerSupport = support
+		l.Start()
 	}
-	l.options.APIServerSupport = SupportTokenAPI
-	l.start()
+	l.Options.APIServerSupport = reflection.SupportTokenAPI
+	l.Start()
 	l.tokenSecretOf("default", "opener")
 	l.userPod("first", vaultToken)
-	l.present(l.remote, "Secret", l.remoteNS, "first-token")
-	l.settled()
-	if l.remote.get(t, "Secret", l.remoteNS, "opener") != nil {
+	l.Present(l.Remote, "Secret", l.RemoteNS, "first-token")
+	l.Settled()
+	if l.Remote.Get(t, "Secret", l.RemoteNS, "opener") != nil {
 		t.Error("the long-lived token crossed in the mode TokenAPI")
 	}
 	requests := l.tokenRequests()
 
-	mode(SupportLegacy)
-	l.present(l.remote, "Secret", l.remoteNS, "opener", field("type", "Opaque"))
-	l.absent(l.remote, "Secret", l.remoteNS, "first-token")
-	l.event(l.namespace, "Pod", "first", "Normal ReflectionDisabled", "API server mode Legacy")
+	mode(reflection.SupportLegacy)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "opener", reflectiontest.Field("type", "Opaque"))
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "first-token")
+	l.Event(l.Namespace, "Pod", "first", "Normal ReflectionDisabled", "API server mode Legacy")
 	l.userPod("second", vaultToken)
-	l.present(l.remote, "ShadowPod", l.remoteNS, "second", mounts("opener"))
-	l.local.patchYAML(t, "Pod", l.namespace, "first", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "first", field("metadata.labels/tier", "front"))
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "second", mounts("opener"))
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "first", "{metadata: {labels: {tier: front}}}")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "first", reflectiontest.Field("metadata.labels/tier", "front"))
 
 	// While nobody looks another Secret takes the place of the first, and a pod comes.
-	l.stop()
-	l.local.delete(t, "Secret", l.namespace, "opener")
+	l.Stop()
+	l.Local.Delete(t, "Secret", l.Namespace, "opener")
 	l.tokenSecretOf("default", "next")
 	l.userPod("third", vaultToken)
-	l.start()
-	l.present(l.remote, "ShadowPod", l.remoteNS, "third", mounts("next"))
-	l.absent(l.remote, "Secret", l.remoteNS, "opener")
-	l.settled()
-	if events := l.events(l.namespace, "Pod", "third"); len(events) > 0 {
+	l.Start()
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "third", mounts("next"))
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "opener")
+	l.Settled()
+	if events := l.Events(l.Namespace, "Pod", "third"); len(events) > 0 {
 		t.Errorf("the pod whose Secret came at once has the Events %q", events)
 	}
 	if n := l.tokenRequests(); n != requests {
 		t.Errorf("%d tokens were requested in the mode Legacy", n-requests)
 	}
 
-	mode(SupportTokenAPI)
-	l.absent(l.remote, "Secret", l.remoteNS, "next")
+	mode(reflection.SupportTokenAPI)
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "next")
 	l.userPod("fourth", vaultToken)
-	l.present(l.remote, "Secret", l.remoteNS, "fourth-token")
+	l.Present(l.Remote, "Secret", l.RemoteNS, "fourth-token")
 	l.keysAgree("fourth")
-	l.local.patchYAML(t, "Pod", l.namespace, "third", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "third", field("metadata.labels/tier", "front"), mounts("next"))
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "third", "{metadata: {labels: {tier: front}}}")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "third", reflectiontest.Field("metadata.labels/tier", "front"), mounts("next"))
 
-	mode(SupportLegacy)
-	l.present(l.remote, "Secret", l.remoteNS, "next")
-	mode(SupportDisabled)
-	l.absent(l.remote, "Secret", l.remoteNS, "next")
+	mode(reflection.SupportLegacy)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "next")
+	mode(reflection.SupportDisabled)
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "next")
 	l.userPod("fifth", vaultToken)
-	l.present(l.remote, "ShadowPod", l.remoteNS, "fifth", mounts(""))
-	mode(SupportLegacy)
-	l.local.patchYAML(t, "Pod", l.namespace, "fifth", "{metadata: {labels: {tier: front}}}")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "fifth", field("metadata.labels/tier", "front"), mounts(""))
-	left := must(l.remote.of("Secret", l.remoteNS).List(t.Context(), metav1.ListOptions{}))(t)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "fifth", mounts(""))
+	mode(reflection.SupportLegacy)
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "fifth", "{metadata: {labels: {tier: front}}}")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "fifth", reflectiontest.Field("metadata.labels/tier", "front"), mounts(""))
+	left := reflectiontest.Must(l.Remote.Of("Secret", l.RemoteNS).List(t.Context(), metav1.ListOptions{}))(t)
 	if slices.ContainsFunc(left.Items, func(o unstructured.Unstructured) bool { return strings.HasSuffix(o.GetName(), "-token") }) {
 		t.Error("tokens of pods are left")
 	}
@@ -226,17 +229,17 @@ func TestLegacyComesAndGoes(t *testing.T) {
 func TestLegacySecretsOnTheirWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
-	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: Secret, metadata: {name: opener}, stringData: {mine: x}}`)
-	l.start()
+	l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: Secret, metadata: {name: opener}, stringData: {mine: x}}`)
+	l.Start()
 	l.tokenSecretOf("default", "opener")
 	begin := time.Now()
 	l.userPod("web", vaultToken)
-	l.event(l.namespace, "Pod", "web", "Warning FailedReflection", "has not crossed (opener)", "Events say why")
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection", "has not crossed (opener)", "Events say why")
 	if took := time.Since(begin); took < pod.TokenArrival/2 {
 		t.Errorf("the pod was told after %s, before the Secret could have crossed", took)
 	}
-	l.remote.delete(t, "Secret", l.remoteNS, "opener")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", mounts("opener"))
+	l.Remote.Delete(t, "Secret", l.RemoteNS, "opener")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", mounts("opener"))
 }
 
 // heldSecrets holds back what concerns Secrets until it is released.
@@ -261,27 +264,27 @@ func TestLegacyWaitsUntilSecretsAreRead(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
 	l.tokenSecretOf("default", "opener")
-	l.start()
-	l.present(l.remote, "Secret", l.remoteNS, "opener")
-	l.settled()
-	l.stop()
+	l.Start()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "opener")
+	l.Settled()
+	l.Stop()
 	released := make(chan struct{})
-	l.options.Remote = rest.CopyConfig(l.options.Remote)
-	l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return heldSecrets{next, released} })
-	l.startUnready()
+	l.Options.Remote = rest.CopyConfig(l.Options.Remote)
+	l.Options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { return heldSecrets{next, released} })
+	l.StartUnready()
 	l.userPod("web", vaultToken)
-	l.eventually(func() error {
-		if l.manager.Evaluated(PodKind) == 0 {
+	l.Eventually(func() error {
+		if l.Manager.Evaluated(reflection.PodKind) == 0 {
 			return fmt.Errorf("no pod was looked at")
 		}
 		return nil
 	})
-	if l.remote.get(t, "ShadowPod", l.remoteNS, "web") != nil {
+	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web") != nil {
 		t.Error("the pod was offloaded without its Secret")
 	}
 	close(released)
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", mounts("opener"))
-	if events := l.events(l.namespace, "Pod", "web"); len(events) > 0 {
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", mounts("opener"))
+	if events := l.Events(l.Namespace, "Pod", "web"); len(events) > 0 {
 		t.Errorf("the pod has the Events %q", events)
 	}
 }

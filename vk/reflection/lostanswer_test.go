@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"bytes"
@@ -13,6 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // lossy is a way to the provider on which answers are lost.
@@ -79,7 +82,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 // throughLossy leads the manager's way to the provider through one that loses answers.
 func (l *lab) throughLossy() *lossy {
 	way := &lossy{}
-	l.options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
+	l.Options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
 	l.Cleanup(func() { way.held.Store(false) })
 	return way
 }
@@ -93,19 +96,19 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 			l := newLab(t)
 			way := l.throughLossy()
 			way.late = late
-			l.start()
+			l.Start()
 			way.armed.Store(true)
 			way.held.Store(true)
-			l.pod("web-0")
-			l.eventually(func() error {
+			l.Pod("web-0")
+			l.Eventually(func() error {
 				if !way.cut.Load() {
 					return errors.New("no ShadowPod was asked for")
 				}
 				return nil
 			})
-			l.local.delete(t, "Pod", l.namespace, "web-0")
-			l.eventually(func() error {
-				if pod := l.manager.Pod(l.namespace, "web-0"); pod == nil || pod.GetDeletionTimestamp() == nil {
+			l.Local.Delete(t, "Pod", l.Namespace, "web-0")
+			l.Eventually(func() error {
+				if pod := l.Manager.Pod(l.Namespace, "web-0"); pod == nil || pod.GetDeletionTimestamp() == nil {
 					return errors.New("the pod is not known to be going")
 				}
 				return nil
@@ -113,9 +116,9 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 			way.cut.Store(false)
 
 			seen := false
-			l.eventually(func() error {
-				gone := l.local.get(t, "Pod", l.namespace, "web-0") == nil // asked first: what is gone then stays so
-				there := l.remote.get(t, "ShadowPod", l.remoteNS, "web-0") != nil
+			l.Eventually(func() error {
+				gone := l.Local.Get(t, "Pod", l.Namespace, "web-0") == nil // asked first: what is gone then stays so
+				there := l.Remote.Get(t, "ShadowPod", l.RemoteNS, "web-0") != nil
 				if gone && there || gone && !seen {
 					t.Fatal("the pod was let go while the provider has, or will have, its ShadowPod")
 				}
@@ -125,7 +128,7 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 				return nil
 			})
 			way.held.Store(false)
-			l.absent(l.local, "Pod", l.namespace, "web-0")
+			l.Absent(l.Local, "Pod", l.Namespace, "web-0")
 		})
 	}
 }
@@ -134,34 +137,36 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 // nothing is tried over and over.
 func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, configuration(t), func(o *Options) { o.Kinds = kinds(PodKind, ServiceKind, ConfigMapKind) })
+	l := newLab(t, configuration(t), func(o *reflection.Options) {
+		o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.ConfigMapKind)
+	})
 	way := l.throughLossy()
-	l.start()
-	l.local.create(t, l.namespace, service("web", ""))
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web}, data: {a: b}}`)
-	l.pod("web")
+	l.Start()
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web}, data: {a: b}}`)
+	l.Pod("web")
 	of := map[string]string{"Service": "Service", "ConfigMap": "ConfigMap", "Pod": "ShadowPod"}
 	for _, copied := range of {
-		l.present(l.remote, copied, l.remoteNS, "web")
+		l.Present(l.Remote, copied, l.RemoteNS, "web")
 	}
-	l.settled()
+	l.Settled()
 	way.held.Store(true)
-	before := len(l.remote.writes(t))
+	before := len(l.Remote.Writes(t))
 	for kind, copied := range of {
-		l.remote.delete(t, copied, l.remoteNS, "web")
-		l.local.patchYAML(t, kind, l.namespace, "web", `{metadata: {labels: {turn: second}}}`)
-		l.present(l.remote, copied, l.remoteNS, "web", field("metadata.labels/turn", "second"))
+		l.Remote.Delete(t, copied, l.RemoteNS, "web")
+		l.Local.PatchYAML(t, kind, l.Namespace, "web", `{metadata: {labels: {turn: second}}}`)
+		l.Present(l.Remote, copied, l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", "second"))
 	}
-	l.settled()
-	if writes := l.remote.writes(t)[before:]; len(writes) > 2*len(of) {
+	l.Settled()
+	if writes := l.Remote.Writes(t)[before:]; len(writes) > 2*len(of) {
 		t.Errorf("what was gone was written by %q", writes)
 	}
 	way.held.Store(false)
-	l.quiet("that the watches show it", func() {})
+	l.Quiet("that the watches show it", func() {})
 	for kind := range of {
-		l.local.deleteNow(t, kind, l.namespace, "web")
+		l.Local.DeleteNow(t, kind, l.Namespace, "web")
 	}
 	for _, copied := range of {
-		l.absent(l.remote, copied, l.remoteNS, "web")
+		l.Absent(l.Remote, copied, l.RemoteNS, "web")
 	}
 }

@@ -1,13 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -25,28 +28,28 @@ type matrixKind struct {
 
 var matrixKinds = []matrixKind{
 	{
-		kind: ServiceKind, head: "apiVersion: v1, kind: Service",
+		kind: reflection.ServiceKind, head: "apiVersion: v1, kind: Service",
 		content: `spec: {selector: {mode: fast}, ports: [{name: http, port: 80, targetPort: 8080}]}`,
 		old:     `spec: {ports: [{name: old, port: 9999}]}`,
-		fast:    field("spec.selector.mode", "fast"), slow: onlyPort("https"),
+		fast:    reflectiontest.Field("spec.selector.mode", "fast"), slow: onlyPort("https"),
 		slower: `{spec: {selector: {mode: slow}, ports: [{name: https, port: 443}]}}`,
 	},
 	{
-		kind: IngressKind, head: "apiVersion: networking.k8s.io/v1, kind: Ingress",
+		kind: reflection.IngressKind, head: "apiVersion: networking.k8s.io/v1, kind: Ingress",
 		content: `spec: {defaultBackend: {service: {name: fast, port: {number: 80}}}}`,
 		old:     `spec: {defaultBackend: {service: {name: old, port: {name: http}}}}`,
-		fast:    field("spec.defaultBackend.service.name", "fast"), slow: field("spec.defaultBackend.service.name", "slow"),
+		fast:    reflectiontest.Field("spec.defaultBackend.service.name", "fast"), slow: reflectiontest.Field("spec.defaultBackend.service.name", "slow"),
 		slower: `{spec: {defaultBackend: {service: {name: slow}}}}`,
 	},
 	{
-		kind: ConfigMapKind, head: "apiVersion: v1, kind: ConfigMap",
+		kind: reflection.ConfigMapKind, head: "apiVersion: v1, kind: ConfigMap",
 		content: `data: {mode: fast}`, old: `data: {mode: old}`,
-		fast: field("data.mode", "fast"), slow: field("data.mode", "slow"), slower: `{data: {mode: slow}}`,
+		fast: reflectiontest.Field("data.mode", "fast"), slow: reflectiontest.Field("data.mode", "slow"), slower: `{data: {mode: slow}}`,
 	},
 	{
-		kind: SecretKind, head: "apiVersion: v1, kind: Secret",
+		kind: reflection.SecretKind, head: "apiVersion: v1, kind: Secret",
 		content: `stringData: {mode: fast}`, old: `stringData: {mode: old}`,
-		fast: field("data.mode", "ZmFzdA=="), slow: field("data.mode", "c2xvdw=="), slower: `{data: {mode: c2xvdw==}}`,
+		fast: reflectiontest.Field("data.mode", "ZmFzdA=="), slow: reflectiontest.Field("data.mode", "c2xvdw=="), slower: `{data: {mode: c2xvdw==}}`,
 	},
 }
 
@@ -65,7 +68,7 @@ func onlyPort(want string) func(*unstructured.Unstructured) error {
 		if !found {
 			return fmt.Errorf("port %s is missing from %v", want, ports)
 		}
-		return field("spec.selector.mode", "slow")(object)
+		return reflectiontest.Field("spec.selector.mode", "slow")(object)
 	}
 }
 
@@ -92,8 +95,8 @@ const (
 
 const skip, allow = wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation
 
-var matrix = map[Policy][]matrixRow{
-	DenyList: {
+var matrix = map[reflection.Policy][]matrixRow{
+	reflection.DenyList: {
 		{name: "new", want: crosses},
 		{name: "stale", there: managed, want: crosses},
 		{name: "taken", there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "not made by this virtual node", "rename"}},
@@ -110,7 +113,7 @@ var matrix = map[Policy][]matrixRow{
 		{name: "both-agree", notes: skipFalse + ", " + allowTrue, want: crosses},
 		{name: "odd-needlessly", notes: `liqo.io/allow-reflection: nope`, there: managed, want: asItWas, event: []string{"Warning", "InvalidObject", "allow-reflection", `"nope"`}},
 	},
-	AllowList: {
+	reflection.AllowList: {
 		{name: "silent", want: stays},
 		{name: "silent-now", there: managed, want: goes, event: []string{"Normal", "ReflectionDisabled", "AllowList"}},
 		{name: "silent-taken", there: foreign, want: asItWas},
@@ -134,8 +137,8 @@ func TestMatrix(t *testing.T) {
 	for policy, rows := range matrix {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, withDefaultPlugins(t), func(o *Options) {
-				o.Kinds, o.Policies = kinds(ServiceKind, IngressKind, ConfigMapKind, SecretKind), map[string]Policy{}
+			l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
+				o.Kinds, o.Policies = reflectiontest.Kinds(reflection.ServiceKind, reflection.IngressKind, reflection.ConfigMapKind, reflection.SecretKind), map[string]reflection.Policy{}
 				for _, kind := range o.Kinds {
 					o.Policies[kind.Name] = policy
 				}
@@ -145,13 +148,13 @@ func TestMatrix(t *testing.T) {
 					l.prepare(&kind, &row)
 				}
 			}
-			l.start()
+			l.Start()
 			for _, kind := range matrixKinds {
 				for _, row := range rows {
 					l.arrived(&kind, &row)
 				}
 			}
-			l.settled() // whatever was to happen has
+			l.Settled() // whatever was to happen has
 			for _, kind := range matrixKinds {
 				for _, row := range rows {
 					l.left(&kind, &row)
@@ -165,13 +168,13 @@ func TestMatrix(t *testing.T) {
 func (l *lab) prepare(kind *matrixKind, row *matrixRow) {
 	l.Helper()
 	if !row.absent {
-		l.local.create(l.T, l.namespace, kind.object(row.name, "app: "+row.name, row.notes, kind.content))
+		l.Local.Create(l.T, l.Namespace, kind.object(row.name, "app: "+row.name, row.notes, kind.content))
 	}
 	switch row.there {
 	case managed:
-		l.remote.create(l.T, l.remoteNS, kind.object(row.name, l.owned()+`, stale: "yes"`, "theirs: kept", kind.old))
+		l.Remote.Create(l.T, l.RemoteNS, kind.object(row.name, l.Owned()+`, stale: "yes"`, "theirs: kept", kind.old))
 	case foreign:
-		l.remote.create(l.T, l.remoteNS, kind.object(row.name, "whose: theirs", "", kind.old))
+		l.Remote.Create(l.T, l.RemoteNS, kind.object(row.name, "whose: theirs", "", kind.old))
 	}
 }
 
@@ -180,24 +183,24 @@ func (l *lab) arrived(kind *matrixKind, row *matrixRow) {
 	l.Helper()
 	switch row.want {
 	case crosses:
-		checks := []func(*unstructured.Unstructured) error{kind.fast, field("metadata.labels/app", row.name),
-			field("metadata.labels/"+wire.OriginLabel, "rome"), field("metadata.labels/"+wire.DestinationLabel, l.id)}
+		checks := []func(*unstructured.Unstructured) error{kind.fast, reflectiontest.Field("metadata.labels/app", row.name),
+			reflectiontest.Field("metadata.labels/"+wire.OriginLabel, "rome"), reflectiontest.Field("metadata.labels/"+wire.DestinationLabel, l.ID)}
 		if row.there == managed {
-			checks = append(checks, field("metadata.annotations/theirs", "kept"))
+			checks = append(checks, reflectiontest.Field("metadata.annotations/theirs", "kept"))
 		}
-		l.present(l.remote, kind.kind, l.remoteNS, row.name, checks...)
+		l.Present(l.Remote, kind.kind, l.RemoteNS, row.name, checks...)
 	case goes:
-		l.absent(l.remote, kind.kind, l.remoteNS, row.name)
+		l.Absent(l.Remote, kind.kind, l.RemoteNS, row.name)
 	}
 	if len(row.event) > 0 {
-		l.event(l.namespace, kind.kind, row.name, append(row.event, l.id)...)
+		l.Event(l.Namespace, kind.kind, row.name, append(row.event, l.ID)...)
 	}
 }
 
 // left checks that nothing else has happened.
 func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	l.Helper()
-	there := l.remote.get(l.T, kind.kind, l.remoteNS, row.name)
+	there := l.Remote.Get(l.T, kind.kind, l.RemoteNS, row.name)
 	switch row.want {
 	case stays, goes:
 		if there != nil {
@@ -206,47 +209,47 @@ func (l *lab) left(kind *matrixKind, row *matrixRow) {
 	case asItWas:
 		whose := map[string]error{managed: nil, foreign: nil}
 		if there != nil {
-			whose[managed], whose[foreign] = field("metadata.labels/stale", "yes")(there), field("metadata.labels/whose", "theirs")(there)
+			whose[managed], whose[foreign] = reflectiontest.Field("metadata.labels/stale", "yes")(there), reflectiontest.Field("metadata.labels/whose", "theirs")(there)
 		}
 		if err := errors.Join(whose[row.there]); there == nil || err != nil || there.GetLabels()["app"] != "" || kind.fast(there) == nil {
 			l.Errorf("%s %s was touched on the provider: %v", kind.kind, row.name, err)
 		}
 	}
-	if events := l.events(l.namespace, kind.kind, row.name); len(row.event) == 0 && row.want != goes && len(events) > 0 {
+	if events := l.Events(l.Namespace, kind.kind, row.name); len(row.event) == 0 && row.want != goes && len(events) > 0 {
 		l.Errorf("%s %s has the Events %q", kind.kind, row.name, events)
 	}
 }
 
 // follows is the rest of the story of some of the objects.
-func (l *lab) follows(kind *matrixKind, policy Policy) {
+func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	l.Helper()
 	name := kind.kind
 	// The name becomes free: the copy is made.
-	l.remote.delete(l.T, name, l.remoteNS, "taken")
-	l.present(l.remote, name, l.remoteNS, "taken", kind.fast)
+	l.Remote.Delete(l.T, name, l.RemoteNS, "taken")
+	l.Present(l.Remote, name, l.RemoteNS, "taken", kind.fast)
 	// An annotation changes its mind, twice.
 	key, away, back := skip, `"true"`, "null"
-	if policy == AllowList {
+	if policy == reflection.AllowList {
 		key, away, back = allow, "null", `"true"`
 	}
 	annotate := func(value string) string { return fmt.Sprintf("{metadata: {annotations: {%s: %s}}}", key, value) }
-	l.local.patchYAML(l.T, name, l.namespace, "new", annotate(away))
-	l.absent(l.remote, name, l.remoteNS, "new")
-	l.local.patchYAML(l.T, name, l.namespace, "new", annotate(back))
-	l.present(l.remote, name, l.remoteNS, "new", kind.fast)
+	l.Local.PatchYAML(l.T, name, l.Namespace, "new", annotate(away))
+	l.Absent(l.Remote, name, l.RemoteNS, "new")
+	l.Local.PatchYAML(l.T, name, l.Namespace, "new", annotate(back))
+	l.Present(l.Remote, name, l.RemoteNS, "new", kind.fast)
 	// What is not wanted any more vanishes; what others added stays.
-	l.local.patchYAML(l.T, name, l.namespace, "stale", `{metadata: {labels: {app: null, tier: front}}}`)
-	l.local.patchYAML(l.T, name, l.namespace, "stale", kind.slower)
-	l.present(l.remote, name, l.remoteNS, "stale", kind.slow, field("metadata.labels/tier", "front"), field("metadata.labels/app", ""), field("metadata.annotations/theirs", "kept"))
+	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", `{metadata: {labels: {app: null, tier: front}}}`)
+	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", kind.slower)
+	l.Present(l.Remote, name, l.RemoteNS, "stale", kind.slow, reflectiontest.Field("metadata.labels/tier", "front"), reflectiontest.Field("metadata.labels/app", ""), reflectiontest.Field("metadata.annotations/theirs", "kept"))
 	// The copy is deleted, or changed, on the provider: it comes back.
-	l.remote.delete(l.T, name, l.remoteNS, "stale")
-	l.present(l.remote, name, l.remoteNS, "stale", kind.slow, field("metadata.labels/tier", "front"))
-	l.remote.patchYAML(l.T, name, l.remoteNS, "stale", `{metadata: {labels: {tier: hacked}}}`)
-	l.present(l.remote, name, l.remoteNS, "stale", field("metadata.labels/tier", "front"))
+	l.Remote.Delete(l.T, name, l.RemoteNS, "stale")
+	l.Present(l.Remote, name, l.RemoteNS, "stale", kind.slow, reflectiontest.Field("metadata.labels/tier", "front"))
+	l.Remote.PatchYAML(l.T, name, l.RemoteNS, "stale", `{metadata: {labels: {tier: hacked}}}`)
+	l.Present(l.Remote, name, l.RemoteNS, "stale", reflectiontest.Field("metadata.labels/tier", "front"))
 	// The object is deleted: so is the copy.
-	l.local.delete(l.T, name, l.namespace, "stale")
-	l.absent(l.remote, name, l.remoteNS, "stale")
-	if own := l.present(l.local, name, l.namespace, "new"); strings.Contains(fmt.Sprint(own.GetLabels()), wire.OriginLabel) {
+	l.Local.Delete(l.T, name, l.Namespace, "stale")
+	l.Absent(l.Remote, name, l.RemoteNS, "stale")
+	if own := l.Present(l.Local, name, l.Namespace, "new"); strings.Contains(fmt.Sprint(own.GetLabels()), wire.OriginLabel) {
 		l.Errorf("%s new was changed here: %v", name, own.GetLabels())
 	}
 }
@@ -255,10 +258,10 @@ func (l *lab) follows(kind *matrixKind, policy Policy) {
 func TestSecretOfTokensInTheWay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mode: fast}}`)
-	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: web-token, labels: {%s, %s: robot}}, stringData: {token: secret}}`, l.owned(), wire.ServiceAccountNameLabel))
-	l.start()
-	l.event(l.namespace, "Secret", "web-token", "Warning", "FailedReflection", "not made by this virtual node")
-	l.settled()
-	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("data.token", "c2VjcmV0"), field("data.mode", ""))
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mode: fast}}`)
+	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: web-token, labels: {%s, %s: robot}}, stringData: {token: secret}}`, l.Owned(), wire.ServiceAccountNameLabel))
+	l.Start()
+	l.Event(l.Namespace, "Secret", "web-token", "Warning", "FailedReflection", "not made by this virtual node")
+	l.Settled()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("data.token", "c2VjcmV0"), reflectiontest.Field("data.mode", ""))
 }

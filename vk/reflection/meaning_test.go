@@ -1,11 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -13,7 +15,7 @@ import (
 // What the provider names in its Events is known by the kind that it has there.
 func TestMeaningOfKinds(t *testing.T) {
 	means := func(group, kind string) (names []string) {
-		for _, k := range DefaultKinds() {
+		for _, k := range reflection.DefaultKinds() {
 			if k.Means(schema.GroupKind{Group: group, Kind: kind}) {
 				names = append(names, k.Name)
 			}
@@ -30,7 +32,7 @@ func TestMeaningOfKinds(t *testing.T) {
 			t.Errorf("%s is reflected as %q, want %q", kind, got, want)
 		}
 	}
-	custom := Kind{Name: "Gizmo.example.com", Source: schema.GroupVersionResource{Group: "example.com"}, TargetKind: schema.GroupVersionKind{Group: "there.com", Kind: "Gadget"}}
+	custom := reflection.Kind{Name: "Gizmo.example.com", Source: schema.GroupVersionResource{Group: "example.com"}, TargetKind: schema.GroupVersionKind{Group: "there.com", Kind: "Gadget"}}
 	if custom.Means(schema.GroupKind{Group: "example.com", Kind: "Gizmo"}) || !custom.Means(schema.GroupKind{Group: "there.com", Kind: "Gadget"}) {
 		t.Error("a kind that is written as another means that one alone")
 	}

@@ -1,12 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -14,30 +17,32 @@ import (
 
 func TestOptionsNameWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	good := Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
-		NodeName: "milan", TenantNamespace: "liqo-tenant-milan", Registry: newTestChains()}
-	if _, err := New(good); err != nil {
+	good := reflection.Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
+		NodeName: "milan", TenantNamespace: "liqo-tenant-milan", Registry: reflectiontest.NewChains()}
+	if _, err := reflection.New(good); err != nil {
 		t.Fatal(err)
 	}
-	for want, change := range map[string]func(*Options){
-		"client configuration":        func(o *Options) { o.Remote = nil },
-		`cluster id "Not An ID"`:      func(o *Options) { o.RemoteClusterID = "Not An ID" },
-		"both clusters have the id":   func(o *Options) { o.RemoteClusterID = "rome" },
-		"node name":                   func(o *Options) { o.NodeName = strings.Repeat("x", 64) },
-		"tenant namespace":            func(o *Options) { o.TenantNamespace = "" },
-		"plugin registry":             func(o *Options) { o.Registry = nil },
-		`unknown policy "Sometimes"`:  func(o *Options) { o.Policies = map[string]Policy{ServiceKind: "Sometimes"} },
-		`kind "Gadget", which is not`: func(o *Options) { o.Policies = map[string]Policy{"Gadget": DenyList} },
-		`API server support "legacy"`: func(o *Options) { o.APIServerSupport = "legacy" },
-		"listed twice":                func(o *Options) { o.Kinds = append(DefaultKinds(), DefaultKinds()[1]) },
-		"needs a name and a source":   func(o *Options) { o.Kinds = []Kind{{Policy: DenyList}} },
-		"must be written by Replace": func(o *Options) {
-			o.Kinds = []Kind{{Name: "X", Source: servicesResource, Policy: DenyList, Into: []string{"spec"}}}
+	for want, change := range map[string]func(*reflection.Options){
+		"client configuration":      func(o *reflection.Options) { o.Remote = nil },
+		`cluster id "Not An ID"`:    func(o *reflection.Options) { o.RemoteClusterID = "Not An ID" },
+		"both clusters have the id": func(o *reflection.Options) { o.RemoteClusterID = "rome" },
+		"node name":                 func(o *reflection.Options) { o.NodeName = strings.Repeat("x", 64) },
+		"tenant namespace":          func(o *reflection.Options) { o.TenantNamespace = "" },
+		"plugin registry":           func(o *reflection.Options) { o.Registry = nil },
+		`unknown policy "Sometimes"`: func(o *reflection.Options) {
+			o.Policies = map[string]reflection.Policy{reflection.ServiceKind: "Sometimes"}
+		},
+		`kind "Gadget", which is not`: func(o *reflection.Options) { o.Policies = map[string]reflection.Policy{"Gadget": reflection.DenyList} },
+		`API server support "legacy"`: func(o *reflection.Options) { o.APIServerSupport = "legacy" },
+		"listed twice":                func(o *reflection.Options) { o.Kinds = append(reflection.DefaultKinds(), reflection.DefaultKinds()[1]) },
+		"needs a name and a source":   func(o *reflection.Options) { o.Kinds = []reflection.Kind{{Policy: reflection.DenyList}} },
+		"must be written by Replace": func(o *reflection.Options) {
+			o.Kinds = []reflection.Kind{{Name: "X", Source: servicesResource, Policy: reflection.DenyList, Into: []string{"spec"}}}
 		},
 	} {
 		options := good
 		change(&options)
-		if _, err := New(options); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := reflection.New(options); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
 	}
@@ -46,16 +51,16 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 func TestMetricsAreThere(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewRegistry()
-	l := newLab(t, func(o *Options) { o.Registerer = registry }, withDefaultPlugins(t))
-	l.local.create(t, l.namespace, service("web", ""))
-	l.local.create(t, l.namespace, service("odd", "liqo.io/skip-reflection: maybe"))
-	l.local.create(t, l.namespace, slice("web-x", "web", "10.1.2.3"))
-	l.start()
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.event(l.namespace, "Service", "odd", "InvalidObject")
-	l.settled()
+	l := newLab(t, func(o *reflection.Options) { o.Registerer = registry }, reflectiontest.WithDefaultPlugins(t))
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Local.Create(t, l.Namespace, service("odd", "liqo.io/skip-reflection: maybe"))
+	l.Local.Create(t, l.Namespace, slice("web-x", "web", "10.1.2.3"))
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Event(l.Namespace, "Service", "odd", "InvalidObject")
+	l.Settled()
 	found := gathered(t, registry)
-	where := " " + l.id + " " + l.namespace + " " + l.node + " Service"
+	where := " " + l.ID + " " + l.Namespace + " " + l.Node + " Service"
 	for _, name := range []string{
 		"liqo_virtual_kubelet_reflection_item_counter" + where, "liqo_virtual_kubelet_reflection_error_counter" + where,
 		"refract_reflection_objects_total Service written", "refract_reflection_errors_total input Service", "refract_api_writes_total remote Service patch",
@@ -74,18 +79,18 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 
 	// A namespace that is not extended any more leaves no series behind, whatever comes of its pods.
-	l.mapNamespaces(nil)
-	l.eventually(func() error {
-		if l.manager.Scope(PodKind, l.namespace) != nil {
+	l.MapNamespaces(nil)
+	l.Eventually(func() error {
+		if l.Manager.Scope(reflection.PodKind, l.Namespace) != nil {
 			return errors.New("the namespace is still extended")
 		}
 		return nil
 	})
-	l.pod("stray")
-	l.present(l.local, "Pod", l.namespace, "stray", field("status.reason", "OffloadingBackOff"))
-	l.settled()
+	l.Pod("stray")
+	l.Present(l.Local, "Pod", l.Namespace, "stray", reflectiontest.Field("status.reason", "OffloadingBackOff"))
+	l.Settled()
 	for name := range gathered(t, registry) {
-		if strings.Contains(name, " "+l.namespace+" ") {
+		if strings.Contains(name, " "+l.Namespace+" ") {
 			t.Errorf("there is still %s", name)
 		}
 	}
@@ -95,7 +100,7 @@ func TestMetricsAreThere(t *testing.T) {
 func gathered(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	found := map[string]float64{}
-	for _, family := range must(registry.Gather())(t) {
+	for _, family := range reflectiontest.Must(registry.Gather())(t) {
 		for _, metric := range family.GetMetric() {
 			labels := ""
 			for _, pair := range metric.GetLabel() {

@@ -1,10 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,7 +25,7 @@ func ofContainer(list string, i int, path, want string) func(*unstructured.Unstr
 		if len(containers) > i {
 			container, _ = containers[i].(map[string]any)
 		}
-		return field(path, want)(&unstructured.Unstructured{Object: container})
+		return reflectiontest.Field(path, want)(&unstructured.Unstructured{Object: container})
 	}
 }
 
@@ -31,33 +33,33 @@ func ofContainer(list string, i int, path, want string) func(*unstructured.Unstr
 // refuse, and gets them then.
 func TestResizeAndDebugReachTheProvider(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withDefaultPlugins(t))
-	l.local.create(t, l.namespace, `
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t))
+	l.Local.Create(t, l.Namespace, `
 apiVersion: v1
 kind: Pod
 metadata: {name: web}
 spec:
-  nodeName: `+l.node+`
+  nodeName: `+l.Node+`
   automountServiceAccountToken: false
   containers: [{name: web, image: "web:1", resources: {requests: {cpu: 100m}}}]`)
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}]}}`, "ephemeralcontainers")
-	watcher := must(l.remote.of("ShadowPod", l.remoteNS).Watch(l.Context(), metav1.ListOptions{}))(t)
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}]}}`, "ephemeralcontainers")
+	watcher := reflectiontest.Must(l.Remote.Of("ShadowPod", l.RemoteNS).Watch(l.Context(), metav1.ListOptions{}))(t)
 	defer watcher.Stop()
-	l.start()
+	l.Start()
 	made := (<-watcher.ResultChan()).Object.(*unstructured.Unstructured)
 	if _, found, _ := unstructured.NestedSlice(made.Object, "spec", "pod", "ephemeralContainers"); found {
 		t.Error("the ShadowPod was created with ephemeral containers")
 	}
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "100m"), ofContainer("ephemeralContainers", 0, "name", "early"))
-	l.runRemote("web", sized)
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "100m"), ofContainer("ephemeralContainers", 0, "name", "early"))
+	l.RunRemote("web", sized)
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 
-	l.local.patchYAML(t, "Node", "", l.node, `{status: {capacity: {cpu: "4"}, allocatable: {cpu: "4"}}}`, "status") // the API server looks
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:1", resources: {requests: {cpu: 250m}}}]}}`, "resize")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "250m"))
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}, {name: debug, image: "shell:1", targetContainerName: web}]}}`, "ephemeralcontainers")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", ofContainer("ephemeralContainers", 1, "name", "debug"), ofContainer("ephemeralContainers", 1, "targetContainerName", "web"))
-	l.settled()
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Local.PatchYAML(t, "Node", "", l.Node, `{status: {capacity: {cpu: "4"}, allocatable: {cpu: "4"}}}`, "status") // the API server looks
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:1", resources: {requests: {cpu: 250m}}}]}}`, "resize")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", ofContainer("containers", 0, "resources.requests.cpu", "250m"))
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}, {name: debug, image: "shell:1", targetContainerName: web}]}}`, "ephemeralcontainers")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", ofContainer("ephemeralContainers", 1, "name", "debug"), ofContainer("ephemeralContainers", 1, "targetContainerName", "web"))
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 }

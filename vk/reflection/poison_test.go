@@ -1,12 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,7 +21,7 @@ import (
 // refuses one, the chain panics about another. It returns how often that has happened.
 func (l *lab) poison() (refused, panicked *atomic.Int64) {
 	refused, panicked = &atomic.Int64{}, &atomic.Int64{}
-	l.chains.swap(ConfigMapKind, host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
+	l.Chains.Swap(reflection.ConfigMapKind, host.Outgoing, func(doc document.Node, _ *host.Env) (*host.Outcome, error) {
 		mode, _ := doc.At("data.mode")
 		switch text, _ := mode.Text(); text {
 		case "refuse":
@@ -38,26 +41,26 @@ func (l *lab) poison() (refused, panicked *atomic.Int64) {
 func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	t.Parallel()
 	const good = 1000
-	l := newLab(t, func(o *Options) {
-		o.Kinds, o.Workers = kinds(ConfigMapKind), map[string]int{ConfigMapKind: 1}
+	l := newLab(t, func(o *reflection.Options) {
+		o.Kinds, o.Workers = reflectiontest.Kinds(reflection.ConfigMapKind), map[string]int{reflection.ConfigMapKind: 1}
 	})
 	refused, panicked := l.poison()
 	for _, mode := range []string{"refuse", "panic"} {
-		l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {mode: %s}}`, mode, mode))
+		l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {mode: %s}}`, mode, mode))
 	}
-	l.start()
+	l.Start()
 	failures := func() int64 { return min(refused.Load(), panicked.Load()) }
-	l.eventually(func() error {
+	l.Eventually(func() error {
 		if n := failures(); n < 2 {
 			return fmt.Errorf("the poisoned objects have failed %d times", n)
 		}
 		return nil
 	})
 	before := failures()
-	l.local.configMaps(t, l.namespace, good)
+	l.Local.ConfigMaps(t, l.Namespace, good)
 	for want := good / 10; want <= good; want += good / 10 { // each tenth in its own time
-		l.eventually(func() error {
-			crossed := must(l.remote.core.CoreV1().ConfigMaps(l.remoteNS).List(t.Context(), metav1.ListOptions{LabelSelector: "offloading.liqo.io/destination=" + l.id}))(t)
+		l.Eventually(func() error {
+			crossed := reflectiontest.Must(l.Remote.Core.CoreV1().ConfigMaps(l.RemoteNS).List(t.Context(), metav1.ListOptions{LabelSelector: "offloading.liqo.io/destination=" + l.ID}))(t)
 			if n := len(crossed.Items) - 1; n < want { // one is the root CA
 				return fmt.Errorf("%d of %d objects have crossed", n, good)
 			}
@@ -67,13 +70,13 @@ func TestAPoisonedObjectDelaysNobody(t *testing.T) {
 	if after := failures(); after == before {
 		t.Error("nothing failed while they crossed: that shows nothing")
 	}
-	l.event(l.namespace, ConfigMapKind, "refuse", "Warning", "FailedReflection", "data[not a key]", "Invalid value")
-	l.event(l.namespace, ConfigMapKind, "panic", "Warning", "FailedReflection", "internal error", "poison")
-	if told := append(l.events(l.namespace, ConfigMapKind, "refuse"), l.events(l.namespace, ConfigMapKind, "panic")...); len(told) != 2 {
+	l.Event(l.Namespace, reflection.ConfigMapKind, "refuse", "Warning", "FailedReflection", "data[not a key]", "Invalid value")
+	l.Event(l.Namespace, reflection.ConfigMapKind, "panic", "Warning", "FailedReflection", "internal error", "poison")
+	if told := append(l.Events(l.Namespace, reflection.ConfigMapKind, "refuse"), l.Events(l.Namespace, reflection.ConfigMapKind, "panic")...); len(told) != 2 {
 		t.Errorf("%d failures made the Events %q", refused.Load()+panicked.Load(), told)
 	}
 	for _, name := range []string{"refuse", "panic"} {
-		l.local.patchYAML(t, ConfigMapKind, l.namespace, name, `{data: {mode: fast}}`)
-		l.present(l.remote, ConfigMapKind, l.remoteNS, name, field("data.mode", "fast"))
+		l.Local.PatchYAML(t, reflection.ConfigMapKind, l.Namespace, name, `{data: {mode: fast}}`)
+		l.Present(l.Remote, reflection.ConfigMapKind, l.RemoteNS, name, reflectiontest.Field("data.mode", "fast"))
 	}
 }

@@ -1,11 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,8 +38,8 @@ func says(kind, status string) func(*unstructured.Unstructured) error {
 func TestReadinessGates(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.start()
-	l.local.create(t, l.namespace, fmt.Sprintf(`
+	l.Start()
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: web, annotations: {plugins.refract.io/remote-readiness-gates: "there, elsewhere"}}
@@ -45,37 +47,37 @@ spec:
   nodeName: %s
   automountServiceAccountToken: false
   containers: [{name: web, image: "web:1"}]
-  readinessGates: [{conditionType: here}, {conditionType: there}]`, l.node))
+  readinessGates: [{conditionType: here}, {conditionType: there}]`, l.Node))
 	remote := func(ready, there string) string {
 		return fmt.Sprintf(`{phase: Running, conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: %q, reason: %q}, {type: there, status: %q}]}`,
 			ready, map[string]string{"False": "ReadinessGatesNotReady"}[ready], there)
 	}
-	l.runRemote("web", remote("False", "False"))
-	l.present(l.local, "Pod", l.namespace, "web", says("there", "False"), says("Ready", "False"))
+	l.RunRemote("web", remote("False", "False"))
+	l.Present(l.Local, "Pod", l.Namespace, "web", says("there", "False"), says("Ready", "False"))
 	here := `[{"op": "add", "path": "/status/conditions/-", "value": {"type": "here", "status": "True"}}]`
-	must(l.local.of("Pod", l.namespace).Patch(t.Context(), "web", types.JSONPatchType, []byte(here), metav1.PatchOptions{}, "status"))(t)
-	l.settled()
-	l.present(l.local, "Pod", l.namespace, "web", says("here", "True"), says("Ready", "False"))
-	l.remoteStatus("web", remote("False", "True"))
-	l.present(l.local, "Pod", l.namespace, "web", says("here", "True"), says("there", "True"), says("Ready", "True"))
-	l.settled()
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	l.remoteStatus("web", remote("False", "False")) // followed: it was never ours
-	l.present(l.local, "Pod", l.namespace, "web", says("here", "True"), says("there", "False"), says("Ready", "False"))
-	l.settled()
-	if writes := l.remote.writes(t); len(writes) != 1 {
+	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(t.Context(), "web", types.JSONPatchType, []byte(here), metav1.PatchOptions{}, "status"))(t)
+	l.Settled()
+	l.Present(l.Local, "Pod", l.Namespace, "web", says("here", "True"), says("Ready", "False"))
+	l.RemoteStatus("web", remote("False", "True"))
+	l.Present(l.Local, "Pod", l.Namespace, "web", says("here", "True"), says("there", "True"), says("Ready", "True"))
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.RemoteStatus("web", remote("False", "False")) // followed: it was never ours
+	l.Present(l.Local, "Pod", l.Namespace, "web", says("here", "True"), says("there", "False"), says("Ready", "False"))
+	l.Settled()
+	if writes := l.Remote.Writes(t); len(writes) != 1 {
 		t.Errorf("the provider saw the writes %q, want the ShadowPod", writes)
 	}
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.annotations/"+pod.GatesAnnotation, ""), field("metadata.annotations/"+pod.RemoteGatesAnnotation, ""))
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.annotations/"+pod.GatesAnnotation, ""), reflectiontest.Field("metadata.annotations/"+pod.RemoteGatesAnnotation, ""))
 }
 
 // A provider opens a gate about which nobody asked it: the pod is not ready by that, before somebody here says so.
 func TestAProviderOpensNoGatesByItself(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.start()
-	l.local.create(t, l.namespace, fmt.Sprintf(`
+	l.Start()
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: web}
@@ -83,13 +85,13 @@ spec:
   nodeName: %s
   automountServiceAccountToken: false
   containers: [{name: web, image: "web:1"}]
-  readinessGates: [{conditionType: checked}]`, l.node))
-	l.runRemote("web", `{phase: Running, conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: "True"}, {type: checked, status: "True"}]}`)
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), says("checked", ""), says("Ready", "False"), says("ContainersReady", "True"))
-	l.settled()
+  readinessGates: [{conditionType: checked}]`, l.Node))
+	l.RunRemote("web", `{phase: Running, conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: "True"}, {type: checked, status: "True"}]}`)
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), says("checked", ""), says("Ready", "False"), says("ContainersReady", "True"))
+	l.Settled()
 	l.note("web", map[string]any{"type": "checked", "status": "True"})
-	l.present(l.local, "Pod", l.namespace, "web", says("checked", "True"), says("Ready", "True"))
-	l.settled()
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Present(l.Local, "Pod", l.Namespace, "web", says("checked", "True"), says("Ready", "True"))
+	l.Settled()
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 }

@@ -1,11 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -21,30 +23,30 @@ func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
-			l.local.delete(t, "Node", "", l.node)
+			l.Local.Delete(t, "Node", "", l.Node)
 			if name == "a node of the provider's" {
-				labels = fmt.Sprintf(labels, l.id)
+				labels = fmt.Sprintf(labels, l.ID)
 			}
-			l.local.create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: %s}}`, l.node, labels))
-			other := l.namespace + "-other"
-			l.local.createNamespace(t, other)
-			stray := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node)
-			l.local.create(t, other, stray)
-			l.pod("web")
-			l.pod("ending")
-			if err := l.local.of("Pod", l.namespace).Delete(t.Context(), "ending", metav1.DeleteOptions{}); err != nil {
+			l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: v1, kind: Node, metadata: {name: %s, labels: %s}}`, l.Node, labels))
+			other := l.Namespace + "-other"
+			l.Local.CreateNamespace(t, other)
+			stray := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.Node)
+			l.Local.Create(t, other, stray)
+			l.Pod("web")
+			l.Pod("ending")
+			if err := l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "ending", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			l.quiet("a node of somebody else", func() { l.start() })
+			l.Quiet("a node of somebody else", func() { l.Start() })
 
-			l.local.patchYAML(t, "Node", "", l.node, fmt.Sprintf(`{metadata: {labels: {liqo.io/type: virtual-node, liqo.io/remote-cluster-id: %s}}}`, l.id))
-			l.present(l.remote, "ShadowPod", l.remoteNS, "web")
-			l.absent(l.local, "Pod", l.namespace, "ending")
-			l.present(l.local, "Pod", other, "stray", field("status.reason", "OffloadingBackOff"))
-			l.settled()
-			l.local.patchYAML(t, "Node", "", l.node, `{metadata: {labels: {liqo.io/type: null, liqo.io/remote-cluster-id: null}}}`)
-			l.pod("late")
-			l.present(l.remote, "ShadowPod", l.remoteNS, "late") // it is still ours
+			l.Local.PatchYAML(t, "Node", "", l.Node, fmt.Sprintf(`{metadata: {labels: {liqo.io/type: virtual-node, liqo.io/remote-cluster-id: %s}}}`, l.ID))
+			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
+			l.Absent(l.Local, "Pod", l.Namespace, "ending")
+			l.Present(l.Local, "Pod", other, "stray", reflectiontest.Field("status.reason", "OffloadingBackOff"))
+			l.Settled()
+			l.Local.PatchYAML(t, "Node", "", l.Node, `{metadata: {labels: {liqo.io/type: null, liqo.io/remote-cluster-id: null}}}`)
+			l.Pod("late")
+			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "late") // it is still ours
 		})
 	}
 }

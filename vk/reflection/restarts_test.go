@@ -1,13 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"context"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -23,9 +26,9 @@ func started(restarts int) string {
 // remake lets the provider lose a pod and make it again, within the second.
 func (l *lab) remake(name, status string) {
 	l.Helper()
-	l.remote.deleteNow(l.T, "Pod", l.remoteNS, name)
-	l.absent(l.remote, "Pod", l.remoteNS, name)
-	l.runRemote(name, status)
+	l.Remote.DeleteNow(l.T, "Pod", l.RemoteNS, name)
+	l.Absent(l.Remote, "Pod", l.RemoteNS, name)
+	l.RunRemote(name, status)
 }
 
 // Whoever is down while the provider makes a pod again, and however fast that is: restarts are counted, and never fall.
@@ -33,20 +36,20 @@ func (l *lab) remake(name, status string) {
 func TestRestartsOutliveTheProcess(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.chainsForPods()
-	l.start()
-	l.pod("web")
-	l.local.create(t, l.namespace, fmt.Sprintf(`
+	l.ChainsForPods()
+	l.Start()
+	l.Pod("web")
+	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: bare}
-spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: web, image: "web:1"}], tolerations: [{operator: Exists}]}`, l.node))
+spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: web, image: "web:1"}], tolerations: [{operator: Exists}]}`, l.Node))
 	names := []string{"web", "bare"} // with annotations, and without
 	shown := func(n int) {
 		t.Helper()
 		for _, name := range names {
-			uid := l.remote.get(t, "Pod", l.remoteNS, name).GetUID()
-			l.present(l.local, "Pod", l.namespace, name, restarts(n), func(o *unstructured.Unstructured) error {
+			uid := l.Remote.Get(t, "Pod", l.RemoteNS, name).GetUID()
+			l.Present(l.Local, "Pod", l.Namespace, name, restarts(n), func(o *unstructured.Unstructured) error {
 				if note := o.GetAnnotations()[pod.RestartsAnnotation]; !strings.Contains(note, string(uid)) {
 					return fmt.Errorf("the note is %q, want one about %s", note, uid)
 				}
@@ -55,38 +58,38 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 		}
 	}
 	for _, name := range names {
-		l.runRemote(name, started(2))
+		l.RunRemote(name, started(2))
 	}
 	shown(2)
-	l.settled()
-	if writes := append(l.local.writes(t), l.remote.writes(t)...); len(writes) != 4 {
+	l.Settled()
+	if writes := append(l.Local.Writes(t), l.Remote.Writes(t)...); len(writes) != 4 {
 		t.Errorf("two pods up to Running took the writes %q, want two each", writes)
 	}
 	for n := 3; n < 5; n++ {
-		l.stop()
+		l.Stop()
 		for _, name := range names {
 			l.remake(name, started(0))
 		}
-		l.start()
+		l.Start()
 		shown(n)
-		l.settled()
+		l.Settled()
 	}
-	if writes := l.remote.writes(t); len(writes) != 2 {
+	if writes := l.Remote.Writes(t); len(writes) != 2 {
 		t.Errorf("the provider saw the writes %q, want the two ShadowPods", writes)
 	}
 	for _, name := range names {
-		l.present(l.remote, "ShadowPod", l.remoteNS, name, field("metadata.annotations/"+pod.RestartsAnnotation, ""))
+		l.Present(l.Remote, "ShadowPod", l.RemoteNS, name, reflectiontest.Field("metadata.annotations/"+pod.RestartsAnnotation, ""))
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 
 	// A pod of the time before there were notes: what is shown is all there is to go by.
-	l.stop()
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: null}}}`)
-	l.local.patchYAML(t, "Pod", l.namespace, "bare", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: nonsense}}}`)
-	l.quiet("a missing note", func() { l.start() })
+	l.Stop()
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: null}}}`)
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "bare", `{metadata: {annotations: {`+pod.RestartsAnnotation+`: nonsense}}}`)
+	l.Quiet("a missing note", func() { l.Start() })
 	for _, name := range names {
-		l.remoteStatus(name, started(1))
+		l.RemoteStatus(name, started(1))
 	}
 	shown(5)
 }
@@ -95,21 +98,21 @@ spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: we
 func TestFirstEntryIsNoOverwrite(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.start()
-	old := l.local.create(t, l.namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: bare}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.node))
-	l.local.patchYAML(t, "Pod", l.namespace, "bare", `{metadata: {annotations: {theirs: kept}, labels: {theirs: kept}}}`)
+	l.Start()
+	old := l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: bare}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.Node))
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "bare", `{metadata: {annotations: {theirs: kept}, labels: {theirs: kept}}}`)
 	for _, m := range []pod.Marks{{Restarts: "{}"}, {Offloaded: true}} {
 		err := l.patchStatus(old, nil, m)
 		if got, _ := engine.Classify(err); got != engine.Conflict {
 			t.Errorf("%+v: %v is %s, want %s", m, err, got, engine.Conflict)
 		}
 	}
-	l.present(l.local, "Pod", l.namespace, "bare", field("metadata.annotations/theirs", "kept"), field("metadata.labels/theirs", "kept"))
+	l.Present(l.Local, "Pod", l.Namespace, "bare", reflectiontest.Field("metadata.annotations/theirs", "kept"), reflectiontest.Field("metadata.labels/theirs", "kept"))
 }
 
 // patchStatus writes a status as the handler of pods does.
 func (l *lab) patchStatus(local *unstructured.Unstructured, status map[string]any, marks pod.Marks) error {
-	patcher, ok := l.manager.Handler(PodKind).(interface {
+	patcher, ok := l.Manager.Handler(reflection.PodKind).(interface {
 		PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, marks pod.Marks) error
 	})
 	if !ok {

@@ -1,10 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -23,11 +26,11 @@ spec:
 	served = `{status: {loadBalancer: {ingress: [{ip: 192.0.2.7}, {hostname: lb.example.com}]}}}`
 )
 
-func statuses(t *testing.T) func(*Options) {
-	defaults := withDefaultPlugins(t)
-	return func(o *Options) {
+func statuses(t *testing.T) func(*reflection.Options) {
+	defaults := reflectiontest.WithDefaultPlugins(t)
+	return func(o *reflection.Options) {
 		defaults(o)
-		o.Kinds = kinds(ServiceKind, IngressKind)
+		o.Kinds = reflectiontest.Kinds(reflection.ServiceKind, reflection.IngressKind)
 	}
 }
 
@@ -35,37 +38,37 @@ func statuses(t *testing.T) func(*Options) {
 func TestLoadBalancersComeBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
-	l.local.create(t, l.namespace, balanced)
-	l.local.create(t, l.namespace, ingress)
-	l.start()
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", ""), field("metadata.annotations/kubernetes.io/ingress.class", ""))
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Local.Create(t, l.Namespace, ingress)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", ""), reflectiontest.Field("metadata.annotations/kubernetes.io/ingress.class", ""))
 	for _, kind := range []string{"Service", "Ingress"} {
-		l.settled()
-		before := len(l.local.writes(t))
-		l.remote.patchYAML(t, kind, l.remoteNS, "web", served, "status")
-		l.present(l.local, kind, l.namespace, "web", field("metadata.annotations/"+engine.StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
-		l.settled()
-		if made := l.local.writes(t)[before:]; len(made) != 1 {
+		l.Settled()
+		before := len(l.Local.Writes(t))
+		l.Remote.PatchYAML(t, kind, l.RemoteNS, "web", served, "status")
+		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID), reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+		l.Settled()
+		if made := l.Local.Writes(t)[before:]; len(made) != 1 {
 			t.Errorf("the status of a %s took the writes %q", kind, made)
 		}
 	}
 	// The provider's says VIP, the default: no address that it names takes over traffic here.
-	for s, want := range map[*side]string{l.remote: "VIP", l.local: "Proxy"} {
-		namespace := map[*side]string{l.remote: l.remoteNS, l.local: l.namespace}[s]
-		list, _, _ := unstructured.NestedSlice(s.get(t, "Service", namespace, "web").Object, "status", "loadBalancer", "ingress")
+	for s, want := range map[*reflectiontest.Side]string{l.Remote: "VIP", l.Local: "Proxy"} {
+		namespace := map[*reflectiontest.Side]string{l.Remote: l.RemoteNS, l.Local: l.Namespace}[s]
+		list, _, _ := unstructured.NestedSlice(s.Get(t, "Service", namespace, "web").Object, "status", "loadBalancer", "ingress")
 		if address, _ := list[0].(map[string]any); address["ipMode"] != want {
 			t.Errorf("the address is %v, want it of mode %s", address, want)
 		}
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	l.remote.patchYAML(t, "Service", l.remoteNS, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
-	l.present(l.local, "Service", l.namespace, "web", addresses())
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses())
 	// An address of a copy that goes is an address of nothing.
-	l.local.patchYAML(t, "Ingress", l.namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
-	l.absent(l.remote, "Ingress", l.remoteNS, "web")
-	l.present(l.local, "Ingress", l.namespace, "web", addresses(), field("metadata.annotations/"+engine.StatusFromAnnotation, ""))
+	l.Local.PatchYAML(t, "Ingress", l.Namespace, "web", `{metadata: {annotations: {liqo.io/skip-reflection: "true"}}}`)
+	l.Absent(l.Remote, "Ingress", l.RemoteNS, "web")
+	l.Present(l.Local, "Ingress", l.Namespace, "web", reflectiontest.Addresses(), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, ""))
 }
 
 // A status that a controller here, or another provider, has written is not touched; that of a provider which nobody here
@@ -73,18 +76,18 @@ func TestLoadBalancersComeBack(t *testing.T) {
 func TestStatusOfAnotherStays(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
-	l.local.create(t, l.namespace, balanced)
-	l.local.patchYAML(t, "Service", l.namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
-	l.start()
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.settled()
-	l.quiet("a provider's load balancer, where there is one here,", func() {
-		l.remote.patchYAML(t, "Service", l.remoteNS, "web", served, "status")
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Settled()
+	l.Quiet("a provider's load balancer, where there is one here,", func() {
+		l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", served, "status")
 	})
-	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: gone}}}`)
-	l.present(l.local, "Service", l.namespace, "web", field("metadata.annotations/"+engine.StatusFromAnnotation, l.id), addresses("192.0.2.7", "lb.example.com"))
-	l.settled()
-	if copied := l.remote.get(t, "Service", l.remoteNS, "web"); raw.Annotations(copied.Object)[engine.StatusFromAnnotation] != nil {
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: gone}}}`)
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, l.ID), reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+	l.Settled()
+	if copied := l.Remote.Get(t, "Service", l.RemoteNS, "web"); raw.Annotations(copied.Object)[engine.StatusFromAnnotation] != nil {
 		t.Error("the annotation of the status crossed")
 	}
 }
@@ -94,50 +97,50 @@ func TestStatusOfAnotherStays(t *testing.T) {
 func TestALocalControllersStatusWins(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
-	l.local.create(t, l.namespace, balanced)
-	l.local.create(t, l.namespace, ingress)
-	l.start()
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Local.Create(t, l.Namespace, ingress)
+	l.Start()
 	for _, kind := range []string{"Service", "Ingress"} {
-		l.present(l.remote, kind, l.remoteNS, "web")
-		l.remote.patchYAML(t, kind, l.remoteNS, "web", served, "status")
-		l.present(l.local, kind, l.namespace, "web", addresses("192.0.2.7", "lb.example.com"))
-		l.settled()
-		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
-		l.event(l.namespace, kind, "web", engine.StatusOverruledReason, "remove the annotation "+engine.StatusFromAnnotation)
-		l.settled()
-		l.quiet("the provider's status of a "+kind, func() {
-			l.remote.patchYAML(t, kind, l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
+		l.Present(l.Remote, kind, l.RemoteNS, "web")
+		l.Remote.PatchYAML(t, kind, l.RemoteNS, "web", served, "status")
+		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+		l.Settled()
+		l.Local.PatchYAML(t, kind, l.Namespace, "web", `{status: {loadBalancer: {ingress: [{ip: 198.51.100.1}]}}}`, "status")
+		l.Event(l.Namespace, kind, "web", engine.StatusOverruledReason, "remove the annotation "+engine.StatusFromAnnotation)
+		l.Settled()
+		l.Quiet("the provider's status of a "+kind, func() {
+			l.Remote.PatchYAML(t, kind, l.RemoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
 		})
-		l.local.patchYAML(t, kind, l.namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
-		l.settled()
-		l.present(l.local, kind, l.namespace, "web", addresses(), field("metadata.annotations/"+engine.StatusFromAnnotation, "rome"), field("metadata.annotations/"+engine.StatusHashAnnotation, ""))
-		if copied := l.remote.get(t, kind, l.remoteNS, "web"); raw.Annotations(copied.Object)[engine.StatusFromAnnotation] != nil || raw.Annotations(copied.Object)[engine.StatusHashAnnotation] != nil {
+		l.Local.PatchYAML(t, kind, l.Namespace, "web", `{status: {loadBalancer: {ingress: null}}}`, "status")
+		l.Settled()
+		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses(), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, "rome"), reflectiontest.Field("metadata.annotations/"+engine.StatusHashAnnotation, ""))
+		if copied := l.Remote.Get(t, kind, l.RemoteNS, "web"); raw.Annotations(copied.Object)[engine.StatusFromAnnotation] != nil || raw.Annotations(copied.Object)[engine.StatusHashAnnotation] != nil {
 			t.Error("annotations of the status crossed")
 		}
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
-	l.local.patchYAML(t, "Service", l.namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: null}}}`)
-	l.present(l.local, "Service", l.namespace, "web", addresses("192.0.2.8"))
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {annotations: {plugins.refract.io/status-from: null}}}`)
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.8"))
 }
 
 // Without statuses of the provider none is shown, and what was shown is taken back.
 func TestWithoutStatus(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, statuses(t))
-	l.local.create(t, l.namespace, balanced)
-	l.start()
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.remote.patchYAML(t, "Service", l.remoteNS, "web", served, "status")
-	l.present(l.local, "Service", l.namespace, "web", addresses("192.0.2.7", "lb.example.com"))
-	l.settled()
-	l.stop()
-	l.options.WithoutStatus = []string{ServiceKind}
-	l.start()
-	l.present(l.local, "Service", l.namespace, "web", addresses(), field("metadata.annotations/"+engine.StatusFromAnnotation, ""), field("metadata.annotations/"+engine.StatusHashAnnotation, ""))
-	l.settled()
-	l.quiet("the provider's status", func() {
-		l.remote.patchYAML(t, "Service", l.remoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Start()
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", served, "status")
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses("192.0.2.7", "lb.example.com"))
+	l.Settled()
+	l.Stop()
+	l.Options.WithoutStatus = []string{reflection.ServiceKind}
+	l.Start()
+	l.Present(l.Local, "Service", l.Namespace, "web", reflectiontest.Addresses(), reflectiontest.Field("metadata.annotations/"+engine.StatusFromAnnotation, ""), reflectiontest.Field("metadata.annotations/"+engine.StatusHashAnnotation, ""))
+	l.Settled()
+	l.Quiet("the provider's status", func() {
+		l.Remote.PatchYAML(t, "Service", l.RemoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 192.0.2.8}]}}}`, "status")
 	})
 }
 
@@ -145,45 +148,45 @@ func TestWithoutStatus(t *testing.T) {
 // comes; the default one counts, or else the first.
 func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, statuses(t), func(o *Options) { o.Classes.Ingress = "public" })
-	l.local.create(t, l.namespace, ingress)
-	l.local.create(t, l.namespace, balanced)
-	l.start()
-	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "public"))
-	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.loadBalancerClass", ""))
-	classes := func(text string) { l.local.patchYAML(t, "VirtualNode", l.tenant, l.node, "{spec: {"+text+"}}") }
+	l := newLab(t, statuses(t), func(o *reflection.Options) { o.Classes.Ingress = "public" })
+	l.Local.Create(t, l.Namespace, ingress)
+	l.Local.Create(t, l.Namespace, balanced)
+	l.Start()
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", "public"))
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.loadBalancerClass", ""))
+	classes := func(text string) { l.Local.PatchYAML(t, "VirtualNode", l.Tenant, l.Node, "{spec: {"+text+"}}") }
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik}], loadBalancerClasses: [{loadBalancerClassName: example.com/a}, {loadBalancerClassName: example.com/b, default: true}]`)
-	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "nginx"))
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", "nginx"))
 	// The class of a Service is for ever: it is told how to change it, and everything else goes on crossing.
-	l.event(l.namespace, "Service", "web", "Warning", "FailedReflection", "spec.loadBalancerClass", "delete", l.remoteNS+"/web")
-	l.local.patchYAML(t, "Service", l.namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
-	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.sessionAffinity", "ClientIP"), field("spec.loadBalancerClass", ""))
-	l.settled()
-	l.quiet("another look", func() { l.manager.EnqueueAll(ServiceKind) })
-	l.remote.delete(t, "Service", l.remoteNS, "web")
-	l.present(l.remote, "Service", l.remoteNS, "web", field("spec.loadBalancerClass", "example.com/b"))
+	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "spec.loadBalancerClass", "delete", l.RemoteNS+"/web")
+	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.sessionAffinity", "ClientIP"), reflectiontest.Field("spec.loadBalancerClass", ""))
+	l.Settled()
+	l.Quiet("another look", func() { l.Manager.EnqueueAll(reflection.ServiceKind) })
+	l.Remote.Delete(t, "Service", l.RemoteNS, "web")
+	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.loadBalancerClass", "example.com/b"))
 
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik, default: true}]`)
-	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "traefik"))
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", "traefik"))
 	classes(`ingressClasses: null`)
-	l.present(l.remote, "Ingress", l.remoteNS, "web", field("spec.ingressClassName", "public"))
+	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", "public"))
 }
 
 // Without IP reflection nobody learns the other side's addresses: slices stay here, pods show none; all else is as usual.
 func TestWithoutIPReflection(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withDefaultPlugins(t), func(o *Options) { o.DisableIPReflection = true })
-	l.start()
-	l.local.create(t, l.namespace, service("web", ""))
-	l.local.create(t, l.namespace, slice("web-x", "web", "10.1.2.3"))
-	l.pod("web")
-	l.runRemote("web", running(2))
-	l.present(l.remote, "Service", l.remoteNS, "web")
-	l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"), restarts(2), field("status.podIP", ""), field("status.podIPs", ""), field("status.hostIP", "10.9.8.7"))
-	l.settled()
-	if l.remote.get(t, "ShadowEndpointSlice", l.remoteNS, "web-x") != nil {
+	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) { o.DisableIPReflection = true })
+	l.Start()
+	l.Local.Create(t, l.Namespace, service("web", ""))
+	l.Local.Create(t, l.Namespace, slice("web-x", "web", "10.1.2.3"))
+	l.Pod("web")
+	l.RunRemote("web", running(2))
+	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), restarts(2), reflectiontest.Field("status.podIP", ""), reflectiontest.Field("status.podIPs", ""), reflectiontest.Field("status.hostIP", "10.9.8.7"))
+	l.Settled()
+	if l.Remote.Get(t, "ShadowEndpointSlice", l.RemoteNS, "web-x") != nil {
 		t.Error("an EndpointSlice crossed")
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 }

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
@@ -11,6 +11,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +26,7 @@ import (
 // again, faster than writes are answered; and somebody deletes the copy now and then. It returns the address of the last
 // endpoint, "" for none.
 func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
-	of, context := l.local.of("EndpointSlice", l.namespace), l.Context()
+	of, context := l.Local.Of("EndpointSlice", l.Namespace), l.Context()
 	exists := false
 	for range turns {
 		address := fmt.Sprintf("10.1.%d.%d", dice.IntN(200), 1+dice.IntN(200))
@@ -34,7 +37,7 @@ func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
 			if err = yaml.Unmarshal([]byte(slice(name, "web", address)), &object.Object); err != nil {
 				break
 			}
-			object.SetNamespace(l.namespace)
+			object.SetNamespace(l.Namespace)
 			object.Object["endpoints"] = []any{}
 			_, err = of.Create(context, object, metav1.CreateOptions{})
 			exists, last = true, ""
@@ -49,7 +52,7 @@ func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
 			err = of.Delete(context, name, metav1.DeleteOptions{})
 			exists, last = false, ""
 		case what < 9:
-			if err = l.remote.of("ShadowEndpointSlice", l.remoteNS).Delete(context, name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
+			if err = l.Remote.Of("ShadowEndpointSlice", l.RemoteNS).Delete(context, name, metav1.DeleteOptions{}); apierrors.IsNotFound(err) {
 				err = nil
 			}
 		default:
@@ -68,12 +71,12 @@ func TestNothingIsLostInAHurry(t *testing.T) {
 	for _, outages := range []bool{false, true} {
 		t.Run(fmt.Sprintf("outages=%t", outages), func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, withDefaultPlugins(t), func(o *Options) {
+			l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
 				o.CallTimeout, o.Log = 2*time.Second, slog.New(slog.NewTextHandler(io.Discard, nil))
 			})
-			cable := l.throughCable()
-			l.local.create(t, l.namespace, service("web", ""))
-			l.start()
+			cable := l.ThroughCable()
+			l.Local.Create(t, l.Namespace, service("web", ""))
+			l.Start()
 			seed := uint64(time.Now().UnixNano())
 			const names, turns = 8, 100
 			var wg sync.WaitGroup
@@ -88,18 +91,18 @@ func TestNothingIsLostInAHurry(t *testing.T) {
 				case <-ended:
 					outages = false
 				case <-time.After(time.Second):
-					cable.setCut(n%2 == 0)
+					cable.SetCut(n%2 == 0)
 				}
 			}
 			<-ended
-			cable.setCut(false)
+			cable.SetCut(false)
 			for i, address := range wanted {
 				name := fmt.Sprintf("web-%d", i)
 				if address == "" {
-					l.absent(l.remote, "ShadowEndpointSlice", l.remoteNS, name)
+					l.Absent(l.Remote, "ShadowEndpointSlice", l.RemoteNS, name)
 					continue
 				}
-				l.present(l.remote, "ShadowEndpointSlice", l.remoteNS, name, func(o *unstructured.Unstructured) error {
+				l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, name, func(o *unstructured.Unstructured) error {
 					endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "endpoints")
 					if len(endpoints) != 1 || fmt.Sprint(endpoints[0].(map[string]any)["addresses"]) != "["+address+"]" {
 						return fmt.Errorf("the endpoints are %v, want %s", endpoints, address)
@@ -107,7 +110,7 @@ func TestNothingIsLostInAHurry(t *testing.T) {
 					return nil
 				})
 			}
-			t.Logf("%d evaluations, seed %d", l.evaluated(), seed)
+			t.Logf("%d evaluations, seed %d", l.Evaluated(), seed)
 		})
 	}
 }

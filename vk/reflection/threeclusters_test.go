@@ -1,13 +1,16 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -17,9 +20,9 @@ import (
 )
 
 // endpointsOf lists the addresses of the endpoints in the slices of a Service, wherever those are in the objects.
-func (l *lab) endpointsOf(s *side, kind, namespace, service string, path ...string) (addresses []string) {
+func (l *lab) endpointsOf(s *reflectiontest.Side, kind, namespace, service string, path ...string) (addresses []string) {
 	l.Helper()
-	list := must(s.of(kind, namespace).List(l.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service}))(l.T)
+	list := reflectiontest.Must(s.Of(kind, namespace).List(l.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + service}))(l.T)
 	for _, object := range list.Items {
 		endpoints, _, _ := unstructured.NestedSlice(object.Object, append(path, "endpoints")...)
 		for _, endpoint := range endpoints {
@@ -35,49 +38,49 @@ func (l *lab) endpointsOf(s *side, kind, namespace, service string, path ...stri
 // by that of the old one.
 func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	t.Parallel()
-	asker := newLab(t, withDefaultPlugins(t), func(o *Options) {
-		o.Kinds, o.FollowIPs = kinds(ServiceKind, EndpointSliceKind), true
+	asker := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
+		o.Kinds, o.FollowIPs = reflectiontest.Kinds(reflection.ServiceKind, reflection.EndpointSliceKind), true
 		o.LocalPodCIDRs, _ = ipmap.ParseRanges("--local-podcidr", []string{"10.244.0.0/16"})
 	})
 	asker.defineIPs()
-	runner := newLab(t, withDefaultPlugins(t), func(o *Options) {
-		o.Kinds = kinds(PodKind)
+	runner := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
+		o.Kinds = reflectiontest.Kinds(reflection.PodKind)
 		o.RemoteIPs, _ = ipmap.New(ipmap.Config{PodCIDRs: []string{"10.245.0.0/16"}, PodCIDRRemaps: []string{"10.71.0.0/16"}})
 	})
-	runner.admit(asker.namespace)
-	runner.mapNamespaces(map[string]string{asker.namespace: runner.remoteNS})
-	runner.namespace = asker.namespace
+	runner.Admit(asker.Namespace)
+	runner.MapNamespaces(map[string]string{asker.Namespace: runner.RemoteNS})
+	runner.Namespace = asker.Namespace
 	mapped := func(name, from, to string) {
 		t.Helper()
-		must(asker.local.dynamic.Resource(ipsResource).Namespace(asker.namespace).Create(t.Context(), ip(name, from, to), metav1.CreateOptions{}))(t)
+		reflectiontest.Must(asker.Local.Dynamic.Resource(ipsResource).Namespace(asker.Namespace).Create(t.Context(), ip(name, from, to), metav1.CreateOptions{}))(t)
 	}
 	sees := func(here, there string) {
 		t.Helper()
-		asker.eventually(func() error {
-			own := asker.endpointsOf(asker.local, "EndpointSlice", asker.namespace, "web")
-			other := asker.endpointsOf(asker.remote, "ShadowEndpointSlice", asker.remoteNS, "web", "spec", "template")
+		asker.Eventually(func() error {
+			own := asker.endpointsOf(asker.Local, "EndpointSlice", asker.Namespace, "web")
+			other := asker.endpointsOf(asker.Remote, "ShadowEndpointSlice", asker.RemoteNS, "web", "spec", "template")
 			if !slices.Equal(own, strings.Fields(here)) || !slices.Equal(other, strings.Fields(there)) {
 				return fmt.Errorf("endpoints are %v here and %v on the other provider, want %q and %q", own, other, here, there)
 			}
 			return nil
 		})
 	}
-	asker.start()
-	runner.start()
+	asker.Start()
+	runner.Start()
 	at := func(address string) string { return strings.ReplaceAll(running(0), "10.245.0.9", address) }
 	mapped("first", "10.71.0.9", "10.80.0.9")
-	asker.local.create(t, asker.namespace, service("web", ""))
-	runner.pod("web")
-	runner.runRemote("web", at("10.245.0.9"))
+	asker.Local.Create(t, asker.Namespace, service("web", ""))
+	runner.Pod("web")
+	runner.RunRemote("web", at("10.245.0.9"))
 	sees("10.71.0.9", "10.80.0.9")
 
-	runner.remote.deleteNow(t, "Pod", runner.remoteNS, "web")
-	runner.absent(runner.remote, "Pod", runner.remoteNS, "web")
-	runner.runRemote("web", at("10.245.0.77"))
+	runner.Remote.DeleteNow(t, "Pod", runner.RemoteNS, "web")
+	runner.Absent(runner.Remote, "Pod", runner.RemoteNS, "web")
+	runner.RunRemote("web", at("10.245.0.77"))
 	sees("10.71.0.77", "") // nothing maps it yet, and the old address is nobody's any more
 	mapped("second", "10.71.0.77", "10.80.0.77")
 	sees("10.71.0.77", "10.80.0.77")
 
-	runner.local.delete(t, "Pod", runner.namespace, "web") // that over there goes with its ShadowPod
+	runner.Local.Delete(t, "Pod", runner.Namespace, "web") // that over there goes with its ShadowPod
 	sees("", "")
 }

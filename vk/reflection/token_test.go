@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"bytes"
@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,11 +31,11 @@ import (
 )
 
 // withTokens runs the lab with the plugins that are shipped, and pods that may use the API server.
-func withTokens(t *testing.T) func(*Options) {
-	defaults := withDefaultPlugins(t)
-	return func(o *Options) {
+func withTokens(t *testing.T) func(*reflection.Options) {
+	defaults := reflectiontest.WithDefaultPlugins(t)
+	return func(o *reflection.Options) {
 		defaults(o)
-		o.Kinds, o.APIServerSupport = kinds(PodKind, ServiceAccountKind), SupportTokenAPI
+		o.Kinds, o.APIServerSupport = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceAccountKind), reflection.SupportTokenAPI
 	}
 }
 
@@ -50,9 +53,9 @@ spec:
   nodeName: %s
   containers: [{name: web, image: "web:1", volumeMounts: [{name: keys, mountPath: /keys}]}]
   volumes: [{name: keys, projected: {sources: [%s]}}]
-  tolerations: [{operator: Exists}]`, name, strings.Join(annotations, ", "), l.node, sources)
-	l.present(l.local, "ServiceAccount", l.namespace, "default") // admission wants it
-	return l.local.create(l.T, l.namespace, object)
+  tolerations: [{operator: Exists}]`, name, strings.Join(annotations, ", "), l.Node, sources)
+	l.Present(l.Local, "ServiceAccount", l.Namespace, "default") // admission wants it
+	return l.Local.Create(l.T, l.Namespace, object)
 }
 
 // tokenOf returns the token in the Secret of a pod whose key begins with the name of the volume.
@@ -61,7 +64,7 @@ func tokenOf(t *testing.T, secret *unstructured.Unstructured, volume string) str
 	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
 	for key, text := range data {
 		if strings.HasPrefix(key, volume) {
-			return string(must(base64.StdEncoding.DecodeString(text))(t))
+			return string(reflectiontest.Must(base64.StdEncoding.DecodeString(text))(t))
 		}
 	}
 	t.Fatalf("the Secret has no token of volume %s: %v", volume, slices.Sorted(maps.Keys(data)))
@@ -76,7 +79,7 @@ func life(t *testing.T, token string) int64 {
 	if len(parts) != 3 {
 		t.Fatal("that is no token")
 	}
-	if err := json.Unmarshal(must(base64.RawURLEncoding.DecodeString(parts[1]))(t), &claims); err != nil {
+	if err := json.Unmarshal(reflectiontest.Must(base64.RawURLEncoding.DecodeString(parts[1]))(t), &claims); err != nil {
 		t.Fatal(err)
 	}
 	return claims.Exp - claims.Iat
@@ -86,7 +89,7 @@ func life(t *testing.T, token string) int64 {
 func (l *lab) accepted(token string, audiences ...string) authenticationv1.TokenReviewStatus {
 	l.Helper()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
-	return must(l.local.core.AuthenticationV1().TokenReviews().Create(l.Context(), review, metav1.CreateOptions{}))(l.T).Status
+	return reflectiontest.Must(l.Local.Core.AuthenticationV1().TokenReviews().Create(l.Context(), review, metav1.CreateOptions{}))(l.T).Status
 }
 
 // safeBuffer takes the log.
@@ -112,28 +115,28 @@ func (b *safeBuffer) text() string {
 func TestTokensOfAPod(t *testing.T) {
 	t.Parallel()
 	log, registry := &safeBuffer{}, prometheus.NewRegistry()
-	l := newLab(t, withTokens(t), func(o *Options) {
+	l := newLab(t, withTokens(t), func(o *reflection.Options) {
 		o.Registerer = registry
 		o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
-	l.start()
-	l.pod("without")
+	l.Start()
+	l.Pod("without")
 	pod := l.userPod("web", vaultToken)
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(shadow *unstructured.Unstructured) error {
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", func(shadow *unstructured.Unstructured) error {
 		if !access.MountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "web-token") {
 			return fmt.Errorf("no volume refers to the Secret")
 		}
 		return nil
 	})
-	secret := l.present(l.remote, "Secret", l.remoteNS, "web-token", field("type", "Opaque"),
-		field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), field("metadata.labels/"+wire.NodeNameLabel, l.node),
-		field("metadata.labels/"+wire.OriginLabel, "rome"), field("metadata.labels/"+wire.DestinationLabel, l.id),
-		field("metadata.annotations/"+wire.ServiceAccountPodNameAnnotation, "web"), field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(pod.GetUID())))
+	secret := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("type", "Opaque"),
+		reflectiontest.Field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), reflectiontest.Field("metadata.labels/"+wire.NodeNameLabel, l.Node),
+		reflectiontest.Field("metadata.labels/"+wire.OriginLabel, "rome"), reflectiontest.Field("metadata.labels/"+wire.DestinationLabel, l.ID),
+		reflectiontest.Field("metadata.annotations/"+wire.ServiceAccountPodNameAnnotation, "web"), reflectiontest.Field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(pod.GetUID())))
 	l.keysAgree("web")
 
 	own, vault := tokenOf(t, secret, "kube-api-access-"), tokenOf(t, secret, "keys-")
 	answer := l.accepted(own)
-	if !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.namespace+":default" {
+	if !answer.Authenticated || answer.User.Username != "system:serviceaccount:"+l.Namespace+":default" {
 		t.Errorf("the API server says of the token: %+v", answer)
 	}
 	if uid := answer.User.Extra["authentication.kubernetes.io/pod-uid"]; !slices.Equal(uid, []string{string(pod.GetUID())}) {
@@ -145,34 +148,34 @@ func TestTokensOfAPod(t *testing.T) {
 	if l.accepted(vault).Authenticated {
 		t.Error("the token for another audience opens the API server")
 	}
-	expires := must(time.Parse(time.RFC3339, raw.Annotations(secret.Object)[wire.ServiceAccountExpirationAnnotation].(string)))(t)
+	expires := reflectiontest.Must(time.Parse(time.RFC3339, raw.Annotations(secret.Object)[wire.ServiceAccountExpirationAnnotation].(string)))(t)
 	if left := time.Until(expires); left > 1200*time.Second || left < 1100*time.Second {
 		t.Errorf("the first token expires in %s, want 20 min", left)
 	}
 
-	l.settled()
-	if writes := l.remote.writes(t); len(writes) != 3 || l.remote.get(t, "Secret", l.remoteNS, "without-token") != nil {
+	l.Settled()
+	if writes := l.Remote.Writes(t); len(writes) != 3 || l.Remote.Get(t, "Secret", l.RemoteNS, "without-token") != nil {
 		t.Errorf("the writes to the provider are %q, want two ShadowPods and the Secret of the one with tokens", writes)
 	}
 	counted := gathered(t, registry)
-	where := " " + l.id + " " + l.namespace + " " + l.node + " ServiceAccount"
+	where := " " + l.ID + " " + l.Namespace + " " + l.Node + " ServiceAccount"
 	if counted["liqo_virtual_kubelet_reflection_item_counter"+where] < 1 || counted["liqo_virtual_kubelet_reflection_error_counter"+where] > 0 {
 		t.Errorf("success is counted as something else: %v", counted)
 	}
 	if requests := l.tokenRequests(); requests != 2 {
 		t.Errorf("%d tokens were requested, want 2", requests)
 	}
-	if events := l.events(l.namespace, "Pod", "web"); len(events) > 0 {
+	if events := l.Events(l.Namespace, "Pod", "web"); len(events) > 0 {
 		t.Errorf("a pod without trouble has the Events %q", events)
 	}
-	l.quiet("another look", func() { l.manager.EnqueueAll(ServiceAccountKind) })
-	l.stop()
-	l.options.Registerer = nil // it has its metrics
-	l.quiet("a restart", func() { l.start() })
+	l.Quiet("another look", func() { l.Manager.EnqueueAll(reflection.ServiceAccountKind) })
+	l.Stop()
+	l.Options.Registerer = nil // it has its metrics
+	l.Quiet("a restart", func() { l.Start() })
 
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {tier: front}}}`)
-	l.local.delete(t, "Pod", l.namespace, "web")
-	l.absent(l.remote, "Secret", l.remoteNS, "web-token")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {tier: front}}}`)
+	l.Local.Delete(t, "Pod", l.Namespace, "web")
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "web-token")
 	if told := log.text(); strings.Contains(told, own) || strings.Contains(told, vault) || !strings.Contains(told, "Namespace is reflected") {
 		t.Error("the log has a token, or nothing")
 	}
@@ -182,7 +185,7 @@ func TestTokensOfAPod(t *testing.T) {
 func (l *lab) keysAgree(name string) {
 	l.Helper()
 	var refers []string
-	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, name)
+	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
 	volumes, _, _ := unstructured.NestedSlice(shadow.Object, "spec", "pod", "volumes")
 	for _, volume := range volumes {
 		sources, _ := raw.Nested(raw.Map(volume), "projected", "sources").([]any)
@@ -194,7 +197,7 @@ func (l *lab) keysAgree(name string) {
 		}
 	}
 	slices.Sort(refers)
-	data, _, _ := unstructured.NestedStringMap(l.present(l.remote, "Secret", l.remoteNS, name+"-token").Object, "data")
+	data, _, _ := unstructured.NestedStringMap(l.Present(l.Remote, "Secret", l.RemoteNS, name+"-token").Object, "data")
 	if has := slices.Sorted(maps.Keys(data)); !slices.Equal(refers, has) || len(has) == 0 {
 		l.Errorf("the ShadowPod refers to the keys %q, the Secret has %q", refers, has)
 	}
@@ -202,7 +205,7 @@ func (l *lab) keysAgree(name string) {
 
 func (l *lab) tokenRequests() (n int) {
 	l.Helper()
-	for _, write := range l.local.writes(l.T) {
+	for _, write := range l.Local.Writes(l.T) {
 		if strings.HasPrefix(write, "create serviceaccounts/token") {
 			n++
 		}
@@ -214,23 +217,23 @@ func (l *lab) tokenRequests() (n int) {
 func TestTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	l := newLab(t, withTokens(t), func(o *Options) { o.Clock = clock })
-	l.start()
+	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.Clock = clock })
+	l.Start()
 	l.userPod("web", "{serviceAccountToken: {audience: short, expirationSeconds: 600, path: t}}")
-	first := l.present(l.remote, "Secret", l.remoteNS, "web-token")
-	l.settled()
+	first := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
+	l.Settled()
 	issued := first.GetCreationTimestamp().Time // by the API server's clock, however long it took
-	l.quiet("most of the life of a token", func() { clock.SetTime(issued.Add(470 * time.Second)) })
-	before := len(l.remote.writes(t))
+	l.Quiet("most of the life of a token", func() { clock.SetTime(issued.Add(470 * time.Second)) })
+	before := len(l.Remote.Writes(t))
 	clock.SetTime(issued.Add(520 * time.Second)) // 480 s, and the jitter
-	second := l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
+	second := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", func(o *unstructured.Unstructured) error {
 		if o.GetResourceVersion() == first.GetResourceVersion() {
 			return fmt.Errorf("it was not written")
 		}
 		return nil
 	})
-	l.settled()
-	if writes := l.remote.writes(t)[before:]; len(writes) != 1 || second.GetUID() != first.GetUID() {
+	l.Settled()
+	if writes := l.Remote.Writes(t)[before:]; len(writes) != 1 || second.GetUID() != first.GetUID() {
 		t.Errorf("renewing took the writes %q", writes)
 	}
 	if tokenOf(t, first, "keys-") == tokenOf(t, second, "keys-") || tokenOf(t, first, "kube-api-access-") != tokenOf(t, second, "kube-api-access-") {
@@ -245,24 +248,24 @@ func TestTokensAreRenewed(t *testing.T) {
 func TestAnotherPodGetsOtherTokens(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
-	l.start()
+	l.Start()
 	l.userPod("web-0", vaultToken)
-	first := l.present(l.remote, "Secret", l.remoteNS, "web-0-token")
-	l.settled()
-	l.stop()
+	first := l.Present(l.Remote, "Secret", l.RemoteNS, "web-0-token")
+	l.Settled()
+	l.Stop()
 	none := int64(0)
-	if err := l.local.of("Pod", l.namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
+	if err := l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
 		t.Fatal(err)
 	}
 	again := l.userPod("web-0", vaultToken)
-	l.start()
-	second := l.present(l.remote, "Secret", l.remoteNS, "web-0-token", field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(again.GetUID())))
+	l.Start()
+	second := l.Present(l.Remote, "Secret", l.RemoteNS, "web-0-token", reflectiontest.Field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(again.GetUID())))
 	if first.GetUID() == second.GetUID() {
 		t.Error("the Secret is that of the first pod")
 	}
 	if !l.accepted(tokenOf(t, second, "keys-"), "vault").Authenticated || l.accepted(tokenOf(t, first, "keys-"), "vault").Authenticated {
 		t.Error("the tokens of the second pod should be accepted, those of the first not any more")
 	}
-	l.stop()
-	l.quiet("a restart", func() { l.start() })
+	l.Stop()
+	l.Quiet("a restart", func() { l.Start() })
 }

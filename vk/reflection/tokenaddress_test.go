@@ -1,12 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,36 +33,36 @@ func environment(shadow *unstructured.Unstructured) (variables map[string]string
 // told nothing of it.
 func TestPodsFindTheAPIServer(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withTokens(t), func(o *Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
-	l.options.LiqoNamespace = l.tenant // any namespace of this test's own
+	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
+	l.Options.LiqoNamespace = l.Tenant // any namespace of this test's own
 	l.defineIPs()
 	object := ip("api-server", "10.96.0.1", "10.70.0.1")
-	ips := l.local.dynamic.Resource(ipsResource)
-	must(ips.Namespace(l.options.LiqoNamespace).Create(t.Context(), object, metav1.CreateOptions{}))(t)
-	must(ips.Namespace(l.namespace).Create(t.Context(), ip("api-server", "10.96.0.1", "10.70.0.99"), metav1.CreateOptions{}))(t)
+	ips := l.Local.Dynamic.Resource(ipsResource)
+	reflectiontest.Must(ips.Namespace(l.Options.LiqoNamespace).Create(t.Context(), object, metav1.CreateOptions{}))(t)
+	reflectiontest.Must(ips.Namespace(l.Namespace).Create(t.Context(), ip("api-server", "10.96.0.1", "10.70.0.99"), metav1.CreateOptions{}))(t)
 	for name, test := range map[string]struct {
-		change               func(*Options)
+		change               func(*reflection.Options)
 		host, variable, port string
 		alias                string
 	}{
-		"by-network": {func(*Options) {}, "kubernetes.default", "KUBERNETES_PORT_6443_TCP", "6443", "10.70.0.1"},
-		"by-user":    {func(o *Options) { o.APIServer = APIServer{Host: "api.example.com", Port: "443"} }, "api.example.com", "KUBERNETES_PORT_443_TCP", "443", ""},
-		"not":        {func(o *Options) { o.APIServerSupport = SupportDisabled }, "", "", "", ""},
+		"by-network": {func(*reflection.Options) {}, "kubernetes.default", "KUBERNETES_PORT_6443_TCP", "6443", "10.70.0.1"},
+		"by-user":    {func(o *reflection.Options) { o.APIServer = reflection.APIServer{Host: "api.example.com", Port: "443"} }, "api.example.com", "KUBERNETES_PORT_443_TCP", "443", ""},
+		"not":        {func(o *reflection.Options) { o.APIServerSupport = reflection.SupportDisabled }, "", "", "", ""},
 	} {
-		options := l.options
-		test.change(&l.options)
-		l.start()
+		options := l.Options
+		test.change(&l.Options)
+		l.Start()
 		l.userPod(name, vaultToken)
-		variables, aliases := environment(l.present(l.remote, "ShadowPod", l.remoteNS, name))
+		variables, aliases := environment(l.Present(l.Remote, "ShadowPod", l.RemoteNS, name))
 		if variables["KUBERNETES_SERVICE_HOST"] != test.host || variables["KUBERNETES_SERVICE_PORT"] != test.port || test.variable != "" && variables[test.variable] == "" {
 			t.Errorf("pod %s has the environment %v", name, variables)
 		}
 		if found := strings.Contains(aliases, "10.70.0.1"); found != (test.alias != "") || found && !strings.Contains(aliases, "kubernetes.default.svc") || strings.Contains(aliases, "10.70.0.99") {
 			t.Errorf("pod %s has the host aliases %s", name, aliases)
 		}
-		l.settled()
-		l.stop()
-		l.options = options
+		l.Settled()
+		l.Stop()
+		l.Options = options
 	}
 }
 
@@ -67,20 +70,20 @@ func TestPodsFindTheAPIServer(t *testing.T) {
 // then it goes on by itself. It would talk to the provider's API server for ever.
 func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withTokens(t), func(o *Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
-	l.options.LiqoNamespace = l.tenant // any namespace of this test's own
+	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
+	l.Options.LiqoNamespace = l.Tenant // any namespace of this test's own
 	l.defineIPs()
-	l.start()
+	l.Start()
 	l.userPod("needs", vaultToken)
-	l.pod("needs-none")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "needs-none")
-	l.event(l.namespace, "Pod", "needs", "Warning", engine.PluginFailedReason, "has not told yet at which address", "liqo.io/api-server-support")
-	l.settled()
-	if l.remote.get(t, "ShadowPod", l.remoteNS, "needs") != nil {
+	l.Pod("needs-none")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")
+	l.Event(l.Namespace, "Pod", "needs", "Warning", engine.PluginFailedReason, "has not told yet at which address", "liqo.io/api-server-support")
+	l.Settled()
+	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "needs") != nil {
 		t.Fatal("the pod was offloaded without a way to its API server")
 	}
-	must(l.local.dynamic.Resource(ipsResource).Namespace(l.options.LiqoNamespace).Create(t.Context(), ip("api-server", "10.96.0.1", "10.70.0.1"), metav1.CreateOptions{}))(t)
-	if variables, aliases := environment(l.present(l.remote, "ShadowPod", l.remoteNS, "needs")); variables["KUBERNETES_SERVICE_HOST"] != "kubernetes.default" || !strings.Contains(aliases, "10.70.0.1") {
+	reflectiontest.Must(l.Local.Dynamic.Resource(ipsResource).Namespace(l.Options.LiqoNamespace).Create(t.Context(), ip("api-server", "10.96.0.1", "10.70.0.1"), metav1.CreateOptions{}))(t)
+	if variables, aliases := environment(l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs")); variables["KUBERNETES_SERVICE_HOST"] != "kubernetes.default" || !strings.Contains(aliases, "10.70.0.1") {
 		t.Errorf("the pod has the environment %v and the host aliases %s", variables, aliases)
 	}
 }

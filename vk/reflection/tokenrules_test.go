@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,41 +29,41 @@ import (
 func TestTokensSwitchedOff(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
-	l.start()
+	l.Start()
 	l.userPod("web", vaultToken)
-	l.present(l.remote, "Secret", l.remoteNS, "web-token")
-	l.settled()
-	l.stop()
-	labels := l.owned() + ", offloading.liqo.io/nodename: other, offloading.liqo.io/service-account-name: default"
-	l.remote.create(t, l.remoteNS, `{apiVersion: v1, kind: Secret, metadata: {name: user-token}, stringData: {a: b}}`)
-	l.remote.create(t, l.remoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: other-token, labels: {%s}}, stringData: {a: b}}`, labels))
-	l.options.APIServerSupport = SupportDisabled
+	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
+	l.Settled()
+	l.Stop()
+	labels := l.Owned() + ", offloading.liqo.io/nodename: other, offloading.liqo.io/service-account-name: default"
+	l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: Secret, metadata: {name: user-token}, stringData: {a: b}}`)
+	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: other-token, labels: {%s}}, stringData: {a: b}}`, labels))
+	l.Options.APIServerSupport = reflection.SupportDisabled
 	before := l.tokenRequests()
-	l.start()
-	l.absent(l.remote, "Secret", l.remoteNS, "web-token")
-	l.event(l.namespace, "Pod", "web", "Normal ReflectionDisabled", "--enable-apiserver-support")
+	l.Start()
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "web-token")
+	l.Event(l.Namespace, "Pod", "web", "Normal ReflectionDisabled", "--enable-apiserver-support")
 	l.userPod("bare", vaultToken)
-	shadow := l.present(l.remote, "ShadowPod", l.remoteNS, "bare")
-	l.settled()
-	if access.MountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "bare-token") || l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
+	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, "bare")
+	l.Settled()
+	if access.MountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), "bare-token") || l.Remote.Get(t, "Secret", l.RemoteNS, "bare-token") != nil {
 		t.Error("a pod has a token, or waits for one")
 	}
 	if n := l.tokenRequests(); n != before {
 		t.Errorf("%d tokens were requested", n-before)
 	}
 	for _, name := range []string{"user-token", "other-token"} {
-		if l.remote.get(t, "Secret", l.remoteNS, name) == nil {
+		if l.Remote.Get(t, "Secret", l.RemoteNS, name) == nil {
 			t.Errorf("Secret %s, which is somebody else's, is gone", name)
 		}
 	}
 
 	// Switched on again: pods that were offloaded without tokens have no use for them.
-	l.stop()
-	l.options.APIServerSupport = SupportTokenAPI
-	l.start()
-	l.present(l.remote, "Secret", l.remoteNS, "web-token")
-	l.settled()
-	if l.remote.get(t, "Secret", l.remoteNS, "bare-token") != nil {
+	l.Stop()
+	l.Options.APIServerSupport = reflection.SupportTokenAPI
+	l.Start()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
+	l.Settled()
+	if l.Remote.Get(t, "Secret", l.RemoteNS, "bare-token") != nil {
 		t.Error("the provider has tokens of a pod that does not mount them")
 	}
 }
@@ -69,47 +72,47 @@ func TestTokensSwitchedOff(t *testing.T) {
 func TestAnnotationsDecideAboutTokens(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
-	registry := l.options.Registry
-	l.options.Registry = skips{registry, "stays"}
-	l.start()
+	registry := l.Options.Registry
+	l.Options.Registry = skips{registry, "stays"}
+	l.Start()
 	for _, mode := range []string{"disabled", "remote"} {
 		l.userPod(mode, vaultToken, wire.APIServerSupportAnnotation+": "+mode)
-		l.present(l.remote, "ShadowPod", l.remoteNS, mode)
+		l.Present(l.Remote, "ShadowPod", l.RemoteNS, mode)
 	}
 	l.userPod("stays", vaultToken)
-	l.present(l.local, "Pod", l.namespace, "stays", field("status.reason", wire.OffloadingBackOffReason))
+	l.Present(l.Local, "Pod", l.Namespace, "stays", reflectiontest.Field("status.reason", wire.OffloadingBackOffReason))
 	l.userPod("odd", vaultToken, wire.APIServerSupportAnnotation+": Disabled")
-	l.present(l.remote, "Secret", l.remoteNS, "odd-token")
-	l.event(l.namespace, "Pod", "odd", "PluginWarning", wire.APIServerSupportAnnotation)
-	l.settled()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "odd-token")
+	l.Event(l.Namespace, "Pod", "odd", "PluginWarning", wire.APIServerSupportAnnotation)
+	l.Settled()
 	for _, name := range []string{"disabled", "remote", "stays"} {
-		if l.remote.get(t, "Secret", l.remoteNS, name+"-token") != nil {
+		if l.Remote.Get(t, "Secret", l.RemoteNS, name+"-token") != nil {
 			t.Errorf("the tokens of pod %s are on the provider", name)
 		}
 	}
 	if n := l.tokenRequests(); n != 2 {
 		t.Errorf("%d tokens were requested, want those of one pod", n)
 	}
-	l.local.patchYAML(t, "Pod", l.namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": disabled}}}")
-	l.absent(l.remote, "Secret", l.remoteNS, "odd-token")
-	l.event(l.namespace, "Pod", "odd", "Normal ReflectionDisabled", "taken back", "annotation "+wire.APIServerSupportAnnotation+" is disabled")
-	l.local.patchYAML(t, "Pod", l.namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": null}}}")
-	l.present(l.remote, "Secret", l.remoteNS, "odd-token")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": disabled}}}")
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "odd-token")
+	l.Event(l.Namespace, "Pod", "odd", "Normal ReflectionDisabled", "taken back", "annotation "+wire.APIServerSupportAnnotation+" is disabled")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": null}}}")
+	l.Present(l.Remote, "Secret", l.RemoteNS, "odd-token")
 	l.keysAgree("odd")
 
 	// A pod that is over needs no tokens any more.
-	l.local.patchYAML(t, "Pod", l.namespace, "odd", "{status: {phase: Succeeded}}", "status")
-	l.absent(l.remote, "Secret", l.remoteNS, "odd-token")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "odd", "{status: {phase: Succeeded}}", "status")
+	l.Absent(l.Remote, "Secret", l.RemoteNS, "odd-token")
 }
 
 // skips keeps one pod at home.
 type skips struct {
-	Chains
+	reflection.Chains
 	name string
 }
 
 func (s skips) Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error) {
-	if name, _ := doc.Root().View().Field("metadata").Field("name").Value().(string); kind == PodKind && name == s.name {
+	if name, _ := doc.Root().View().Field("metadata").Field("name").Value().(string); kind == reflection.PodKind && name == s.name {
 		return &host.Outcome{Skipped: true, Skipper: "test", SkipReason: "it stays"}, nil
 	}
 	return s.Chains.Run(ctx, kind, hook, doc, env)
@@ -119,23 +122,25 @@ func (s skips) Run(ctx context.Context, kind string, hook host.Hook, doc *docume
 // are tokens overwritten by a Secret that comes later.
 func TestTokensMeetAUsersSecret(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, withTokens(t), func(o *Options) { o.Kinds = kinds(PodKind, SecretKind, ServiceAccountKind) })
-	l.start()
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mine: secret}}`)
-	l.present(l.remote, "Secret", l.remoteNS, "web-token")
+	l := newLab(t, withTokens(t), func(o *reflection.Options) {
+		o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.SecretKind, reflection.ServiceAccountKind)
+	})
+	l.Start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mine: secret}}`)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
 	l.userPod("web", vaultToken)
-	l.event(l.namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "secrets "+l.remoteNS+"/web-token exists", wire.SkipReflectionAnnotation, wire.APIServerSupportAnnotation)
-	l.settled()
-	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("data.mine", base64.StdEncoding.EncodeToString([]byte("secret"))), field("metadata.labels/"+wire.ServiceAccountNameLabel, ""))
-	l.local.patchYAML(t, "Secret", l.namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: ""}}}`)
-	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), field("data.mine", ""))
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "secrets "+l.RemoteNS+"/web-token exists", wire.SkipReflectionAnnotation, wire.APIServerSupportAnnotation)
+	l.Settled()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("data.mine", base64.StdEncoding.EncodeToString([]byte("secret"))), reflectiontest.Field("metadata.labels/"+wire.ServiceAccountNameLabel, ""))
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: ""}}}`)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("metadata.labels/"+wire.ServiceAccountNameLabel, "default"), reflectiontest.Field("data.mine", ""))
 	l.keysAgree("web")
 	if n := l.tokenRequests(); n != 2 {
 		t.Errorf("%d tokens were requested, want 2: those that could not be written were still good", n)
 	}
 
-	l.local.patchYAML(t, "Secret", l.namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: null}}}`)
-	l.event(l.namespace, "Secret", "web-token", "Warning FailedReflection", "was not made by this virtual node")
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: null}}}`)
+	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "was not made by this virtual node")
 	l.keysAgree("web")
 }
 
@@ -143,39 +148,39 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 func TestTokensAreDenied(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
-	l.start()
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
-	pod := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.node)
-	l.stop()
-	l.local.create(t, l.namespace, pod)
-	l.local.delete(t, "ServiceAccount", l.namespace, "robot")
-	l.start()
-	l.event(l.namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "requesting a token of service account robot", "create it, or")
-	l.local.create(t, l.namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
-	l.present(l.remote, "Secret", l.remoteNS, "web-token", field("metadata.labels/"+wire.ServiceAccountNameLabel, "robot"))
+	l.Start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
+	pod := fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node)
+	l.Stop()
+	l.Local.Create(t, l.Namespace, pod)
+	l.Local.Delete(t, "ServiceAccount", l.Namespace, "robot")
+	l.Start()
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "requesting a token of service account robot", "create it, or")
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot}}`)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("metadata.labels/"+wire.ServiceAccountNameLabel, "robot"))
 	l.keysAgree("web")
 
 	// Without the permission; everything else that the role allows goes on.
-	bindings := l.local.core.RbacV1().RoleBindings(l.namespace)
-	all := must(bindings.List(t.Context(), metav1.ListOptions{}))(t)
+	bindings := l.Local.Core.RbacV1().RoleBindings(l.Namespace)
+	all := reflectiontest.Must(bindings.List(t.Context(), metav1.ListOptions{}))(t)
 	for _, binding := range all.Items {
 		if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.eventually(func() error { // until the authorizer has heard of it
-		name := fmt.Sprintf("late-%d", len(must(l.local.core.CoreV1().Pods(l.namespace).List(t.Context(), metav1.ListOptions{}))(t).Items))
+	l.Eventually(func() error { // until the authorizer has heard of it
+		name := fmt.Sprintf("late-%d", len(reflectiontest.Must(l.Local.Core.CoreV1().Pods(l.Namespace).List(t.Context(), metav1.ListOptions{}))(t).Items))
 		l.userPod(name, vaultToken)
-		l.settled()
-		if l.remote.get(t, "Secret", l.remoteNS, name+"-token") != nil {
+		l.Settled()
+		if l.Remote.Get(t, "Secret", l.RemoteNS, name+"-token") != nil {
 			return fmt.Errorf("pod %s has its tokens", name)
 		}
-		l.event(l.namespace, "Pod", name, "Warning FailedSATokensReflection", "forbidden", "let the virtual kubelet create serviceaccounts/token in namespace "+l.namespace)
+		l.Event(l.Namespace, "Pod", name, "Warning FailedSATokensReflection", "forbidden", "let the virtual kubelet create serviceaccounts/token in namespace "+l.Namespace)
 		return nil
 	})
-	l.grant()
-	for _, item := range must(l.local.core.CoreV1().Pods(l.namespace).List(t.Context(), metav1.ListOptions{}))(t).Items {
-		l.present(l.remote, "Secret", l.remoteNS, item.Name+"-token")
+	l.Grant()
+	for _, item := range reflectiontest.Must(l.Local.Core.CoreV1().Pods(l.Namespace).List(t.Context(), metav1.ListOptions{}))(t).Items {
+		l.Present(l.Remote, "Secret", l.RemoteNS, item.Name+"-token")
 	}
 }
 
@@ -183,14 +188,14 @@ func TestTokensAreDenied(t *testing.T) {
 func TestTokensAreRepaired(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
-	l.start()
+	l.Start()
 	l.userPod("web", vaultToken)
-	secret := l.present(l.remote, "Secret", l.remoteNS, "web-token")
-	l.settled()
+	secret := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
+	l.Settled()
 	for key := range secret.Object["data"].(map[string]any) {
 		for _, change := range []string{"null", "Z2FyYmFnZQ=="} {
-			l.remote.patchYAML(t, "Secret", l.remoteNS, "web-token", fmt.Sprintf("{data: {%s: %s}}", key, change))
-			l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
+			l.Remote.PatchYAML(t, "Secret", l.RemoteNS, "web-token", fmt.Sprintf("{data: {%s: %s}}", key, change))
+			l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", func(o *unstructured.Unstructured) error {
 				if text, _, _ := unstructured.NestedString(o.Object, "data", key); len(text) < 100 {
 					return fmt.Errorf("%s is %q", key, text)
 				}
@@ -199,12 +204,12 @@ func TestTokensAreRepaired(t *testing.T) {
 			l.keysAgree("web")
 		}
 	}
-	l.settled()
-	requests, before := l.tokenRequests(), l.remote.get(t, "Secret", l.remoteNS, "web-token")
-	l.stop()
-	l.remote.patchYAML(t, "Secret", l.remoteNS, "web-token", "{metadata: {annotations: {"+token.TokensAnnotation+": null, "+engine.AppliedHashAnnotation+": null}}}")
-	l.start()
-	after := l.present(l.remote, "Secret", l.remoteNS, "web-token", func(o *unstructured.Unstructured) error {
+	l.Settled()
+	requests, before := l.tokenRequests(), l.Remote.Get(t, "Secret", l.RemoteNS, "web-token")
+	l.Stop()
+	l.Remote.PatchYAML(t, "Secret", l.RemoteNS, "web-token", "{metadata: {annotations: {"+token.TokensAnnotation+": null, "+engine.AppliedHashAnnotation+": null}}}")
+	l.Start()
+	after := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", func(o *unstructured.Unstructured) error {
 		if raw.Annotations(o.Object)[token.TokensAnnotation] == nil {
 			return fmt.Errorf("it is not ours yet")
 		}
@@ -224,11 +229,11 @@ func TestTokensAreRepaired(t *testing.T) {
 func TestTokensOfALongName(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t))
-	l.start()
+	l.Start()
 	name := strings.Repeat("long-", 49) + "name"
 	l.userPod(name, vaultToken)
-	l.event(l.namespace, "Pod", name, "Warning", "too long for its tokens", "shorten it", wire.APIServerSupportAnnotation)
-	l.settled()
+	l.Event(l.Namespace, "Pod", name, "Warning", "too long for its tokens", "shorten it", wire.APIServerSupportAnnotation)
+	l.Settled()
 	if n := l.tokenRequests(); n > 0 {
 		t.Errorf("%d tokens were requested", n)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflection
+package reflection_test
 
 import (
 	"context"
@@ -20,6 +20,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,41 +38,43 @@ const away = 12 * time.Second
 // The provider goes away while nothing is to be written, and comes back: both is noticed at once, and what changed over
 // there meanwhile is shown.
 func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
-	for name, how := range map[string]struct{ lose, find func(*cable, *testing.T) }{
-		"refusing": {func(c *cable, _ *testing.T) { c.unplug() }, (*cable).plug},
-		"closing":  {func(c *cable, _ *testing.T) { c.setCut(true) }, func(c *cable, _ *testing.T) { c.setCut(false) }},
+	for name, how := range map[string]struct {
+		lose, find func(*reflectiontest.Cable, *testing.T)
+	}{
+		"refusing": {func(c *reflectiontest.Cable, _ *testing.T) { c.Unplug() }, (*reflectiontest.Cable).Plug},
+		"closing":  {func(c *reflectiontest.Cable, _ *testing.T) { c.SetCut(true) }, func(c *reflectiontest.Cable, _ *testing.T) { c.SetCut(false) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			registry := prometheus.NewRegistry()
-			l := newLab(t, func(o *Options) { o.Registerer, o.ProbeEvery = registry, 0 })
-			cable := l.throughCable()
-			l.chainsForPods()
-			l.start()
-			l.pod("web")
-			l.runRemote("web", running(0))
-			l.present(l.local, "Pod", l.namespace, "web", field("status.phase", "Running"))
-			l.settled()
+			l := newLab(t, func(o *reflection.Options) { o.Registerer, o.ProbeEvery = registry, 0 })
+			cable := l.ThroughCable()
+			l.ChainsForPods()
+			l.Start()
+			l.Pod("web")
+			l.RunRemote("web", running(0))
+			l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
+			l.Settled()
 
 			lost := time.Now()
 			how.lose(cable, t)
-			l.eventually(func() error {
+			l.Eventually(func() error {
 				if reachable := gathered(t, registry)["refract_provider_reachable"]; reachable != 0 {
 					return fmt.Errorf("refract_provider_reachable is %v", reachable)
 				}
 				return nil
 			})
 			noticed := time.Since(lost)
-			l.remoteStatus("web", running(1))
+			l.RemoteStatus("web", running(1))
 			for time.Since(lost) < away {
-				if l.manager.Reachable() {
+				if l.Manager.Reachable() {
 					t.Fatal("the provider is thought to be back")
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
 			how.find(cable, t)
 			back := time.Now()
-			l.present(l.local, "Pod", l.namespace, "web", restarts(1))
+			l.Present(l.Local, "Pod", l.Namespace, "web", restarts(1))
 			shown := time.Since(back)
 			t.Logf("the loss was noticed after %s, the change was shown %s after the return", noticed.Round(time.Millisecond), shown.Round(time.Millisecond))
 			if noticed > 3*time.Second || shown > 3*time.Second {
@@ -83,22 +88,22 @@ func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var log syncedBuffer
-	l := newLab(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+	l := newLab(t, func(o *reflection.Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	for range 3 {
-		l.mapNamespaces(map[string]string{l.namespace: l.remoteNS})
-		if l.manager == nil {
-			l.start()
+		l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
+		if l.Manager == nil {
+			l.Start()
 		}
-		l.settled()
-		l.mapNamespaces(nil)
-		l.eventually(func() error {
-			if l.manager.Scope(PodKind, l.namespace) != nil {
+		l.Settled()
+		l.MapNamespaces(nil)
+		l.Eventually(func() error {
+			if l.Manager.Scope(reflection.PodKind, l.Namespace) != nil {
 				return errors.New("the namespace is still extended")
 			}
 			return nil
 		})
 	}
-	l.settled()
+	l.Settled()
 	if text := log.String(); strings.Contains(text, "rovider is unreachable") {
 		t.Error(text)
 	}
@@ -108,15 +113,15 @@ func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var log syncedBuffer
-	l := newLab(t, func(o *Options) {
+	l := newLab(t, func(o *reflection.Options) {
 		o.CallTimeout, o.Log = time.Second, slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), &log), nil))
 	})
 	l.slowAdmission("slow")
-	l.start()
-	l.local.create(t, l.namespace, service("slow", ""))
-	l.event(l.namespace, "Service", "slow", "FailedReflection", "no answer within 1s", "admission webhook")
-	l.local.create(t, l.namespace, service("fast", ""))
-	l.present(l.remote, "Service", l.remoteNS, "fast")
+	l.Start()
+	l.Local.Create(t, l.Namespace, service("slow", ""))
+	l.Event(l.Namespace, "Service", "slow", "FailedReflection", "no answer within 1s", "admission webhook")
+	l.Local.Create(t, l.Namespace, service("fast", ""))
+	l.Present(l.Remote, "Service", l.RemoteNS, "fast")
 	if text := log.String(); strings.Contains(text, "rovider is unreachable") {
 		t.Error("a slow admission webhook shut the gate for everything")
 	}
@@ -136,12 +141,12 @@ func (l *lab) slowAdmission(name string) {
 		return ""
 	})
 	l.Cleanup(func() { close(ended) })
-	l.eventually(func() error { // the API server hears of it after a while
+	l.Eventually(func() error { // the API server hears of it after a while
 		trial := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Service",
 			"metadata": map[string]any{"name": name}, "spec": map[string]any{"ports": []any{map[string]any{"port": int64(80)}}}}}
 		soon, cancel := context.WithTimeout(l.Context(), time.Second)
 		defer cancel()
-		if _, err := l.remote.of("Service", l.remoteNS).Create(soon, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
+		if _, err := l.Remote.Of("Service", l.RemoteNS).Create(soon, trial, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
 			return errors.New("the webhook is not asked yet")
 		}
 		return nil
@@ -171,7 +176,7 @@ func (l *lab) admission(resource, version, operation string, answer func(context
 	}))
 	l.Cleanup(server.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	hooks := l.remote.dynamic.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"})
+	hooks := l.Remote.Dynamic.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"})
 	object := &unstructured.Unstructured{}
 	text := fmt.Sprintf(`
 apiVersion: admissionregistration.k8s.io/v1
@@ -185,12 +190,12 @@ webhooks:
   failurePolicy: Fail
   sideEffects: None
   timeoutSeconds: 30
-  admissionReviewVersions: [v1]`, l.remoteNS, server.URL, base64.StdEncoding.EncodeToString(authority), version, operation, resource)
+  admissionReviewVersions: [v1]`, l.RemoteNS, server.URL, base64.StdEncoding.EncodeToString(authority), version, operation, resource)
 	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
 		l.Fatal(err)
 	}
-	must(hooks.Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
-	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.remoteNS, metav1.DeleteOptions{}) })
+	reflectiontest.Must(hooks.Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
+	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.RemoteNS, metav1.DeleteOptions{}) })
 }
 
 // A provider of the other implementation denies changes of a ShadowPod but for images, the deadline and tolerations. A debugger
@@ -198,9 +203,9 @@ webhooks:
 func TestProviderThatDeniesChanges(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.start()
-	l.pod("web")
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web")
+	l.Start()
+	l.Pod("web")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	plain := func(object map[string]any) any {
 		pod, _, _ := unstructured.NestedMap(object, "spec", "pod")
 		delete(pod, "activeDeadlineSeconds")
@@ -220,23 +225,23 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 		return ""
 	})
 	for n := 0; asked.Load() == 0; n++ { // the API server hears of it after a while
-		l.local.patchYAML(t, "Pod", l.namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
-		l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/turn", fmt.Sprint(n)))
+		l.Local.PatchYAML(t, "Pod", l.Namespace, "web", fmt.Sprintf(`{metadata: {labels: {turn: "%d"}}}`, n))
+		l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", fmt.Sprint(n)))
 	}
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {ephemeralContainers: [{name: debug, image: busybox}]}}`, "ephemeralcontainers")
-	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{metadata: {labels: {turn: later}}}`)
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", field("metadata.labels/turn", "later"))
-	l.event(l.namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was updated")
-	l.local.patchYAML(t, "Pod", l.namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
-	l.present(l.remote, "ShadowPod", l.remoteNS, "web", func(o *unstructured.Unstructured) error {
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: debug, image: busybox}]}}`, "ephemeralcontainers")
+	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {turn: later}}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", "later"))
+	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was updated")
+	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", func(o *unstructured.Unstructured) error {
 		if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "web:2") || strings.Contains(text, "busybox") {
 			return fmt.Errorf("its spec is %s", text)
 		}
 		return nil
 	})
 	before := asked.Load()
-	l.settled()
+	l.Settled()
 	if n := asked.Load() - before; n > 3 {
 		t.Errorf("what is denied was sent %d times more", n)
 	}

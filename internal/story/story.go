@@ -1,0 +1,279 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package story
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// Stage is where a story plays.
+type Stage struct {
+	Sides    map[string]*Side // by what the story calls them
+	Home     string           // the side that has the Events
+	Vars     map[string]string
+	Commands map[string]Command // besides those of the package
+	// Alone stages play one story after the other.
+	Alone bool
+	// Settle waits until whatever is to happen has happened.
+	Settle func()
+}
+
+// Command does what a line says.
+type Command func(negated bool, args []string) error
+
+// Run plays every scenario of a folder, each on a stage of its own.
+func Run(t *testing.T, dir string, stage func(*testing.T) *Stage) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.txt"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("there are no scenarios in %s: %v", dir, err)
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
+			p := &play{T: t, Stage: stage(t)}
+			if !p.Alone {
+				t.Parallel()
+			}
+			p.run(file)
+		})
+	}
+}
+
+// play is a story on its stage.
+type play struct {
+	*testing.T
+	*Stage
+	marked map[string]int
+}
+
+func (p *play) run(file string) {
+	p.mark()
+	commands := map[string]func(*testscript.TestScript, bool, []string){}
+	own := map[string]func(*testscript.TestScript, bool, []string) error{
+		"create": p.create, "patch": p.patch, "delete": p.delete, "expect": p.expect, "event": p.event, "writes": p.writes, "remember": p.remember,
+		"mark":   func(*testscript.TestScript, bool, []string) error { p.Settle(); p.mark(); return nil },
+		"settle": func(*testscript.TestScript, bool, []string) error { p.Settle(); return nil },
+	}
+	for name, command := range p.Commands {
+		own[name] = func(_ *testscript.TestScript, negated bool, args []string) error { return command(negated, args) }
+	}
+	for name, command := range own {
+		commands[name] = func(ts *testscript.TestScript, negated bool, args []string) {
+			if err := command(ts, negated, args); err != nil {
+				ts.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	testscript.RunT(inPlace{p.T}, testscript.Params{
+		Files: []string{file}, Cmds: commands,
+		Setup: func(env *testscript.Env) error {
+			for name, value := range p.Vars {
+				env.Setenv(name, value)
+			}
+			return nil
+		},
+	})
+}
+
+// inPlace lets testscript use a test that runs already.
+type inPlace struct{ *testing.T }
+
+// Run implements testscript.T.
+func (t inPlace) Run(_ string, f func(testscript.T)) { f(t) }
+
+// Parallel implements testscript.T: whether the test is was decided.
+func (inPlace) Parallel() {}
+
+// Verbose implements testscript.T.
+func (inPlace) Verbose() bool { return testing.Verbose() }
+
+// side takes the side from the arguments, of which there are at least so many.
+func (p *play) side(args []string, least int) (*Side, []string, error) {
+	if len(args) < least {
+		return nil, nil, fmt.Errorf("%d arguments are missing", least-len(args))
+	}
+	s, ok := p.Sides[args[0]]
+	if !ok {
+		return nil, nil, fmt.Errorf("there is no side %q, want one of %q", args[0], slices.Sorted(maps.Keys(p.Sides)))
+	}
+	return s, args[1:], nil
+}
+
+func (p *play) create(ts *testscript.TestScript, _ bool, args []string) error {
+	s, files, err := p.side(args, 2)
+	for _, file := range files {
+		err = errors.Join(err, s.create(p.Context(), os.Expand(ts.ReadFile(file), ts.Getenv)))
+	}
+	return err
+}
+
+func (p *play) patch(_ *testscript.TestScript, _ bool, args []string) error {
+	s, args, err := p.side(args, 3)
+	switch {
+	case err != nil:
+		return err
+	case len(args) == 4 && args[1] == "-s":
+		return s.patch(p.Context(), args[0], args[3], args[2])
+	}
+	return s.patch(p.Context(), args[0], args[1])
+}
+
+func (p *play) delete(_ *testscript.TestScript, _ bool, args []string) error {
+	s, args, err := p.side(args, 2)
+	if err != nil {
+		return err
+	}
+	resource, name, err := s.of(args[0])
+	if err != nil {
+		return err
+	}
+	return resource.Delete(p.Context(), name, metav1.DeleteOptions{})
+}
+
+func (p *play) expect(_ *testscript.TestScript, negated bool, args []string) error {
+	s, args, err := p.side(args, 2)
+	if err != nil {
+		return err
+	}
+	resource, name, err := s.of(args[0])
+	if err != nil {
+		return err
+	}
+	return p.wait(func(ctx context.Context) error {
+		found, err := resource.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case negated && apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case negated:
+			return fmt.Errorf("%s is still there", args[0])
+		}
+		for _, condition := range args[1:] {
+			if err := check(found.Object, condition); err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+		}
+		return nil
+	})
+}
+
+func (p *play) wait(check func(context.Context) error) error {
+	return testenv.Wait(func() error { return check(p.Context()) })
+}
+
+func (p *play) event(_ *testscript.TestScript, negated bool, args []string) error {
+	if len(args) < 1 {
+		return errors.New("which object?")
+	}
+	if negated {
+		p.Settle()
+		found, err := p.events(p.Context(), args[0])
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("%s has the Events %q", args[0], found)
+		}
+		return err
+	}
+	return p.wait(func(ctx context.Context) error {
+		found, err := p.events(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		for _, text := range found {
+			if !slices.ContainsFunc(args[1:], func(word string) bool { return !strings.Contains(text, word) }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has the Events %q, none with all of %q", args[0], found, args[1:])
+	})
+}
+
+// events lists type, reason, count and message of the Events about an object, but for those of Kubernetes itself.
+func (p *play) events(ctx context.Context, what string) (found []string, err error) {
+	kind, name, _ := strings.Cut(what, "/")
+	home := p.Sides[p.Home]
+	resource, _, err := home.of("event/x")
+	if err != nil {
+		return nil, err
+	}
+	list, err := resource.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		event := list.Items[i].Object
+		about, _ := event["involvedObject"].(map[string]any)
+		source, _ := event["source"].(map[string]any)
+		component, _ := source["component"].(string)
+		if strings.EqualFold(fmt.Sprint(about["kind"]), kind) && about["name"] == name && strings.HasPrefix(component, "liqo-") {
+			found = append(found, fmt.Sprintf("%v %v x%v: %v", event["type"], event["reason"], event["count"], event["message"]))
+		}
+	}
+	return found, nil
+}
+
+func (p *play) remember(ts *testscript.TestScript, _ bool, args []string) error {
+	s, args, err := p.side(args, 4)
+	if err != nil {
+		return err
+	}
+	resource, name, err := s.of(args[0])
+	if err != nil {
+		return err
+	}
+	found, err := resource.Get(p.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	value, err := lookUp(found.Object, args[1])
+	ts.Setenv(args[2], fmt.Sprint(value))
+	return err
+}
+
+func (p *play) mark() {
+	p.marked = map[string]int{}
+	for name, s := range p.Sides {
+		if s.Writes != nil {
+			p.marked[name] = len(s.Writes())
+		}
+	}
+}
+
+func (p *play) writes(_ *testscript.TestScript, _ bool, args []string) error {
+	s, rest, err := p.side(args, 2)
+	if err != nil {
+		return err
+	}
+	want, err := strconv.Atoi(rest[0])
+	if err != nil {
+		return err
+	}
+	p.Settle()
+	made := s.Writes()[p.marked[args[0]]:]
+	if len(made) != want {
+		return fmt.Errorf("%d writes to the %s since the mark, want %d: %q", len(made), args[0], want, made)
+	}
+	for _, write := range made {
+		if slices.ContainsFunc(rest[1:], func(word string) bool { return !strings.Contains(write, word) }) {
+			return fmt.Errorf("%s was written to the %s, want one with all of %q", write, args[0], rest[1:])
+		}
+	}
+	return nil
+}

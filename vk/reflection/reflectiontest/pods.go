@@ -1,0 +1,97 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflectiontest
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/host/document"
+)
+
+// Owned is the labels of what the lab's manager makes.
+func (l *Lab) Owned() string {
+	return "offloading.liqo.io/origin: rome, offloading.liqo.io/destination: " + l.ID
+}
+
+// Pod creates a pod bound to the lab's node.
+func (l *Lab) Pod(name string) *unstructured.Unstructured {
+	l.Helper()
+	return l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, labels: {app: %s}, annotations: {note: hello}}
+spec:
+  nodeName: %s
+  automountServiceAccountToken: false
+  containers: [{name: web, image: "web:1"}]
+  tolerations: [{operator: Exists}]`, name, name, l.Node))
+}
+
+// RunRemote plays the provider: the pod of a ShadowPod, with a status.
+func (l *Lab) RunRemote(name, status string) *unstructured.Unstructured {
+	l.Helper()
+	return l.RunRemoteWith(name, `{containers: [{name: web, image: "web:1"}]}`, status)
+}
+
+// RunRemoteWith is runRemote with a spec, which the API server needs to see where containers may restart.
+func (l *Lab) RunRemoteWith(name, spec, status string) *unstructured.Unstructured {
+	l.Helper()
+	like := map[string]any{}
+	if err := yaml.Unmarshal([]byte(spec), &like); err != nil {
+		l.Fatal(err)
+	}
+	like["automountServiceAccountToken"] = false
+	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
+	pod := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "labels": shadow.Object["metadata"].(map[string]any)["labels"],
+			"annotations":     shadow.Object["metadata"].(map[string]any)["annotations"],
+			"ownerReferences": []any{map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod", "name": name, "uid": string(shadow.GetUID()), "controller": true}}},
+		"spec": like,
+	}}
+	var created *unstructured.Unstructured
+	l.Eventually(func() (err error) { // the namespace may not have its service account yet
+		created, err = l.Remote.Of("Pod", l.RemoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
+	if status != "" {
+		l.RemoteStatus(name, status)
+	}
+	return created
+}
+
+func (l *Lab) RemoteStatus(name, status string) {
+	l.Helper()
+	l.Remote.PatchYAML(l.T, "Pod", l.RemoteNS, name, "{status: "+status+"}", "status")
+}
+
+func (l *Lab) OwnedPod() string { return l.Owned() + ", offloading.liqo.io/nodename: " + l.Node }
+
+// ChainsForPods sets the node IP, adds restarts, and obeys remoteUnavailable, as the default plugin does.
+func (l *Lab) ChainsForPods() {
+	l.Chains.Swap("Pod", host.Incoming, func(doc document.Node, env *host.Env) (*host.Outcome, error) {
+		if err := doc.SetString("status.hostIP", env.Context["nodeIP"].(string)); err != nil {
+			return nil, err
+		}
+		if _, err := doc.Remove("status.hostIPs"); err != nil {
+			return nil, err
+		}
+		extra, _ := env.Context["extraRestarts"].(map[string]any)
+		if n, ok := extra["web"].(int64); ok {
+			count, _ := doc.At("status.containerStatuses[0].restartCount")
+			now, _ := count.Int()
+			if err := doc.SetInt("status.containerStatuses[0].restartCount", now+n); err != nil {
+				return nil, err
+			}
+		}
+		if env.Context["remoteUnavailable"] == true {
+			return &host.Outcome{}, doc.SetString("status.conditions[0].status", "False")
+		}
+		return &host.Outcome{}, nil
+	})
+}

@@ -1,0 +1,175 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflectiontest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/refract-project/refract/vk/reflection"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// Side is one of the two clusters as its administrator sees it.
+type Side struct {
+	Cluster *testenv.Cluster
+	Dynamic dynamic.Interface
+	Core    kubernetes.Interface
+	user    string // as whom the manager under test comes
+}
+
+var Resources = map[string]schema.GroupVersionResource{
+	"Namespace": corev1.SchemeGroupVersion.WithResource("namespaces"), "Node": corev1.SchemeGroupVersion.WithResource("nodes"), "Pod": corev1.SchemeGroupVersion.WithResource("pods"), "Service": corev1.SchemeGroupVersion.WithResource("services"),
+	"Event": corev1.SchemeGroupVersion.WithResource("events"), "ConfigMap": corev1.SchemeGroupVersion.WithResource("configmaps"),
+	"Secret": corev1.SchemeGroupVersion.WithResource("secrets"), "Ingress": networkingv1.SchemeGroupVersion.WithResource("ingresses"), "EndpointSlice": discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), "ShadowPod": offloadingv1beta1.ShadowPodGVR, "ShadowEndpointSlice": offloadingv1beta1.ShadowEndpointSliceGVR,
+	"Lease":          {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+	"ServiceAccount": corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "VirtualNode": offloadingv1beta1.VirtualNodeGVR, "NamespaceMap": offloadingv1beta1.NamespaceMapGVR,
+	reflection.ClaimKind: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), "PersistentVolume": corev1.SchemeGroupVersion.WithResource("persistentvolumes"), "StorageClass": storagev1.SchemeGroupVersion.WithResource("storageclasses"),
+	"ResourceQuota": corev1.SchemeGroupVersion.WithResource("resourcequotas"),
+}
+
+func (s *Side) Of(kind, namespace string) dynamic.ResourceInterface {
+	return s.Dynamic.Resource(Resources[kind]).Namespace(namespace)
+}
+
+func (s *Side) CreateNamespace(t *testing.T, name string) {
+	t.Helper()
+	s.Create(t, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+name+"}}")
+}
+
+// Create creates an object from YAML, and sets its status when there is one.
+func (s *Side) Create(t *testing.T, namespace, text string) *unstructured.Unstructured {
+	t.Helper()
+	object := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+		t.Fatal(err)
+	}
+	if namespace == "" {
+		namespace = object.GetNamespace()
+	}
+	status, hasStatus := object.Object["status"]
+	created := Must(s.Of(object.GetKind(), namespace).Create(t.Context(), object, metav1.CreateOptions{}))(t)
+	if hasStatus {
+		created = s.patch(t, object.GetKind(), namespace, object.GetName(), map[string]any{"status": status}, "status")
+	}
+	return created
+}
+
+func (s *Side) patch(t *testing.T, kind, namespace, name string, change map[string]any, subresource ...string) *unstructured.Unstructured {
+	t.Helper()
+	body := Must(json.Marshal(change))(t)
+	return Must(s.Of(kind, namespace).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, subresource...))(t)
+}
+
+// PatchYAML is patch with the change as text.
+func (s *Side) PatchYAML(t *testing.T, kind, namespace, name, text string, subresource ...string) {
+	t.Helper()
+	change := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &change); err != nil {
+		t.Fatal(err)
+	}
+	s.patch(t, kind, namespace, name, change, subresource...)
+}
+
+func (s *Side) Get(t *testing.T, kind, namespace, name string) *unstructured.Unstructured {
+	object, err := s.Of(kind, namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return object
+}
+
+func (s *Side) Delete(t *testing.T, kind, namespace, name string) {
+	t.Helper()
+	if err := s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Request is what an API server noted of one that it has answered; of a watch, when it ended.
+type Request struct {
+	Verb       string
+	RequestURI string
+	User       struct{ Username string }
+	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
+}
+
+// Requests lists those of the manager under test, from the audit log.
+func (s *Side) Requests(t *testing.T) (found []Request) {
+	t.Helper()
+	file := Must(os.Open(s.Cluster.AuditLogPath()))(t)
+	defer func() { _ = file.Close() }()
+	lines, user := bufio.NewScanner(file), []byte(strconv.Quote(s.user))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var entry Request
+		if bytes.Contains(lines.Bytes(), user) && json.Unmarshal(lines.Bytes(), &entry) == nil && entry.User.Username == s.user {
+			found = append(found, entry)
+		}
+	}
+	return found
+}
+
+// Writes lists what the manager wrote to a cluster.
+func (s *Side) Writes(t *testing.T) (found []string) {
+	t.Helper()
+	for _, entry := range s.Requests(t) {
+		if slices.Contains([]string{"create", "update", "patch", "delete"}, entry.Verb) && entry.ObjectRef.Resource != "selfsubjectaccessreviews" {
+			found = append(found, strings.TrimSuffix(entry.Verb+" "+entry.ObjectRef.Resource+"/"+entry.ObjectRef.Subresource, "/")+" "+entry.ObjectRef.Name)
+		}
+	}
+	return found
+}
+
+// ConfigMaps creates many, several at a time.
+func (s *Side) ConfigMaps(t *testing.T, namespace string, number int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	numbers := make(chan int)
+	for range 16 {
+		wg.Go(func() {
+			for n := range numbers {
+				object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("good-%d", n)}, Data: map[string]string{"mode": "fast"}}
+				if _, err := s.Core.CoreV1().ConfigMaps(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for n := range number {
+		numbers <- n
+	}
+	close(numbers)
+	wg.Wait()
+}
+
+func (s *Side) DeleteNow(t *testing.T, kind, namespace, name string) {
+	t.Helper()
+	now := int64(0)
+	if err := s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+}
