@@ -14,14 +14,6 @@ import (
 type Key = engine.Key
 
 var (
-	podsResource           = corev1.SchemeGroupVersion.WithResource("pods")
-	servicesResource       = corev1.SchemeGroupVersion.WithResource("services")
-	nodesResource          = corev1.SchemeGroupVersion.WithResource("nodes")
-	secretsResource        = corev1.SchemeGroupVersion.WithResource("secrets")
-	claimsResource         = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
-	volumesResource        = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
-	storageClassesResource = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
-	ingressesResource      = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
-	endpointSlicesResource = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
-	ipsResource            = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
+	servicesResource = corev1.SchemeGroupVersion.WithResource("services")
+	ipsResource      = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
 )
