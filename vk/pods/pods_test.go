@@ -248,6 +248,9 @@ func TestSpec(t *testing.T) {
 		doc := document.New()
 		doc.Reset(parse(t, tc.want))
 		view := doc.Root().View()
+		if got := SpecChanged(view, Changeable(have)); got != tc.changed {
+			t.Errorf("%s: by what is kept of it, changed is %v, want %v", name, got, tc.changed)
+		}
 		if got := SpecChanged(view, have); got != tc.changed {
 			t.Errorf("%s: changed = %t, want %t", name, got, tc.changed)
 		}

@@ -42,6 +42,37 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
+// Changeable returns of a present spec what SpecChanged looks at. It shares with spec, which it does not modify.
+func Changeable(spec map[string]any) map[string]any {
+	kept := map[string]any{}
+	for _, field := range append([]string{"resources"}, mutable...) {
+		if value, ok := spec[field]; ok {
+			kept[field] = value
+		}
+	}
+	for list, fields := range map[string][]string{
+		"containers": {"name", "image", "resources"}, "initContainers": {"name", "image", "resources"}, ephemeralContainers: {"name"},
+	} {
+		items := listOf(spec[list])
+		if items == nil {
+			continue
+		}
+		containers := make([]any, len(items))
+		for i, item := range items {
+			container, _ := item.(map[string]any)
+			less := map[string]any{}
+			for _, field := range fields {
+				if value, ok := container[field]; ok {
+					less[field] = value
+				}
+			}
+			containers[i] = less
+		}
+		kept[list] = containers
+	}
+	return kept
+}
+
 // resized reports whether the sizes of a pod, or of a container, changed. Those it has may change; none appear that it had not, and none go.
 func resized(want document.View, have map[string]any) bool {
 	sizes, present := want.Field("resources"), have["resources"]

@@ -153,3 +153,38 @@ func TestRefusedObjectKeepsItsCopy(t *testing.T) {
 		t.Error("the copy that worked is gone")
 	}
 }
+
+// The content of Secrets, and of the copies that are compared by a hash, is not kept in memory: what is changed on either side is
+// made good all the same.
+func TestContentOfSecretsIsNotKept(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, configuration(t))
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {mode: fast}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: plain}, data: {mode: fast}}`)
+	l.Start()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "keys", reflectiontest.Field("data.mode", "ZmFzdA=="))
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "plain", reflectiontest.Field("data.mode", "fast"))
+	l.Settled()
+	secrets, plain := l.Manager.Scope(reflection.SecretKind, l.Namespace), l.Manager.Scope(reflection.ConfigMapKind, l.Namespace)
+	for what, object := range map[string]*unstructured.Unstructured{
+		"the Secret": secrets.Object(secrets.Key("keys")), "its copy": secrets.CachedCopy("keys"), "the copy of the ConfigMap": plain.CachedCopy("plain"),
+	} {
+		if object == nil || object.Object["data"] != nil {
+			t.Errorf("%s is kept as %v", what, object)
+		}
+	}
+	l.Quiet("comparing them", func() {
+		l.Manager.EnqueueAll(reflection.SecretKind)
+		l.Manager.EnqueueAll(reflection.ConfigMapKind)
+	})
+	l.Remote.PatchYAML(t, "Secret", l.RemoteNS, "keys", `{data: {mode: c2xvdw==}}`)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "keys", reflectiontest.Field("data.mode", "ZmFzdA=="))
+	l.Local.PatchYAML(t, "Secret", l.Namespace, "keys", `{data: {mode: c2xvdw==}}`)
+	l.Present(l.Remote, "Secret", l.RemoteNS, "keys", reflectiontest.Field("data.mode", "c2xvdw=="))
+
+	// What somebody adds on the provider stays, and is no reason to write for ever.
+	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "plain", `{data: {theirs: kept}}`)
+	l.Settled()
+	l.Quiet("comparing what somebody has added to", func() { l.Manager.EnqueueAll(reflection.ConfigMapKind) })
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "plain", reflectiontest.Field("data.mode", "fast"), reflectiontest.Field("data.theirs", "kept"))
+}

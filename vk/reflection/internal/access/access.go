@@ -7,6 +7,7 @@ package access
 import (
 	"fmt"
 	"iter"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -58,4 +59,37 @@ func MountsSecret(volumes any, name string) bool {
 		}
 	}
 	return false
+}
+
+// secretsField has, in the spec of a pod that is kept without its volumes, "volume/Secret" for each Secret that is projected.
+const secretsField = "projectedSecrets"
+
+// KeepSecrets puts into kept, which is to stand for a spec, what Secrets returns of that.
+func KeepSecrets(spec, kept map[string]any) {
+	var list []any
+	for volume, source := range Projections(spec["volumes"]) {
+		if name, _ := raw.Nested(source, "secret", "name").(string); name != "" {
+			list = append(list, volume+"/"+name)
+		}
+	}
+	if len(list) > 0 {
+		kept[secretsField] = list
+	}
+}
+
+// Secrets lists the Secrets that a spec projects, each after the name of its volume. The spec may be one of KeepSecrets.
+func Secrets(spec map[string]any) iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		kept := map[string]any{}
+		if KeepSecrets(spec, kept); kept[secretsField] == nil {
+			kept = spec
+		}
+		list, _ := kept[secretsField].([]any)
+		for _, item := range list {
+			text, _ := item.(string)
+			if volume, name, ok := strings.Cut(text, "/"); ok && !yield(volume, name) {
+				return
+			}
+		}
+	}
 }

@@ -6,6 +6,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -134,7 +135,8 @@ func (r *reflector) wholeCopy(ctx context.Context, s *Scope, copied *unstructure
 		return nil, err
 	}
 	if found == nil || found.GetUID() != copied.GetUID() {
-		return nil, apierrors.NewConflict(r.kind.target().GroupResource(), copied.GetName(), fmt.Errorf("it was replaced meanwhile"))
+		return nil, apierrors.NewConflict(r.kind.target().GroupResource(), copied.GetName(), errors.New("it was replaced meanwhile"))
 	}
+	informer.DropManagedFields(found)
 	return found, nil
 }

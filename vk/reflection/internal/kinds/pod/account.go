@@ -126,9 +126,9 @@ func mountsOwnToken(pod *unstructured.Unstructured) bool {
 
 // MountedToken is the Secret that a ShadowPod has in the place of the token, "" for none.
 func MountedToken(shadow *unstructured.Unstructured) string {
-	for volume, source := range access.Projections(raw.Nested(shadow.Object, "spec", "pod", "volumes")) {
-		if name, _ := raw.Nested(source, "secret", "name").(string); name != "" && strings.HasPrefix(volume, accessVolume) {
-			return name
+	for volume, secret := range access.Secrets(raw.Map(raw.Nested(shadow.Object, "spec", "pod"))) {
+		if strings.HasPrefix(volume, accessVolume) {
+			return secret
 		}
 	}
 	return ""

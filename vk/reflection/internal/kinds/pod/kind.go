@@ -14,6 +14,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/pods"
+	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
@@ -31,9 +32,16 @@ func Kind() engine.Kind {
 		Target: offloadingv1beta1.ShadowPodGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind),
 		Mode: engine.Replace, Policy: engine.Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
 		DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
-		KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true, FollowsAPIServer: true,
+		Keep: keep, KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true, FollowsAPIServer: true,
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
 	}
+}
+
+// keep keeps of a ShadowPod what may still change in its pod, and the Secrets with its tokens.
+func keep(spec map[string]any) map[string]any {
+	kept := pods.Changeable(spec)
+	access.KeepSecrets(spec, kept)
+	return kept
 }
 
 type handler struct {

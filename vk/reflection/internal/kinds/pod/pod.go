@@ -204,16 +204,21 @@ func (h *handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 	if x.SameMetadata(v.shadow) && !pods.SpecChanged(spec, have) {
 		return nil
 	}
+	whole, err := h.WholeCopy(ctx, v.scope, v.shadow)
+	if err != nil {
+		return err
+	}
+	have, _ = raw.Nested(whole.Object, h.Kind().Into...).(map[string]any)
 	shadow := func(spec map[string]any) *unstructured.Unstructured {
-		object := &unstructured.Unstructured{Object: maps.Clone(v.shadow.Object)}
-		object.Object["metadata"] = x.Metadata(w, v.shadow)
+		object := &unstructured.Unstructured{Object: maps.Clone(whole.Object)}
+		object.Object["metadata"] = x.Metadata(w, whole)
 		object.Object["spec"] = map[string]any{"pod": spec}
 		return object
 	}
 	// A provider with Liqo's webhook takes neither sizes nor debuggers: they must not keep the rest back.
 	x.Lesser = func() *unstructured.Unstructured {
 		plain := pods.UpdatePlain(spec, have)
-		if x.SameMetadata(v.shadow) && raw.Equal(plain, have) {
+		if x.SameMetadata(whole) && raw.Equal(plain, have) {
 			return nil
 		}
 		return shadow(plain)

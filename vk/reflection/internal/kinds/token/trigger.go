@@ -55,7 +55,12 @@ func (h *handler) mountsTokens(key engine.Key, local *unstructured.Unstructured)
 		return false, false
 	}
 	if shadow != nil && !engine.StandsForAnother(shadow, local) {
-		return access.MountsSecret(raw.Nested(shadow.Object, "spec", "pod", "volumes"), h.RemoteName(key.Name)), true
+		for _, secret := range access.Secrets(raw.Map(raw.Nested(shadow.Object, "spec", "pod"))) {
+			if secret == h.RemoteName(key.Name) {
+				return true, true
+			}
+		}
+		return false, true
 	}
 	said, ok := h.mounting.Load(key)
 	last, _ := said.(mounting)
