@@ -101,7 +101,7 @@ func checkPaths(paths []string) error {
 			return errors.New(`an entry of writes is empty ("*" is everything)`)
 		}
 		if _, err := document.ParsePath(p); err != nil {
-			return fmt.Errorf("an entry of writes is no path, %w", err)
+			return fmt.Errorf("an entry of writes is not a valid path, %w", err)
 		}
 	}
 	return nil

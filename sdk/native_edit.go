@@ -132,7 +132,7 @@ func (a *access) writable(v *value) {
 	switch {
 	case v == nil || v.kind == KindAbsent:
 		a.fail("there is nothing to write to")
-	case v.frozen:
+	case v.immutable:
 		a.fail("context and configuration are read-only")
 	}
 }

@@ -16,14 +16,14 @@ import (
 // value is one place of the in-memory object. A place that is set again keeps
 // its handles; one that was removed is of KindAbsent.
 type value struct {
-	kind   Kind
-	bool   bool
-	int    int64
-	float  float64
-	string string
-	fields map[string]*value
-	list   []*value
-	frozen bool // belongs to the context or the configuration
+	kind      Kind
+	bool      bool
+	int       int64
+	float     float64
+	string    string
+	fields    map[string]*value
+	list      []*value
+	immutable bool // belongs to the context or the configuration
 }
 
 // newValue converts what a YAML or JSON decoder gives.
@@ -130,7 +130,7 @@ func (v *value) any() any {
 // clone copies a subtree; the copy may be changed.
 func (v *value) clone() *value {
 	c := *v
-	c.frozen = false
+	c.immutable = false
 	c.fields = make(map[string]*value, len(v.fields))
 	for key, field := range v.fields {
 		c.fields[key] = field.clone()
@@ -164,7 +164,7 @@ func (v *value) removeBelow() {
 }
 
 func (v *value) freeze() {
-	v.frozen = true
+	v.immutable = true
 	for _, field := range v.fields {
 		field.freeze()
 	}

@@ -63,7 +63,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 		"--cluster-id=a --kubeconfig=" + unreachable:       "https://127.0.0.1:1, the API server does not answer as it should",
 		"--cluster-id=a --default-limits-enforcement=some": "--default-limits-enforcement is \"some\": use None, Soft or Hard",
 		"--cluster-id=a --tenant-namespace-pattern-of=x":   "use cluster-id=pattern",
-		"--cluster-id=a --tenant-namespace-pattern-of=x=(": "is no regular expression",
+		"--cluster-id=a --tenant-namespace-pattern-of=x=(": "is not a valid regular expression",
 		"--cluster-id=a --namespace-ctrl-workers=several":  "--namespace-ctrl-workers",
 	} {
 		t.Run(args, func(t *testing.T) {

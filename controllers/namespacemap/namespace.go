@@ -140,7 +140,7 @@ func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.N
 	}
 	err = fmt.Errorf("deleting namespace %s, %w", remoteNamespace, err)
 	if !apierrors.IsConflict(err) {
-		c.report.Warn(nm, failedDeleteReason, mapAction, fmt.Sprintf("%s; it is tried again: let the controllers delete it, or delete it yourself", err))
+		c.report.Warn(nm, failedDeleteReason, mapAction, fmt.Sprintf("%s; retrying. Grant the controllers the right to delete it, or delete it yourself", err))
 	}
 	return false, err
 }

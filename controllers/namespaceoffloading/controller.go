@@ -20,7 +20,7 @@
 // workloads. It is done when the NamespaceOffloading is deleted, or when for a
 // while none of a provider's nodes is selected any more, neither by the labels
 // of the Node nor by those of the VirtualNode; a node that is not there, or a
-// selector that makes no sense, removes nothing.
+// selector that is invalid, removes nothing.
 package namespaceoffloading
 
 import (
@@ -139,7 +139,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 	}
 	selects, err := newSelector(&nso.Spec.ClusterSelector)
 	if err != nil {
-		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing is changed: %s", err))
+		c.report.Warn(nso, invalidReason, offloadAction, fmt.Sprintf("spec.clusterSelector is invalid, nothing was changed: %s", err))
 		return nil
 	}
 	answers := map[*provider]answer{}

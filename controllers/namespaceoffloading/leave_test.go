@@ -71,7 +71,7 @@ func TestWithdrawalTakesItsTime(t *testing.T) {
 	virtualNode(t, tenant, "node-lecce", "lecce", map[string]string{"zone": "south"})
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{ClusterSelector: in("zone", "south")})
 	awaitMapped(t, tenant, "lecce", namespace, namespace+"-consumer")
-	awaitRequired(t, nso, "lecce", corev1.ConditionTrue, "picks a virtual node")
+	awaitRequired(t, nso, "lecce", corev1.ConditionTrue, "matches a virtual node")
 	selects := func(zone string) {
 		consumer.Patch(t, nso, fmt.Sprintf(`{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":[%q]}]}]}}}`, zone))
 	}
@@ -80,7 +80,7 @@ func TestWithdrawalTakesItsTime(t *testing.T) {
 	awaitMapped(t, tenant, "lecce", namespace, namespace+"-consumer")
 	awaitLetIn(t, namespace, "node-lecce")
 	selects("south")
-	awaitRequired(t, nso, "lecce", corev1.ConditionTrue, "picks a virtual node")
+	awaitRequired(t, nso, "lecce", corev1.ConditionTrue, "matches a virtual node")
 
 	// The time counts from the condition, whoever looks.
 	selects("nouth")
@@ -88,5 +88,5 @@ func TestWithdrawalTakesItsTime(t *testing.T) {
 	m.Stop(t)
 	consumer.StartManager(t, letsIn, graceOf(2*time.Second))
 	awaitMapped(t, tenant, "lecce", namespace, "")
-	awaitRequired(t, nso, "lecce", corev1.ConditionFalse, "picks no virtual node of this cluster")
+	awaitRequired(t, nso, "lecce", corev1.ConditionFalse, "matches no virtual node of this cluster")
 }

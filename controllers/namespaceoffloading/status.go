@@ -116,7 +116,7 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 	before := nso.Status.RemoteNamespacesConditions[p.id]
 	wanted := requiredCondition(required)
 	if !p.leaves.IsZero() && p.wishes(nso.Namespace) {
-		wanted.Message = fmt.Sprintf("The clusterSelector picks no virtual node of this cluster any more. The remote namespace is deleted, with everything in it, at %s; to keep it, have the selector match again",
+		wanted.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of this cluster. The remote namespace is deleted, with everything in it, at %s; to keep it, have the selector match again",
 			p.leaves.UTC().Format(time.RFC3339))
 	}
 	conditions := offloading.RemoteNamespaceConditions{c.since(before, wanted)}
@@ -146,10 +146,10 @@ func requiredCondition(required bool) offloading.RemoteNamespaceCondition {
 	condition := offloading.RemoteNamespaceCondition{Type: offloading.NamespaceOffloadingRequired}
 	if required {
 		condition.Status, condition.Reason = corev1.ConditionTrue, wire.ClusterSelectedReason
-		condition.Message = "The clusterSelector picks a virtual node of this cluster"
+		condition.Message = "The clusterSelector matches a virtual node of this cluster"
 	} else {
 		condition.Status, condition.Reason = corev1.ConditionFalse, wire.ClusterNotSelectedReason
-		condition.Message = "The clusterSelector picks no virtual node of this cluster"
+		condition.Message = "The clusterSelector matches no virtual node of this cluster"
 	}
 	return condition
 }

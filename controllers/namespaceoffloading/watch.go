@@ -86,7 +86,7 @@ func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	return c.offloadings(ctx, func(*offloading.NamespaceOffloading) bool { return true })
 }
 
-// offloadings returns the NamespaceOffloadings that are wanted.
+// offloadings returns the NamespaceOffloadings that match.
 func (c *Controller) offloadings(ctx context.Context, wanted func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {

@@ -85,7 +85,7 @@ func TestPodsOfExtendedNamespaces(t *testing.T) {
 	t.Run("a DaemonSet", h.daemonSet)
 	t.Run("the runtime class", h.runtimeClass)
 	t.Run("a namespace that is not extended", h.unrelated)
-	t.Run("namespaces that make no sense", h.malformed)
+	t.Run("namespaces that are invalid", h.malformed)
 	t.Run("the authority is renewed", h.renewal)
 	t.Run("the webhook is down", h.outage)
 }

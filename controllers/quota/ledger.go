@@ -240,7 +240,7 @@ func exceeds(demand, used, hard corev1.ResourceList) string {
 			total.Add(wants)
 			if total.Cmp(limit) > 0 {
 				in := used[name]
-				over = append(over, fmt.Sprintf("%s: %s wanted, %s of %s in use", name, wants.String(), in.String(), limit.String()))
+				over = append(over, fmt.Sprintf("%s: requested %s, used %s, limited %s", name, wants.String(), in.String(), limit.String()))
 			}
 		}
 	}

@@ -65,14 +65,14 @@ func TestExceeds(t *testing.T) {
 	}
 	for name, tc := range map[string]struct{ demand, used, hard, want string }{
 		"fits":             {`{cpu: 1, pods: 1}`, `{cpu: 1, pods: 1}`, `{cpu: 2, pods: 2}`, ""},
-		"by a millicore":   {`{cpu: 1001m}`, `{cpu: 1}`, `{cpu: 2}`, "cpu: 1001m wanted, 1 of 2 in use"},
-		"by less than one": {`{cpu: 1600m}`, `{cpu: 1}`, `{cpu: 2500m}`, "cpu: 1600m wanted, 1 of 2500m in use"},
-		"one pod too many": {`{pods: 1}`, `{pods: 2}`, `{pods: 2}`, "pods: 1 wanted, 2 of 2 in use"},
+		"by a millicore":   {`{cpu: 1001m}`, `{cpu: 1}`, `{cpu: 2}`, "cpu: requested 1001m, used 1, limited 2"},
+		"by less than one": {`{cpu: 1600m}`, `{cpu: 1}`, `{cpu: 2500m}`, "cpu: requested 1600m, used 1, limited 2500m"},
+		"one pod too many": {`{pods: 1}`, `{pods: 2}`, `{pods: 2}`, "pods: requested 1, used 2, limited 2"},
 		"pods do not matter when they are not named": {`{pods: 1}`, `{pods: 99}`, `{cpu: 2}`, ""},
 		"another resource":                           {`{cpu: 1, nvidia.com/gpu: 1}`, `{}`, `{cpu: 2}`, "nvidia.com/gpu is not among its resources"},
 		"none of another":                            {`{cpu: 1, nvidia.com/gpu: 0}`, `{}`, `{cpu: 2}`, ""},
-		"a Quota without room":                       {`{cpu: 1m}`, `{}`, `{cpu: 0}`, "cpu: 1m wanted, 0 of 0 in use"},
-		"more than there can be":                     {`{cpu: 1}`, `{cpu: 5}`, `{cpu: 2}`, "cpu: 1 wanted, 5 of 2 in use"},
+		"a Quota without room":                       {`{cpu: 1m}`, `{}`, `{cpu: 0}`, "cpu: requested 1m, used 0, limited 0"},
+		"more than there can be":                     {`{cpu: 1}`, `{cpu: 5}`, `{cpu: 2}`, "cpu: requested 1, used 5, limited 2"},
 	} {
 		if got := exceeds(list(tc.demand), list(tc.used), list(tc.hard)); got != tc.want {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)

@@ -164,7 +164,7 @@ func (c *Controller) wait(shadow *unstructured.Unstructured, err error) {
 	case errors.Is(err, networks.ErrUnknown):
 		reason = unknownNetworkReason
 	}
-	c.report.Warn(shadow, reason, forgeAction, err.Error()+"; until then the EndpointSlice stays as it is")
+	c.report.Warn(shadow, reason, forgeAction, err.Error()+"; the EndpointSlice was left unchanged")
 }
 
 // problem is something wrong with a slice that does not keep it from being

@@ -63,7 +63,7 @@ func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 	}
 }
 
-// The API server checks little of spec.pod: what makes no sense is passed on to
+// The API server checks little of spec.pod: what is invalid is passed on to
 // it, or left alone.
 func TestMalformedShadowPodsAreComparedWithoutPanic(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{

@@ -72,7 +72,7 @@ func TestQuota(t *testing.T) {
 		awaitPod(t, shadow, "")
 	}
 	provider.Create(t, third)
-	awaitRefusal(t, third, "cpu: 900m wanted, 800m of 1 in use")
+	awaitRefusal(t, third, "cpu: requested 900m, used 800m, limited 1")
 	controllertest.Eventually(t, "the Event about the third", func() error { // it is written beside
 		if events := provider.Events(t, namespace, "ShadowPod", "third"); len(events) != 1 {
 			return fmt.Errorf("the Events are %v, want one", events)
@@ -85,7 +85,7 @@ func TestQuota(t *testing.T) {
 	provider.StartManager(t)
 	fourth := asking(namespace, "fourth", "padua", "500m")
 	provider.Create(t, fourth)
-	awaitRefusal(t, fourth, "cpu: 500m wanted, 800m of 1 in use")
+	awaitRefusal(t, fourth, "cpu: requested 500m, used 800m, limited 1")
 	small := asking(namespace, "small", "padua", "200m")
 	provider.Create(t, small)
 	awaitPod(t, small, "")
@@ -103,7 +103,7 @@ func TestQuota(t *testing.T) {
 	})
 	late := asking(namespace, "late", "padua", "100m")
 	provider.Create(t, late)
-	awaitRefusal(t, late, "cpu: 100m wanted, 1 of 1 in use")
+	awaitRefusal(t, late, "cpu: requested 100m, used 1, limited 1")
 	provider.Patch(t, pod, `{"metadata":{"finalizers":null}}`)
 	awaitPod(t, late, "")
 
@@ -116,7 +116,7 @@ func TestQuota(t *testing.T) {
 	provider.Patch(t, q, `{"spec":{"resources":{"cpu":"1400m"}}}`)
 	provider.Patch(t, second, `{"spec":{"pod":{"containers":[{"name":"main","image":"a","resources":{"requests":{"cpu":"3"}}}]}}}`)
 	controllertest.Eventually(t, "the Event about the resize", func() error {
-		if events := fmt.Sprint(provider.Events(t, namespace, "ShadowPod", "second")); !strings.Contains(events, "cpu: 3 wanted") {
+		if events := fmt.Sprint(provider.Events(t, namespace, "ShadowPod", "second")); !strings.Contains(events, "cpu: requested 3") {
 			return fmt.Errorf("events %s", events)
 		}
 		return nil

@@ -50,7 +50,7 @@ func (o *Options) Validate() error {
 	}
 	for id, pattern := range o.NamePatterns {
 		if _, err := regexp.Compile(whole(pattern)); err != nil {
-			return fmt.Errorf("consumer %s: the pattern %q of names is no regular expression: %w", id, pattern, err)
+			return fmt.Errorf("consumer %s: the name pattern %q is not a valid regular expression: %w", id, pattern, err)
 		}
 	}
 	if o.MaxNamespaces < 0 {

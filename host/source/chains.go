@@ -247,7 +247,7 @@ func (c *Chains) load(ctx context.Context, m Module) (*running, error) {
 		return nil, err
 	}
 	r := &running{name: m.Name, digest: m.digest(), options: m.Options, plugin: plugin}
-	// Kinds that are not reflected now may be later; those that the plugin is not for make no sense.
+	// Kinds that are not reflected now may be later; those that the plugin is not for are invalid.
 	if len(m.Options.Kinds) > 0 && len(r.among(m.Options.Kinds)) == 0 {
 		err = fmt.Errorf("kinds: the plugin is for %s, and none of these is among %s",
 			strings.Join(plugin.Manifest().Kinds, ", "), strings.Join(m.Options.Kinds, ", "))

@@ -58,7 +58,7 @@ func (f *frameReader) Read(p []byte) (int, error) {
 }
 
 // plain returns the error of the stream itself where there is one. A watch whose connection is lost goes on where it was;
-// one that is thought to send rubbish is begun anew, by a list, and later.
+// one that is thought to send rubbish is restarted, by a list, and later.
 func (f *frameReader) plain(err error) error {
 	switch {
 	case f.lost != nil:

@@ -81,7 +81,7 @@ func parsePair(from, to string) (pair, error) {
 }
 
 // Map returns the address as this cluster sees it: translated when a range contains it, else unchanged. It reports
-// false for text that is no IP address.
+// false for text that is not an IP address.
 func (t *Table) Map(ip string) (string, bool) {
 	mapped, _, ok := t.Find(ip)
 	return mapped, ok

@@ -4,7 +4,7 @@
 // The default plugin for ConfigMaps. They cross verbatim (Liqo: configuration
 // data): data, binaryData, immutable, and what later versions of Kubernetes
 // add. Of the metadata, the labels and annotations that the virtual node does
-// not want reflected stay at home.
+// not want reflected stay on this cluster.
 //
 // The ConfigMap kube-root-ca.crt, of which each namespace of the provider has
 // one of its own, crosses under another name. Names are the engine's business,

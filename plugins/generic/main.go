@@ -4,7 +4,7 @@
 // The default plugin of kinds without one of their own: custom resources, as a
 // rule, whose fields only their operators understand. Objects cross as they
 // are; of the metadata, the labels and annotations that the virtual node does
-// not want reflected stay at home. What comes back is not touched.
+// not want reflected stay on this cluster. What comes back is not touched.
 //
 // Its kind is "*", and yet it is not in the chains of kinds that have a default
 // plugin: see package host/source.

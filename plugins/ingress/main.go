@@ -11,7 +11,7 @@
 //     there was a field, goes. Kubernetes refuses both together.
 //   - Everything else crosses as it is: rules, backends, TLS, and what later
 //     versions of Kubernetes add. Of the metadata, the labels and annotations
-//     that the virtual node does not want reflected stay at home.
+//     that the virtual node does not want reflected stay on this cluster.
 //
 // On the way back the status crosses: where the provider's ingress controller
 // listens (status.loadBalancer).

@@ -23,7 +23,7 @@
 //     node, which are annotations, go.
 //   - Everything else crosses as it is, the requested size too, also when it is
 //     raised later. Of the metadata, the labels and annotations that the virtual
-//     node does not want reflected stay at home; those that are named above do
+//     node does not want reflected stay on this cluster; those that are named above do
 //     what they say nevertheless, and liqo.io/remote-storage-class crosses, so
 //     that the copy says why it has its class.
 //

@@ -4,7 +4,7 @@
 // The default plugin for Secrets. They cross verbatim (Liqo: configuration
 // data): data, type, immutable, and what later versions of Kubernetes add. Of
 // the metadata, the labels and annotations that the virtual node does not want
-// reflected stay at home. In detail:
+// reflected stay on this cluster. In detail:
 //
 //   - A service-account token (type kubernetes.io/service-account-token) opens
 //     this cluster's API server to whoever reads it. It crosses only in the API

@@ -87,7 +87,12 @@ type arrivals struct {
 // watchCopies notes when copies change.
 func (b *bench) watchCopies(ctx context.Context, k *kind) (*arrivals, error) {
 	_, copies := b.ends(k)
-	watcher, err := copies.Watch(ctx, metav1.ListOptions{LabelSelector: label + "=yes"})
+	// From now on: telling of those that are there would take its time, which is not that of the first updates.
+	now, err := copies.List(ctx, metav1.ListOptions{LabelSelector: label + "=yes", Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	watcher, err := copies.Watch(ctx, metav1.ListOptions{LabelSelector: label + "=yes", ResourceVersion: now.GetResourceVersion()})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// InvalidReason is the reason of the Events about maps that make no sense.
+// InvalidReason is the reason of the Events about maps that are invalid.
 const InvalidReason = "InvalidNamespaceMap"
 
 // Handler is told what starts and stops. Calls come one at a time and must not block on the provider.

@@ -127,7 +127,7 @@ func await(t *testing.T, complaint string, done func() bool) {
 	}
 }
 
-// A namespace whose own entry makes no sense goes on; until that is mended nobody else gets its remote namespace.
+// A namespace whose own entry is invalid goes on; until that is mended nobody else gets its remote namespace.
 func TestRemoteNamespaceOfADoubtfulNamespace(t *testing.T) {
 	m, handler, clock := newTestMapper(t)
 	old := clock.Now().Add(-time.Hour)

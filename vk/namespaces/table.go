@@ -31,7 +31,7 @@ const (
 type table struct {
 	remoteNamespaces map[string]string // accepted: local to remote
 	named            map[string]bool   // every entry, accepted or not, and what the consumer asks for
-	doubtful         map[string]bool   // entries that make no sense: their namespaces stay as they are
+	doubtful         map[string]bool   // entries that are invalid: their namespaces stay as they are
 }
 
 // parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
@@ -120,7 +120,7 @@ func diff(running map[string]string, next table) change {
 		}
 	}
 	slices.Sort(result.stop)
-	held := map[string]bool{} // by namespaces whose own entry makes no sense and that therefore go on
+	held := map[string]bool{} // by namespaces whose own entry is invalid and that therefore go on
 	for local, remote := range running {
 		held[remote] = next.doubtful[local]
 	}

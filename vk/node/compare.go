@@ -110,7 +110,7 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 
 // deliver hands the node to the library, which writes the difference. It never
 // waits: while the library is busy with an earlier one, the next comparison
-// delivers what is wanted then.
+// delivers what is desired then.
 func (c *Controller) deliver(wanted *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

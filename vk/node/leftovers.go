@@ -11,7 +11,7 @@ import (
 )
 
 // Annotations of the Node in which the library keeps what it wrote last. What is
-// in there and no longer wanted is what it removes with its next write.
+// in there and no longer desired is what it removes with its next write.
 const (
 	lastMetaAnnotation   = "virtual-kubelet.io/last-applied-object-meta"
 	lastStatusAnnotation = "virtual-kubelet.io/last-applied-node-status"

@@ -83,7 +83,7 @@ func TestRootCACrosses(t *testing.T) {
 	l.Absent(l.Remote, "ConfigMap", l.RemoteNS, wire.RemoteRootCAConfigMap("rome"))
 }
 
-// A service-account token stays at home, and a copy of one that was made when it was no token goes.
+// A service-account token stays on this cluster, and a copy of one that was made when it was no token goes.
 func TestServiceAccountTokensStay(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))

@@ -9,7 +9,8 @@
 //	informer ─▶ queue ─▶ policy ─▶ document ─▶ chain ─▶ comparison ─▶ write
 //
 // and reading in that order is a good tour: internal/informer; then, in internal/engine, reflector.go, process.go, reconcile.go,
-// desired.go, compare.go and write.go, with internal/policy on the way. manager.go starts everything, extension.go and scope.go
+// desired.go, compare.go and write.go, with internal/policy on the way. queue.go lets what has a copy overtake what is to be
+// created; follow.go watches the provider where there is something to be watched; digest.go keeps less than the whole of an object. manager.go starts everything, extension.go and scope.go
 // do so per extended namespace, lifecycle.go for kinds that come while it runs; context.go holds what plugins are told;
 // statusback.go brings statuses home. defaults.go, here, lists the kinds.
 //

@@ -119,7 +119,7 @@ func TestSkippedBeforeItRuns(t *testing.T) {
 	l.Pod("web")
 	first := l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	l.Chains.Swap("Pod", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
-		return &host.Outcome{Skipped: true, Skipper: "home", SkipReason: "stays at home"}, nil
+		return &host.Outcome{Skipped: true, Skipper: "home", SkipReason: "stays on this cluster"}, nil
 	})
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.reason", "OffloadingBackOff"))
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web")

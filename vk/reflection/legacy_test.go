@@ -144,7 +144,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "robot", mounts("one"))
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "other")
 
-	// A Secret that is kept at home is none for the pods either.
+	// A Secret that is kept on this cluster is none for the pods either.
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "one")
 	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node))

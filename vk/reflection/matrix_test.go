@@ -62,7 +62,7 @@ func onlyPort(want string) func(*unstructured.Unstructured) error {
 			name := raw.Map(port)["name"]
 			found = found || name == want
 			if name == "http" {
-				return errors.New("the port that is not wanted any more is there")
+				return errors.New("the port that is no longer desired is there")
 			}
 		}
 		if !found {
@@ -237,7 +237,7 @@ func (l *lab) follows(kind *matrixKind, policy reflection.Policy) {
 	l.Absent(l.Remote, name, l.RemoteNS, "new")
 	l.Local.PatchYAML(l.T, name, l.Namespace, "new", annotate(back))
 	l.Present(l.Remote, name, l.RemoteNS, "new", kind.fast)
-	// What is not wanted any more vanishes; what others added stays.
+	// What is no longer desired vanishes; what others added stays.
 	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", `{metadata: {labels: {app: null, tier: front}}}`)
 	l.Local.PatchYAML(l.T, name, l.Namespace, "stale", kind.slower)
 	l.Present(l.Remote, name, l.RemoteNS, "stale", kind.slow, reflectiontest.Field("metadata.labels/tier", "front"), reflectiontest.Field("metadata.labels/app", ""), reflectiontest.Field("metadata.annotations/theirs", "kept"))

@@ -241,7 +241,7 @@ func TestPodOfANamespaceThatIsNotExtended(t *testing.T) {
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "waits")
 }
 
-// A map that is gone or makes no sense is no reason to end what runs.
+// A map that is gone or is invalid is no reason to end what runs.
 func TestBrokenNamespaceMap(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -285,13 +285,13 @@ func TestSkippedPod(t *testing.T) {
 	l.RunRemote("web", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"))
 	l.Chains.Swap("Pod", host.Outgoing, func(document.Node, *host.Env) (*host.Outcome, error) {
-		return &host.Outcome{Skipped: true, Skipper: "home", SkipReason: "stays at home"}, nil
+		return &host.Outcome{Skipped: true, Skipper: "home", SkipReason: "stays on this cluster"}, nil
 	})
 	l.Pod("later")
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", "OffloadingAborted"))
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	l.Present(l.Local, "Pod", l.Namespace, "later", reflectiontest.Field("status.reason", "OffloadingBackOff"))
-	l.Event(l.Namespace, "Pod", "later", "Warning", "ReflectionDisabled", "stays at home")
+	l.Event(l.Namespace, "Pod", "later", "Warning", "ReflectionDisabled", "stays on this cluster")
 }
 
 // A Pending pod of the provider is shown when it stays so, or says why at once.

@@ -92,7 +92,7 @@ func TestStatusOfAnotherStays(t *testing.T) {
 	}
 }
 
-// A controller of this cluster writes a status that is shown from the provider. It has the word from then on, which is said
+// A controller of this cluster writes a status that is shown from the provider. It owns the status from then on, which is said
 // once; nobody overwrites anybody, whatever either side does next.
 func TestALocalControllersStatusWins(t *testing.T) {
 	t.Parallel()

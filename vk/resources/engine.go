@@ -140,7 +140,7 @@ func (f *Follower) adjust(name string, spec *pluginsv1alpha1.ReflectedResourceSp
 		return
 	}
 	if err := f.start(name, adjusted); err != nil {
-		f.log.Warn("A resource is not reflected as it should be", "resource", name, "err", err)
+		f.log.Warn("Resource is not fully reflected", "resource", name, "err", err)
 	}
 }
 

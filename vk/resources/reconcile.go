@@ -62,7 +62,7 @@ func (f *Follower) reconcile(ctx context.Context, name string) again {
 		return later
 	}
 	if err := f.dropGone(ctx, object); err != nil && ctx.Err() == nil && !apierrors.IsForbidden(err) { // older roles have it not
-		f.log.Warn("It cannot be told which virtual nodes are gone, whose word is in the status of a ReflectedResource", "resource", name, "err", err)
+		f.log.Warn("Cannot determine which virtual nodes are gone; their entries stay in the status of the ReflectedResource", "resource", name, "err", err)
 	}
 	return when
 }
@@ -76,7 +76,7 @@ func (f *Follower) settle(ctx context.Context, object *unstructured.Unstructured
 	}
 	if *spec.Workers == 0 {
 		f.stop(name)
-		return condition{reason: pluginsv1alpha1.PausedReason, message: "spec.workers is 0; what is on the provider stays as it is"}, regularly
+		return condition{reason: pluginsv1alpha1.PausedReason, message: "spec.workers is 0; remote objects are left unchanged"}, regularly
 	}
 	f.adjust(name, spec)
 	p, err := f.plan(ctx, spec)
@@ -110,7 +110,7 @@ func (f *Follower) trouble(name string, err error) (condition, again) {
 	}
 }
 
-// end stops the reflection, because it cannot be what is wanted.
+// end stops the reflection, because it cannot be what is desired.
 func (f *Follower) end(name string, err error) (condition, again) {
 	f.stop(name)
 	var obstacle *fault

@@ -45,7 +45,7 @@ func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured
 	if present != nil && same(*present, wanted) {
 		return nil
 	}
-	f.log.Info("How a resource fares", "resource", object.GetName(), "ready", c.ready, "reason", c.reason, "message", c.message)
+	f.log.Info("Condition of a ReflectedResource", "resource", object.GetName(), "ready", c.ready, "reason", c.reason, "message", c.message)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&wanted)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ type ShadowEndpointSliceList struct {
 	Items           []ShadowEndpointSlice `json:"items"`
 }
 
-// ShadowEndpointSliceSpec is the slice that is wanted.
+// ShadowEndpointSliceSpec is the slice that is desired.
 type ShadowEndpointSliceSpec struct {
 	// Template is the content of the EndpointSlice.
 	//

@@ -35,7 +35,7 @@ type ShadowPodList struct {
 	Items           []ShadowPod `json:"items"`
 }
 
-// ShadowPodSpec is the pod that is wanted.
+// ShadowPodSpec is the pod that is desired.
 type ShadowPodSpec struct {
 	// Pod is the spec of the pod. The CRD stores it without a schema, so that
 	// fields which this version has never heard of survive; the API server

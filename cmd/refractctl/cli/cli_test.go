@@ -252,7 +252,7 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"offload namespace a --selector==x":                             "--selector \"=x\"",
 		"offload namespace a -o table":                                  "--output is \"table\": use one of go-template",
 		"offload namespace missing":                                     "getting namespace missing",
-		"offload namespace --ns-selector=no=where":                      "picks no namespace",
+		"offload namespace --ns-selector=no=where":                      "matches no namespace",
 		"info -o table":                               "--output is \"table\": use one of",
 		"info -o jsonpath":                            "template format specified but no template given",
 		"info --as=nobody":                            "foreignclusters.core.liqo.io is forbidden: User \"nobody\"",

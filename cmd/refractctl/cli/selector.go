@@ -62,7 +62,7 @@ func chooseNamespaces(ctx context.Context, c client.Client, names []string, sele
 		names = append(names, namespaces.Items[i].Name)
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("--ns-selector %q picks no namespace", selector)
+		return nil, fmt.Errorf("--ns-selector %q matches no namespace", selector)
 	}
 	return names, nil
 }

@@ -50,7 +50,7 @@ func (n *Networks) find(ctx context.Context, cluster, address string, choose fun
 	}
 	mapped, within, ok := choose(known).Find(address)
 	if !ok {
-		return "", false, fmt.Errorf("mapping address %q of cluster %s: it is no IP address", address, cluster)
+		return "", false, fmt.Errorf("mapping address %q of cluster %s: it is not an IP address", address, cluster)
 	}
 	return mapped, within, nil
 }

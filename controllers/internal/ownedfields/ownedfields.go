@@ -3,7 +3,7 @@
 
 // Package ownedfields reads the managedFields of an object: which labels and
 // annotations did one field manager write. Only those may be removed when they
-// are no longer wanted; the others belong to somebody else.
+// are no longer desired; the others belong to somebody else.
 package ownedfields
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// An example plugin: labels and annotations of cloud vendors stay at home. They
+// An example plugin: labels and annotations of cloud vendors stay on this cluster. They
 // mean something to the controllers of the consumer's cloud alone, and where
 // the provider runs in another cloud they are noise at best; at worst its
 // controllers act on them.

@@ -185,7 +185,7 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 	}{
 		{"all well", nil, nil},
 		{"several at once", []string{"--node-ip=here", "--foreign-cluster-id=A_B", "--foreign-kubeconfig-secret-name="}, []string{
-			`--node-ip="here" is no IP address`, "--foreign-cluster-id: ", "give --foreign-kubeconfig-secret-name or --foreign-kubeconfig"}},
+			`--node-ip="here" is not an IP address`, "--foreign-cluster-id: ", "give --foreign-kubeconfig-secret-name or --foreign-kubeconfig"}},
 		{"a missing id", []string{"--home-cluster-id="}, []string{"--home-cluster-id is missing"}},
 		{"a file that is not there", []string{"--tls-cert-file=/none", "--home-kubeconfig=/nowhere"}, []string{
 			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file belong together", "--home-kubeconfig=/nowhere cannot be used: reading the kubeconfig, open /nowhere"}},
@@ -207,8 +207,8 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 		{"ranges", []string{"--remote-pod-cidr=10.0.0.0/8", "--local-podcidr=ten"}, []string{"--remote-pod-cidr lists 1 ranges but --remote-pod-cidr-remap lists 0", "--local-podcidr"}},
 		{"certificate", []string{"--certificate-type=gold"}, []string{"--certificate-type=gold: use kubelet, aws or self-signed"}},
 		{"election", []string{"--vk-lease-duration=5s"}, []string{"--vk-lease-duration=5s must be longer than --vk-lease-renew-interval=10s"}},
-		{"label", []string{"--node-extra-labels=a b=c"}, []string{"--node-extra-labels: a b=c is no label"}},
-		{"annotation", []string{"--node-extra-annotations=a b=c"}, []string{"--node-extra-annotations: a b is no name"}},
+		{"label", []string{"--node-extra-labels=a b=c"}, []string{"--node-extra-labels: a b=c is not a valid label"}},
+		{"annotation", []string{"--node-extra-annotations=a b=c"}, []string{"--node-extra-annotations: a b is not a valid annotation name"}},
 		{"plugins", []string{"--plugin-dir=/none"}, []string{"--plugin-dir=/none is not a folder"}},
 	}
 	for _, test := range tests {

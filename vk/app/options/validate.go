@@ -106,7 +106,7 @@ func (o *Options) validateNode() error {
 		named("virtualnode-name", o.VirtualNode, validation.IsDNS1123Subdomain),
 	}
 	if _, err := netip.ParseAddr(o.NodeIP); err != nil {
-		faults = append(faults, fmt.Errorf("--node-ip=%q is no IP address: give the address of this pod (in a pod template: $(POD_IP))", o.NodeIP))
+		faults = append(faults, fmt.Errorf("--node-ip=%q is not an IP address: give the address of this pod (in a pod template: $(POD_IP))", o.NodeIP))
 	}
 	if o.LeaseDuration < 4*time.Second {
 		faults = append(faults, fmt.Errorf("--node-lease-duration=%s: use 4s or more", o.LeaseDuration))
@@ -120,12 +120,12 @@ func (o *Options) validateNode() error {
 	for _, key := range slices.Sorted(maps.Keys(o.NodeExtraLabels)) {
 		value := o.NodeExtraLabels[key]
 		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
-			faults = append(faults, fmt.Errorf("--node-extra-labels: %s=%s is no label: %s", key, value, strings.Join(problems, "; ")))
+			faults = append(faults, fmt.Errorf("--node-extra-labels: %s=%s is not a valid label: %s", key, value, strings.Join(problems, "; ")))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.NodeExtraAnnotations)) {
 		if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 {
-			faults = append(faults, fmt.Errorf("--node-extra-annotations: %s is no name of an annotation: %s", key, strings.Join(problems, "; ")))
+			faults = append(faults, fmt.Errorf("--node-extra-annotations: %s is not a valid annotation name: %s", key, strings.Join(problems, "; ")))
 		}
 	}
 	return errors.Join(faults...)
@@ -192,7 +192,7 @@ func (o *Options) validateKubeletAPI() error {
 		faults = append(faults, errors.New("--tls-cert-file and --tls-private-key-file belong together: give both"))
 	}
 	if _, err := netip.ParseAddr(o.ListenAddress); err != nil {
-		faults = append(faults, fmt.Errorf("--listen-address=%q is no IP address", o.ListenAddress))
+		faults = append(faults, fmt.Errorf("--listen-address=%q is not an IP address", o.ListenAddress))
 	}
 	return errors.Join(append(faults,
 		readable("tls-cert-file", o.TlsCertFile), readable("tls-private-key-file", o.TlsKeyFile), readable("client-ca-file", o.ClientCA))...)

@@ -16,7 +16,7 @@ func TestSecretsOfAKeptSpec(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]map[string]string{
 		`{}`: {},
-		`{volumes: [{name: a, secret: {secretName: x}}, {name: b, emptyDir: {}}]}`: {},
+		`{volumes: [{name: a, secret: {secretName: x}}, {name: b, emptyDir: {}}]}`:                                                                                                {},
 		`{volumes: [{name: token, projected: {sources: [{configMap: {name: ca}}, {secret: {name: web-token}}]}}, {name: more, projected: {sources: [{secret: {name: other}}]}}]}`: {"token": "web-token", "more": "other"},
 	} {
 		spec, kept := map[string]any{}, map[string]any{}

@@ -116,7 +116,7 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 	spec, _ := object.Object["spec"].(map[string]any)
 	patch, isMap := spec["offloadingPatch"].(map[string]any)
 	if spec["offloadingPatch"] != nil && !isMap {
-		m.events.Warn("VirtualNode", object, InvalidObjectReason, "spec.offloadingPatch is no object: the last one that was stays in force")
+		m.events.Warn("VirtualNode", object, InvalidObjectReason, "spec.offloadingPatch is not an object; the last valid value stays in force")
 		return
 	}
 	changed := m.change(func(s *settings) {

@@ -15,7 +15,7 @@ import (
 )
 
 // AppliedHashAnnotation, on copies that are applied, is the hash of what was asked for. The provider's controllers add
-// to such copies; the hash tells that something we asked for earlier is not wanted any more.
+// to such copies; the hash tells that something we asked for earlier is no longer desired.
 const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 
 // OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that

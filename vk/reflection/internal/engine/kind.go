@@ -79,7 +79,7 @@ type Kind struct {
 	// FollowsNodes: changes of virtual nodes alone re-evaluate.
 	FollowsNodes bool
 	// FixedSpec: what was asked for cannot be taken back but by asking for something else (or the API server refuses it), so
-	// only labels and annotations are looked through for what is not wanted any more.
+	// only labels and annotations are looked through for what is no longer desired.
 	FixedSpec bool
 	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
 	RoutineSkipper string
@@ -100,7 +100,7 @@ type Kind struct {
 	KeepObjects func(content map[string]any) map[string]any
 	// Handler makes what is special to the kind while it lives, nil = Base.
 	Handler func(*Env) (Handler, error)
-	// Shown, when set, has the last word about a status that comes back.
+	// Shown, when set, decides last about a status that comes back.
 	Shown func(status map[string]any) map[string]any
 	// Needed reports whether handlers of other kinds ask this one for its objects where another virtual kubelet reflects them; nil: never.
 	Needed func(*Options) bool

@@ -202,7 +202,7 @@ func (m *Manager) followNamespaces() (err error) {
 	return err
 }
 
-// sharedCaches are those, besides its own, on which what is wanted for a kind depends: evaluating without them would
+// sharedCaches are those, besides its own, on which what is desired for a kind depends: evaluating without them would
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode}

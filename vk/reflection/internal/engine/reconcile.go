@@ -69,7 +69,7 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	return nil
 }
 
-// disable removes the copy of an object that is kept at home on purpose: by an annotation, by the policy, or by the
+// disable removes the copy of an object that is kept on this cluster on purpose: by an annotation, by the policy, or by the
 // skip of a plugin. One Event says so, and none about what has never crossed and was there before this process.
 func (r *reflector) disable(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured, explicit bool, reason string) error {
 	if remote != nil {

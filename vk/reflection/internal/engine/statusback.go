@@ -22,7 +22,7 @@ import (
 // one status and may have copies on several providers, and a controller of its own here: the first to say something has
 // the word until it takes it back or its cluster is no longer known here.
 //
-// The id of this cluster itself says that a controller here has the word for good: it wrote after the provider, see yield.
+// The id of this cluster itself says that a controller here owns the status for good: it wrote after the provider, see yield.
 const StatusFromAnnotation = wire.StatusFromAnnotation
 
 // StatusHashAnnotation, beside StatusFromAnnotation, is a hash of what was shown: whatever else the status says was written by
@@ -239,7 +239,7 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 }
 
 // retractStatus takes back what came from a copy that goes. What a whole status was before nobody knows, so that stays, and
-// only the word is given back.
+// only the ownership is given up.
 func (r *reflector) retractStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
 	if from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string); from != r.m.options.RemoteClusterID {
 		return nil

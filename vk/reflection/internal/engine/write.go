@@ -56,7 +56,7 @@ func (r *reflector) counted(verb, cluster string) {
 	r.m.metrics.writes.WithLabelValues(r.chain, verb, cluster).Inc()
 }
 
-// converge writes the copy when it does not say what is wanted.
+// converge writes the copy when it does not say what is desired.
 func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) error {
 	x, err := r.desired(w, s, local)
 	if err != nil {
@@ -68,7 +68,7 @@ func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, re
 	return r.write(ctx, w, x, remote)
 }
 
-// writeWanted makes the copy what is wanted.
+// writeWanted makes the copy what is desired.
 func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		if x.local.GetDeletionTimestamp() != nil {
@@ -82,7 +82,7 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 	return r.update(ctx, w, x, remote, x.Build(w, remote))
 }
 
-// update sends what is wanted, unless the API server has shown that it is vain, or that there is a fight.
+// update sends what is desired, unless the API server has shown that it is vain, or that there is a fight.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.Key, x.hash(w), x.scope.memory
 	if known.Accepted(key, hash, r.stored(remote)) {

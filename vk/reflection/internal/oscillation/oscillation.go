@@ -20,7 +20,7 @@ const (
 	flipWindow = time.Minute
 	// flipLimit writes of at most two different states within the window quarantine an object, as does A, B, A, B.
 	flipLimit = 8
-	// Quarantine is how long it is then left alone, unless what is wanted becomes something new.
+	// Quarantine is how long it is then left alone, unless what is desired becomes something new.
 	Quarantine = 5 * time.Minute
 )
 
@@ -41,7 +41,7 @@ type remembered struct {
 	asked, stored uint64
 }
 
-// QuarantineError says that an object is left alone because what is wanted, or what is there, keeps changing.
+// QuarantineError says that an object is left alone because what is desired, or what is there, keeps changing.
 type QuarantineError struct{ Flips int }
 
 func (e *QuarantineError) Error() string {

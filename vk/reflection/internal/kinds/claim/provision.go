@@ -96,7 +96,7 @@ func (h *handler) reflectClaim(ctx context.Context, w *engine.Worker, v *claimVi
 	}
 	h.Warnings(w, v.local, outcome)
 	if outcome.Skipped {
-		return &keptError{fmt.Sprintf("plugin %s keeps the claim at home: %s", outcome.Skipper, outcome.SkipReason)}
+		return &keptError{fmt.Sprintf("plugin %s keeps the claim on this cluster: %s", outcome.Skipper, outcome.SkipReason)}
 	}
 	if err := boundSize(w, v.remote); err != nil {
 		return err

@@ -85,7 +85,7 @@ func (h *handler) readCopies(ctx context.Context, b *inbox) bool {
 				return err
 			})
 			if err != nil {
-				h.Log().Warn("Events of the provider are not shown yet: those that are cannot be listed", "namespace", b.scope.LocalNamespace(), "err", err)
+				h.Log().Warn("Cannot list the Events that were already reflected; new Events of the provider are delayed", "namespace", b.scope.LocalNamespace(), "err", err)
 				return false, nil
 			}
 			b.Learn(page.Items)
