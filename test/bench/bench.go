@@ -61,7 +61,7 @@ func (b *bench) atMost(what string, value, goal float64, unit string) {
 	})
 }
 
-// atMostTime is atMost for what depends on how busy the machine is.
+// atMostTime is atMost for what depends on how busy the machine is, or on how much was done before.
 func (b *bench) atMostTime(what string, value, goal float64, unit string) {
 	b.atMost(what, value, goal, unit)
 	if b.countsOnly {

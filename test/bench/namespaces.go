@@ -66,6 +66,7 @@ func (b *bench) namespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.atMost("   the virtual kubelet's memory for them", float64(after.RSS-before.RSS)/(1<<20), 30, " MiB")
+	// What has not been collected yet is part of it: no verdict where the rest was small.
+	b.atMostTime("   the virtual kubelet's memory for them", float64(after.RSS-before.RSS)/(1<<20), 30, " MiB")
 	return nil
 }
