@@ -118,7 +118,7 @@ func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
 			"the provider %s does not answer; it is asked again until it does (the log of the controller manager says more)", provider))
 	case metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
-		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("provider %s refused the change: %s", provider, err))
+		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("provider %s refused the request: %s", provider, err))
 	}
 }
 

@@ -258,7 +258,7 @@ func TestAProviderThatRefusesIsNamed(t *testing.T) {
 	consumer.StartManager(t)
 	provider.Delete(t, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: "liqo-remote-controlplane-home"}})
 	consumer.Create(t, outgoing(here, "strict", map[string]string{"shop": "shop-home"}))
-	if event := consumer.AwaitEvent(t, here, "NamespaceMap", "strict", "FailedReplication"); !strings.Contains(event.Note, "the provider strict refuses") {
+	if event := consumer.AwaitEvent(t, here, "NamespaceMap", "strict", "FailedReplication"); !strings.Contains(event.Note, "provider strict refused the request") {
 		t.Errorf("note = %q, want the provider in it", event.Note)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -116,6 +117,16 @@ func (p *play) side(args []string, least int) (*Side, []string, error) {
 	return s, args[1:], nil
 }
 
+// object opens what the first two arguments name, the second of which stays.
+func (p *play) object(args []string, least int) (dynamic.ResourceInterface, string, []string, error) {
+	s, rest, err := p.side(args, least)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	resource, name, err := s.of(rest[0])
+	return resource, name, rest, err
+}
+
 func (p *play) create(ts *testscript.TestScript, _ bool, args []string) error {
 	s, files, err := p.side(args, 2)
 	for _, file := range files {
@@ -136,11 +147,7 @@ func (p *play) patch(_ *testscript.TestScript, _ bool, args []string) error {
 }
 
 func (p *play) delete(_ *testscript.TestScript, _ bool, args []string) error {
-	s, args, err := p.side(args, 2)
-	if err != nil {
-		return err
-	}
-	resource, name, err := s.of(args[0])
+	resource, name, args, err := p.object(args, 2)
 	if err != nil {
 		return err
 	}
@@ -148,11 +155,7 @@ func (p *play) delete(_ *testscript.TestScript, _ bool, args []string) error {
 }
 
 func (p *play) expect(_ *testscript.TestScript, negated bool, args []string) error {
-	s, args, err := p.side(args, 2)
-	if err != nil {
-		return err
-	}
-	resource, name, err := s.of(args[0])
+	resource, name, args, err := p.object(args, 2)
 	if err != nil {
 		return err
 	}
@@ -230,11 +233,7 @@ func (p *play) events(ctx context.Context, what string) (found []string, err err
 }
 
 func (p *play) remember(ts *testscript.TestScript, _ bool, args []string) error {
-	s, args, err := p.side(args, 4)
-	if err != nil {
-		return err
-	}
-	resource, name, err := s.of(args[0])
+	resource, name, args, err := p.object(args, 4)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package reflection_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -88,20 +89,26 @@ func TestEvictionIsRemembered(t *testing.T) {
 	}
 }
 
+// gatedPod creates a pod with readiness gates, bound to the lab's node.
+func (l *lab) gatedPod(name string, gates ...string) {
+	l.Helper()
+	l.Local.Create(l.T, l.Namespace, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  nodeName: %s
+  automountServiceAccountToken: false
+  containers: [{name: web, image: "web:1"}]
+  readinessGates: [{conditionType: %s}]`, name, l.Node, strings.Join(gates, "}, {conditionType: ")))
+}
+
 // A load balancer opens its gate, and a pod is evicted, while a status that knows nothing of it is on its way.
 func TestConditionsWrittenMeanwhile(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.Start()
-	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
-apiVersion: v1
-kind: Pod
-metadata: {name: gated}
-spec:
-  nodeName: %s
-  automountServiceAccountToken: false
-  containers: [{name: web, image: "web:1"}]
-  readinessGates: [{conditionType: gate}]`, l.Node))
+	l.gatedPod("gated", "gate")
 	l.Pod("plain")
 	const open = `conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: "False", reason: ReadinessGatesNotReady}]`
 	noted := map[string]map[string]any{

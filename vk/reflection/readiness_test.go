@@ -77,15 +77,7 @@ func TestAProviderOpensNoGatesByItself(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.Start()
-	l.Local.Create(t, l.Namespace, fmt.Sprintf(`
-apiVersion: v1
-kind: Pod
-metadata: {name: web}
-spec:
-  nodeName: %s
-  automountServiceAccountToken: false
-  containers: [{name: web, image: "web:1"}]
-  readinessGates: [{conditionType: checked}]`, l.Node))
+	l.gatedPod("web", "checked")
 	l.RunRemote("web", `{phase: Running, conditions: [{type: ContainersReady, status: "True"}, {type: Ready, status: "True"}, {type: checked, status: "True"}]}`)
 	l.Present(l.Local, "Pod", l.Namespace, "web", reflectiontest.Field("status.phase", "Running"), says("checked", ""), says("Ready", "False"), says("ContainersReady", "True"))
 	l.Settled()
