@@ -71,5 +71,13 @@ func TestProviderOutage(t *testing.T) {
 	}
 	l.Present(l.Remote, "Service", l.RemoteNS, "before", reflectiontest.Field("spec.sessionAffinity", "ClientIP"))
 	l.Absent(l.Remote, "Service", l.RemoteNS, "deleted-meanwhile")
+	// The provider's own controllers take longer to notice: other tests need the service accounts that they make.
+	l.Remote.CreateNamespace(t, l.RemoteNS+"-recovered")
+	for deadline := time.Now().Add(90 * time.Second); l.Remote.Get(t, "ServiceAccount", l.RemoteNS+"-recovered", "default") == nil; {
+		if time.Now().After(deadline) {
+			t.Fatal("the provider makes no service accounts since it is back")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	t.Logf("everything was reflected %s after the provider came back", time.Since(back).Round(10*time.Millisecond))
 }

@@ -6,7 +6,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -124,8 +123,8 @@ func (r *reflector) whole(ctx context.Context, object *unstructured.Unstructured
 	return found, nil
 }
 
-// wholeCopy returns a copy with its content, read from the provider when that is not kept. One that is not the same any more is a
-// conflict.
+// wholeCopy returns a copy with its content, read from the provider when that is not kept. When it is not the same any more, the
+// cache is behind: see replaced.
 func (r *reflector) wholeCopy(ctx context.Context, s *Scope, copied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if _, trimmed := digestOf(copied); !trimmed {
 		return copied, nil
@@ -135,7 +134,7 @@ func (r *reflector) wholeCopy(ctx context.Context, s *Scope, copied *unstructure
 		return nil, err
 	}
 	if found == nil || found.GetUID() != copied.GetUID() {
-		return nil, apierrors.NewConflict(r.kind.target().GroupResource(), copied.GetName(), errors.New("it was replaced meanwhile"))
+		return nil, r.replaced(s, s.Key(r.localName(copied.GetName())), copied, found)
 	}
 	informer.DropManagedFields(found)
 	return found, nil

@@ -184,8 +184,8 @@ func (e *Env) MustBeFree(ctx context.Context, s *Scope, key Key) error {
 	return e.r.mustBeFree(ctx, s, key)
 }
 
-// WholeCopy returns a copy with all of its content, read from the provider when that is not kept; see Kind.Keep. One that is not the
-// same any more is a conflict.
+// WholeCopy returns a copy with all of its content, read from the provider when that is not kept; see Kind.Keep. When it is not the
+// same any more, the error has the object looked at again.
 func (e *Env) WholeCopy(ctx context.Context, s *Scope, copied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	return e.r.wholeCopy(ctx, s, copied)
 }

@@ -276,9 +276,15 @@ func (r *reflector) vanished(ctx context.Context, x *Desired, remote *unstructur
 	if found != nil && found.GetUID() == remote.GetUID() {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, refusal)
 	}
-	x.scope.writes.Vanished(x.Key, remote.GetUID())
+	return r.replaced(x.scope, x.Key, remote, found)
+}
+
+// replaced takes note that a copy is not there any more, but nothing (nil) or another object, and has the object looked at again.
+func (r *reflector) replaced(s *Scope, key Key, remote, found *unstructured.Unstructured) error {
+	s.writes.Vanished(key, remote.GetUID())
 	if found != nil && r.managed(found) {
-		x.scope.writes.Wrote(x.Key, found, found)
+		r.trim(found)
+		s.writes.Wrote(key, found, found)
 	}
 	return &RetryAfter{time.Millisecond}
 }
