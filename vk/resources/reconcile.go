@@ -102,8 +102,10 @@ func (f *Follower) trouble(name string, err error) (condition, again) {
 	if !errors.As(err, &obstacle) || obstacle.unserved {
 		return f.end(name, err)
 	}
-	switch obstacle.reason {
-	case pluginsv1alpha1.UnreachableReason, pluginsv1alpha1.MissingPermissionReason:
+	switch {
+	case obstacle.shortly: // an API server that has just started lists its resources one after the other
+		return obstacle.condition(), shortly
+	case obstacle.reason == pluginsv1alpha1.UnreachableReason, obstacle.reason == pluginsv1alpha1.MissingPermissionReason:
 		return obstacle.condition(), later
 	default:
 		return f.end(name, err)
