@@ -147,7 +147,7 @@ func (p *play) patch(_ *testscript.TestScript, _ bool, args []string) error {
 }
 
 func (p *play) delete(_ *testscript.TestScript, _ bool, args []string) error {
-	resource, name, args, err := p.object(args, 2)
+	resource, name, _, err := p.object(args, 2)
 	if err != nil {
 		return err
 	}
