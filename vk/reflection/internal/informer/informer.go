@@ -9,7 +9,9 @@ package informer
 
 import (
 	"context"
+	"runtime"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,7 +28,7 @@ type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 
 // Informer lists and watches a selection of objects, while it runs, and keeps them when it does not. What it returns must not
 // be modified. Safe for concurrent use; it implements cache.DoneChecker: it is done when the objects have been listed once
-// and the handlers told of them.
+// and the handlers called for them.
 type Informer struct {
 	source    *cache.ListWatch
 	client    dynamic.Interface
@@ -73,8 +75,11 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 
 // Run keeps the objects up to date until ctx ends. It may be called again afterwards.
 func (i *Informer) Run(ctx context.Context) {
-	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(i.source, i.client), &unstructured.Unstructured{}, (*store)(i),
-		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String()}).RunWithContext(ctx)
+	reflector := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(i.source, i.client), &unstructured.Unstructured{}, (*store)(i),
+		cache.ReflectorOptions{Name: "refract", TypeDescription: i.resource.String(), ResyncPeriod: time.Nanosecond})
+	// Each watch has a goroutine of its own for resyncs, which we need none of (see Resync): this ends it, a quarter of all of them.
+	reflector.ShouldResync = func() bool { runtime.Goexit(); return false }
+	reflector.RunWithContext(ctx)
 }
 
 // Any asks the API server whether there are any such objects.
@@ -96,7 +101,7 @@ func (i *Informer) Done() <-chan struct{} { return i.synced }
 // HasSynced reports whether the objects have been listed once.
 func (i *Informer) HasSynced() bool { return cache.IsDone(i) }
 
-// KnownEmpty says that there are no such objects, as Any has found; an informer that has listed some already does not heed it.
+// KnownEmpty says that there are no such objects, as Any has found; an informer that has listed some already ignores it.
 func (i *Informer) KnownEmpty() { i.once.Do(func() { close(i.synced) }) }
 
 // OnEvent calls f for every object that is there, and for every change from now on, until it is removed.
@@ -120,7 +125,7 @@ func (i *Informer) OnEvent(f EventFunc) (remove func()) {
 	}
 }
 
-// Resync tells the handlers of every object again, as of a change that changed nothing.
+// Resync calls the handlers for every object again, as for a change that changed nothing.
 func (i *Informer) Resync() {
 	i.delivering.Lock()
 	defer i.delivering.Unlock()

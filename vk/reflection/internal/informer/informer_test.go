@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -17,9 +18,7 @@ import (
 func newInformer(t *testing.T, o Options) *Informer {
 	t.Helper()
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"}) // never called
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return (&Source{Client: client, Parts: NewParts()}).New(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, o)
 }
 
@@ -61,18 +60,18 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	if i.HasSynced() {
 		t.Error("synced before anything was listed")
 	}
-	must(t, s.Replace([]any{object("a", "1"), object("b", "2")}, "2"))
+	require.NoError(t, s.Replace([]any{object("a", "1"), object("b", "2")}, "2"))
 	heard.want(t, "a ->1 false", "b ->2 false")
 	if !i.HasSynced() {
 		t.Error("not synced after a list")
 	}
-	must(t, s.Update(object("a", "3")))
-	must(t, s.Add(object("c", "4")))
-	must(t, s.Delete(object("c", "5")))
+	require.NoError(t, s.Update(object("a", "3")))
+	require.NoError(t, s.Add(object("c", "4")))
+	require.NoError(t, s.Delete(object("c", "5")))
 	heard.want(t, "a 1>3 false", "c ->4 false", "c ->5 true")
 
 	// Listed again: what is as it was is no news, what is not there was deleted.
-	must(t, s.Replace([]any{object("a", "3"), object("d", "6")}, "6"))
+	require.NoError(t, s.Replace([]any{object("a", "3"), object("d", "6")}, "6"))
 	heard.want(t, "d ->6 false", "b ->2 true")
 
 	remove := i.OnEvent(late.handle)
@@ -81,7 +80,7 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	}
 	late = nil
 	remove()
-	must(t, s.Update(object("a", "7")))
+	require.NoError(t, s.Update(object("a", "7")))
 	heard.want(t, "a 3>7 false")
 	late.want(t)
 
@@ -98,7 +97,7 @@ func TestLookingUp(t *testing.T) {
 		if i.HasIn("shop") {
 			t.Error("an empty informer has objects")
 		}
-		must(t, i.Put(object("a", "1")))
+		require.NoError(t, i.Put(object("a", "1")))
 		if !i.HasIn("shop") || len(i.In("shop")) != 1 || i.Len() != 1 || i.Get("shop", "a") == nil || i.Get("shop", "b") != nil {
 			t.Errorf("an informer with one object has %d in its namespace", len(i.In("shop")))
 		}
@@ -114,9 +113,15 @@ func TestLookingUp(t *testing.T) {
 	}
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+// Cached objects share equal parts, those of an informer that is private do not: nothing of a Secret outlives it.
+func TestWhatIsShared(t *testing.T) {
+	t.Parallel()
+	for private, want := range map[bool]bool{false: true, true: false} {
+		i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}, Private: private})
+		require.NoError(t, i.Put(object("a", "1")))
+		require.NoError(t, i.Put(object("b", "2")))
+		if shared := pointer(i.Get("shop", "a").Object["spec"]) == pointer(i.Get("shop", "b").Object["spec"]); shared != want {
+			t.Errorf("private %t: equal parts are shared %t, want %t", private, shared, want)
+		}
 	}
 }

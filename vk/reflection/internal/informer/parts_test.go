@@ -78,19 +78,21 @@ func TestHashesAreNotTrusted(t *testing.T) {
 	}
 }
 
+// What is remembered is bounded, however many different parts there are.
 func TestPartsAreBounded(t *testing.T) {
 	t.Parallel()
 	p := NewParts()
-	for n := range 20000 {
-		p.Share(pod("x", map[string]any{"text": fmt.Sprint("unique ", n), "more": map[string]any{"n": int64(n)}}))
-		if p.bytes > partsMost+partMost {
-			t.Fatalf("after %d objects %d bytes are remembered, want %d at most", n+1, p.bytes, partsMost)
+	for n := range 3 * partsMost / 400 { // a map takes more than that
+		p.Share(pod(fmt.Sprint(n), map[string]any{"number": int64(n)}))
+		if p.bytes > partsMost+partMost || len(p.known) > partsMost/200 {
+			t.Fatalf("after %d objects %d bytes and %d parts are remembered", n, p.bytes, len(p.known))
 		}
 	}
-	large := map[string]any{"text": strings.Repeat("x", 2*partMost)}
-	p.Share(pod("x", large))
+	text := strings.Repeat("x", textMost+1)
+	large := []any{map[string]any{"text": strings.Repeat("y", 2*partMost)}, make([]any, partMost)}
+	p.Share(pod("x", map[string]any{"text": text, "large": large}))
 	for _, known := range p.known {
-		if reflect.DeepEqual(known, any(large)) {
+		if value, ok := known.(string); ok && value == text || reflect.DeepEqual(known, large[0]) || reflect.DeepEqual(known, large[1]) {
 			t.Error("a large part is remembered")
 		}
 	}
@@ -111,5 +113,22 @@ func BenchmarkShare(b *testing.B) {
 	p := NewParts()
 	for b.Loop() {
 		p.Share(pod("a", webSpec()))
+	}
+}
+
+// Two values may have one hash: what differs anywhere is not the same.
+func TestIdentical(t *testing.T) {
+	t.Parallel()
+	list := func(x any) any { return []any{"a", x} }
+	for name, pair := range map[string][2]any{
+		"elements": {list("b"), list("c")}, "lengths": {list("b"), []any{"a"}}, "keys": {map[string]any{"a": "x"}, map[string]any{"b": "x"}},
+		"values": {map[string]any{"a": list("x")}, map[string]any{"a": list("y")}}, "sizes": {map[string]any{"a": "x"}, map[string]any{}},
+	} {
+		if identical(pair[0], pair[1]) {
+			t.Errorf("%s: %v and %v are identical", name, pair[0], pair[1])
+		}
+	}
+	if !identical(list(map[string]any{"a": list(1.5)}), list(map[string]any{"a": list(1.5)})) {
+		t.Error("equal values are not identical")
 	}
 }

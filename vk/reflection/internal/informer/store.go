@@ -42,7 +42,7 @@ func (s *store) Add(object any) error {
 // Update implements cache.ReflectorStore.
 func (s *store) Update(object any) error { return s.Add(object) }
 
-// put keeps an object and tells of it. One that is listed and was not changed is no news.
+// put stores an object and calls the handlers. One that is listed and was not changed is skipped.
 func (s *store) put(object any, listed bool) error {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
