@@ -29,6 +29,8 @@ type bench struct {
 	pods, services int
 	// countsOnly takes times down without a verdict.
 	countsOnly, podsOnly bool
+	// noPlain leaves out what ratios are made with.
+	noPlain bool
 	// profiles is the folder of profiles, "" for none.
 	profiles string
 	profiled int
@@ -97,9 +99,9 @@ func (b *bench) join(ctx context.Context) error {
 	if err := b.AwaitNodeReady(ctx); err != nil {
 		return err
 	}
-	for _, name := range []string{namespace, plainNamespace} {
-		home := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := b.Consumer.Client.CoreV1().Namespaces().Create(ctx, home, metav1.CreateOptions{}); err != nil {
+	for _, p := range []place{{b.Consumer, namespace}, {b.Consumer, plainNamespace}, {b.Provider, plainNamespace}} {
+		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace}}
+		if _, err := p.side.Client.CoreV1().Namespaces().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}

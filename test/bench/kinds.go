@@ -29,12 +29,12 @@ type kind struct {
 	content        map[string]any // of each object, besides its name and labels
 	// back: objects of the provider, the copies are here.
 	back bool
-	// plain: objects of a namespace that is not extended; they are their own copies.
-	plain bool
+	// plain is the cluster of objects in a namespace that is not extended; they are their own copies. nil: they are reflected.
+	plain *lab.Side
 	// onCreation and onChange are the writes of all our processes that one object takes: what the provider's controllers make of the
 	// copy is one of them.
 	onCreation, onChange float64
-	// change is what a change patches, a label when nil; changed tells whether a copy has it.
+	// change is what a change patches, a label when nil.
 	change func(value string) string
 }
 
@@ -82,7 +82,7 @@ func claim() map[string]any {
 // remoteClass is the storage class of the provider.
 const remoteClass = "local"
 
-// volumes gives the provider what its claims bind to: those that wait for a volume are told so in an Event over and over.
+// volumes gives the provider what its claims bind to: those that wait for a volume get an Event over and over.
 func (b *bench) volumes(ctx context.Context) error {
 	for i := range min(few, b.services) + 2*missed {
 		volume := &corev1.PersistentVolume{

@@ -28,10 +28,15 @@ func main() {
 	countsOnly := flag.Bool("counts-only", false, "let no time miss its goal: for machines that do other things meanwhile")
 	profiles := flag.String("profiles", "", "folder for allocation profiles of the virtual kubelet, one for each phase (compare with: go tool pprof -base BEFORE AFTER)")
 	only := flag.Bool("pods-only", false, "measure the pods of the Deployment, and nothing else")
+	noPlain := flag.Bool("no-plain", false, "with --pods-only: leave out the plain nodes, and with them all ratios; for numbers of pods that take long")
 	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
 	flag.Parse()
 	if *pods < least || *services < least {
 		fmt.Fprintf(os.Stderr, "bench: --pods and --services have to be %d at least, to have some to change and some to delete\n", least)
+		os.Exit(2)
+	}
+	if *noPlain && !*only {
+		fmt.Fprintln(os.Stderr, "bench: --no-plain is for --pods-only")
 		os.Exit(2)
 	}
 	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
@@ -43,7 +48,7 @@ func main() {
 		kubeletArgs = append(kubeletArgs, "--enable-profiling")
 	}
 	options := lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: true, KubeletArgs: kubeletArgs, Log: progress}
-	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, profiles: *profiles}); err != nil {
+	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, noPlain: *noPlain, profiles: *profiles}); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		cancel()
 		stop()
@@ -72,7 +77,7 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	}
 	for _, measure := range measures {
 		if err := measure(ctx); err != nil {
-			return err
+			return errors.Join(err, b.report()) // of what was measured by then
 		}
 	}
 	return b.report()

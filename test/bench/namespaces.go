@@ -36,6 +36,10 @@ func (b *bench) namespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	metrics, err := b.KubeletMetrics(ctx)
+	if err != nil {
+		return err
+	}
 	names := make([]string, further)
 	for n := range names {
 		names[n] = fmt.Sprintf("further-%d", n)
@@ -66,7 +70,15 @@ func (b *bench) namespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	metricsAfter, err := b.KubeletMetrics(ctx)
+	if err != nil {
+		return err
+	}
 	// What has not been collected yet is part of it: no verdict where the rest was small.
 	b.atMostTime("   the virtual kubelet's memory for them", float64(after.RSS-before.RSS)/(1<<20), 30, " MiB")
+	grown := func(metric string) float64 { return metricsAfter.Sum(metric, nil) - metrics.Sum(metric, nil) }
+	b.found("      in stacks", "%.1f MiB", grown("go_memory_classes_heap_stacks_bytes")/(1<<20))
+	b.found("      live", "%.1f MiB", grown("go_gc_heap_live_bytes")/(1<<20))
+	b.found("      goroutines", "%.0f", grown("go_goroutines"))
 	return nil
 }

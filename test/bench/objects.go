@@ -30,8 +30,8 @@ const label = "bench"
 // ends are where the objects of a kind are, and their copies.
 func (b *bench) ends(k *kind) (sources, copies dynamic.ResourceInterface) {
 	home, away := b.Consumer.Dynamic, b.Provider.Dynamic
-	if k.plain {
-		alone := home.Resource(k.source).Namespace(plainNamespace)
+	if k.plain != nil {
+		alone := k.plain.Dynamic.Resource(k.source).Namespace(plainNamespace)
 		return alone, alone
 	}
 	if k.back {
@@ -98,7 +98,7 @@ func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructu
 	_, copies := b.ends(k)
 	return b.Wait(ctx, fmt.Sprintf("%d copies of kind %s", n, k.name), func(ctx context.Context) (string, error) {
 		selector := ofOurs
-		if k.plain {
+		if k.plain != nil {
 			selector = label + "=yes"
 		}
 		list, err := copies.List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -118,19 +118,19 @@ func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructu
 	})
 }
 
-// plainObjects creates the Services where nothing is reflected, and measures updates there.
+// plainObjects creates the Services where nothing is reflected, in one cluster and in both at once, and measures updates there.
 func (b *bench) plainObjects(ctx context.Context) (err error) {
 	progress("%d Services, and updates, without reflection", b.services)
-	kinds := b.kinds()
-	service, configMap := *kinds[0], *kinds[1]
-	service.plain, configMap.plain = true, true
-	b.found(fmt.Sprintf("%d Services where nothing is reflected", b.services), "")
-	if b.plain.creationCPU, err = b.phase(ctx, func(ctx context.Context) error { return b.created(ctx, &service) }); err != nil {
+	if b.plain.creationCPU, err = b.plainServices(ctx, fmt.Sprintf("%d Services where nothing is reflected", b.services), b.Consumer); err != nil {
 		return err
 	}
-	if err := b.each(ctx, &service, 0, service.count, b.delete); err != nil {
+	used, err := b.plainServices(ctx, "the same in both clusters at once", b.Consumer, b.Provider)
+	if err != nil {
 		return err
 	}
+	b.found("ratio to one, in processor time", "%.2f", used.Seconds()/b.plain.creationCPU.Seconds())
+	configMap := *b.kinds()[1]
+	configMap.plain = b.Consumer
 	if err := b.created(ctx, &configMap); err != nil {
 		return err
 	}
@@ -142,12 +142,38 @@ func (b *bench) plainObjects(ctx context.Context) (err error) {
 	return nil
 }
 
-// created creates all objects of a kind and waits until their copies are there and nobody has anything left to do.
-func (b *bench) created(ctx context.Context, k *kind) error {
-	if err := b.each(ctx, k, 0, k.count, b.create); err != nil {
-		return err
+// plainServices creates the Services in each of the clusters, and deletes them.
+func (b *bench) plainServices(ctx context.Context, what string, sides ...*lab.Side) (used time.Duration, err error) {
+	all := make([]*kind, 0, len(sides))
+	for _, side := range sides {
+		services := *b.kinds()[0]
+		services.plain = side
+		all = append(all, &services)
 	}
-	if err := b.await(ctx, k, k.count, nil); err != nil {
+	b.found(what, "")
+	if used, err = b.phase(ctx, func(ctx context.Context) error { return b.created(ctx, all...) }); err != nil {
+		return used, err
+	}
+	for _, services := range all {
+		if err := b.each(ctx, services, 0, services.count, b.delete); err != nil {
+			return used, err
+		}
+	}
+	return used, nil
+}
+
+// created creates all objects of some kinds at once, and waits until their copies are there and nobody has anything left to do.
+func (b *bench) created(ctx context.Context, kinds ...*kind) error {
+	group, bounded := errgroup.WithContext(ctx)
+	for _, k := range kinds {
+		group.Go(func() error {
+			if err := b.each(bounded, k, 0, k.count, b.create); err != nil {
+				return err
+			}
+			return b.await(bounded, k, k.count, nil)
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return err
 	}
 	_, err := b.settled(ctx)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,39 +24,77 @@ import (
 // withoutTokens compares like with like: simulated nodes give plain pods no tokens of the consumer's API server.
 var withoutTokens = map[string]string{wire.APIServerSupportAnnotation: wire.APIServerSupportDisabled}
 
-func (b *bench) plainPods(ctx context.Context) error {
+// load is a Deployment that is rolled out and deleted, in one or both clusters.
+type load struct {
+	name   string
+	nodes  map[string]string // labels of those that it runs on
+	places []place
+}
+
+// place is a namespace of a cluster.
+type place struct {
+	side      *lab.Side
+	namespace string
+}
+
+// simulatedNodes are those of either cluster.
+var simulatedNodes = map[string]string{testenv.KwokNodeLabel: "kwok"}
+
+// plainPods measures the pods on nodes of their own cluster, and those of two clusters that do the same at once and know nothing of
+// each other: the least that pods cost which two control planes know, on this machine.
+func (b *bench) plainPods(ctx context.Context) (err error) {
+	if b.noPlain {
+		return nil
+	}
 	progress("%d pods on simulated nodes of the consumer", b.pods)
-	nodes := map[string]string{testenv.KwokNodeLabel: "kwok"}
-	took, used, err := b.rollout(ctx, "plain", nodes, fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods))
+	here, there := place{b.Consumer, namespace}, place{b.Provider, plainNamespace}
+	plain := load{"plain", simulatedNodes, []place{here}}
+	if b.plain.rollout, b.plain.rolloutCPU, err = b.rollout(ctx, plain, fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods)); err != nil {
+		return err
+	}
+	if b.plain.deletion, b.plain.deletionCPU, err = b.deletion(ctx, plain, "the same deleted"); err != nil {
+		return err
+	}
+	progress("the same in both clusters at once")
+	plain.places = append(plain.places, there)
+	_, used, err := b.rollout(ctx, plain, "the same in both clusters at once")
 	if err != nil {
 		return err
 	}
-	b.plain.rollout, b.plain.rolloutCPU = took, used
-	took, used, err = b.deletion(ctx, "plain", "the same deleted")
-	if err != nil {
+	b.found("ratio to one, in processor time", "%.2f", used.Seconds()/b.plain.rolloutCPU.Seconds())
+	if _, used, err = b.deletion(ctx, plain, "the same deleted"); err != nil {
 		return err
 	}
-	b.plain.deletion, b.plain.deletionCPU = took, used
+	b.found("ratio to one, in processor time", "%.2f", used.Seconds()/b.plain.deletionCPU.Seconds())
 	_, err = b.settled(ctx)
 	return err
 }
 
-// rollout deploys as many pods as are timed.
-func (b *bench) rollout(ctx context.Context, name string, nodes map[string]string, what string) (took, used time.Duration, err error) {
-	at := len(b.figures)
-	used, err = b.phase(ctx, func(ctx context.Context) (err error) {
-		took, err = b.deploy(ctx, name, b.pods, nodes, withoutTokens)
-		return err
+// rollout deploys as many pods as are timed, in each place.
+func (b *bench) rollout(ctx context.Context, l load, what string) (took, used time.Duration, err error) {
+	return b.timed(ctx, what, l, func(ctx context.Context, p place) error {
+		return b.deploy(ctx, p, l.name, b.pods, l.nodes, withoutTokens)
 	})
-	b.figures = slices.Insert(b.figures, at, figure{what: what, value: fmt.Sprintf("%.1f s", took.Seconds())})
-	return took, used, err
 }
 
 // deletion deletes them again.
-func (b *bench) deletion(ctx context.Context, name, what string) (took, used time.Duration, err error) {
-	at, begun := len(b.figures), time.Now()
-	used, err = b.phase(ctx, func(ctx context.Context) error { return b.remove(ctx, name) })
-	took = time.Since(begun)
+func (b *bench) deletion(ctx context.Context, l load, what string) (took, used time.Duration, err error) {
+	return b.timed(ctx, what, l, func(ctx context.Context, p place) error { return b.remove(ctx, p, l.name) })
+}
+
+// timed does something in all places of a load at once.
+func (b *bench) timed(ctx context.Context, what string, l load, do func(context.Context, place) error) (took, used time.Duration, err error) {
+	at := len(b.figures)
+	used, err = b.phase(ctx, func(ctx context.Context) error {
+		begun := time.Now()
+		group, ctx := errgroup.WithContext(ctx)
+		for _, p := range l.places {
+			group.Go(func() error { return do(ctx, p) })
+		}
+		err := group.Wait()
+		took = time.Since(begun)
+		return err
+	})
 	b.figures = slices.Insert(b.figures, at, figure{what: what, value: fmt.Sprintf("%.1f s", took.Seconds())})
 	return took, used, err
 }
@@ -65,7 +104,7 @@ var virtualNodes = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
 
 func (b *bench) offloadedPods(ctx context.Context) error {
 	progress("%d pods on the virtual node", b.pods)
-	took, used, err := b.rollout(ctx, offloadedApp, virtualNodes, "the same on the virtual node, all local pods Ready")
+	took, used, err := b.rollout(ctx, b.offloaded(), "the same on the virtual node, all local pods Ready")
 	if err != nil {
 		return err
 	}
@@ -76,8 +115,10 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.found("ratio of the two", "%.2f", took.Seconds()/b.plain.rollout.Seconds())
-	b.atMostTime("ratio of the two in processor time", used.Seconds()/b.plain.rolloutCPU.Seconds(), 2.8, "")
+	if !b.noPlain {
+		b.found("ratio of the two", "%.2f", took.Seconds()/b.plain.rollout.Seconds())
+		b.atMostTime("ratio of the two in processor time", used.Seconds()/b.plain.rolloutCPU.Seconds(), 2.8, "")
+	}
 	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	b.tally(writes, b.pods)
 	if err := b.kubelet(); err != nil {
@@ -89,10 +130,14 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 // offloadedApp is the Deployment whose pods are timed on the virtual node.
 const offloadedApp = "offloaded"
 
+func (b *bench) offloaded() load {
+	return load{offloadedApp, virtualNodes, []place{{b.Consumer, namespace}}}
+}
+
 // offloadedDeleted measures how the pods go, and has them come back for what follows.
 func (b *bench) offloadedDeleted(ctx context.Context) error {
 	progress("their deletion")
-	took, used, err := b.deletion(ctx, offloadedApp, "the same deleted")
+	took, used, err := b.deletion(ctx, b.offloaded(), "the same deleted")
 	if err != nil {
 		return err
 	}
@@ -100,14 +145,19 @@ func (b *bench) offloadedDeleted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.found("ratio of that to the deletion on plain nodes", "%.2f", took.Seconds()/b.plain.deletion.Seconds())
-	b.atMostTime("ratio of that in processor time", used.Seconds()/b.plain.deletionCPU.Seconds(), 3, "")
+	if !b.noPlain {
+		b.found("ratio of that to the deletion on plain nodes", "%.2f", took.Seconds()/b.plain.deletion.Seconds())
+		b.atMostTime("ratio of that in processor time", used.Seconds()/b.plain.deletionCPU.Seconds(), 3, "")
+	}
 	b.atMost("our writes per deleted pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	b.tally(writes, b.pods)
 	if err := b.kubelet(); err != nil {
 		return err
 	}
-	if _, err := b.deploy(ctx, offloadedApp, b.pods, virtualNodes, withoutTokens); err != nil {
+	if b.podsOnly {
+		return nil
+	}
+	if err := b.deploy(ctx, b.offloaded().places[0], offloadedApp, b.pods, virtualNodes, withoutTokens); err != nil {
 		return err
 	}
 	if err := b.awaitRecorded(ctx, b.pods); err != nil {
@@ -132,7 +182,7 @@ const tokensApp = "tokens"
 // podsWithTokens counts what the tokens with which pods use the consumer's API server cost on top.
 func (b *bench) podsWithTokens(ctx context.Context) error {
 	progress("%d pods with tokens", few)
-	if _, err := b.deploy(ctx, tokensApp, few, virtualNodes, nil); err != nil {
+	if err := b.deploy(ctx, b.offloaded().places[0], tokensApp, few, virtualNodes, nil); err != nil {
 		return err
 	}
 	if err := b.awaitRecorded(ctx, b.pods+few); err != nil {
@@ -147,7 +197,7 @@ func (b *bench) podsWithTokens(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecorded waits until so many ShadowPods tell that their pods run, which the provider's controller writes down last.
+// awaitRecorded waits until so many ShadowPods have the phase Running, which the provider's controller writes last.
 func (b *bench) awaitRecorded(ctx context.Context, pods int) error {
 	return b.Wait(ctx, "the phases of ShadowPods", func(ctx context.Context) (string, error) {
 		list, err := b.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remoteNamespace).List(ctx, metav1.ListOptions{})
@@ -161,14 +211,14 @@ func (b *bench) awaitRecorded(ctx context.Context, pods int) error {
 			}
 		}
 		if recorded < pods {
-			return fmt.Sprintf("%d of %d tell that their pod runs", recorded, b.pods), nil
+			return fmt.Sprintf("%d of %d are Running", recorded, b.pods), nil
 		}
 		return "", nil
 	})
 }
 
-// deploy creates a Deployment on the nodes with the given labels and returns how long it took until all its pods were Ready.
-func (b *bench) deploy(ctx context.Context, name string, pods int, nodes, annotations map[string]string) (time.Duration, error) {
+// deploy creates a Deployment on the nodes with the given labels and waits until all its pods are Ready.
+func (b *bench) deploy(ctx context.Context, p place, name string, pods int, nodes, annotations map[string]string) error {
 	replicas := int32(pods)
 	labels := map[string]string{"app": name}
 	deployment := &appsv1.Deployment{
@@ -186,12 +236,12 @@ func (b *bench) deploy(ctx context.Context, name string, pods int, nodes, annota
 			},
 		},
 	}
-	begun := time.Now()
-	if _, err := b.Consumer.Client.AppsV1().Deployments(namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
-		return 0, err
+	deployments := p.side.Client.AppsV1().Deployments(p.namespace)
+	if _, err := deployments.Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+		return err
 	}
-	err := b.Wait(ctx, "all pods of "+name+" to be Ready", func(ctx context.Context) (string, error) {
-		found, err := b.Consumer.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+	return b.Wait(ctx, "all pods of "+name+" to be Ready", func(ctx context.Context) (string, error) {
+		found, err := deployments.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return "", err
 		}
@@ -200,16 +250,15 @@ func (b *bench) deploy(ctx context.Context, name string, pods int, nodes, annota
 		}
 		return "", nil
 	})
-	return time.Since(begun), err
 }
 
 // remove deletes a Deployment and waits until its pods are gone.
-func (b *bench) remove(ctx context.Context, name string) error {
-	if err := b.Consumer.Client.AppsV1().Deployments(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+func (b *bench) remove(ctx context.Context, p place, name string) error {
+	if err := p.side.Client.AppsV1().Deployments(p.namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
 	return b.Wait(ctx, "the pods of "+name+" to be gone", func(ctx context.Context) (string, error) {
-		left, err := b.Consumer.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name, Limit: 1})
+		left, err := p.side.Client.CoreV1().Pods(p.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name, Limit: 1})
 		if err != nil {
 			return "", err
 		}

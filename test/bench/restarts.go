@@ -54,7 +54,7 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	var needless []lab.Write
 	for _, write := range writes {
-		// The node tells that its kubelet is back; the new Service was asked for.
+		// The node shows that its kubelet is back; the new Service was asked for.
 		if !strings.HasPrefix(write.Resource, "nodes") && write.Name != first {
 			needless = append(needless, write)
 		}
@@ -230,7 +230,7 @@ func (b *bench) awaitPods(ctx context.Context, gone []string, value string) erro
 	})
 }
 
-// resyncs are looked at, resyncEvery apart.
+// resyncs are counted, resyncEvery apart.
 const (
 	resyncs     = 2
 	resyncEvery = 15 * time.Second
@@ -280,7 +280,7 @@ func (b *bench) resync(ctx context.Context) error {
 	return nil
 }
 
-// evaluated is how many objects the virtual kubelet has looked at.
+// evaluated is how many evaluations the virtual kubelet has made.
 func (b *bench) evaluated(ctx context.Context) (float64, error) {
 	metrics, err := b.KubeletMetrics(ctx)
 	if err != nil {
