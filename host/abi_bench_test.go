@@ -54,7 +54,8 @@ func BenchmarkABI(b *testing.B) {
 			doc, env, ctx := document.New(), &Env{Context: benchContext(), RemapIP: identityIP}, context.Background()
 			for b.Loop() {
 				doc.Reset(object)
-				if _, err := chain.Run(ctx, doc, env); err != nil {
+				_, err = chain.Run(ctx, doc, env)
+				if err != nil {
 					b.Fatal(err)
 				}
 			}

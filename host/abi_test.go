@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/refract-project/refract/host/document"
@@ -115,9 +117,7 @@ func (d *driver) arg(a any) []uint64 {
 func (d *driver) must(name string, args ...any) uint64 {
 	d.t.Helper()
 	got, err := d.do(moduleRefract, name, args...)
-	if err != nil {
-		d.t.Fatalf("%s%v: %v", name, args, err)
-	}
+	require.NoErrorf(d.t, err, "%s%v", name, args)
 	return got
 }
 
@@ -314,9 +314,7 @@ func TestABIMisuse(t *testing.T) {
 	} {
 		_, err := d.do(moduleRefract, c.name, c.args...)
 		if c.says == "" {
-			if err != nil {
-				t.Errorf("%s%v: %v", c.name, c.args, err)
-			}
+			assert.NoErrorf(t, err, "%s%v", c.name, c.args)
 			continue
 		}
 		var access *AccessError

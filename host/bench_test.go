@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/refract-project/refract/host/document"
@@ -58,9 +59,7 @@ func BenchmarkHost(b *testing.B) {
 func newHost(tb testing.TB) *Host {
 	tb.Helper()
 	h, err := New(context.Background(), NewConfig().WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	tb.Cleanup(func() { _ = h.Close(context.Background()) })
 	return h
 }
@@ -68,9 +67,7 @@ func newHost(tb testing.TB) *Host {
 func mustLoad(tb testing.TB, h *Host, name string, wasm []byte, pc PluginConfig) *Plugin {
 	tb.Helper()
 	p, err := h.Load(context.Background(), name, wasm, pc)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	return p
 }
 
@@ -90,7 +87,8 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	doc, env, ctx := document.New(), &Env{Context: benchContext(), RemapIP: identityIP, Domain: "shop"}, context.Background()
 	for range 10 {
 		doc.Reset(object)
-		if _, err := chain.Run(ctx, doc, env); err != nil {
+		_, err = chain.Run(ctx, doc, env)
+		if err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -98,7 +96,8 @@ func benchChain(b *testing.B, object map[string]any, kind string, list ...*Plugi
 	defer cpuPerOp(b)()
 	for b.Loop() {
 		doc.Reset(object)
-		if _, err := chain.Run(ctx, doc, env); err != nil {
+		_, err = chain.Run(ctx, doc, env)
+		if err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -118,7 +117,8 @@ func benchDomains(b *testing.B, p *Plugin, domains ...string) {
 		env.Domain = domains[n%len(domains)]
 		n++
 		doc.Reset(object)
-		if _, err := chain.Run(ctx, doc, env); err != nil {
+		_, err = chain.Run(ctx, doc, env)
+		if err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
 	"github.com/refract-project/refract/host/document"
@@ -97,9 +98,7 @@ func remove(paths string) step { return step{"remove", []any{1, paths}} }
 func run(t *testing.T, object map[string]any, list ...*Plugin) (map[string]any, *Outcome, error) {
 	t.Helper()
 	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), list...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	doc := document.New()
 	doc.Reset(object)
 	out, err := chain.Run(context.Background(), doc, &Env{Context: benchContext(), Measure: true})
@@ -114,9 +113,7 @@ func TestChainRunsInOrder(t *testing.T) {
 	first := mustLoad(t, h, "first", guest("first", `"*"`, returnZero, set("spec.x", "1"), set("spec.y", "1"), step{"warn", []any{"w"}}), PluginConfig{})
 	second := mustLoad(t, h, "second", guest("second", `"spec"`, returnZero, set("spec.x", "2"), remove("spec.type")), PluginConfig{})
 	got, out, err := run(t, serviceObject(), first, second)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	spec := got["spec"].(map[string]any)
 	if spec["x"] != "2" || spec["y"] != "1" || spec["type"] != nil {
 		t.Errorf("spec is %v", spec)
@@ -138,9 +135,7 @@ func TestWarningsAreCapped(t *testing.T) {
 	loud := mustLoad(t, h, "loud", guest("loud", `"*"`, returnZero, steps...), PluginConfig{})
 	quiet := mustLoad(t, h, "quiet", guest("quiet", `"*"`, returnZero, steps[:2]...), PluginConfig{})
 	_, out, err := run(t, serviceObject(), loud, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := slices.Repeat([]Warning{{"loud", "w"}}, 16)
 	want = append(want, Warning{"loud", "and 84 more warnings"}, Warning{"quiet", "w"}, Warning{"quiet", "w"})
 	if !reflect.DeepEqual(out.Warnings, want) {
@@ -152,15 +147,11 @@ func TestMeasure(t *testing.T) {
 	p := mustLoad(t, newHost(t), "service", defaultModule(t, "Service"), PluginConfig{})
 	for _, measure := range []bool{true, false, true} {
 		chain, err := NewChain(Outgoing, DefaultGuard("Service"), p, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		doc, env := document.New(), &Env{Context: benchContext(), Measure: measure}
 		doc.Reset(serviceObject())
 		out, err := chain.Run(context.Background(), doc, env)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, c := range out.Calls {
 			if got := c.Fuel > 0 && c.Memory >= 1<<16 && c.Duration > 0; got != measure {
 				t.Errorf("measure %t: %+v", measure, c)
@@ -251,9 +242,7 @@ func TestFuelIsDeterministic(t *testing.T) {
 	for range 2 { // hosts compile on their own
 		p := mustLoad(t, newHost(t), "service", defaultModule(t, "Service"), PluginConfig{})
 		_, out, err := run(t, serviceObject(), p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		used = append(used, out.Calls[0].Fuel)
 	}
 	if used[0] != used[1] || used[0] == 0 {
@@ -266,15 +255,11 @@ func TestFuelOfKnownPathsIsTheSame(t *testing.T) {
 	h, used := newHost(t), document.New()
 	for kind, object := range map[string]map[string]any{"Service": serviceObject(), "Pod": podObject()} {
 		chain, err := NewChain(Outgoing, DefaultGuard(kind), mustLoad(t, h, kind, defaultModule(t, kind), PluginConfig{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		fuel := func(doc *document.Document) int64 {
 			doc.Reset(object)
 			out, err := chain.Run(context.Background(), doc, &Env{Context: benchContext(), Measure: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			return out.Calls[0].Fuel
 		}
 		want := fuel(document.New())
@@ -308,9 +293,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	h := newHost(t)
 	for kind, object := range map[string]map[string]any{"Service": serviceObject(), "Pod": podObject()} {
 		chain, err := NewChain(Outgoing, DefaultGuard(kind), mustLoad(t, h, kind, defaultModule(t, kind), PluginConfig{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		doc, env, ctx := document.New(), &Env{Context: benchContext()}, context.Background()
 		once := func() {
 			doc.Reset(object)
@@ -331,15 +314,12 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 func TestLogsAreLimitedAcrossCalls(t *testing.T) {
 	var lines bytes.Buffer
 	h, err := New(t.Context(), NewConfig().WithLogger(slog.New(slog.NewTextHandler(&lines, nil))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = h.Close(t.Context()) }()
 	p := mustLoad(t, h, "loud", guest("loud", `"*"`, returnZero, step{"log", []any{1, "hello"}}), PluginConfig{})
 	for range 5 * logBurst {
-		if _, _, err := run(t, map[string]any{}, p); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err = run(t, map[string]any{}, p)
+		require.NoError(t, err)
 	}
 	if n := bytes.Count(lines.Bytes(), []byte("hello")); n < logBurst || n > 2*logBurst {
 		t.Errorf("%d lines", n)

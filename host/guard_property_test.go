@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/refract-project/refract/host/document"
@@ -252,9 +253,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 		writes = append(writes, d.writes())
 		load := func(writes []string) *Plugin {
 			p, err := h.Load(t.Context(), name, guest(name, quoted(writes), returnZero, steps...), PluginConfig{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			t.Cleanup(func() { _ = p.Close(t.Context()) })
 			return p
 		}
@@ -264,9 +263,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 	states := []map[string]any{object}
 	for _, p := range free {
 		chain, err := NewChain(Outgoing, Guard{}, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		doc := document.New()
 		doc.Reset(states[len(states)-1])
 		if _, err := chain.Run(t.Context(), doc, &Env{Context: benchContext()}); err != nil {
@@ -282,9 +279,7 @@ func guardProperty(t *testing.T, h *Host, d draw) (refused bool) {
 		}
 	}
 	chain, err := NewChain(Outgoing, DefaultGuard("Pod"), held...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	doc := document.New()
 	doc.Reset(object)
 	_, err = chain.Run(t.Context(), doc, &Env{Context: benchContext()})

@@ -8,6 +8,9 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/document"
 )
 
@@ -173,9 +176,7 @@ func TestPodTemplates(t *testing.T) {
 			}
 			chain := func(plugins ...*Plugin) *Chain {
 				chain, err := NewChain(Outgoing, DefaultGuard(kind, c.configured...), plugins...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				return chain
 			}
 			doc := document.New()
@@ -184,18 +185,15 @@ func TestPodTemplates(t *testing.T) {
 			_, err := chain(p).Run(t.Context(), doc, &Env{})
 			var e *GuardError
 			if c.spec == "" {
-				if err != nil {
-					t.Errorf("no pod is there, but %v", err)
-				}
+				assert.NoError(t, err, "no pod is there")
 				return
 			}
 			if !errors.As(err, &e) || e.Path != path || e.Plugin != "p" {
 				t.Errorf("%v, want %s refused", err, path)
 			}
 			doc.Reset(object(`,"hostPID":true`)) // inherited
-			if _, err := chain().Run(t.Context(), doc, &Env{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = chain().Run(t.Context(), doc, &Env{})
+			require.NoError(t, err)
 			if v, _ := doc.Root().At(path); v.Exists() {
 				t.Errorf("%s is still on", path)
 			}

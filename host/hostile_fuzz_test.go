@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 )
@@ -19,9 +21,7 @@ import (
 func realModule(t testing.TB) []byte {
 	t.Helper()
 	wasm, err := os.ReadFile("../plugins/service/service.wasm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wasm
 }
 
@@ -130,9 +130,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00asm\x01\x00\x00\x00"))
 	h, err := host.New(context.Background(), host.NewConfig())
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Cleanup(func() { _ = h.Close(context.Background()) })
 	f.Fuzz(func(t *testing.T, wasm []byte) { tryModule(t, h, wasm) })
 }

@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/wattest"
@@ -47,9 +50,7 @@ func readGuests(t testing.TB, dir string) (guests []guest) {
 	}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		guests = append(guests, parseGuest(t, strings.TrimSuffix(filepath.Base(f), ".wat"), string(text)))
 	}
 	return guests
@@ -112,16 +113,12 @@ func (g *guest) assemble(t testing.TB) []byte {
 	source := g.text
 	if g.wrapped() {
 		prelude, err := os.ReadFile("testdata/hostile/prelude.wat")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		manifest := fmt.Sprintf(`{"name":"bad","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":[%q],"capabilities":["skip"]}`, g.writes)
 		source = wattest.Plugin(manifest, string(prelude), g.text+good)
 	}
 	wasm, err := wattest.Assemble(source)
-	if err != nil {
-		t.Fatalf("assembling %s: %v", g.name, err)
-	}
+	require.NoErrorf(t, err, "assembling %s", g.name)
 	return wasm
 }
 
@@ -186,23 +183,17 @@ func newArena(t testing.TB) *arena {
 	logger := slog.New(slog.NewTextHandler(a.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	ctx := context.Background()
 	var err error
-	if a.host, err = host.New(ctx, host.NewConfig().WithLogger(logger)); err != nil {
-		t.Fatal(err)
-	}
+	a.host, err = host.New(ctx, host.NewConfig().WithLogger(logger))
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := a.host.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, a.host.Close(ctx))
 	})
 	wasm, err := wattest.Assemble(wattest.Plugin(
 		`{"name":"good","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["metadata.labels"]}`,
 		`(import "refract" "set_string" (func $set_string (param i32 i32 i32 i32 i32)))`, goodPlugin))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.good, err = a.host.Load(ctx, "good", wasm, host.PluginConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	a.good, err = a.host.Load(ctx, "good", wasm, host.PluginConfig{})
+	require.NoError(t, err)
 	return a
 }
 
@@ -229,9 +220,7 @@ var hostileContext = map[string]any{"offloadingPatch": map[string]any{"toleratio
 func (a *arena) run(t *testing.T, kind, guard string, env *host.Env, plugins ...*host.Plugin) (*host.Outcome, error) {
 	t.Helper()
 	chain, err := host.NewChain(host.Outgoing, host.DefaultGuard(guard), plugins...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	base, doc := object(kind), document.New()
 	doc.Reset(base)
 	start := time.Now()
@@ -314,15 +303,12 @@ func TestHostileModulesAreStopped(t *testing.T) {
 		t.Run(g.name, func(t *testing.T) {
 			limits := host.Limits{Fuel: 10_000_000} // a fifth of the default, for the race detector's sake
 			p, err := a.host.Load(context.Background(), "bad", g.assemble(t), host.PluginConfig{Limits: limits, Kinds: []string{"*"}, Writes: []string{"*"}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			defer func() { _ = p.Close(context.Background()) }()
 			for range 2 { // a fresh instance is no better
 				for range g.calls - 1 {
-					if _, err := a.run(t, "Bad", g.kind, a.env(), p); err != nil {
-						t.Fatalf("an earlier call: %v", err)
-					}
+					_, err = a.run(t, "Bad", g.kind, a.env(), p)
+					require.NoError(t, err, "an earlier call")
 				}
 				// Behind a good plugin, whose edits must go too.
 				env := a.env()
@@ -335,9 +321,8 @@ func TestHostileModulesAreStopped(t *testing.T) {
 				if !g.wrapped() {
 					continue
 				}
-				if _, err := a.run(t, "Good", g.kind, a.env(), a.good, p, a.good); err != nil {
-					t.Errorf("the plugin, when it behaves: %v", err)
-				}
+				_, err = a.run(t, "Good", g.kind, a.env(), a.good, p, a.good)
+				assert.NoError(t, err, "the plugin, when it behaves")
 			}
 		})
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/document"
 )
 
@@ -18,9 +20,7 @@ import (
 func runOnce(tb testing.TB, p *Plugin, object map[string]any) (map[string]any, error) {
 	tb.Helper()
 	chain, err := NewChain(Outgoing, Guard{}, p)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	doc := document.New()
 	doc.Reset(object)
 	_, err = chain.Run(context.Background(), doc, &Env{Context: benchContext()})
@@ -133,13 +133,9 @@ func TestCompilationCache(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
 		h, err := New(context.Background(), NewConfig().WithCacheDir(dir+"/made"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		mustLoad(t, h, "service", defaultModule(t, "Service"), PluginConfig{})
-		if err := h.Close(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, h.Close(context.Background()))
 	}
 	if files, err := os.ReadDir(dir + "/made"); err != nil || len(files) == 0 {
 		t.Errorf("nothing cached: %v", err)

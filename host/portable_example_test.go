@@ -8,15 +8,15 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A module of another PDK, which is shipped as an example, takes part in a chain and is held by the guard like any other.
 func TestPortableExample(t *testing.T) {
 	example := func(name string) []byte {
 		wasm, err := os.ReadFile("../examples/plugins/" + name + "/" + name + ".wasm")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return wasm
 	}
 	h := newHost(t)

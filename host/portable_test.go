@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/wattest"
 )
@@ -128,9 +130,7 @@ func TestPortableOutputIsCountedOnce(t *testing.T) {
 	object := map[string]any{"kind": "ConfigMap", "data": map[string]any{"big": strings.Repeat("x", 1<<20)}}
 	p := mustLoad(t, newHost(t), "p", portableIdentity(), declared)
 	chain, err := NewChain(Outgoing, DefaultGuard("ConfigMap"), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	doc := document.New()
 	doc.Reset(object)
 	if _, err := chain.Run(t.Context(), doc, &Env{}); err != nil || !reflect.DeepEqual(doc.Value(), object) {
@@ -179,9 +179,7 @@ func TestExtismMemory(t *testing.T) {
 	do := func(name string, args ...any) uint64 {
 		t.Helper()
 		got, err := d.do(moduleExtism, name, args...)
-		if err != nil {
-			t.Fatalf("%s%v: %v", name, args, err)
-		}
+		require.NoErrorf(t, err, "%s%v", name, args)
 		return got
 	}
 	text := func(s string) uint64 {

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/document"
 )
 
@@ -30,9 +33,7 @@ func TestRegistry(t *testing.T) {
 	})
 	p := mustLoad(t, h, "p", guest("p", `"*"`, returnZero, set("spec.x", "1")), PluginConfig{})
 	chain, err := NewChain(Outgoing, DefaultGuard("Thing"), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if previous := r.Swap("Thing", Outgoing, chain); previous != identity {
 		t.Error("the previous chain is not the identity")
 	}
@@ -60,9 +61,7 @@ func TestClosedPlugin(t *testing.T) {
 	ctx := context.Background()
 	p := mustLoad(t, newHost(t), "p", noop, PluginConfig{})
 	for range 2 {
-		if err := p.Close(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.Close(ctx))
 	}
 	var closed *ClosedError
 	if _, err := runOnce(t, p, serviceObject()); !errors.As(err, &closed) || closed.Plugin != "p" {
@@ -70,9 +69,7 @@ func TestClosedPlugin(t *testing.T) {
 	}
 	r := NewRegistry(nil)
 	chain, err := NewChain(Outgoing, Guard{}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Swap("Thing", Outgoing, chain)
 	doc := document.New()
 	doc.Reset(serviceObject())
@@ -96,9 +93,7 @@ func blocking(t *testing.T, h *Host) (p *Plugin, env *Env, entered, release chan
 func TestCloseWaitsForRunningCalls(t *testing.T) {
 	p, env, entered, release := blocking(t, newHost(t))
 	chain, err := NewChain(Outgoing, Guard{}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ran := make(chan error, 1)
 	go func() {
 		doc := document.New()
@@ -113,9 +108,7 @@ func TestCloseWaitsForRunningCalls(t *testing.T) {
 		t.Errorf("Close did not wait: %v", err)
 	}
 	close(release)
-	if err := <-ran; err != nil {
-		t.Errorf("the running call: %v", err)
-	}
+	assert.NoError(t, <-ran, "the running call")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.live != 0 {
@@ -159,9 +152,7 @@ func TestHammer(t *testing.T) {
 			list = append(list, mustLoad(t, h, name, guest(name, `"spec"`, returnZero, set("spec."+name, tag), remove("spec.ports.*.nodePort")), PluginConfig{}))
 		}
 		chain, err := NewChain(Outgoing, Guard{}, list...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return chain, list
 	}
 	chain, list := build(0)
@@ -197,9 +188,7 @@ func TestHammer(t *testing.T) {
 		next, nextList := build(n)
 		r.Swap("Service", Outgoing, next)
 		for _, p := range list {
-			if err := p.Close(ctx); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, p.Close(ctx))
 			if p.live != 0 {
 				t.Errorf("%d instances of a closed plugin", p.live)
 			}
@@ -224,9 +213,7 @@ func TestPoolKeepsFewInstances(t *testing.T) {
 	var taken []*instance
 	for range 3 * maxIdle() {
 		i, err := p.take(context.Background(), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		taken = append(taken, i)
 	}
 	for _, i := range taken {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/wattest"
 )
@@ -67,9 +69,7 @@ func hoarder(t *testing.T, place string) []byte {
 		  (if (i32.eq (call $string (i32.const 1) (i32.const 32) (i32.const 22) (i32.const 64) (i32.const 8)) (i32.const 1)) (then
 		    (call $keep (i32.load8_u (i32.const 64)))))
 		  (i32.const 0))`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wasm
 }
 
@@ -77,15 +77,12 @@ func hoarder(t *testing.T, place string) []byte {
 func leak(t *testing.T, p *Plugin, first, second string) string {
 	t.Helper()
 	chain, err := NewChain(Outgoing, Guard{}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cross := func(domain string, labels map[string]any) string {
 		doc := document.New()
 		doc.Reset(map[string]any{"metadata": map[string]any{"labels": labels}})
-		if _, err := chain.Run(context.Background(), doc, &Env{Domain: domain}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := chain.Run(context.Background(), doc, &Env{Domain: domain})
+		require.NoError(t, err)
 		v, _ := doc.Root().At("metadata.labels.leak")
 		text, _ := v.Str()
 		return text
@@ -130,9 +127,7 @@ func TestDefaultPluginsArePutBack(t *testing.T) {
 	for _, kind := range []string{"Pod", "Service", "Secret"} {
 		p := mustLoad(t, newHost(t), kind, defaultModule(t, kind), PluginConfig{})
 		i, err := p.take(context.Background(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		p.release(i)
 		j, err := p.take(context.Background(), "b")
 		if err != nil || i != j {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/wattest"
 )
@@ -149,9 +151,7 @@ func looping(t *testing.T, call string, x *texts) []byte {
 	      (br $more))
 	    (i32.const 0))`+x.data.String())
 	wasm, err := wattest.Assemble(strings.Replace(source, `(memory (export "memory") 1)`, `(memory (export "memory") 90)`, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wasm
 }
 
@@ -164,9 +164,7 @@ func perUnit(t *testing.T, h *Host, object map[string]any, wasm []byte) float64 
 	})
 	defer func() { _ = p.Close(t.Context()) }()
 	chain, err := NewChain(Outgoing, Guard{}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	doc, env := document.New(), &Env{RemapIP: identityIP, Measure: true, Domain: "x"}
 	least := 0.0
 	for range 3 {
@@ -226,16 +224,12 @@ func TestFuelPaysForTheHost(t *testing.T) {
 // The wall clock stands behind the fuel.
 func TestChainTimeout(t *testing.T) {
 	h, err := New(t.Context(), NewConfig().WithChainTimeout(time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = h.Close(t.Context()) }()
 	x := &texts{at: 40_000}
 	p := mustLoad(t, h, "slow", looping(t, worst()["kind"](x), x), PluginConfig{Limits: Limits{Fuel: 1 << 60}})
 	chain, err := NewChain(Outgoing, Guard{}, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	doc := document.New()
 	doc.Reset(map[string]any{})
 	var limit *LimitError

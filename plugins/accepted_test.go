@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,9 +32,7 @@ const (
 func TestAccepted(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{Name: "accepted", NoScheduler: true})[0]
 	api, err := dynamic.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range []string{consumer, provider} {
 		create(t, api.Resource(resource("namespaces")), "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+name+"}\n")
 	}
@@ -84,9 +83,7 @@ func testAccepted(t *testing.T, api dynamic.Interface, plugin string, gvr schema
 // documents reads the objects of testdata/accepted.
 func documents(t *testing.T, resource string) (objects []*unstructured.Unstructured) {
 	text, err := os.ReadFile("testdata/accepted/" + resource + ".yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		objects = append(objects, parse(t, document))
 	}
@@ -144,18 +141,14 @@ func wrap(object map[string]any) *unstructured.Unstructured {
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
 	return object
 }
 
 func create(t *testing.T, client dynamic.ResourceInterface, text string) *unstructured.Unstructured {
 	t.Helper()
 	created, err := client.Create(t.Context(), parse(t, text), metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return created
 }
 

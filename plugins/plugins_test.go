@@ -10,6 +10,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 )
 
@@ -45,21 +48,15 @@ func TestDefault(t *testing.T) {
 // name, for the one kind, or all others, that it is for.
 func TestEmbedded(t *testing.T) {
 	sources, err := filepath.Glob("*/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	modules, err := filepath.Glob("*/*.wasm")
 	if err != nil || len(modules) != len(sources) {
 		t.Errorf("%d plugins have %d modules: %v", len(sources), len(modules), modules)
 	}
 	h, err := host.New(t.Context(), host.NewConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, h.Close(context.Background()))
 	})
 	for _, source := range sources {
 		name := path.Dir(filepath.ToSlash(source))

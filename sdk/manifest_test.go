@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 func TestManifestJSON(t *testing.T) {
@@ -22,9 +23,7 @@ func TestManifestJSON(t *testing.T) {
 		hooks: [2]HookFunc{HookOutgoing: hook, HookIncoming: hook},
 	}
 	var got map[string]any
-	if err := json.Unmarshal(p.ManifestJSON(), &got); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(p.ManifestJSON(), &got))
 	want := map[string]any{
 		"name": "odd \"name\"\\\n", "version": "1", "kinds": []any{"Pod", "Ingress.networking.k8s.io"},
 		"hooks": []any{"outgoing", "incoming"}, "writes": []any{"spec"}, "configSchema": map[string]any{"type": "object"},

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 // What plugins rarely need. The same on the real host: plugintest/inventory.
@@ -56,9 +57,8 @@ func TestReadMore(t *testing.T) {
 		return nil
 	}}}
 	context := map[string]any{"localNamespace": "shop", "remoteNamespace": "shop-rome", "nodeName": "milan"}
-	if _, err := p.RunNative(Call{Object: object(), Context: context}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.RunNative(Call{Object: object(), Context: context})
+	require.NoError(t, err)
 }
 
 func TestIterators(t *testing.T) {
@@ -98,9 +98,7 @@ func TestIterators(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func TestSetFloat(t *testing.T) {
@@ -109,9 +107,7 @@ func TestSetFloat(t *testing.T) {
 		o.SetFloat("spec.new.ratio", -1)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := object()
 	want["spec"].(map[string]any)["ratio"] = 0.5
 	want["spec"].(map[string]any)["new"] = map[string]any{"ratio": -1.0}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 // object is what most tests work on.
@@ -86,9 +87,7 @@ func TestRead(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func TestEdit(t *testing.T) {
@@ -194,9 +193,7 @@ func TestEdit(t *testing.T) {
 				test.edit(ctx, o)
 				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			want := object()
 			test.want(want)
 			if diff := cmp.Diff(want, result.Object); diff != "" {
@@ -276,9 +273,7 @@ func TestHandlesFollowTheirPlace(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // Numbers that a float64 cannot hold are the same after Decode and Encode.
@@ -302,9 +297,7 @@ func TestDecodeKeepsWholeNumbers(t *testing.T) {
 		return nil
 	}}}
 	result, err := p.RunNative(Call{Object: map[string]any{"copy": []any{}, "spec": map[string]any{"big": big, "half": 0.5}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, c := range result.Object["copy"].([]any) {
 		m := c.(map[string]any)
 		if m["big"] != big && m["Big"] != big {
@@ -348,9 +341,7 @@ func TestEnsureMapAppends(t *testing.T) {
 		o.EnsureMap("spec.ports.-").SetString("name", "new")
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if ports := result.Object["spec"].(map[string]any)["ports"].([]any); len(ports) != 3 {
 		t.Errorf("%v", ports)
 	}

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 var (
@@ -58,9 +60,7 @@ func merged(a, b map[string]string) map[string]string {
 func toldKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../docs/compatibility.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, section, found := strings.Cut(string(text), "\n## Labels and annotations\n")
 	if !found {
 		t.Fatal("docs/compatibility.md has no section Labels and annotations")
@@ -103,9 +103,7 @@ func constants(t *testing.T, folder string, keys *regexp.Regexp) map[string]stri
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return found
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,9 +28,7 @@ import (
 func TestCRDs(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"."}, NoScheduler: true})[0]
 	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 
 	t.Run("are served under Liqo's names", func(t *testing.T) { served(t, discovery.NewDiscoveryClientForConfigOrDie(cluster.Config())) })
 	t.Run("show Liqo's columns", func(t *testing.T) { printColumns(t, discovery.NewDiscoveryClientForConfigOrDie(cluster.Config())) })
@@ -45,9 +44,7 @@ func scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme, pluginsv1alpha1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, add(s))
 	}
 	return s
 }
@@ -81,9 +78,7 @@ func served(t *testing.T, c discovery.DiscoveryInterface) {
 	}
 	for group, resources := range want {
 		list, err := c.ServerResourcesForGroupVersion(group)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if diff := cmp.Diff(resources, discovered(t, list)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", group, diff)
 		}
@@ -120,9 +115,7 @@ func discovered(t *testing.T, list *metav1.APIResourceList) []resource {
 func samples(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	content, err := os.ReadFile("testdata/valid.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var objects []*unstructured.Unstructured
 	for _, document := range bytes.Split(content, []byte("\n---\n")) {
 		objects = append(objects, parse(t, string(document)))
@@ -133,9 +126,7 @@ func samples(t *testing.T) []*unstructured.Unstructured {
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
-	if err := yaml.UnmarshalStrict([]byte(text), &object.Object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), &object.Object))
 	return object
 }
 
@@ -150,9 +141,7 @@ func keepEveryField(t *testing.T, c client.Client) {
 		}
 		got := &unstructured.Unstructured{}
 		got.SetGroupVersionKind(sent.GroupVersionKind())
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(sent), got); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(sent), got))
 		if diff := cmp.Diff(normal(t, sent.Object["spec"]), normal(t, got.Object["spec"])); diff != "" {
 			t.Errorf("%s comes back changed (-sent +got):\n%s", sent.GetKind(), diff)
 		}
@@ -163,9 +152,7 @@ func keepEveryField(t *testing.T, c client.Client) {
 func normal(t *testing.T, value any) string {
 	t.Helper()
 	text, err := yaml.Marshal(value)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(text)
 }
 
@@ -174,16 +161,10 @@ func normal(t *testing.T, value any) string {
 func agreeWithTypes(t *testing.T, c client.Client) {
 	for _, sample := range samples(t) {
 		typed, err := scheme(t).New(sample.GroupVersionKind())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(sample), typed.(client.Object)); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(sample), typed.(client.Object)))
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		withoutFuture(sample.Object)
 		missing(t, sample.GetKind()+".spec", sample.Object["spec"], content["spec"])
 	}

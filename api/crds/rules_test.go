@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,9 +68,7 @@ func missing(t *testing.T, path string, want, got any) {
 
 func setDefaults(t *testing.T, c client.Client) {
 	offloading := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: "offloading", Namespace: "kube-public"}}
-	if err := c.Create(t.Context(), offloading); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), offloading))
 	spec := offloading.Spec
 	if spec.NamespaceMappingStrategy != offloadingv1beta1.DefaultNameMappingStrategyType ||
 		spec.PodOffloadingStrategy != offloadingv1beta1.LocalAndRemotePodOffloadingStrategyType {
@@ -76,9 +76,7 @@ func setDefaults(t *testing.T, c client.Client) {
 	}
 	// What a Go client leaves out must not count as a change of what the API server filled in.
 	offloading.Spec.PodOffloadingStrategy = offloadingv1beta1.LocalPodOffloadingStrategyType
-	if err := c.Update(t.Context(), offloading); err != nil {
-		t.Errorf("changing the mutable strategy: %v", err)
-	}
+	assert.NoError(t, c.Update(t.Context(), offloading), "changing the mutable strategy")
 }
 
 // refuse creates wrong objects; the API server must say what is wrong.
@@ -134,9 +132,7 @@ func named(name, spec string) string {
 // refuseChanges works on the samples that keepEveryField stored.
 func refuseChanges(t *testing.T, c client.Client) {
 	cluster := &corev1beta1.ForeignCluster{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster))
 	cluster.Spec.ClusterID = "turin"
 	mustBeInvalid(t, c.Update(t.Context(), cluster), "clusterID is immutable")
 
@@ -148,9 +144,7 @@ func refuseChanges(t *testing.T, c client.Client) {
 		"remoteNamespaceName is immutable": func(s *offloadingv1beta1.NamespaceOffloadingSpec) { s.RemoteNamespaceName = "other" },
 	} {
 		extended := &offloadingv1beta1.NamespaceOffloading{}
-		if err := c.Get(t.Context(), key, extended); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), key, extended))
 		change(&extended.Spec)
 		mustBeInvalid(t, c.Update(t.Context(), extended), says)
 	}
@@ -167,18 +161,12 @@ func mustBeInvalid(t *testing.T, err error, says string) {
 func haveStatus(t *testing.T, c client.Client) {
 	shadow := &offloadingv1beta1.ShadowPod{}
 	key := client.ObjectKey{Namespace: "default", Name: "web"}
-	if err := c.Get(t.Context(), key, shadow); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), key, shadow))
 	before := shadow.Generation
 	patch := client.MergeFrom(shadow.DeepCopy())
 	shadow.Status.Phase = corev1.PodRunning
-	if err := c.Status().Patch(t.Context(), shadow, patch); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Get(t.Context(), key, shadow); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Status().Patch(t.Context(), shadow, patch))
+	require.NoError(t, c.Get(t.Context(), key, shadow))
 	if shadow.Status.Phase != corev1.PodRunning || shadow.Generation != before {
 		t.Errorf("phase %s, generation %d (was %d)", shadow.Status.Phase, shadow.Generation, before)
 	}
@@ -187,15 +175,11 @@ func haveStatus(t *testing.T, c client.Client) {
 	mustBeInvalid(t, c.Status().Patch(t.Context(), shadow, patch), "status.phase: Unsupported value")
 
 	cluster := &corev1beta1.ForeignCluster{}
-	if err := c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster))
 	cluster.Status.Modules.Networking = corev1beta1.Module{Enabled: true, Conditions: []corev1beta1.Condition{
 		{Type: corev1beta1.NetworkConnectionStatusCondition, Status: corev1beta1.ConditionStatusEstablished},
 	}}
-	if err := c.Status().Update(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Status().Update(t.Context(), cluster))
 	if cluster.Status.Role != corev1beta1.UnknownRole {
 		t.Errorf("role %q, want the default Unknown", cluster.Status.Role)
 	}

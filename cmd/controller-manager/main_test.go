@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,14 +36,10 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
 	none := filepath.Join(t.TempDir(), "none")
-	if err := os.WriteFile(none, []byte("just words"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(none, []byte("just words"), 0o600))
 	text := `{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":""}}],
 		"clusters":[{"name":"a","cluster":{"server":"https://127.0.0.1:1"}}]}`
-	if err := os.WriteFile(unreachable, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(unreachable, []byte(text), 0o600))
 	for args, want := range map[string]string{
 		"":                                                 "--cluster-id is missing",
 		"--cluster-id=A":                                   "--cluster-id: cluster id \"A\" is invalid",
@@ -89,29 +87,19 @@ func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
 func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0]
 	clients, err := kubernetes.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "refract"}}
-	if _, err := clients.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := rbac.Install(t.Context(), clients, rbac.Manager{Namespace: "refract", Subject: rbac.User("manager")}.Objects()...); err != nil {
-		t.Fatal(err)
-	}
+	_, err = clients.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.NoError(t, rbac.Install(t.Context(), clients, rbac.Manager{Namespace: "refract", Subject: rbac.User("manager")}.Objects()...))
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := cluster.KubeconfigFor(kubeconfig, "manager"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cluster.KubeconfigFor(kubeconfig, "manager"))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: rbac.WebhookName}}
-	if _, err := clients.CoreV1().Secrets("refract").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = clients.CoreV1().Secrets("refract").Create(t.Context(), secret, metav1.CreateOptions{})
+	require.NoError(t, err)
 	metrics, health, webhook := freeAddress(t), freeAddress(t), freeAddress(t)
 	host, port, err := net.SplitHostPort(webhook)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	command, ended := newCommand(), make(chan error, 1)
 	command.SetArgs([]string{"--cluster-id=provider", "--kubeconfig=" + kubeconfig, "--liqo-namespace=refract", "--enable-leader-election",
@@ -145,14 +133,10 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 	} {
 		await(t, line, ended, func() error { return get(metrics, "/metrics", line+"\n") })
 	}
-	if err := get(health, "/healthz", "ok"); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, get(health, "/healthz", "ok"))
 
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("ending: %v", err)
-	}
+	assert.NoError(t, <-ended, "ending")
 	lease, err = clients.CoordinationV1().Leases("refract").Get(t.Context(), rbac.LeaderElectionID, metav1.GetOptions{})
 	if err != nil || *lease.Spec.HolderIdentity != "" {
 		t.Errorf("lease = %v, error = %v, want it released", lease.Spec, err)
@@ -162,25 +146,17 @@ func TestRunsWithItsRolesAndReleasesItsLease(t *testing.T) {
 func createOffloading(t *testing.T, config *rest.Config, namespace string) {
 	t.Helper()
 	scheme, err := controllers.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	object := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
-	if err := c.Create(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), object))
 }
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = listener.Close() }()
 	return listener.Addr().String()
 }

@@ -130,7 +130,7 @@ func TestOnlyTheTenantNamespaceNamesVirtualKubelets(t *testing.T) {
 	awaitLetIn(t, namespace, "node-domo")
 	virtualNode(t, elsewhere, "intruder", "domo", map[string]string{})
 	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
-	if !strings.Contains(event.Note, elsewhere+"/intruder") || !strings.Contains(event.Note, "lies in "+tenant) {
+	if !strings.Contains(event.Note, elsewhere+"/intruder") || !strings.Contains(event.Note, "is "+tenant) {
 		t.Errorf("note = %q, want the VirtualNode and where it belongs", event.Note)
 	}
 	awaitLetIn(t, namespace, "node-domo")

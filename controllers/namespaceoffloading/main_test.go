@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,9 +76,7 @@ func virtualNode(t *testing.T, tenant, name, provider string, labels map[string]
 // cleanup deletes after the test's own context has ended.
 func cleanup(t *testing.T, obj client.Object) {
 	t.Helper()
-	if err := client.IgnoreNotFound(consumer.Client.Delete(context.WithoutCancel(t.Context()), obj)); err != nil {
-		t.Errorf("deleting %s: %v", obj.GetName(), err)
-	}
+	assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Delete(context.WithoutCancel(t.Context()), obj)), "deleting %s", obj.GetName())
 }
 
 func offload(t *testing.T, namespace string, spec offloading.NamespaceOffloadingSpec) *offloading.NamespaceOffloading {
@@ -90,9 +89,7 @@ func offload(t *testing.T, namespace string, spec offloading.NamespaceOffloading
 		release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		left := nso.DeepCopy()
 		cleanup(t, left)
-		if err := client.IgnoreNotFound(consumer.Client.Patch(context.WithoutCancel(t.Context()), left, release)); err != nil {
-			t.Errorf("releasing NamespaceOffloading of %s: %v", namespace, err)
-		}
+		assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Patch(context.WithoutCancel(t.Context()), left, release)), "releasing NamespaceOffloading of %s", namespace)
 	})
 	return nso
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -58,26 +60,17 @@ func (w *warnings) take() string {
 
 func TestPodsOfExtendedNamespaces(t *testing.T) {
 	l, err := lab.Up(t.Context(), lab.Options{Log: t.Logf})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := l.Down(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, l.Down())
 	})
 	h := &home{Lab: l, warnings: &warnings{}}
 	config := l.Consumer.Config()
 	config.WarningHandler = h.warnings
-	if h.client, err = kubernetes.NewForConfig(rest.CopyConfig(config)); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.StartAll(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.AwaitNodeReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	h.client, err = kubernetes.NewForConfig(rest.CopyConfig(config))
+	require.NoError(t, err)
+	require.NoError(t, l.StartAll(t.Context()))
+	require.NoError(t, l.AwaitNodeReady(t.Context()))
 	h.namespace(t, "plain", nil)
 	h.extend(t, "remote", "--pod-offloading-strategy=Remote")
 	t.Run("Remote", h.remote)
@@ -104,9 +97,7 @@ func (h *home) remote(t *testing.T) {
 		}}},
 	}}}
 	created, err := h.client.CoreV1().Pods("remote").Create(t.Context(), pinned, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.await(t, "the scheduler to find no node for a pod that wants another", func(ctx context.Context) (string, error) {
 		now, err := h.client.CoreV1().Pods("remote").Get(ctx, created.Name, metav1.GetOptions{})
 		if err != nil {
@@ -126,9 +117,8 @@ func (h *home) remote(t *testing.T) {
 
 func (h *home) local(t *testing.T) {
 	h.namespace(t, "local", nil)
-	if _, err := h.Refractctl(t.Context(), "offload", "namespace", "local", "--context", lab.ConsumerID, "--pod-offloading-strategy=Local"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := h.Refractctl(t.Context(), "offload", "namespace", "local", "--context", lab.ConsumerID, "--pod-offloading-strategy=Local")
+	require.NoError(t, err)
 	if pod := h.run(t, "local", newPod()); pod.Spec.NodeName == lab.NodeName || tolerates(pod) || pod.Spec.Affinity != nil {
 		t.Errorf("the pod runs on %s with affinity %v, tolerations %v", pod.Spec.NodeName, pod.Spec.Affinity, pod.Spec.Tolerations)
 	}
@@ -147,9 +137,7 @@ func (h *home) daemonSet(t *testing.T) {
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels}, Spec: pod.Spec},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.await(t, "the DaemonSet to be available", func(ctx context.Context) (string, error) {
 		set, err := h.client.AppsV1().DaemonSets("both").Get(ctx, "agent", metav1.GetOptions{})
 		if err == nil && (set.Status.ObservedGeneration == 0 || set.Status.DesiredNumberScheduled != 1 || set.Status.NumberAvailable != 1) {
@@ -177,9 +165,8 @@ func (h *home) runtimeClass(t *testing.T) {
 	other := class.DeepCopy()
 	other.Name, other.Scheduling = "other", nil
 	for _, c := range []*nodev1.RuntimeClass{class, other} {
-		if _, err := h.client.NodeV1().RuntimeClasses().Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := h.client.NodeV1().RuntimeClasses().Create(t.Context(), c, metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
 	for name, changed := range map[string]bool{class.Name: false, other.Name: true} {
 		pod := newPod()
@@ -230,9 +217,7 @@ func (h *home) renewal(t *testing.T) {
 	defer h.setPolicy(t, admissionregistrationv1.Ignore)
 	before := h.configuration(t).Webhooks[0].ClientConfig.CABundle
 	_, err := h.client.CoreV1().Secrets(lab.SystemNamespace).Patch(t.Context(), rbac.WebhookName, types.MergePatchType, []byte(`{"data":null}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.await(t, "another authority to be in the webhook configuration", func(context.Context) (string, error) {
 		if now := h.configuration(t).Webhooks[0].ClientConfig.CABundle; len(now) == 0 || string(now) == string(before) {
 			return "it is the same", nil
@@ -259,15 +244,11 @@ func (h *home) outage(t *testing.T) {
 	})
 	_, err := h.client.CoreV1().Namespaces().Patch(t.Context(), lab.SystemNamespace, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"`+wire.SchedulingEnabledLabel+`":"true"}}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, namespace := range []string{"plain", "local", lab.SystemNamespace} {
 		h.ask(t, namespace, newPod())
 	}
-	if err := h.StartConsumerManager(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.StartConsumerManager(t.Context()))
 	h.awaitWebhook(t)
 }
 
@@ -289,9 +270,7 @@ func (h *home) awaitWebhook(t *testing.T) {
 func (h *home) configuration(t *testing.T) *admissionregistrationv1.MutatingWebhookConfiguration {
 	t.Helper()
 	configuration, err := h.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), rbac.WebhookName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return configuration
 }
 
@@ -299,9 +278,7 @@ func (h *home) setPolicy(t *testing.T, policy admissionregistrationv1.FailurePol
 	t.Helper()
 	patch := fmt.Sprintf(`[{"op":"replace","path":"/webhooks/0/failurePolicy","value":%q}]`, policy)
 	_, err := h.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Patch(t.Context(), rbac.WebhookName, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func newPod() *corev1.Pod {
@@ -319,9 +296,7 @@ func tolerates(pod *corev1.Pod) bool {
 func (h *home) run(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	pod, err := h.client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h.await(t, "pod "+pod.Name+" to run", func(ctx context.Context) (string, error) {
 		if pod, err = h.client.CoreV1().Pods(namespace).Get(ctx, pod.Name, metav1.GetOptions{}); err != nil {
 			return "", err
@@ -338,9 +313,7 @@ func (h *home) run(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod 
 func (h *home) ask(t *testing.T, namespace string, pod *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	pod, err := h.tryAsk(t.Context(), namespace, pod)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return pod
 }
 
@@ -352,9 +325,8 @@ func (h *home) tryAsk(ctx context.Context, namespace string, pod *corev1.Pod) (*
 func (h *home) extend(t *testing.T, name string, flags ...string) {
 	t.Helper()
 	h.namespace(t, name, nil)
-	if _, err := h.Refractctl(t.Context(), append([]string{"offload", "namespace", name, "--context", lab.ConsumerID}, flags...)...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := h.Refractctl(t.Context(), append([]string{"offload", "namespace", name, "--context", lab.ConsumerID}, flags...)...)
+	require.NoError(t, err)
 	h.await(t, "pods of namespace "+name+" to be let onto virtual nodes", func(context.Context) (string, error) {
 		if !tolerates(h.ask(t, name, newPod())) {
 			return "they are not", nil
@@ -366,9 +338,8 @@ func (h *home) extend(t *testing.T, name string, flags ...string) {
 func (h *home) namespace(t *testing.T, name string, labels map[string]string) {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-	if _, err := h.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := h.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
+	require.NoError(t, err)
 	h.await(t, "the service account of namespace "+name, func(ctx context.Context) (string, error) {
 		if _, err := h.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error(), nil
@@ -383,16 +354,13 @@ func (h *home) offloading(t *testing.T, namespace string, spec map[string]any) {
 		"apiVersion": offloading.GroupVersion.String(), "kind": offloading.NamespaceOffloadingKind,
 		"metadata": map[string]any{"name": offloading.NamespaceOffloadingName}, "spec": spec,
 	}}
-	if _, err := h.Consumer.Dynamic.Resource(offloading.NamespaceOffloadingGVR).Namespace(namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := h.Consumer.Dynamic.Resource(offloading.NamespaceOffloadingGVR).Namespace(namespace).Create(t.Context(), object, metav1.CreateOptions{})
+	require.NoError(t, err)
 }
 
 func (h *home) await(t *testing.T, what string, condition func(context.Context) (string, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := h.Wait(ctx, what, condition); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, h.Wait(ctx, what, condition))
 }

@@ -12,6 +12,7 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -30,21 +31,13 @@ const (
 func apply(t *testing.T, raw []byte, spec *offloading.NamespaceOffloadingSpec) []byte {
 	t.Helper()
 	p, err := decode(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	where, err := placementOf(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	patch, err := jsonpatch.DecodePatch([]byte(p.patch(where).String()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	patched, err := patch.Apply(raw)
-	if err != nil {
-		t.Fatalf("applying %s to %s: %v", p.patch(where), raw, err)
-	}
+	require.NoErrorf(t, err, "applying %s to %s", p.patch(where), raw)
 	return patched
 }
 
@@ -52,9 +45,7 @@ func apply(t *testing.T, raw []byte, spec *offloading.NamespaceOffloadingSpec) [
 func asJSON(t *testing.T, text string) []byte {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return raw
 }
 
@@ -131,9 +122,7 @@ affinity:
 		t.Run(name, func(t *testing.T) {
 			spec := &offloading.NamespaceOffloadingSpec{PodOffloadingStrategy: tc.strategy}
 			if tc.selector != "" {
-				if err := json.Unmarshal(asJSON(t, `nodeSelectorTerms: `+tc.selector), &spec.ClusterSelector); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, json.Unmarshal(asJSON(t, `nodeSelectorTerms: `+tc.selector), &spec.ClusterSelector))
 			}
 			raw := podWith(t, tc.pod)
 			once := apply(t, raw, spec)
@@ -158,9 +147,7 @@ func content(t *testing.T, raw []byte) any {
 	decoder := json.NewDecoder(strings.NewReader(string(raw)))
 	decoder.UseNumber()
 	var v any
-	if err := decoder.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, decoder.Decode(&v))
 	return v
 }
 
@@ -173,9 +160,7 @@ func TestMalformedSelectorsNameTheRequirement(t *testing.T) {
 		`[{matchExpressions: [{key: a, operator: Exists}], matchFields: [{key: a, operator: In}]}]`: `nodeSelectorTerms[0].matchFields[0].key: "a" is not metadata.name`,
 	} {
 		spec := &offloading.NamespaceOffloadingSpec{PodOffloadingStrategy: remote}
-		if err := json.Unmarshal(asJSON(t, `nodeSelectorTerms: `+selector), &spec.ClusterSelector); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(asJSON(t, `nodeSelectorTerms: `+selector), &spec.ClusterSelector))
 		if _, err := placementOf(spec); err == nil || !strings.HasPrefix(err.Error(), "clusterSelector: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error = %v, want one with %q", selector, err, want)
 		}
@@ -215,14 +200,10 @@ func TestChangedPodsMatchWhatPodAndNamespaceAllow(t *testing.T) {
 			ClusterSelector:       corev1.NodeSelector{NodeSelectorTerms: randomTerms(r)},
 		}
 		raw, err := json.Marshal(before)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		patched := apply(t, raw, spec)
 		after := &corev1.Pod{}
-		if err := json.Unmarshal(patched, after); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal(patched, after))
 		if string(apply(t, patched, spec)) != string(patched) {
 			t.Fatalf("%s is changed again under %+v", patched, spec)
 		}
@@ -244,9 +225,7 @@ func TestChangedPodsMatchWhatPodAndNamespaceAllow(t *testing.T) {
 func matches(t *testing.T, pod *corev1.Pod, node *corev1.Node) bool {
 	t.Helper()
 	ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ok
 }
 
@@ -257,9 +236,7 @@ func allowed(t *testing.T, spec *offloading.NamespaceOffloadingSpec, node *corev
 	selected := true
 	if len(spec.ClusterSelector.NodeSelectorTerms) > 0 {
 		selector, err := nodeaffinity.NewNodeSelector(&spec.ClusterSelector)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		selected = selector.Match(node)
 	}
 	virtual := node.Labels["liqo.io/type"] == "virtual-node"

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -193,9 +194,7 @@ func refuse(t *testing.T, p *corev1.Pod) {
 	for _, object := range []client.Object{policy, binding} {
 		consumer.Create(t, object)
 		t.Cleanup(func() {
-			if err := consumer.Client.Delete(context.WithoutCancel(t.Context()), object); err != nil {
-				t.Errorf("deleting %s: %v", object.GetName(), err)
-			}
+			assert.NoErrorf(t, consumer.Client.Delete(context.WithoutCancel(t.Context()), object), "deleting %s", object.GetName())
 		})
 	}
 	controllertest.Eventually(t, "the API server to refuse changes", func() error {

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,22 +32,20 @@ func TestQuotaOfAConsumer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Quotas: true})
-	must(t, err)
+	require.NoError(t, err)
 	t.Cleanup(func() {
-		if err := l.Down(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, l.Down())
 	})
-	must(t, l.StartAll(ctx))
-	must(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.StartAll(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
 	_, err = l.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	_, err = l.Refractctl(ctx, "offload", "namespace", "shop", "--context", lab.ConsumerID)
-	must(t, err)
+	require.NoError(t, err)
 	shadows := offloading.ShadowPodGVR
 	run := func(name, cpu string) {
 		t.Helper()
-		must(t, l.Wait(ctx, "pod "+name+" to be created", func(ctx context.Context) (string, error) {
+		require.NoError(t, l.Wait(ctx, "pod "+name+" to be created", func(ctx context.Context) (string, error) {
 			_, err := l.Consumer.Client.CoreV1().Pods("shop").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 				NodeName: lab.NodeName, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 				Containers: []corev1.Container{{Name: "app", Image: "none", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}},
@@ -58,7 +58,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 	}
 	creator := func(name string) (label string) {
 		t.Helper()
-		must(t, l.Wait(ctx, "ShadowPod "+name, func(ctx context.Context) (string, error) {
+		require.NoError(t, l.Wait(ctx, "ShadowPod "+name, func(ctx context.Context) (string, error) {
 			shadow, err := l.Provider.Dynamic.Resource(shadows).Namespace("shop-home").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err.Error(), nil
@@ -74,12 +74,12 @@ func TestQuotaOfAConsumer(t *testing.T) {
 	}
 
 	config, err := l.Provider.ConfigFor(lab.RemoteUser, lab.ConsumerID)
-	must(t, err)
+	require.NoError(t, err)
 	consumer := dynamic.NewForConfigOrDie(config).Resource(shadows).Namespace("shop-home")
 	for _, forged := range []string{"somebody-else", ""} {
-		must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 			shadow, err := consumer.Get(ctx, "first", metav1.GetOptions{})
-			must(t, err)
+			require.NoError(t, err)
 			labels := shadow.GetLabels()
 			labels[wire.CreatorUserLabel] = forged
 			shadow.SetLabels(labels)
@@ -104,8 +104,8 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		"spec": map[string]any{"user": lab.RemoteUser, "resources": map[string]any{"cpu": "500m"}}}}
 	_, err = l.Provider.Dynamic.Resource(schema.GroupVersionResource{Group: "offloading.liqo.io", Version: "v1beta1", Resource: "quotas"}).
 		Namespace(lab.ProviderTenantNamespace).Create(ctx, limit, metav1.CreateOptions{})
-	must(t, err)
-	must(t, l.Wait(ctx, "the Quota to be known", func(ctx context.Context) (string, error) {
+	require.NoError(t, err)
+	require.NoError(t, l.Wait(ctx, "the Quota to be known", func(ctx context.Context) (string, error) {
 		probe := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "offloading.liqo.io/v1beta1", "kind": "ShadowPod",
 			"metadata": map[string]any{"name": "probe", "labels": map[string]any{wire.OriginLabel: lab.ConsumerID}},
 			"spec":     map[string]any{"pod": map[string]any{"containers": []any{map[string]any{"name": "a", "resources": map[string]any{"requests": map[string]any{"cpu": "9"}}}}}}}}
@@ -115,7 +115,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		return "", nil
 	}))
 	run("second", "200m")
-	must(t, l.Wait(ctx, "the Event on the pod", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the Event on the pod", func(ctx context.Context) (string, error) {
 		events, err := l.Consumer.Client.CoreV1().Events("shop").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=second,type=Warning"})
 		if err != nil {
 			return err.Error(), nil
@@ -129,19 +129,12 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		}
 		return fmt.Sprintf("there are %q", said), nil
 	}))
-	must(t, l.Consumer.Client.CoreV1().Pods("shop").Delete(ctx, "first", metav1.DeleteOptions{}))
-	must(t, l.Wait(ctx, "the second pod to run when the first is gone", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Consumer.Client.CoreV1().Pods("shop").Delete(ctx, "first", metav1.DeleteOptions{}))
+	require.NoError(t, l.Wait(ctx, "the second pod to run when the first is gone", func(ctx context.Context) (string, error) {
 		pod, err := l.Consumer.Client.CoreV1().Pods("shop").Get(ctx, "second", metav1.GetOptions{})
 		if err != nil || pod.Status.Phase != corev1.PodRunning {
 			return fmt.Sprintf("it is %s, %v", pod.Status.Phase, err), nil
 		}
 		return "", nil
 	}))
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

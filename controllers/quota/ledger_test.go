@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,9 +24,7 @@ import (
 func specOf(t *testing.T, text string) *corev1.PodSpec {
 	t.Helper()
 	spec := &corev1.PodSpec{}
-	if err := yaml.UnmarshalStrict([]byte(text), spec); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.UnmarshalStrict([]byte(text), spec))
 	return spec
 }
 
@@ -58,9 +57,7 @@ func TestDemand(t *testing.T) {
 func TestExceeds(t *testing.T) {
 	list := func(text string) corev1.ResourceList {
 		l := corev1.ResourceList{}
-		if err := yaml.Unmarshal([]byte(text), &l); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &l))
 		return l
 	}
 	for name, tc := range map[string]struct{ demand, used, hard, want string }{

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,17 +43,11 @@ func peer(t *testing.T, id string) (here, there string) {
 	t.Helper()
 	here, there = consumer.Namespace(t), provider.Namespace(t)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := provider.KubeconfigFor(path, "kubelet-of-home", consumer.ID); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, provider.KubeconfigFor(path, "kubelet-of-home", consumer.ID))
 	kubeconfig, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	group := rbac.Consumer{Subject: rbac.Group(consumer.ID)}
-	if err := provider.Grant(t.Context(), append(group.Objects(), group.TenantNamespace(there))...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, provider.Grant(t.Context(), append(group.Objects(), group.TenantNamespace(there))...))
 	secret := "kubeconfig-controlplane-" + id
 	grantSecret(t, here, secret)
 	consumer.Create(t, &corev1.Secret{
@@ -66,9 +61,7 @@ func peer(t *testing.T, id string) (here, there string) {
 func grantSecret(t *testing.T, namespace, name string) {
 	t.Helper()
 	manager := rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}
-	if err := consumer.Grant(t.Context(), manager.Provider(namespace, name)...); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, consumer.Grant(t.Context(), manager.Provider(namespace, name)...))
 }
 
 // outgoing returns a map as the consumer makes it.
@@ -196,9 +189,7 @@ func TestADeadProviderIsNamed(t *testing.T) {
 func blackHole(t *testing.T) (address string, held func() int) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var mu sync.Mutex
 	var connections []net.Conn
 	go func() {

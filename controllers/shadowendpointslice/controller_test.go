@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -241,16 +242,12 @@ func TestMalformedSlicesAreReportedAndStopNothingElse(t *testing.T) {
 	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "no-origin", "MissingOrigin")
 
 	malformed := shadowSlice(namespace, "malformed", "careless")
-	if err := unstructured.SetNestedField(malformed.Object, "none", "spec", "template", "endpoints"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unstructured.SetNestedField(malformed.Object, "none", "spec", "template", "endpoints"))
 	provider.Create(t, malformed)
 	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "malformed", "FailedUpdateEndpointSlice")
 
 	refused := shadowSlice(namespace, "refused", "careless")
-	if err := unstructured.SetNestedField(refused.Object, []any{map[string]any{"addresses": []any{"not an address"}}}, "spec", "template", "endpoints"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unstructured.SetNestedField(refused.Object, []any{map[string]any{"addresses": []any{"not an address"}}}, "spec", "template", "endpoints"))
 	provider.Create(t, refused)
 	provider.AwaitEvent(t, namespace, "ShadowEndpointSlice", "refused", "FailedCreateEndpointSlice")
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
@@ -118,9 +119,7 @@ func TestEndpointsOfTheConsumerAlone(t *testing.T) {
 			"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{address}}, map[string]any{"addresses": []any{"10.70.0.2"}}},
 		}}
 		slice, problems, err := c.forge(t.Context(), shadow, "home", state{known: true, reachable: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 		if got := len(endpoints) == 2; got != allowed || (len(problems) == 0) != allowed {
 			t.Errorf("%s: %d endpoints, problems %v", address, len(endpoints), problems)
@@ -160,9 +159,7 @@ func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
 			shadow.Object["spec"] = map[string]any{"template": map[string]any{"addressType": "IPv4", "endpoints": []any{map[string]any{"addresses": []any{tc.address}}}}}
 			c := NewController(nil, nil, nil, Options{AddressMapper: mapper{}, RangesOf: tc.ranges})
 			slice, problems, err := c.forge(t.Context(), shadow, "home", tc.from)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			endpoints, _, _ := unstructured.NestedSlice(slice.Object, "endpoints")
 			if got := len(endpoints) == 1; got != tc.allowed || (len(problems) == 0) != tc.allowed {
 				t.Errorf("%d endpoints, problems %v", len(endpoints), problems)

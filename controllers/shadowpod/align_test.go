@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/refract-project/refract/api/wire"
@@ -102,9 +103,7 @@ func TestWhatTheProviderChangedInThePodStays(t *testing.T) {
 	provider.Create(t, shadow)
 	pod := awaitPod(t, shadow, "")
 	pod.Spec.Containers[0].Image = "mirror.example/main:1"
-	if err := provider.Client.Update(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, provider.Client.Update(t.Context(), pod))
 	first.Stop(t)
 
 	second := provider.StartManager(t)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,9 +25,7 @@ func task(namespace, name string) *unstructured.Unstructured {
 func bind(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	to := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: "nowhere"}}
-	if err := provider.Client.SubResource("binding").Create(t.Context(), pod, to); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, provider.Client.SubResource("binding").Create(t.Context(), pod, to))
 }
 
 // failLongAgo gives the pod the status of one whose container has failed.
@@ -128,9 +127,7 @@ func TestAPodThatMayFinishComesBackWhenItHasNot(t *testing.T) {
 	bind(t, one)
 
 	// As long as its processes have time to end, it may finish.
-	if err := provider.Client.Delete(t.Context(), one); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, provider.Client.Delete(t.Context(), one))
 	settle(t, namespace)
 	provider.Get(t, one, namespace, "seen")
 	if len(one.Finalizers) == 0 {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,9 +106,7 @@ func namespaceShadows(t *testing.T, namespace string) []unstructured.Unstructure
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.ShadowPodKind + "List"))
-	if err := provider.Client.List(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, provider.Client.List(t.Context(), list))
 	var found []unstructured.Unstructured
 	for i := range list.Items {
 		if list.Items[i].GetNamespace() == namespace {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -53,9 +54,7 @@ func TestFinalPhaseOfAPodThatFailedAndWasDeletedUnseen(t *testing.T) {
 				Status:     corev1.PodStatus{Phase: corev1.PodFailed, Reason: tc.reason, InitContainerStatuses: tc.init, ContainerStatuses: tc.main},
 			}
 			kept, err := trim(pod)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if got := podend.FinalPhase(kept.(*corev1.Pod)); got != tc.want {
 				t.Errorf("finalPhase = %q, want %q", got, tc.want)
 			}
@@ -126,9 +125,7 @@ func TestForgeKeepsWhatNobodyHasHeardOfAndTheCacheAsItIs(t *testing.T) {
 
 	c := NewController(nil, nil, nil, Options{APIServerMapper: mapper{}})
 	pod, err := c.forge(t.Context(), shadow)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]any{
 		"fieldOfTomorrow": map[string]any{"a": int64(1)},
 		"hostAliases": []any{

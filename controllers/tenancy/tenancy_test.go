@@ -7,15 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 )
 
 // A consumer chooses what a refusal quotes. An Event and a condition must still take it, with the remedy.
 func TestRefusalsAreShort(t *testing.T) {
 	p, err := NewPolicy(Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	refusal := p.CheckPod(&corev1.Namespace{}, nil, nil, map[string]any{"priorityClassName": strings.Repeat("x", 100_000)})
 	if refusal == nil {
 		t.Fatal("the pod is allowed")

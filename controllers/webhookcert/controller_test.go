@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,13 +42,9 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &cluster)) }
 func start(t *testing.T) (address string, m *controllertest.Manager) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, listener.Close())
 	return listener.Addr().String(), cluster.StartManager(t, func(o *controllers.Options) {
 		o.Webhooks = &controllers.WebhookOptions{Namespace: metav1.NamespaceDefault, Host: "127.0.0.1", Port: port}
 	})
@@ -77,9 +75,7 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 
 	// As with an upgrade by a tool that does not know of the authority.
 	cluster.Patch(t, configuration, `{"metadata":{"annotations":{"upgraded":"yes"}}}`)
-	if err := cluster.Client.Patch(t.Context(), configuration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]`))); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cluster.Client.Patch(t.Context(), configuration, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"remove","path":"/webhooks/1/clientConfig/caBundle"}]`))))
 	if again := awaitTrust(t, nil); string(again) != string(authority) {
 		t.Error("the authority is another one without need")
 	}
@@ -103,9 +99,7 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 
 func remove(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := cluster.Client.Delete(context.WithoutCancel(t.Context()), object); err != nil {
-		t.Errorf("deleting %s: %v", object.GetName(), err)
-	}
+	assert.NoErrorf(t, cluster.Client.Delete(context.WithoutCancel(t.Context()), object), "deleting %s", object.GetName())
 }
 
 // awaitTrust returns the authority that all webhooks of the configuration
@@ -151,9 +145,7 @@ func serves(t *testing.T, address string, authority []byte) *x509.Certificate {
 
 func TestACertificateThatDoesNotComeTellsWhatItWaitsFor(t *testing.T) {
 	access, err := cluster.ConfigFor(controllertest.ManagerUser)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	certificate := webhookcert.NewCertificate(access, types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: rbac.WebhookName}, "localhost")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -162,7 +154,5 @@ func TestACertificateThatDoesNotComeTellsWhatItWaitsFor(t *testing.T) {
 		t.Errorf("error = %v", err)
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("ending: %v", err)
-	}
+	assert.NoError(t, <-ended, "ending")
 }

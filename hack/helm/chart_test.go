@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
@@ -269,9 +270,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 
 func TestNotesNameEveryVirtualNode(t *testing.T) {
 	rendered, err := render(t, values(t, "consumer"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	notes := rendered["refract/templates/NOTES.txt"]
 	for _, want := range []string{"kubectl -n liqo-tenant-milan rollout status deployment/vk-milan", "kubectl get node turin"} {
 		if !strings.Contains(notes, want) {
@@ -384,8 +383,6 @@ func TestCRDsAreThoseOfTheAPI(t *testing.T) {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(content)
 }

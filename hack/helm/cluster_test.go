@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,9 +27,7 @@ func create(t *testing.T, c client.Client, object client.Object) {
 	if _, ok := object.(*corev1.Namespace); ok && c.Get(t.Context(), client.ObjectKeyFromObject(object), &corev1.Namespace{}) == nil {
 		return // made above, so that others can be tried in it
 	}
-	if err := c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
-		t.Errorf("%T %s: %v", object, client.ObjectKeyFromObject(object), err)
-	}
+	assert.NoErrorf(t, c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)), "%T %s", object, client.ObjectKeyFromObject(object))
 }
 
 // What the notes tell providers to run makes ForeignClusters by which the controllers hold their consumers reachable.
@@ -35,18 +35,14 @@ func testNotesMakeConsumersReachable(t *testing.T, cluster *testenv.Cluster, c c
 	vals := values(t, "pair")
 	vals["consumers"] = []any{map[string]any{"clusterID": "rome"}, map[string]any{"clusterID": "007"}}
 	rendered, err := render(t, vals)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	notes := rendered["refract/templates/NOTES.txt"]
 	from, to := strings.Index(notes, "\nfor id in "), strings.Index(notes, "\ndone\n")
 	if from < 0 || to < from {
 		t.Fatalf("there are no commands in the notes:\n%s", notes)
 	}
 	kubectl, err := testenv.Kubectl()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 2 { // once more changes nothing
 		shell := exec.CommandContext(t.Context(), "sh", "-e", "-c", notes[from:to+len("\ndone\n")])
 		shell.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))
@@ -56,9 +52,7 @@ func testNotesMakeConsumersReachable(t *testing.T, cluster *testenv.Cluster, c c
 	}
 	for _, id := range []string{"rome", "007"} {
 		found := &corev1beta1.ForeignCluster{}
-		if err := c.Get(t.Context(), client.ObjectKey{Name: id}, found); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: id}, found))
 		server := corev1beta1.ConditionOf(found.Status.Conditions, corev1beta1.APIServerStatusCondition)
 		if string(found.Spec.ClusterID) != id || found.Labels[wire.RemoteClusterIDLabel] != id || found.Status.ObservedGeneration != found.Generation ||
 			found.Status.Modules.Networking.Enabled || server != corev1beta1.ConditionStatusNone {
@@ -77,15 +71,11 @@ func TestClusterAcceptsEveryObject(t *testing.T) {
 		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 	})[0]
 	c, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	restricted := map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
 	for _, name := range []string{releaseNamespace, "liqo-tenant-milan", "liqo-tenant-rome", "turin"} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: restricted}}
-		if err := c.Create(t.Context(), namespace); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Create(t.Context(), namespace))
 	}
 	t.Run("notes", func(t *testing.T) { testNotesMakeConsumersReachable(t, cluster, c) })
 	for _, name := range cases {

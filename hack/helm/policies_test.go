@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -35,13 +36,9 @@ type held struct {
 func (h *held) as(user string, groups ...string) client.Client {
 	h.Helper()
 	config, err := h.cluster.ConfigFor(user, groups...)
-	if err != nil {
-		h.Fatal(err)
-	}
+	require.NoError(h, err)
 	c, err := client.New(config, client.Options{Scheme: scheme(h.T)})
-	if err != nil {
-		h.Fatal(err)
-	}
+	require.NoError(h, err)
 	return c
 }
 
@@ -51,9 +48,7 @@ func hold(t *testing.T) *held {
 		ExtraAPIServerArgs: []string{"--disable-admission-plugins=ServiceAccount"},
 	})[0]
 	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h := &held{t, cluster, admin}
 	for _, namespace := range []*corev1.Namespace{
 		{ObjectMeta: metav1.ObjectMeta{Name: releaseNamespace}},
@@ -91,9 +86,7 @@ func hold(t *testing.T) *held {
 
 func (h *held) must(err error) {
 	h.Helper()
-	if err != nil {
-		h.Fatal(err)
-	}
+	require.NoError(h, err)
 }
 
 // refused waits until a creation is refused with these words: policies take effect a moment after they are there.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -39,14 +40,10 @@ const (
 func values(t *testing.T, name string) map[string]any {
 	t.Helper()
 	file, err := os.Open(filepath.Join("testdata", name+".yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer file.Close()
 	read, err := loader.LoadValues(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return read
 }
 
@@ -55,9 +52,7 @@ func values(t *testing.T, name string) map[string]any {
 func render(t *testing.T, vals map[string]any) (map[string]string, error) {
 	t.Helper()
 	chart, err := loader.Load(chartDir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	vals = util.CoalesceTables(maps.Clone(vals), images())
 	release := common.ReleaseOptions{Name: releaseName, Namespace: releaseNamespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(chart, vals, release, common.DefaultCapabilities)
@@ -78,9 +73,7 @@ func images() map[string]any {
 func objects(t *testing.T, vals map[string]any) []client.Object {
 	t.Helper()
 	rendered, err := render(t, vals)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var found []client.Object
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
 		if filepath.Ext(name) == ".yaml" {
@@ -100,9 +93,7 @@ func decode(t *testing.T, name, text string) []client.Object {
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
+		require.NoErrorf(t, err, "%s", name)
 		if len(bytes.TrimSpace(document)) == 0 {
 			continue
 		}
@@ -118,9 +109,7 @@ func scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, offloadingv1beta1.AddToScheme, corev1beta1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, add(s))
 	}
 	return s
 }

@@ -13,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func pod() map[string]any {
@@ -37,9 +40,7 @@ func reset(root map[string]any) *Document {
 func must[T any](t *testing.T) func(v T, err error) T {
 	return func(v T, err error) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return v
 	}
 }
@@ -52,9 +53,7 @@ func TestUntouchedSubtreesAreShared(t *testing.T) {
 	}
 	must[View](t)(d.Root().At("spec.volumes[0].secret.secretName"))
 	must[Node](t)(d.Root().Get("spec.volumes[0].secret"))
-	if err := d.Root().SetString("spec.containers[1].image", "other"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.Root().SetString("spec.containers[1].image", "other"))
 	got := d.Value()
 	shared := func(path ...any) bool {
 		a, b := any(base), any(got)
@@ -135,12 +134,8 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	for name, step := range steps {
 		run := func() {
 			d.Reset(base)
-			if err := errors.Join(d.Root().SetBool("spec.first", true)); err != nil {
-				t.Error(err)
-			}
-			if err := step(); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, errors.Join(d.Root().SetBool("spec.first", true)))
+			assert.NoError(t, step())
 		}
 		run()
 		run()
@@ -157,9 +152,7 @@ func TestErrors(t *testing.T) {
 	root := d.Root()
 	context, _ := d.Node(ContextRoot, 0)
 	gone := must[Node](t)(root.Get("spec.volumes[0]"))
-	if err := must[Node](t)(root.Get("spec.volumes")).RemoveElem(0); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, must[Node](t)(root.Get("spec.volumes")).RemoveElem(0))
 	failing := func(f func() error) error { return f() }
 	for name, c := range map[string]struct {
 		err  error
@@ -216,12 +209,8 @@ func TestPlaces(t *testing.T) {
 	d := reset(pod())
 	second := must[Node](t)(d.Root().Get("spec.containers[1]"))
 	spec := must[Node](t)(d.Root().Get("spec"))
-	if err := must[Node](t)(d.Root().Get("spec.containers")).RemoveElem(0); err != nil {
-		t.Fatal(err)
-	}
-	if err := second.SetString("image", "moved"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, must[Node](t)(d.Root().Get("spec.containers")).RemoveElem(0))
+	require.NoError(t, second.SetString("image", "moved"))
 	if v := must[View](t)(d.Root().At("spec.containers[0].image")); !v.Equal(Of("moved")) {
 		t.Error("a node does not follow its element")
 	}
@@ -350,9 +339,7 @@ func TestPathsThatBeginAlike(t *testing.T) {
 			t.Errorf("%s reads %q (%v), want %q", step.path, got, err, step.want)
 		}
 	}
-	if err := d.Root().SetString("ab.x", "new"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.Root().SetString("ab.x", "new"))
 	if n, err := d.Root().Remove("abc.none\nabc.x\nabc.x\nab.none"); n != 1 || err != nil {
 		t.Errorf("removed %d (%v), want 1", n, err)
 	}
@@ -404,12 +391,8 @@ func TestEnsureMapAppends(t *testing.T) {
 	d := New()
 	d.Reset(map[string]any{"list": []any{"x"}})
 	n, err := d.Root().EnsureMap("list.-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.SetBool("new", true); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, n.SetBool("new", true))
 	if want := map[string]any{"list": []any{"x", map[string]any{"new": true}}}; !reflect.DeepEqual(d.Value(), want) {
 		t.Errorf("%v", d.Value())
 	}
@@ -426,12 +409,9 @@ func TestMemoryOfAnOutlierIsGivenBack(t *testing.T) {
 		keys["key-"+strconv.Itoa(n)] = "v"
 	}
 	d.Reset(map[string]any{"list": list, "keys": keys})
-	if _, err := d.Root().Remove("keys.*\nlist.0"); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Root().SetString("text", strings.Repeat("x", 1<<20)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.Root().Remove("keys.*\nlist.0")
+	require.NoError(t, err)
+	require.NoError(t, d.Root().SetString("text", strings.Repeat("x", 1<<20)))
 	d.Root().View().AppendJSON(nil)
 	d.Reset(map[string]any{"small": true})
 	kept := cap(d.nodes)*int(unsafe.Sizeof(node{})) + cap(d.arena) + cap(d.keys)*16
@@ -450,12 +430,8 @@ func TestCopyOverZeroValues(t *testing.T) {
 		d.Reset(map[string]any{"int": int64(0), "text": "", "bool": false, "float": 0.0, "from": from, "list": []any{map[string]any{"int": int64(0), "text": "", "bool": false, "float": 0.0}}})
 		for _, path := range []string{to, "list.0." + to} {
 			src, err := d.Root().At("from")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := d.Root().Copy(path, src); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
+			require.NoError(t, d.Root().Copy(path, src))
 			if v, err := d.Root().At(path); err != nil || !v.Equal(src) {
 				t.Errorf("%s: got %v, %v, want %v", path, v.Value(), err, from)
 			}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"unsafe"
+
+	"github.com/stretchr/testify/require"
 )
 
 // guestMemory is where a guest writes one text after another.
@@ -57,9 +59,7 @@ func TestKnownPathIsKnownByItsText(t *testing.T) {
 			t.Fatalf("removed %d (%v)", n, err)
 		}
 		read("b.y", "by")
-		if err := d.Root().SetString(memory.put("b.x"), "new"); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, d.Root().SetString(memory.put("b.x"), "new"))
 		memory.put("a.y")
 		if got := fmt.Sprint(d.Value()["b"]); got != "map[x:new y:by]" {
 			t.Fatalf("b is %s", got)
@@ -141,9 +141,8 @@ func TestSlotsChangeHands(t *testing.T) {
 	use := func(path string, times int) *known {
 		t.Helper()
 		for range times {
-			if _, err := d.Root().At(memory.put(path)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := d.Root().At(memory.put(path))
+			require.NoError(t, err)
 		}
 		return d.slotOf(memory.put(path)).known
 	}

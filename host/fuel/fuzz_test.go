@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/fuel"
 	"github.com/refract-project/refract/internal/wattest"
 )
@@ -20,18 +22,12 @@ import (
 // keeps a guest away from the counters, which only exist in the result.
 func FuzzInstrument(f *testing.F) {
 	seeds, err := filepath.Glob("testdata/golden/*.wat")
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	for _, path := range seeds {
 		source, err := os.ReadFile(path)
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		wasm, err := wattest.Assemble(string(source))
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(wasm)
 	}
 	f.Add(assemble(f, generate(7)))

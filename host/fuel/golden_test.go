@@ -11,15 +11,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/fuel"
 )
 
 // TestGolden compares modules with what the pass makes of them, both written as text.
 func TestGolden(t *testing.T) {
 	inputs, err := filepath.Glob("testdata/golden/*.wat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r := runtime(t)
 	for _, path := range inputs {
 		name := strings.TrimSuffix(path, ".wat")
@@ -42,8 +42,6 @@ func TestGolden(t *testing.T) {
 func read(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return string(data)
 }

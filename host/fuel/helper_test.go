@@ -8,6 +8,7 @@ import (
 	_ "embed"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
@@ -24,18 +25,14 @@ var workload []byte
 func assemble(t testing.TB, source string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(source)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wasm
 }
 
 func instrument(t testing.TB, wasm []byte, opts fuel.Options) []byte {
 	t.Helper()
 	out, err := fuel.Instrument(wasm, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return out
 }
 
@@ -45,14 +42,11 @@ func runtime(t testing.TB) wazero.Runtime {
 	ctx := context.Background()
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCoreFeatures(api.CoreFeaturesV2))
 	t.Cleanup(func() { _ = r.Close(ctx) })
-	if _, err := wasi_snapshot_preview1.Instantiate(ctx, r); err != nil {
-		t.Fatal(err)
-	}
-	_, err := r.NewHostModuleBuilder("host").NewFunctionBuilder().
+	_, err := wasi_snapshot_preview1.Instantiate(ctx, r)
+	require.NoError(t, err)
+	_, err = r.NewHostModuleBuilder("host").NewFunctionBuilder().
 		WithFunc(func(x uint32) uint32 { return x + 1 }).Export("inc").Instantiate(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return r
 }
 
@@ -61,9 +55,7 @@ func instantiate(t testing.TB, r wazero.Runtime, wasm []byte) api.Module {
 	t.Helper()
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions("_initialize")
 	mod, err := r.InstantiateWithConfig(context.Background(), wasm, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = mod.Close(context.Background()) })
 	return mod
 }
@@ -81,9 +73,7 @@ func cause(mod api.Module) fuel.Cause {
 func call(t testing.TB, mod api.Module, name string, args ...uint64) uint64 {
 	t.Helper()
 	results, err := mod.ExportedFunction(name).Call(context.Background(), args...)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
+	require.NoErrorf(t, err, "%s", name)
 	if len(results) == 0 {
 		return 0
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/fuel"
 )
 
@@ -55,9 +57,7 @@ func goWorkload(t *testing.T) []byte {
 		t.Fatalf("building the workload with Go: %v\n%s", err, msg)
 	}
 	wasm, err := os.ReadFile(out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wasm
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
@@ -126,9 +128,7 @@ func TestRemovedPluginIsClosed(t *testing.T) {
 	w.apply(map[string][]byte{"a.wasm": plugin(t, "1", "ConfigMap")})
 	old := w.registry.Chain("ConfigMap", host.Outgoing)
 	w.apply(nil)
-	if err := w.chains.Close(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.chains.Close(context.Background()))
 	doc := document.New()
 	doc.Reset(map[string]any{"kind": "ConfigMap", "metadata": map[string]any{"name": "x"}})
 	var closed *host.ClosedError
@@ -142,14 +142,10 @@ func TestRemovedPluginIsClosed(t *testing.T) {
 
 func TestDefaultThatDoesNotLoad(t *testing.T) {
 	h, err := host.New(context.Background(), host.NewConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = h.Close(context.Background()) }()
 	defaults, err := source.ReadFS(fstest.MapFS{"pod.wasm": {Data: []byte("bad")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_, err = source.NewChains(context.Background(), source.ChainsConfig{
 		Host: h, Registry: host.NewRegistry(nil), Kinds: kinds, Defaults: defaults,
 	})

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
@@ -52,17 +55,13 @@ func (w *world) watch(path string) *reports {
 	d, err := source.NewDir(source.DirConfig{
 		Path: path, Chains: w.chains, OnStatus: r.add, Quiet: w.quiet, Poll: time.Hour,
 	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
 	w.t.Cleanup(func() {
 		cancel()
-		if err := <-done; err != nil {
-			w.t.Error(err)
-		}
+		assert.NoError(w.t, <-done)
 	})
 	return r
 }
@@ -77,9 +76,7 @@ func (w *world) await(kind, want string) {
 func rename(t testing.TB, dir, name string, data []byte) {
 	t.Helper()
 	write(t, dir, map[string][]byte{".tmp": data})
-	if err := os.Rename(filepath.Join(dir, ".tmp"), filepath.Join(dir, name)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Rename(filepath.Join(dir, ".tmp"), filepath.Join(dir, name)))
 }
 
 func TestDirLifeOfAFile(t *testing.T) {
@@ -99,13 +96,9 @@ func TestDirLifeOfAFile(t *testing.T) {
 	}
 	rename(t, dir, "first.wasm", plugin(t, "3", "Service"))
 	w.await("Service", "service@default second@1 first@3")
-	if err := os.Remove(filepath.Join(dir, "second.yaml")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "second.yaml")))
 	w.await("Service", "service@default first@3 second@1")
-	if err := os.Remove(filepath.Join(dir, "first.wasm")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(filepath.Join(dir, "first.wasm")))
 	w.await("Service", "service@default second@1")
 	eventually(t, "the report of the removal", func() bool { return r.have("first", "removed=true", "running=false") })
 }
@@ -115,9 +108,7 @@ func TestDirLifeOfAFile(t *testing.T) {
 func TestDirConfigMap(t *testing.T) {
 	w, dir := newWorld(t), t.TempDir()
 	version := func(name string, files map[string][]byte) {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		write(t, filepath.Join(dir, name), files)
 		link(t, name, filepath.Join(dir, "..data"))
 	}
@@ -132,12 +123,8 @@ func TestDirConfigMap(t *testing.T) {
 // link makes a symbolic link in one step, also over an old one.
 func link(t testing.TB, target, path string) {
 	t.Helper()
-	if err := os.Symlink(target, path+".new"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Symlink(target, path+".new"))
+	require.NoError(t, os.Rename(path+".new", path))
 }
 
 // TestDirReplaced changes the directory itself: by a link to another one, and by deleting and making it again.
@@ -145,9 +132,7 @@ func link(t testing.TB, target, path string) {
 func TestDirReplaced(t *testing.T) {
 	w, root := newWorld(t), t.TempDir()
 	for i, name := range []string{"one", "two"} {
-		if err := os.Mkdir(filepath.Join(root, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Mkdir(filepath.Join(root, name), 0o700))
 		write(t, filepath.Join(root, name), map[string][]byte{"a.wasm": plugin(t, fmt.Sprint(i+1), "Service")})
 	}
 	current := filepath.Join(root, "current")
@@ -158,12 +143,8 @@ func TestDirReplaced(t *testing.T) {
 	w.await("Service", "service@default a@2")
 	rename(t, filepath.Join(root, "two"), "a.wasm", plugin(t, "3", "Service"))
 	w.await("Service", "service@default a@3")
-	if err := os.Remove(current); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(current, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Remove(current))
+	require.NoError(t, os.Mkdir(current, 0o700))
 	w.await("Service", "service@default")
 	write(t, current, map[string][]byte{"b.wasm": plugin(t, "1", "Service")})
 	w.await("Service", "service@default b@1")
@@ -171,20 +152,12 @@ func TestDirReplaced(t *testing.T) {
 
 func TestDirGoneChangesNothing(t *testing.T) {
 	w, dir := newWorld(t), filepath.Join(t.TempDir(), "plugins")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(dir, 0o700))
 	write(t, dir, map[string][]byte{"a.wasm": plugin(t, "1", "Service")})
 	d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Sync(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, d.Sync(context.Background()))
+	require.NoError(t, os.RemoveAll(dir))
 	if err := d.Sync(context.Background()); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("got %v", err)
 	}
@@ -193,9 +166,7 @@ func TestDirGoneChangesNothing(t *testing.T) {
 
 func TestDirMustExist(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, path := range []string{file, file + ".none"} {
 		if _, err := source.NewDir(source.DirConfig{Path: path}); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v", path, err)
@@ -212,19 +183,14 @@ func TestDirSlowCopy(t *testing.T) {
 	w.await("Service", "service@default a@1")
 	data := plugin(t, "2", "Service")
 	f, err := os.Create(filepath.Join(dir, "a.wasm"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for len(data) > 0 {
 		n := min(16, len(data))
-		if _, err := f.Write(data[:n]); err != nil {
-			t.Fatal(err)
-		}
+		_, err = f.Write(data[:n])
+		require.NoError(t, err)
 		data = data[n:]
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, f.Close())
 	w.await("Service", "service@default a@2")
 	if r.have("a Failed") {
 		t.Error("an unfinished copy was loaded")
@@ -237,9 +203,7 @@ func TestDirPolls(t *testing.T) {
 	write(t, elsewhere, map[string][]byte{"x": plugin(t, "1", "Service")})
 	link(t, filepath.Join(elsewhere, "x"), filepath.Join(dir, "a.wasm")) // changes behind a link are not notified
 	d, err := source.NewDir(source.DirConfig{Path: dir, Chains: w.chains, Poll: 20 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
@@ -247,9 +211,7 @@ func TestDirPolls(t *testing.T) {
 	rename(t, elsewhere, "x", plugin(t, "2", "Service"))
 	w.await("Service", "service@default a@2")
 	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, <-done)
 }
 
 // TestDirHammer runs objects through the chains while files come, change, break and go: each run sees one whole
@@ -287,9 +249,7 @@ func TestDirHammer(t *testing.T) {
 		w.await("Service", "service@default a@"+version)
 		rename(t, dir, "a.wasm", []byte("broken"))
 		if i%3 == 2 {
-			if err := os.Remove(filepath.Join(dir, "a.wasm")); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.Remove(filepath.Join(dir, "a.wasm")))
 			w.await("Service", "service@default")
 		}
 	}

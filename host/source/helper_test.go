@@ -15,6 +15,9 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 	"github.com/refract-project/refract/internal/wattest"
@@ -31,9 +34,7 @@ func plugin(t testing.TB, version string, kinds ...string) []byte {
 		fmt.Sprintf(`(data (i32.const 0) "metadata.labels.by") (data (i32.const 64) "%s")
 		(func $hook (result i32) %s)
 		(export "outgoing" (func $hook)) (export "incoming" (func $hook))`, version, body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wasm
 }
 
@@ -63,27 +64,17 @@ func newWorldOf(t testing.TB, lastGood string, defaultPlugins fstest.MapFS) *wor
 	t.Helper()
 	ctx := context.Background()
 	h, err := host.New(ctx, host.NewConfig().WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w := &world{t: t, registry: host.NewRegistry(nil), quiet: 30 * time.Millisecond}
 	defaults, err := source.ReadFS(defaultPlugins)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w.chains, err = source.NewChains(ctx, source.ChainsConfig{Host: h, Registry: w.registry, Kinds: kinds, Defaults: defaults, LastGoodDir: lastGood})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
-		if err := w.chains.Close(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := h.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, w.chains.Close(ctx))
+		assert.NoError(t, h.Close(ctx))
 	})
 	return w
 }
@@ -113,9 +104,7 @@ func (w *world) apply(files map[string][]byte) map[string]source.Status {
 	dir := w.t.TempDir()
 	write(w.t, dir, files)
 	modules, err := source.ReadDir(dir)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	require.NoError(w.t, err)
 	out := map[string]source.Status{}
 	for _, s := range w.chains.Apply(context.Background(), modules) {
 		out[s.Name] = s
@@ -126,9 +115,7 @@ func (w *world) apply(files map[string][]byte) map[string]source.Status {
 func write(t testing.TB, dir string, files map[string][]byte) {
 	t.Helper()
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/host/source"
@@ -26,9 +29,7 @@ func TestKindsComeAndGo(t *testing.T) {
 	})
 	w.expect(certificate, "")
 	for range 2 { // the second time nothing happens
-		if err := w.chains.AddKind(certificate); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.chains.AddKind(certificate))
 	}
 	w.expect(certificate, "all@1 certs@2")
 	w.expect("Service", "service@default all@1")
@@ -46,9 +47,7 @@ func TestKindsComeAndGo(t *testing.T) {
 	if s := w.apply(map[string][]byte{"certs.wasm": plugin(t, "4", certificate)})["certs"]; s.State != source.Loaded || s.Running {
 		t.Errorf("status %+v", s)
 	}
-	if err := w.chains.AddKind(certificate); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.chains.AddKind(certificate))
 	w.expect(certificate, "certs@4")
 }
 
@@ -59,9 +58,7 @@ func TestPluginWaitsForItsKind(t *testing.T) {
 	if s.State != source.Loaded || s.Running {
 		t.Errorf("status %+v", s)
 	}
-	if err := w.chains.AddKind(certificate); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.chains.AddKind(certificate))
 	w.expect(certificate, "mine@1")
 	w.expect("Service", "service@default")
 }
@@ -74,9 +71,7 @@ func TestDefaultOfAllOthers(t *testing.T) {
 	})
 	w.expect("Service", "service@default")
 	w.expect("ConfigMap", "generic@default")
-	if err := w.chains.AddKind(certificate); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.chains.AddKind(certificate))
 	w.expect(certificate, "generic@default")
 	w.apply(map[string][]byte{
 		"mine.wasm": plugin(t, "1", certificate), "mine.yaml": []byte("replaces: generic"),
@@ -100,9 +95,7 @@ func TestKindsOfOtherGroups(t *testing.T) {
 		"options.wasm": plugin(t, "2", "*"), "options.yaml": []byte("kinds: [Service]"),
 	})
 	for _, kind := range []string{"Service.serving.knative.dev", "Secret.example.com", "Ingress.example.com", "Pod.example.com", "Secret"} {
-		if err := w.chains.AddKind(kind); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.chains.AddKind(kind))
 	}
 	w.expect("Service.serving.knative.dev", "generic@default")
 	w.expect("Secret.example.com", "generic@default")
@@ -115,9 +108,7 @@ func TestKindsOfOtherGroups(t *testing.T) {
 // "*" is not for Secrets, until a manifest or the options name them.
 func TestSecretsAreNamed(t *testing.T) {
 	w := newWorldOf(t, "", fstest.MapFS{"secret/secret.wasm": {Data: plugin(t, "default", "Secret")}})
-	if err := w.chains.AddKind("Secret"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, w.chains.AddKind("Secret"))
 	w.apply(map[string][]byte{
 		"all.wasm":   plugin(t, "1", "*"),
 		"named.wasm": plugin(t, "2", "*", "Secret"),
@@ -133,9 +124,8 @@ func TestPodSpecsOfAKind(t *testing.T) {
 	on := func() bool {
 		doc := document.New()
 		doc.Reset(map[string]any{"spec": map[string]any{"template": map[string]any{"hostPID": true}}})
-		if _, err := w.registry.Run(t.Context(), certificate, host.Outgoing, doc, &host.Env{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.registry.Run(t.Context(), certificate, host.Outgoing, doc, &host.Env{})
+		require.NoError(t, err)
 		v, _ := doc.Root().At("spec.template.hostPID")
 		return v.Exists()
 	}
@@ -143,9 +133,7 @@ func TestPodSpecsOfAKind(t *testing.T) {
 		specs []string
 		want  bool
 	}{{nil, true}, {[]string{"spec.template"}, false}, {[]string{"spec.other"}, true}} {
-		if err := w.chains.AddKind(certificate, c.specs...); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, w.chains.AddKind(certificate, c.specs...))
 		if got := on(); got != c.want {
 			t.Errorf("with %q it is on: %t", c.specs, got)
 		}
@@ -165,15 +153,11 @@ func TestKindsAndModulesAtOnce(t *testing.T) {
 	for _, kind := range []string{"A.example.org", "B.example.org", "C.example.org"} {
 		wg.Go(func() {
 			for range 20 {
-				if err := w.chains.AddKind(kind); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, w.chains.AddKind(kind))
 				_ = w.registry.Chain(kind, host.Outgoing)
 				w.chains.RemoveKind(kind)
 			}
-			if err := w.chains.AddKind(kind); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, w.chains.AddKind(kind))
 		})
 	}
 	one, other := source.Module{Name: "x", Wasm: plugin(t, "1", "*")}, source.Module{Name: "x", Wasm: plugin(t, "2", "*")}

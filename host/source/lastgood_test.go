@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/source"
 )
 
@@ -52,9 +54,7 @@ func TestLastGoodDamaged(t *testing.T) {
 		newWorldWith(t, dir).apply(map[string][]byte{"a.wasm": plugin(t, "1", "Service"), "a.yaml": []byte("priority: 7")})
 		path := filepath.Join(dir, "a.plugin.json")
 		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		write(t, dir, map[string][]byte{"a.plugin.json": damage(content)})
 		after := newWorldWith(t, dir)
 		if s := after.apply(map[string][]byte{"a.wasm": []byte("rubbish")})["a"]; s.Running {

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host/source"
 )
 
@@ -23,9 +25,7 @@ func TestReadFS(t *testing.T) {
 		"deep/x/abc.wasm": {Data: []byte("a")},
 		"deep/x/abc.yaml": {Data: []byte("priority: 7\nconfig: {replicas: 3, ratio: 0.5}\nlimits: {memoryPages: 12}")},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if got := names(modules); !slices.Equal(got, []string{"abc", "pod"}) {
 		t.Fatalf("found %v", got)
 	}
@@ -49,19 +49,11 @@ func TestReadDirReportsEachBadFile(t *testing.T) {
 		"twice.wasm": []byte("x"), "twice.yaml": []byte("priority: 1\npriority: 2"),
 		"alone.yaml": []byte("priority: 3"),
 	})
-	if err := os.Mkdir(filepath.Join(dir, "folder.wasm"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.wasm"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("nowhere", filepath.Join(dir, "dangling.wasm")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder.wasm"), 0o700))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "pipe.wasm"), 0o600))
+	require.NoError(t, os.Symlink("nowhere", filepath.Join(dir, "dangling.wasm")))
 	modules, err := source.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]string{
 		"good": "", "unknown": "priorty", "torn": "torn.yaml", "typed": "priority", "twice": "priority",
 		"alone": "no alone.wasm", "folder": "not a regular file", "pipe": "not a regular file", "dangling": "no such file",

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/internal/wattest"
 )
@@ -18,14 +21,10 @@ import (
 func newChains(t *testing.T, lastGood string) *Chains {
 	t.Helper()
 	h, err := host.New(t.Context(), host.NewConfig().WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.Close(context.Background()) })
 	c, err := NewChains(t.Context(), ChainsConfig{Host: h, Registry: host.NewRegistry(nil), Kinds: []string{"Service"}, LastGoodDir: lastGood})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -33,9 +32,7 @@ func module(t *testing.T, start string) []byte {
 	t.Helper()
 	wasm, err := wattest.Assemble(wattest.Plugin(`{"name":"m","version":"1","kinds":["*"],"hooks":["outgoing"],"writes":["*"]}`, "",
 		`(func (export "outgoing") (result i32) (i32.const 0)) (func (export "_initialize") `+start+`)`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return wasm
 }
 
@@ -48,29 +45,21 @@ func TestUnchangedFilesAreNotReadAgain(t *testing.T) {
 	write := func(content []byte) {
 		t.Helper()
 		f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		_, err = f.Write(content)
 		if closeErr := f.Close(); err != nil || closeErr != nil {
 			t.Fatal(err, closeErr)
 		}
-		if err := os.Chtimes(file, long, long); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chtimes(file, long, long))
 	}
 	wasm := module(t, "")
 	write(wasm)
 	d, err := NewDir(DirConfig{Path: dir, Chains: newChains(t, "")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer d.close()
 	running := func() bool {
 		t.Helper()
-		if err := d.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, d.Sync(t.Context()))
 		return d.statuses[0].State == Loaded
 	}
 	if !running() {
@@ -116,9 +105,7 @@ func TestNoLockWhileCompiling(t *testing.T) {
 		c.applying.Unlock()
 		time.Sleep(time.Millisecond)
 	}
-	if err := c.AddKind("Widget.example.org"); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, c.AddKind("Widget.example.org"))
 	select {
 	case <-done:
 		t.Error("the kind had to wait for the module")

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -24,9 +26,7 @@ import (
 func TestAllLoggersWriteTheSameFormat(t *testing.T) {
 	var out bytes.Buffer
 	logs := cmdutil.Logs{Format: "json", Verbosity: 1}
-	if err := logs.Install(&out); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, logs.Install(&out))
 	log.Log.Info("runtime", "node", "milan")
 	log.Log.V(1).Info("detail")
 	log.Log.V(2).Info("too much detail")
@@ -35,9 +35,7 @@ func TestAllLoggersWriteTheSameFormat(t *testing.T) {
 	var messages []string
 	for line := range strings.Lines(out.String()) {
 		var entry map[string]any
-		if err := json.Unmarshal([]byte(line), &entry); err != nil {
-			t.Fatalf("%q is no JSON: %v", line, err)
-		}
+		require.NoErrorf(t, json.Unmarshal([]byte(line), &entry), "%q is no JSON", line)
 		messages = append(messages, entry["msg"].(string))
 	}
 	if got, want := strings.Join(messages, ","), "runtime,detail,klog,slog"; got != want {
@@ -55,17 +53,13 @@ func TestAllLoggersWriteTheSameFormat(t *testing.T) {
 func serve(t *testing.T, handler http.Handler) string {
 	t.Helper()
 	listener, err := cmdutil.Listen("metrics-address", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- cmdutil.Serve(ctx, listener, handler) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("serving ended with %v", err)
-		}
+		assert.NoError(t, <-ended, "ending the server")
 	})
 	return listener.Addr().String()
 }
@@ -73,14 +67,10 @@ func serve(t *testing.T, handler http.Handler) string {
 func get(t *testing.T, address, path string) (int, string) {
 	t.Helper()
 	response, err := http.Get("http://" + address + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return response.StatusCode, string(body)
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -22,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// beginnings counts the requests after which a cache is filled anew.
+// beginnings counts the requests after which a cache is filled again.
 type beginnings struct {
 	http.RoundTripper
 	count atomic.Int32
@@ -40,13 +42,13 @@ func TestAnswersAreBounded(t *testing.T) {
 	const most, piece = 1 << 20, 300 << 10
 	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	admin, err := kubernetes.NewForConfig(cluster.Config())
-	must(t, err)
+	require.NoError(t, err)
 	conn, err := connection.New(cluster.Config(), most)
-	must(t, err)
+	require.NoError(t, err)
 	begun, config := &beginnings{}, conn.Config()
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { begun.RoundTripper = next; return begun })
 	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	require.NoError(t, err)
 	maps := admin.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	object := func(name string, version int) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}},
@@ -54,15 +56,14 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 	for _, name := range []string{"a", "b", "c", "d"} {
 		_, err := maps.Create(t.Context(), object(name, 0), metav1.CreateOptions{})
-		must(t, err)
+		require.NoError(t, err)
 	}
 
 	if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "more than 1 MiB") {
 		t.Errorf("a list that is too long gives %v", err)
 	}
-	if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(t.Context(), "d", metav1.GetOptions{}); err != nil {
-		t.Error(err)
-	}
+	_, err = client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(t.Context(), "d", metav1.GetOptions{})
+	assert.NoError(t, err)
 
 	begun.count.Store(0)
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(metav1.NamespaceDefault),
@@ -75,8 +76,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	factory.WaitForCacheSync(ctx.Done())
 	for version := 1; version <= 8; version++ {
 		_, err := maps.Update(t.Context(), object("a", version), metav1.UpdateOptions{})
-		must(t, err)
-		must(t, wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		require.NoError(t, err)
+		require.NoError(t, wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
 			seen, err := lister.Get("a")
 			return err == nil && seen.Data["version"] == fmt.Sprint(version), nil
 		}))

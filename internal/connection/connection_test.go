@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,30 +28,23 @@ import (
 
 const unbounded = 1 << 62
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // whoami asks the API server who the client is.
 func whoami(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	return review.Status.UserInfo.Username
 }
 
 func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	admin, err := kubernetes.NewForConfig(cluster.Config())
-	must(t, err)
+	require.NoError(t, err)
 	kubeconfigOf := func(user string) []byte {
 		path := filepath.Join(t.TempDir(), user)
-		must(t, cluster.KubeconfigFor(path, user))
+		require.NoError(t, cluster.KubeconfigFor(path, user))
 		content, err := os.ReadFile(path)
-		must(t, err)
+		require.NoError(t, err)
 		return content
 	}
 	store := connection.Secret{Client: admin, Namespace: "default", Name: "provider"}
@@ -84,7 +78,7 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	expectProblem(`"provider" not found`)
 	// At first there is no Secret, then one without content, one of nonsense, then one that is usable.
 	secret, err := admin.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "provider"}}, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	if _, err := store.Read(ctx); err == nil || !strings.Contains(err.Error(), `default/provider has no kubeconfig`) {
 		t.Errorf("an empty Secret gives %v", err)
 	}
@@ -92,7 +86,7 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 		t.Helper()
 		secret.Data = map[string][]byte{"kubeconfig": kubeconfig}
 		secret, err = admin.CoreV1().Secrets("default").Update(ctx, secret, metav1.UpdateOptions{})
-		must(t, err)
+		require.NoError(t, err)
 	}
 	expectProblem(`default/provider has no kubeconfig`)
 	write([]byte("}"))
@@ -101,11 +95,11 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	known := <-read
 
 	config, err := connection.Parse(known)
-	must(t, err)
+	require.NoError(t, err)
 	conn, err := connection.New(config, unbounded)
-	must(t, err)
+	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(conn.Config())
-	must(t, err)
+	require.NoError(t, err)
 	if got := whoami(t, client); got != "alice" {
 		t.Fatalf("the API server sees %s", got)
 	}
@@ -126,8 +120,8 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	expectProblem("this is no kubeconfig")
 	write(kubeconfigOf("bob"))
 	renewed, err := connection.Parse(<-changes)
-	must(t, err)
-	must(t, conn.Update(renewed))
+	require.NoError(t, err)
+	require.NoError(t, conn.Update(renewed))
 	if got := whoami(t, client); got != "bob" {
 		t.Errorf("after the renewal the same client is %s", got)
 	}
@@ -137,10 +131,10 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	if got := whoami(t, client); got != "bob" {
 		t.Errorf("after a refused renewal the client is %s", got)
 	}
-	must(t, admin.CoreV1().Secrets("default").Delete(ctx, "provider", metav1.DeleteOptions{}))
+	require.NoError(t, admin.CoreV1().Secrets("default").Delete(ctx, "provider", metav1.DeleteOptions{}))
 	expectProblem("was deleted")
 	stop()
-	must(t, <-followed)
+	require.NoError(t, <-followed)
 }
 
 func TestMovedServerIsFollowed(t *testing.T) {
@@ -151,30 +145,30 @@ func TestMovedServerIsFollowed(t *testing.T) {
 	}
 	first, second := server("first"), server("second")
 	conn, err := connection.New(&rest.Config{Host: first.URL}, unbounded)
-	must(t, err)
+	require.NoError(t, err)
 	get := func() string {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, first.URL+"/x", nil)
-		must(t, err)
+		require.NoError(t, err)
 		response, err := conn.Streams().RoundTrip(request)
-		must(t, err)
+		require.NoError(t, err)
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		must(t, err)
+		require.NoError(t, err)
 		return string(body)
 	}
 	if got, want := get(), "first "+strings.TrimPrefix(first.URL, "http://")+" /x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	must(t, conn.Update(&rest.Config{Host: second.URL}))
+	require.NoError(t, conn.Update(&rest.Config{Host: second.URL}))
 	if got, want := get(), "second "+strings.TrimPrefix(second.URL, "http://")+" /x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	must(t, conn.Update(&rest.Config{Host: second.URL + "/prefix/"}))
+	require.NoError(t, conn.Update(&rest.Config{Host: second.URL + "/prefix/"}))
 	if got, want := get(), "second "+strings.TrimPrefix(second.URL, "http://")+" /prefix/x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	must(t, conn.Update(&rest.Config{Host: first.URL}))
+	require.NoError(t, conn.Update(&rest.Config{Host: first.URL}))
 	if got, want := get(), "first "+strings.TrimPrefix(first.URL, "http://")+" /x"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -184,7 +178,7 @@ func TestUnusableKubeconfigsSayWhy(t *testing.T) {
 	const head = "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
 	const cluster = "clusters: [{name: c, cluster: {server: 'https://127.0.0.1'}}]\n"
 	file := filepath.Join(t.TempDir(), "file")
-	must(t, os.WriteFile(file, []byte("x"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
 	for text, want := range map[string]string{
 		"":                               "is empty",
 		"}":                              "this is no kubeconfig",
@@ -200,11 +194,11 @@ func TestUnusableKubeconfigsSayWhy(t *testing.T) {
 			t.Errorf("%q gives %v, want %q", text, err, want)
 		}
 	}
-	must(t, os.WriteFile(file, []byte(head+"clusters: [{name: c, cluster: {server: 'https://'}}]\nusers: [{name: u}]"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(head+"clusters: [{name: c, cluster: {server: 'https://'}}]\nusers: [{name: u}]"), 0o600))
 	if _, err := connection.ParseFile(file); err == nil || !strings.Contains(err.Error(), "server address") {
 		t.Errorf("a file without server gives %v", err)
 	}
-	must(t, os.WriteFile(file, []byte(head+cluster+"users: [{name: u, user: {tokenFile: "+file+"}}]"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(head+cluster+"users: [{name: u, user: {tokenFile: "+file+"}}]"), 0o600))
 	if _, err := connection.ParseFile(file); err != nil {
 		t.Errorf("a file of this machine that names another: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -127,9 +128,7 @@ func TestFramesAreFoundInAnyStream(t *testing.T) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
+			require.NoErrorf(t, err, "%s", name)
 			frames = append(frames, frame)
 		}
 		if got := strings.Join(frames, "|"); got != `{"a":"}{"}|{"b":[1,2]}|{"c":"`+strings.Repeat("x", 5000)+`"}` {
@@ -176,9 +175,7 @@ func TestParsersAreUsedAgain(t *testing.T) {
 		many[fmt.Sprint("key-", i)] = "value"
 	}
 	text, err := json.Marshal(many)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
@@ -224,10 +221,12 @@ func BenchmarkEvent(b *testing.B) {
 					b.Fatal(err)
 				}
 				var envelope metav1.WatchEvent
-				if _, _, err := info.StreamSerializer.Decode(buffer[:n], nil, &envelope); err != nil {
+				_, _, err = info.StreamSerializer.Decode(buffer[:n], nil, &envelope)
+				if err != nil {
 					b.Fatal(err)
 				}
-				if _, _, err := info.Serializer.Decode(envelope.Object.Raw, nil, nil); err != nil {
+				_, _, err = info.Serializer.Decode(envelope.Object.Raw, nil, nil)
+				if err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -266,8 +265,6 @@ func podEvent(tb testing.TB) []byte {
 		})
 	}
 	object, err := json.Marshal(pod)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	require.NoError(tb, err)
 	return []byte(`{"type":"MODIFIED","object":` + string(object) + "}\n")
 }

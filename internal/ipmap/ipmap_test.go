@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestRemap(t *testing.T) {
@@ -32,9 +34,7 @@ func TestTableMap(t *testing.T) {
 		PodCIDRs: []string{"10.244.0.0/16", "10.8.0.0/16", "10.9.0.0/16", "fd00:1::/64"}, PodCIDRRemaps: []string{"10.71.0.0/16", "10.72.0.0/16", "10.9.0.0/16", "fd00:9::/64"},
 		ExternalCIDRs: []string{"10.70.0.0/16"}, ExternalCIDRRemaps: []string{"10.80.0.0/16"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, tc := range []struct {
 		ip, want string
 		ok       bool
@@ -76,9 +76,7 @@ func TestNewRefuses(t *testing.T) {
 
 func TestRanges(t *testing.T) {
 	ranges, err := ParseRanges("--local-podcidr", []string{"10.200.0.0/16", "fd00::/8"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for ip, want := range map[string]bool{"10.200.3.4": true, "10.201.3.4": false, "fd12::1": true, "fe80::1": false, "web": false, "": false} {
 		if got := ranges.Contain(ip); got != want {
 			t.Errorf("Contain(%q) = %t, want %t", ip, got, want)
@@ -95,9 +93,7 @@ func FuzzMap(f *testing.F) {
 		f.Add(seed)
 	}
 	table, err := New(Config{PodCIDRs: []string{"10.244.0.0/16", "fd00::/8"}, PodCIDRRemaps: []string{"10.71.0.0/16", "fc00::/8"}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, ip string) {
 		got, ok := table.Map(ip)
 		if !ok {

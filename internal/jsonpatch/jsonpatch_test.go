@@ -3,7 +3,11 @@
 
 package jsonpatch
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 func TestStrings(t *testing.T) {
 	owned := func(key string) bool { return key == "ours" }
@@ -32,9 +36,7 @@ func TestForGuardsTheObject(t *testing.T) {
 	var p Patch
 	p.Replace("/a", 1)
 	patch, err := p.For("u-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	data, err := patch.Data(nil)
 	want := `[{"op":"test","path":"/metadata/uid","value":"u-1"},{"op":"replace","path":"/a","value":1}]`
 	if err != nil || string(data) != want {

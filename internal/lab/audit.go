@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Write is one successful request that changed an object, as an API server's audit log tells it.
+// Write is one successful request that changed an object, as an API server's audit log shows it.
 type Write struct {
 	Verb        string
 	User        string

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -23,23 +24,18 @@ func TestJournal(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	appendTo(t, path, created)
 	journal, err := NewJournal(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// What was there before does not count; a line counts when it is complete.
 	appendTo(t, path, listed+review+refused+created[:40])
 	got, err := journal.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []Write{{Verb: "patch", User: "another", Resource: "pods", Subresource: "status", Namespace: "a", Name: "b", Failed: true}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("first reading (-want +got):\n%s", diff)
 	}
 	appendTo(t, path, created[40:]+lease)
-	if got, err = journal.Next(); err != nil {
-		t.Fatal(err)
-	}
+	got, err = journal.Next()
+	require.NoError(t, err)
 	if diff := cmp.Diff(map[string]int{"create services": 1, "update leases": 1}, Tally(got)); diff != "" {
 		t.Errorf("second reading (-want +got):\n%s", diff)
 	}
@@ -55,9 +51,7 @@ func TestJournalOfRubbish(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	appendTo(t, path, "")
 	journal, err := NewJournal(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	appendTo(t, path, "not JSON\n")
 	if got, err := journal.Next(); err == nil {
 		t.Errorf("no error, but %v", got)
@@ -70,13 +64,8 @@ func TestJournalOfRubbish(t *testing.T) {
 func appendTo(t *testing.T, path, text string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := file.WriteString(text); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	_, err = file.WriteString(text)
+	require.NoError(t, err)
+	require.NoError(t, file.Close())
 }

@@ -173,7 +173,7 @@ func (l *Lab) createVirtualNode(ctx context.Context) error {
 	})
 }
 
-// acknowledgeConsumer tells the provider that the consumer is reachable without a network fabric of ours: endpoints that it
+// acknowledgeConsumer records at the provider that the consumer is reachable without a network fabric of ours: endpoints that it
 // reflects may be used.
 func (l *Lab) acknowledgeConsumer(ctx context.Context) error {
 	cluster := &corev1beta1.ForeignCluster{

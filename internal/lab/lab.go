@@ -51,7 +51,7 @@ const (
 // Users lists all of them.
 func Users() []string { return []string{KubeletUser, ManagerUser, RemoteUser} }
 
-// Options describes a Lab. The zero value has one simulated node in each cluster and tells nobody of its progress.
+// Options describes a Lab. The zero value has one simulated node in each cluster and reports no progress.
 type Options struct {
 	// ConsumerNodes and ProviderNodes are how many simulated nodes each cluster has; 0 means 1.
 	ConsumerNodes, ProviderNodes int
@@ -73,7 +73,7 @@ type Options struct {
 	Log func(format string, args ...any)
 }
 
-// Side is one of the two clusters with an administrator's clients, for looking at it and for acting as its users do.
+// Side is one of the two clusters with an administrator's clients, for reading it and for acting as its users do.
 type Side struct {
 	*testenv.Cluster
 	ID      string

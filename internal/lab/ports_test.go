@@ -6,22 +6,20 @@ package lab
 import (
 	"net"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A port that was picked is nobody else's, although nothing listens on it yet; and free again afterwards.
 func TestPickedPortsAreClaimed(t *testing.T) {
 	ports, err := pickPorts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if second, err := net.ListenPacket("udp4", address(ports.kubelet)); err == nil {
 		_ = second.Close()
 		t.Error("another lab could pick the port of the kubelet")
 	}
 	ports.release()
 	again, err := net.ListenPacket("udp4", address(ports.kubelet))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	_ = again.Close()
 }

@@ -44,7 +44,7 @@ func (l *Lab) StartAll(ctx context.Context) error {
 	return l.AwaitWebhook(ctx)
 }
 
-// StartKubelet starts the virtual kubelet; AwaitNodeReady tells when it works.
+// StartKubelet starts the virtual kubelet; AwaitNodeReady waits until it works.
 func (l *Lab) StartKubelet(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.dir, "kubelet.conf")
 	if err := l.Consumer.account(ctx, kubeconfig, TenantNamespace, kubeletAccount); err != nil {

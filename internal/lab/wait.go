@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// pollInterval is how often a condition is looked at: often enough for times that are quoted, seldom enough not to
+// pollInterval is how often a condition is checked: often enough for times that are quoted, seldom enough not to
 // take part in what is measured.
-const pollInterval = 50 * time.Millisecond
+const pollInterval = 100 * time.Millisecond
 
 // Wait polls until the condition holds. The condition returns what is still missing, or "" when it holds; what was missing
 // last is in the error when the context ends first, or when one of our processes has ended meanwhile.

@@ -52,7 +52,7 @@ func (l *Lab) AwaitWebhook(ctx context.Context) error {
 		}
 		configuration, err := l.Consumer.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, rbac.WebhookName, metav1.GetOptions{})
 		if err == nil && len(configuration.Webhooks[0].ClientConfig.CABundle) == 0 {
-			return "the API server was not told whom to trust", nil
+			return "the webhook's configuration has no CA bundle", nil
 		}
 		return "", err
 	})

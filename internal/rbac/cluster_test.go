@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,9 +24,7 @@ const tenant = "liqo-tenant-milan"
 func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	cluster := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	client, err := kubernetes.NewForConfig(cluster.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, name := range []string{tenant, "liqo-tenant-rome", "liqo", "shop-rome", "extended", "kube-node-lease"} {
 		_, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -41,9 +40,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
 	for range 2 { // the second time everything exists
-		if err := rbac.Install(t.Context(), client, objects...); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rbac.Install(t.Context(), client, objects...))
 	}
 
 	for who, cases := range map[string]string{
@@ -242,9 +239,7 @@ func check(t *testing.T, client kubernetes.Interface, who, line string) {
 		spec.User, spec.Groups = name, []string{"system:authenticated"}
 	}
 	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if want := words[0] == "may"; review.Status.Allowed != want {
 		t.Errorf("allowed is %t, want %t (%s)", review.Status.Allowed, want, review.Status.Reason)
 	}

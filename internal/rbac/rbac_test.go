@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -70,13 +71,9 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 func TestRulesYAMLIsTheRules(t *testing.T) {
 	for _, role := range Roles() {
 		text, err := RulesYAML(role)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var rules []rbacv1.PolicyRule
-		if err := yaml.UnmarshalStrict(text, &rules); err != nil {
-			t.Fatalf("%s: %v", role.Name, err)
-		}
+		require.NoErrorf(t, yaml.UnmarshalStrict(text, &rules), "%s", role.Name)
 		if len(rules) != len(role.Rules) {
 			t.Errorf("%s: %d rules were written, want %d", role.Name, len(rules), len(role.Rules))
 		}

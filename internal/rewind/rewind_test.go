@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TestTransport asks a server that answers lists and watches as told. That a real API server, set back by etcdutl, is found
@@ -61,9 +63,7 @@ func TestTransport(t *testing.T) {
 			defer server.Close()
 			client := &http.Client{Transport: Transport(http.DefaultTransport)}
 			response, err := client.Get(server.URL + tc.url)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			body, _ := io.ReadAll(response.Body)
 			_ = response.Body.Close()
 			if response.StatusCode != tc.status || len(asked) != tc.asked {

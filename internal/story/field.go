@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// check returns an error unless an object is as a condition says: PATH=VALUE, PATH!=VALUE, or PATH~=TEXT, which is in the value.
-func check(object map[string]any, condition string) error {
+// Check returns an error unless an object is as a condition says: PATH=VALUE, PATH!=VALUE, or PATH~=TEXT, which is in the value.
+func Check(object map[string]any, condition string) error {
 	at := strings.Index(condition, "=")
 	if at < 1 {
 		return fmt.Errorf("%q is no PATH=VALUE", condition)

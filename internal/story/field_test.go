@@ -34,7 +34,7 @@ func TestConditions(t *testing.T) {
 		"spec.replicas":                                "no PATH=VALUE",
 		"=1":                                           "no PATH=VALUE",
 	} {
-		err := check(object, condition)
+		err := Check(object, condition)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", condition, err, want)
 		}

@@ -170,7 +170,7 @@ func (p *play) expect(_ *testscript.TestScript, negated bool, args []string) err
 			return fmt.Errorf("%s is still there", args[0])
 		}
 		for _, condition := range args[1:] {
-			if err := check(found.Object, condition); err != nil {
+			if err := Check(found.Object, condition); err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 		}

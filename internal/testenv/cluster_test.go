@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,22 +50,15 @@ func TestTwoClusters(t *testing.T) {
 	t.Run("kubectl reads logs and runs commands in a simulated pod", func(t *testing.T) { testKubectl(t, provider) })
 	t.Run("the clusters are two", func(t *testing.T) {
 		_, err := clientset(t, provider.Config()).CoreV1().Pods("default").Get(t.Context(), "web", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := clientset(t, consumer.Config()).CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := clientset(t, provider.Config()).CoreV1().Pods("default").Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
-			t.Fatalf("deleting the consumer's pod touched the provider's: %v", err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, clientset(t, consumer.Config()).CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+		_, err = clientset(t, provider.Config()).CoreV1().Pods("default").Get(t.Context(), "web", metav1.GetOptions{})
+		require.NoError(t, err, "deleting the consumer's pod touched the provider's")
 	})
 	t.Run("users have the rights that RBAC gives them", func(t *testing.T) { testIdentities(t, provider) })
 	t.Run("definitions are installed", func(t *testing.T) {
 		rest := clientset(t, consumer.Config()).Discovery().RESTClient()
-		if err := rest.Get().AbsPath("/apis/testenv.refract.io/v1/lenses").Do(t.Context()).Error(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, rest.Get().AbsPath("/apis/testenv.refract.io/v1/lenses").Do(t.Context()).Error())
 	})
 	t.Run("the audit log tells who did what", func(t *testing.T) { testAuditLog(t, consumer) })
 	t.Run("the API server comes back with its data", func(t *testing.T) { testOutage(t, provider) })
@@ -71,9 +66,7 @@ func TestTwoClusters(t *testing.T) {
 
 func testKubectl(t *testing.T, c *testenv.Cluster) {
 	kubectl, err := testenv.Kubectl()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	run := func(args ...string) string {
 		out, err := exec.Command(kubectl, append([]string{"--kubeconfig", c.Kubeconfig()}, args...)...).CombinedOutput()
 		if err != nil {
@@ -95,23 +88,15 @@ func testIdentities(t *testing.T, c *testenv.Cluster) {
 		return err
 	}
 	user, err := c.ConfigFor("alice", "developers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := list(user); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"alice"`) {
 		t.Errorf("a user without a role listing pods: got %v", err)
 	}
 	masters, err := c.ConfigFor("bob", "system:masters")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := list(masters); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, err)
+	assert.NoError(t, list(masters))
 	account, err := c.ServiceAccountConfig(t.Context(), "default", "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := list(account); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"system:serviceaccount:default:default"`) {
 		t.Errorf("a service account without a role listing pods: got %v", err)
 	}
@@ -122,9 +107,7 @@ func testIdentities(t *testing.T, c *testenv.Cluster) {
 
 func testAuditLog(t *testing.T, c *testenv.Cluster) {
 	content, err := os.ReadFile(c.AuditLogPath())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for line := range strings.Lines(string(content)) {
 		var event struct {
 			Level, Stage, Verb string
@@ -150,26 +133,19 @@ func testAuditLog(t *testing.T, c *testenv.Cluster) {
 
 func testOutage(t *testing.T, c *testenv.Cluster) {
 	pods := clientset(t, c.Config()).CoreV1().Pods("default")
-	if err := c.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.StopAPIServer())
 	if _, err := pods.Get(t.Context(), "web", metav1.GetOptions{}); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Fatalf("reading from a stopped API server: got %v", err)
 	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pods.Get(t.Context(), "web", metav1.GetOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.StartAPIServer(t.Context()))
+	_, err := pods.Get(t.Context(), "web", metav1.GetOptions{})
+	require.NoError(t, err)
 }
 
 func clientset(t *testing.T, config *rest.Config) kubernetes.Interface {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return clients
 }
 
@@ -179,9 +155,7 @@ func createPod(t *testing.T, clients kubernetes.Interface, name string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "registry.invalid/web:1"}}},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func awaitReady(t *testing.T, clients kubernetes.Interface, name string) {
@@ -212,14 +186,11 @@ func residentMiB(t *testing.T, clusters []*testenv.Cluster) int {
 	for _, c := range clusters {
 		for name, pid := range c.Processes() {
 			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			var kib int
 			if _, after, found := strings.Cut(string(status), "VmRSS:"); found {
-				if _, err := fmt.Sscan(after, &kib); err != nil {
-					t.Fatalf("the memory of %s, %v", name, err)
-				}
+				_, err = fmt.Sscan(after, &kib)
+				require.NoErrorf(t, err, "the memory of %s", name)
 			}
 			total += kib
 		}

@@ -148,7 +148,7 @@ func (c *Cluster) apiServerArgs() []string {
 func (c *Cluster) controllerManagerArgs() []string {
 	args := []string{
 		"--kubeconfig=" + c.path("system:kube-controller-manager.conf"), "--secure-port=0", "--leader-elect=false",
-		// Each controller under its own name, as on any real cluster: audit logs tell them apart.
+		// Each controller under its own name, as on any real cluster: audit logs distinguish them.
 		"--use-service-account-credentials",
 		"--service-account-private-key-file=" + c.key("service-account"), "--root-ca-file=" + c.crt("ca"),
 		"--cluster-signing-cert-file=" + c.crt("ca"), "--cluster-signing-key-file=" + c.key("ca"),

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -80,26 +82,21 @@ func TestKillLeavesNothingBehind(t *testing.T) {
 		t.Fatalf("want five components, got %v", cluster.Processes)
 	}
 	execSleep(t, cluster)
-	if _, err := os.Stat(cluster.TempDir); err != nil {
-		t.Fatal(err)
-	}
+	_, err := os.Stat(cluster.TempDir)
+	require.NoError(t, err)
 	if before := processesIn(t, dir); len(before) < 7 { // with the watchdog and the simulated container's command
 		t.Fatalf("processes of the cluster while its owner lives: %v", before)
 	}
 
-	if err := owner.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait()
 
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		_, err := os.Stat(dir)
 		_, tempErr := os.Stat(cluster.TempDir)
 		return os.IsNotExist(err) && os.IsNotExist(tempErr) && len(processesIn(t, dir)) == 0, nil
 	})
-	if err != nil {
-		t.Errorf("left behind by a killed owner: %v, %v", processesIn(t, dir), err)
-	}
+	assert.NoErrorf(t, err, "left behind by a killed owner: %v", processesIn(t, dir))
 }
 
 func startOwner(t *testing.T, dir string) (*exec.Cmd, owned) {
@@ -108,21 +105,13 @@ func startOwner(t *testing.T, dir string) (*exec.Cmd, owned) {
 	owner.Env = append(os.Environ(), ownerVariable+"="+dir)
 	owner.Stderr = os.Stderr
 	out, err := owner.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := owner.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, owner.Start())
 	t.Cleanup(func() { _ = owner.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("the owner started no cluster: %v", err)
-	}
+	require.NoError(t, err, "the owner started no cluster")
 	var cluster owned
-	if err := json.Unmarshal(line, &cluster); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(line, &cluster))
 	return owner, cluster
 }
 
@@ -130,26 +119,18 @@ func startOwner(t *testing.T, dir string) (*exec.Cmd, owned) {
 func execSleep(t *testing.T, cluster owned) {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	clients, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	createPod(t, clients, "sleeper")
 	awaitReady(t, clients, "sleeper")
 	path, err := testenv.Kubectl()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	// The shell has the state folder among its arguments, by which processesIn finds it.
 	const script = "while :; do sleep 1; done"
 	kubectl := exec.Command(path, "--kubeconfig", cluster.Kubeconfig, "exec", "sleeper", "--", "sh", "-c", script, cluster.Dir)
 	kubectl.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := kubectl.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, kubectl.Start())
 	t.Cleanup(func() {
 		_ = kubectl.Process.Kill()
 		_ = kubectl.Wait()
@@ -157,9 +138,7 @@ func execSleep(t *testing.T, cluster owned) {
 	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
 		return slices.ContainsFunc(processesIn(t, cluster.Dir), func(p string) bool { return strings.Contains(p, script) }), nil
 	})
-	if err != nil {
-		t.Fatalf("no command runs in the simulated container: %v", err)
-	}
+	require.NoError(t, err, "no command runs in the simulated container")
 }
 
 // processesIn lists the processes that work in a folder or were told of it, except this one. A process that is dead but was not
@@ -168,9 +147,7 @@ func processesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	var found []string
 	entries, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, proc := range entries {
 		cwd, _ := os.Readlink(proc + "/cwd")         // it may have ended since
 		cmdline, _ := os.ReadFile(proc + "/cmdline") // so may it here

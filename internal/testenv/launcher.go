@@ -12,7 +12,7 @@ import (
 )
 
 // watchdogScript waits for the end of its input, which is when our process is gone however it died, then kills the process
-// groups it was told of and removes the state folder ($1).
+// groups it was given and removes the state folder ($1).
 const watchdogScript = `groups=
 while read -r line; do
 	case $line in
@@ -30,8 +30,8 @@ rm -rf "$1"`
 type launcher struct {
 	requests chan launchRequest
 	watchdog *exec.Cmd
-	// told is written to by the locked thread alone until close.
-	told io.WriteCloser
+	// registry is written to by the locked thread alone until close.
+	registry io.WriteCloser
 }
 
 type launchRequest struct {
@@ -48,7 +48,7 @@ func newLauncher(dir string) (*launcher, error) {
 	l.watchdog.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	l.watchdog.Dir = "/"
 	var err error
-	if l.told, err = l.watchdog.StdinPipe(); err != nil {
+	if l.registry, err = l.watchdog.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("starting the watchdog, %w", err)
 	}
 	if err := l.watchdog.Start(); err != nil {
@@ -71,10 +71,10 @@ func (l *launcher) launch(cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(l.told, cmd.Process.Pid); err != nil {
+	if _, err := fmt.Fprintln(l.registry, cmd.Process.Pid); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		return fmt.Errorf("telling the watchdog of %s, %w", cmd.Path, err)
+		return fmt.Errorf("registering %s with the watchdog, %w", cmd.Path, err)
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (l *launcher) start(cmd *exec.Cmd) error {
 // and start must not be called any more.
 func (l *launcher) close() {
 	close(l.requests)
-	_, _ = fmt.Fprintln(l.told, "done")
-	_ = l.told.Close()
+	_, _ = fmt.Fprintln(l.registry, "done")
+	_ = l.registry.Close()
 	_ = l.watchdog.Wait()
 }

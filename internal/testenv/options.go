@@ -36,7 +36,7 @@ type Options struct {
 	Log func(format string, args ...any)
 }
 
-// withDefaults fills in what is not set; index tells the clusters of one StartAll apart.
+// withDefaults fills in what is not set; index distinguishes the clusters of one StartAll.
 func (o Options) withDefaults(index int) (Options, error) {
 	if o.Name == "" {
 		o.Name = fmt.Sprintf("cluster-%d", index+1)

@@ -13,11 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// pollInterval is how often a condition of a starting cluster is looked at: often enough not to add to the start, seldom
+// pollInterval is how often a condition of a starting cluster is checked: often enough not to add to the start, seldom
 // enough not to take CPU from it.
 const pollInterval = 50 * time.Millisecond
 
-// await looks at a condition until it holds. It gives up, with the end of the log in question, when a component of the cluster has
+// await checks a condition until it holds. It gives up, with the end of the log in question, when a component of the cluster has
 // ended or the context does.
 func (c *Cluster) await(ctx context.Context, what string, holds func(context.Context) error) error {
 	ticker := time.NewTicker(pollInterval)
@@ -38,7 +38,7 @@ func (c *Cluster) await(ctx context.Context, what string, holds func(context.Con
 	}
 }
 
-// endedComponent looks at the cluster's own processes only: a Command may end at any time.
+// endedComponent checks the cluster's own processes only: a Command may end at any time.
 func (c *Cluster) endedComponent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

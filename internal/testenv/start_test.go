@@ -13,14 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/internal/testenv"
 )
 
 func TestStartNamesWhatIsWrong(t *testing.T) {
 	occupied := t.TempDir()
-	if err := os.WriteFile(filepath.Join(occupied, "thesis.txt"), []byte("do not lose"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(occupied, "thesis.txt"), []byte("do not lose"), 0o600))
 	for name, test := range map[string]struct {
 		options testenv.Options
 		want    []string
@@ -78,13 +79,9 @@ func TestStartStopsWithItsContext(t *testing.T) {
 func TestStopEndsEverythingAndTwiceIsFine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	c, err := testenv.Start(t.Context(), testenv.Options{Dir: dir, NoScheduler: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 2 {
-		if err := c.Stop(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, c.Stop())
 	}
 	if left := processesIn(t, dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
@@ -101,48 +98,32 @@ func TestStopEndsEverythingAndTwiceIsFine(t *testing.T) {
 func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
 	command, err := c.StartCommand("kubelet", "/bin/sh", "-c", "echo out of film >&2; sleep 600")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Failure(); err != nil {
-		t.Fatalf("failed while it runs: %v", err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, command.Failure(), "while it runs")
 	command.Kill()
 	if err := command.Failure(); err == nil || !strings.Contains(err.Error(), "kubelet ended") {
 		t.Errorf("the failure of a killed command: %v", err)
 	}
-	if err := c.AddKwokNodes(t.Context(), 1, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.AddKwokNodes(t.Context(), 1, nil))
 }
 
 // While the API server is down nobody else can take its port.
 func TestPortStaysReservedDuringAnOutage(t *testing.T) {
 	c := testenv.ForTest(t, testenv.Options{NoScheduler: true})[0]
-	if err := c.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.StopAPIServer())
 	address := strings.TrimPrefix(c.Config().Host, "https://")
 	if l, err := net.Listen("tcp", address); err == nil {
 		_ = l.Close()
 		t.Errorf("%s is free for others during the outage", address)
 	}
-	if err := c.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.StartAPIServer(t.Context()))
 }
 
 func TestTempDirIsRemoved(t *testing.T) {
 	dir, remove, err := testenv.TempDir("refract-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := remove(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	require.NoError(t, remove())
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)
 	}

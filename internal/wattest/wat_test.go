@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"github.com/tetratelabs/wazero"
 
 	"github.com/refract-project/refract/internal/wattest"
@@ -19,9 +20,7 @@ func TestBytes(t *testing.T) {
 	got, err := wattest.Assemble(`(module ;; adds
 	  (func (export "add") (param $a i32) (param i32) (result i32)
 	    (i32.add (local.get $a) (local.get 1))))`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := []byte("\x00asm\x01\x00\x00\x00" +
 		"\x01\x07\x01\x60\x02\x7f\x7f\x01\x7f" + // one type: i32 i32 -> i32
 		"\x03\x02\x01\x00" + // one function of it
@@ -66,20 +65,15 @@ func TestRuns(t *testing.T) {
 	    (i32.add
 	      (call $twice (local.get $sum))
 	      (i32.add (i32.load8_u offset=4 (i32.const 16)) (global.get $count)))))`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	ctx := context.Background()
 	r := wazero.NewRuntime(ctx)
 	defer func() { _ = r.Close(ctx) }()
 	twice := func(x uint32) uint32 { return 2 * x }
-	if _, err := r.NewHostModuleBuilder("env").NewFunctionBuilder().WithFunc(twice).Export("twice").Instantiate(ctx); err != nil {
-		t.Fatal(err)
-	}
+	_, err = r.NewHostModuleBuilder("env").NewFunctionBuilder().WithFunc(twice).Export("twice").Instantiate(ctx)
+	require.NoError(t, err)
 	mod, err := r.Instantiate(ctx, wasm)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := mod.ExportedFunction("run").Call(ctx, 2)
 	if err != nil || got[0] != 2*(300+200+100)+255 {
 		t.Errorf("got %v, %v", got, err)

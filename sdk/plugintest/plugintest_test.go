@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/sdk"
 )
@@ -35,9 +36,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 
 func TestDecode(t *testing.T) {
 	got, err := decode([]byte("a: 1\nb: 2.5\nc: [x, null, true]\nd: 9007199254740993\ne: {f: 1.5e3}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]any{
 		"a": int64(1), "b": 2.5, "c": []any{"x", nil, true}, "d": int64(9007199254740993), "e": map[string]any{"f": int64(1500)},
 	}
@@ -55,9 +54,7 @@ func TestCaseErrorsNameTheFile(t *testing.T) {
 	for file, text := range map[string]string{"in.yaml": "a: [", "context.yaml": "hook: sideways", "config.yaml": "- 1"} {
 		dir := t.TempDir()
 		for name, content := range map[string]string{"in.yaml": "kind: Pod\n", file: text} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 		}
 		if _, err := ReadCase(dir); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: got %v", file, err)
@@ -72,9 +69,7 @@ func TestCompareFile(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		return path
 	}
 	out, failure := path(outFile, "a: 1\nb: 2\n"), path(errorFile, "part of\n")
@@ -102,9 +97,7 @@ func TestCompareFile(t *testing.T) {
 // and a hook that is not idempotent.
 func TestCheckFinds(t *testing.T) {
 	all, err := ReadCases(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := Open(t, service)
 	other := sdk.Register(sdk.Manifest{Name: "other"}, sdk.Outgoing(func(ctx sdk.Context, o sdk.Object) error {
 		ctx.Warn("something else")
@@ -126,9 +119,7 @@ func TestCheckFinds(t *testing.T) {
 
 func TestGeneratorIsDeterministic(t *testing.T) {
 	all, err := ReadCases(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	made := newCorpus(all)
 	different, unknown := 0, 0
 	for seed := range uint64(200) {
@@ -152,9 +143,7 @@ func TestGeneratorIsDeterministic(t *testing.T) {
 // TestConcurrentRuns is for the race detector.
 func TestConcurrentRuns(t *testing.T) {
 	all, err := ReadCases(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := Open(t, service)
 	want := m.Run(t, all["load-balancer"])
 	var group sync.WaitGroup

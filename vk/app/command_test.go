@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestHelpIsGrouped(t *testing.T) {
@@ -14,10 +16,8 @@ func TestHelpIsGrouped(t *testing.T) {
 	var out bytes.Buffer
 	command.SetOut(&out)
 	command.SetArgs([]string{"--help"})
-	if err := command.Execute(); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"Clusters flags:", "Node flags:", "Reflection flags:", "Plugins flags:", "Kubelet API flags:", "--plugin-dir", "--foreign-kubeconfig ", "which Ingresses cross"} {
+	require.NoError(t, command.Execute())
+	for _, want := range []string{"Clusters flags:", "Node flags:", "Reflection flags:", "Plugins flags:", "Kubelet API flags:", "--plugin-dir", "--foreign-kubeconfig ", "which Ingresses are reflected"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help lacks %q:\n%s", want, out.String())
 		}

@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,18 +31,18 @@ import (
 // testUnusableKubeconfig leaves everything as it was, and no kubelet.
 func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
-	must(t, l.StartKubelet(ctx))
+	require.NoError(t, l.StartKubelet(ctx))
 	expectEvent(ctx, t, l, unusableKubeconfigReason, "this is no kubeconfig")
 	replaceKubeconfig(ctx, t, l, good)
-	must(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
 	forget(ctx, t, l)
 }
 
 // forget the kubelet and its node.
 func forget(ctx context.Context, t *testing.T, l *lab.Lab) {
 	t.Helper()
-	must(t, l.StopKubelet(ctx))
-	must(t, l.Consumer.Client.CoreV1().Nodes().Delete(ctx, lab.NodeName, metav1.DeleteOptions{}))
+	require.NoError(t, l.StopKubelet(ctx))
+	require.NoError(t, l.Consumer.Client.CoreV1().Nodes().Delete(ctx, lab.NodeName, metav1.DeleteOptions{}))
 }
 
 // replaceKubeconfig in the Secret that opens the provider; it returns the former.
@@ -48,11 +50,11 @@ func replaceKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab, kubeconfig
 	t.Helper()
 	secrets := l.Consumer.Client.CoreV1().Secrets(lab.TenantNamespace)
 	list, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: wire.RemoteClusterIDLabel})
-	must(t, err)
+	require.NoError(t, err)
 	if len(list.Items) != 1 {
 		t.Fatalf("there are %d Secrets of the provider", len(list.Items))
 	}
-	must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+	require.NoError(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		secret, err := secrets.Get(ctx, list.Items[0].Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -66,10 +68,10 @@ func replaceKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab, kubeconfig
 
 // testDeadProvider starts while the provider does not answer, and ends so.
 func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
-	must(t, l.Provider.StopAPIServer())
-	must(t, l.StartKubelet(ctx))
+	require.NoError(t, l.Provider.StopAPIServer())
+	require.NoError(t, l.StartKubelet(ctx))
 	begin := time.Now()
-	must(t, l.Wait(ctx, "a node that is not ready", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "a node that is not ready", func(ctx context.Context) (string, error) {
 		node, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, lab.NodeName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "it is not registered", nil
@@ -86,14 +88,14 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}))
 	t.Logf("registered as not ready after %s", time.Since(begin))
 	begin = time.Now()
-	must(t, l.StopKubelet(ctx))
+	require.NoError(t, l.StopKubelet(ctx))
 	if took := time.Since(begin); took > shutdownGrace+3*time.Second {
 		t.Errorf("the end took %s while the provider is dead", took)
 	}
-	must(t, l.StartKubelet(ctx))
+	require.NoError(t, l.StartKubelet(ctx))
 	begin = time.Now()
-	must(t, l.Provider.StartAPIServer(ctx))
-	must(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.Provider.StartAPIServer(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
 	t.Logf("ready %s after the provider began to start", time.Since(begin))
 	forget(ctx, t, l)
 }
@@ -104,17 +106,17 @@ func TestConsumerAPIServerIsAway(t *testing.T) {
 	defer cancel()
 	l := start(ctx, t, lab.Options{Elect: true, KubeletArgs: []string{
 		"--vk-lease-duration=6s", "--vk-lease-renew-interval=4s", "--vk-lease-retry-period=1s"}})
-	must(t, l.StartAll(ctx))
-	must(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.StartAll(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
 	offload(ctx, t, l, "shop")
 	r := &restored{ctx: ctx, t: t, l: l}
 	r.pod("web")
 	r.runs("web")
 	uid := r.uid(l.Provider, restoredNamespace, "web")
 
-	must(t, l.Consumer.StopAPIServer())
+	require.NoError(t, l.Consumer.StopAPIServer())
 	for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
-		must(t, l.Wait(ctx, "the lease to be lost", func(context.Context) (string, error) {
+		require.NoError(t, l.Wait(ctx, "the lease to be lost", func(context.Context) (string, error) {
 			log, err := os.ReadFile(command.LogPath())
 			if !strings.Contains(string(log), "competing for it again") {
 				return command.LogPath() + " does not say so", err
@@ -122,13 +124,13 @@ func TestConsumerAPIServerIsAway(t *testing.T) {
 			return "", err
 		}))
 	}
-	must(t, l.Consumer.StartAPIServer(ctx))
+	require.NoError(t, l.Consumer.StartAPIServer(ctx))
 	begin := time.Now()
-	must(t, l.AwaitWebhook(ctx))
+	require.NoError(t, l.AwaitWebhook(ctx))
 	r.pod("late")
 	r.runs("web", "late")
 	extend(ctx, t, l, "second")
-	must(t, l.Wait(ctx, "the remote namespace", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the remote namespace", func(ctx context.Context) (string, error) {
 		if _, err := l.Provider.Client.CoreV1().Namespaces().Get(ctx, "second-"+lab.ConsumerID, metav1.GetOptions{}); err != nil {
 			return err.Error(), nil
 		}
@@ -139,7 +141,7 @@ func TestConsumerAPIServerIsAway(t *testing.T) {
 		t.Error("the pod was made again at the provider")
 	}
 	metrics, err := l.KubeletMetrics(ctx)
-	must(t, err)
+	require.NoError(t, err)
 	if metrics["refract_provider_reachable"] == nil {
 		t.Error("the metrics of reflection are not exported any more")
 	}
@@ -185,15 +187,13 @@ func TestReadinessSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("at the start: %v", err)
 	}
 	r.waitFor("")
-	if err := r.check(nil); err != nil {
-		t.Errorf("standing by: %v", err)
-	}
+	assert.NoError(t, r.check(nil), "standing by")
 }
 
 func TestReplicasAreToldApart(t *testing.T) {
 	listen := func() lastingListener {
 		listener, err := listen(&options.Options{ListenAddress: "127.0.0.1"})
-		must(t, err)
+		require.NoError(t, err)
 		t.Cleanup(func() { _ = listener.Close() })
 		return listener
 	}
@@ -209,7 +209,7 @@ func TestReplicasAreToldApart(t *testing.T) {
 
 func TestTakenPortNamesTheFlag(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	require.NoError(t, err)
 	defer taken.Close()
 	o := &options.Options{ListenAddress: "127.0.0.1", ListenPort: uint16(taken.Addr().(*net.TCPAddr).Port)}
 	if _, err := listen(o); err == nil || !strings.Contains(err.Error(), "--listen-port=") {
@@ -220,7 +220,7 @@ func TestTakenPortNamesTheFlag(t *testing.T) {
 func TestMissingCertificateIsToldOnce(t *testing.T) {
 	var problem error
 	var messages []string
-	source := told(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, problem }, func(err error) { messages = append(messages, err.Error()) })
+	source := reported(func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return nil, problem }, func(err error) { messages = append(messages, err.Error()) })
 	for _, problem = range []error{errors.New("none"), errors.New("none"), nil, errors.New("none"), errors.New("other")} {
 		if _, err := source(nil); !errors.Is(err, problem) {
 			t.Errorf("got %v, want %v", err, problem)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,19 +25,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // start returns joined clusters, which end with the test. When it fails our processes tell what they did.
 func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 	t.Helper()
 	opts.Log = t.Logf
 	l, err := lab.Up(ctx, opts)
-	must(t, err)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		for _, command := range []*testenv.Command{l.Kubelet(), l.ConsumerManager()} {
 			if t.Failed() && command != nil {
@@ -43,9 +38,7 @@ func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 				t.Logf("%s says:\n%s", command.LogPath(), log)
 			}
 		}
-		if err := l.Down(); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, l.Down())
 	})
 	return l
 }
@@ -58,13 +51,13 @@ func TestProcess(t *testing.T) {
 	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })
 	t.Run("a dead provider gives a node that is not ready", func(t *testing.T) { testDeadProvider(ctx, t, l) })
 	begin := time.Now()
-	must(t, l.StartAll(ctx))
-	must(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.StartAll(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
 	t.Logf("the node is ready after %s", time.Since(begin))
 
 	t.Run("metrics", func(t *testing.T) {
 		metrics, err := l.KubeletMetrics(ctx)
-		must(t, err)
+		require.NoError(t, err)
 		for _, name := range []string{"refract_provider_reachable", "leader_election_master_status", "rest_client_requests_total", "go_goroutines", "process_resident_memory_bytes"} {
 			if metrics[name] == nil {
 				t.Errorf("there is no metric %s", name)
@@ -74,17 +67,17 @@ func TestProcess(t *testing.T) {
 	t.Run("a pod runs at the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
 	t.Run("a resource is reflected while it runs", func(t *testing.T) { testResource(ctx, t, l) })
 	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {
-		must(t, os.WriteFile(l.PluginDir+"/broken.wasm", []byte("not wasm"), 0o600))
+		require.NoError(t, os.WriteFile(l.PluginDir+"/broken.wasm", []byte("not wasm"), 0o600))
 		expectEvent(ctx, t, l, pluginFailedReason, "broken")
 	})
 	t.Run("leases are released at the end, and the next start is immediate", func(t *testing.T) {
 		log := l.Kubelet().LogPath()
 		begin := time.Now()
-		must(t, l.StopKubelet(ctx))
+		require.NoError(t, l.StopKubelet(ctx))
 		t.Logf("ended after %s", time.Since(begin))
 		for _, name := range []string{lab.NodeName, sharedLeaseName} {
 			lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, name, metav1.GetOptions{})
-			must(t, err)
+			require.NoError(t, err)
 			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 				t.Errorf("the lease %s is still held by %s", name, *holder)
 			}
@@ -93,8 +86,8 @@ func TestProcess(t *testing.T) {
 			t.Errorf("the end was not clean: %v\n%s", err, text)
 		}
 		begin = time.Now()
-		must(t, l.StartKubelet(ctx))
-		must(t, l.Wait(ctx, "the next leader", func(ctx context.Context) (string, error) {
+		require.NoError(t, l.StartKubelet(ctx))
+		require.NoError(t, l.Wait(ctx, "the next leader", func(ctx context.Context) (string, error) {
 			lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, sharedLeaseName, metav1.GetOptions{})
 			if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 				return "nobody holds the shared lease", err
@@ -114,17 +107,17 @@ func TestProcess(t *testing.T) {
 // testWithoutElection has the only virtual node of a provider reflect what several would share. In the mode Legacy, that is the
 // tokens of service accounts, too. The namespace shop is extended.
 func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
-	must(t, l.StopKubelet(ctx))
+	require.NoError(t, l.StopKubelet(ctx))
 	l.SetKubeletArgs("--vk-lease-enabled=false", "--enable-apiserver-support", "--apiserver-support-mode=Legacy")
-	must(t, l.StartKubelet(ctx))
+	require.NoError(t, l.StartKubelet(ctx))
 	here, there := l.Consumer.Client.CoreV1(), l.Provider.Client.CoreV1()
 	_, err := here.Services("shop").Create(ctx, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "shared"},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	_, err = here.Secrets("shop").Create(ctx, &corev1.Secret{Type: corev1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
 		Name: "opener", Annotations: map[string]string{wire.TokenServiceAccountLabel: "default"}}}, metav1.CreateOptions{})
-	must(t, err)
-	must(t, l.Wait(ctx, "what is shared", func(ctx context.Context) (string, error) {
+	require.NoError(t, err)
+	require.NoError(t, l.Wait(ctx, "what is shared", func(ctx context.Context) (string, error) {
 		if _, err := there.Services("shop-home").Get(ctx, "shared", metav1.GetOptions{}); err != nil {
 			return err.Error(), nil
 		}
@@ -135,7 +128,7 @@ func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 		return "", nil
 	}))
 	lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, sharedLeaseName, metav1.GetOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		t.Errorf("%s holds the shared lease", *holder)
 	}
@@ -148,7 +141,7 @@ func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 // expectEvent waits for an Event about the VirtualNode.
 func expectEvent(ctx context.Context, t *testing.T, l *lab.Lab, reason, words string) {
 	t.Helper()
-	must(t, l.Wait(ctx, "the Event", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the Event", func(ctx context.Context) (string, error) {
 		events, err := l.Consumer.Client.CoreV1().Events(lab.TenantNamespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
 		if err != nil || len(events.Items) == 0 {
 			return "no Event", err
@@ -164,20 +157,20 @@ func expectEvent(ctx context.Context, t *testing.T, l *lab.Lab, reason, words st
 func extend(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
 	_, err := l.Consumer.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 	offloading := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": offloadingv1beta1.GroupVersion.String(), "kind": "NamespaceOffloading",
 		"metadata": map[string]any{"name": "offloading"}, "spec": map[string]any{"podOffloadingStrategy": "LocalAndRemote"},
 	}}
 	_, err = l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(namespace).Create(ctx, offloading, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 }
 
 // offload extends a namespace, and waits until pods can be made in it.
 func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
 	extend(ctx, t, l, namespace)
-	must(t, l.Wait(ctx, "the service account", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the service account", func(ctx context.Context) (string, error) {
 		if _, err := l.Consumer.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error(), nil
 		}
@@ -191,9 +184,9 @@ func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 		name := fmt.Sprintf("brief-%d", i)
 		offload(ctx, t, l, name)
 		time.Sleep(time.Duration(i) * 20 * time.Millisecond)
-		must(t, l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(name).Delete(ctx, "offloading", metav1.DeleteOptions{}))
+		require.NoError(t, l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(name).Delete(ctx, "offloading", metav1.DeleteOptions{}))
 	}
-	must(t, l.Wait(ctx, "the withdrawal", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the withdrawal", func(ctx context.Context) (string, error) {
 		list, err := l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err.Error(), nil
@@ -207,7 +200,7 @@ func testWithdrawnAtOnce(ctx context.Context, t *testing.T, l *lab.Lab) {
 	}))
 	// The provider may learn of a request, and of its end, later than that.
 	for quiet := time.Now(); time.Since(quiet) < 2*time.Second; {
-		must(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
+		require.NoError(t, l.Wait(ctx, "the provider to have none of them", func(ctx context.Context) (string, error) {
 			remoteNamespaces, err := l.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return err.Error(), nil
@@ -234,8 +227,8 @@ func testPod(ctx context.Context, t *testing.T, l *lab.Lab) {
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 	}, metav1.CreateOptions{})
-	must(t, err)
-	must(t, l.Wait(ctx, "the pod to run", func(ctx context.Context) (string, error) {
+	require.NoError(t, err)
+	require.NoError(t, l.Wait(ctx, "the pod to run", func(ctx context.Context) (string, error) {
 		pod, err := client.Pods("shop").Get(ctx, "web", metav1.GetOptions{})
 		if err != nil || pod.Status.Phase != corev1.PodRunning {
 			return "it is " + string(pod.Status.Phase), err

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +50,7 @@ func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
 					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, TerminationGracePeriodSeconds: ptr.To(int64(5)),
 				},
 			}, metav1.CreateOptions{})
-			must(t, err)
+			require.NoError(t, err)
 			r.pods[pod.Name] = pod.UID
 		}
 	}
@@ -75,9 +76,9 @@ func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
 		r.run(ctx)
 	}
 	t.Log("eviction while the consumer is away")
-	must(t, l.StopKubelet(ctx))
+	require.NoError(t, l.StopKubelet(ctx))
 	r.stop(ctx, r.evict)
-	must(t, l.StartKubelet(ctx))
+	require.NoError(t, l.StartKubelet(ctx))
 	r.run(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +118,7 @@ func (r *resilient) preempt(ctx context.Context, name string) error {
 // watch notes every end that the consumer is shown.
 func (r *resilient) watch(ctx context.Context) {
 	watch, err := r.l.Consumer.Client.CoreV1().Pods("shop").Watch(ctx, metav1.ListOptions{LabelSelector: "test=resilient"})
-	must(r.t, err)
+	require.NoError(r.t, err)
 	go func() {
 		for event := range watch.ResultChan() {
 			pod, ok := event.Object.(*corev1.Pod)
@@ -135,9 +136,9 @@ func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, nam
 	r.t.Helper()
 	for name := range r.pods {
 		pod, err := r.provider().Get(ctx, name, metav1.GetOptions{})
-		must(r.t, err)
-		must(r.t, stop(ctx, name))
-		must(r.t, r.l.Wait(ctx, "another pod "+name+" at the provider", func(ctx context.Context) (string, error) {
+		require.NoError(r.t, err)
+		require.NoError(r.t, stop(ctx, name))
+		require.NoError(r.t, r.l.Wait(ctx, "another pod "+name+" at the provider", func(ctx context.Context) (string, error) {
 			now, err := r.provider().Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				shadow, _ := r.l.Kubectl(ctx, "--context=cloud", "-n="+r.remote, "get", "shadowpod", name, "-o=jsonpath={.status}")
@@ -158,7 +159,7 @@ func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, nam
 func (r *resilient) run(ctx context.Context) {
 	r.t.Helper()
 	for name, uid := range r.pods {
-		must(r.t, r.l.Wait(ctx, "pod "+name+" to run", func(ctx context.Context) (string, error) {
+		require.NoError(r.t, r.l.Wait(ctx, "pod "+name+" to run", func(ctx context.Context) (string, error) {
 			pod, err := r.l.Consumer.Client.CoreV1().Pods("shop").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err.Error(), nil
@@ -179,8 +180,8 @@ func TestResiliency(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{})
-	must(t, l.StartAll(ctx))
-	must(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.StartAll(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
 	offload(ctx, t, l, "shop")
 	testResiliency(ctx, t, l)
 }

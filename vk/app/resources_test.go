@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,15 +48,15 @@ spec: {group: example.org, version: v1, resource: widgets}`)
 	for side, role := range map[*lab.Side]rbac.Role{l.Consumer: rbac.VirtualKubeletExtended(), l.Provider: rbac.VirtualKubeletRemote()} {
 		roles := side.Client.RbacV1().ClusterRoles()
 		present, err := roles.Get(ctx, role.Named(""), metav1.GetOptions{})
-		must(t, err)
+		require.NoError(t, err)
 		present.Rules = append(present.Rules, rbacv1.PolicyRule{APIGroups: []string{"example.org"}, Resources: []string{"widgets"},
 			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}})
 		_, err = roles.Update(ctx, present, metav1.UpdateOptions{})
-		must(t, err)
+		require.NoError(t, err)
 	}
 	awaitStatus(ctx, t, l, "reason:Reflecting")
 	create(ctx, t, l.Consumer, widgets, "shop", "{apiVersion: example.org/v1, kind: Widget, metadata: {name: w}, size: 7}")
-	must(t, l.Wait(ctx, "the widget to cross", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the widget to cross", func(ctx context.Context) (string, error) {
 		object, err := l.Provider.Dynamic.Resource(widgets).Namespace("shop-home").Get(ctx, "w", metav1.GetOptions{})
 		if err != nil || fmt.Sprint(object.Object["size"]) != "7" {
 			return fmt.Sprint(object), err
@@ -67,7 +68,7 @@ spec: {group: example.org, version: v1, resource: widgets}`)
 // awaitStatus waits until the status of the ReflectedResource has the words.
 func awaitStatus(ctx context.Context, t *testing.T, l *lab.Lab, words string) {
 	t.Helper()
-	must(t, l.Wait(ctx, "the ReflectedResource to say "+words, func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the ReflectedResource to say "+words, func(ctx context.Context) (string, error) {
 		object, err := l.Consumer.Dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).Get(ctx, "widgets.example.org", metav1.GetOptions{})
 		if err != nil {
 			return "", err
@@ -82,7 +83,7 @@ func awaitStatus(ctx context.Context, t *testing.T, l *lab.Lab, words string) {
 func create(ctx context.Context, t *testing.T, side *lab.Side, gvr schema.GroupVersionResource, namespace, text string) {
 	t.Helper()
 	object := &unstructured.Unstructured{}
-	must(t, yaml.Unmarshal([]byte(text), &object.Object))
+	require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
 	_, err := side.Dynamic.Resource(gvr).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{})
-	must(t, err)
+	require.NoError(t, err)
 }

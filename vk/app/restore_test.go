@@ -6,10 +6,13 @@ package app
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,15 +37,15 @@ func TestEtcdIsRestored(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{Balanced: true})
-	must(t, l.StartAll(ctx))
-	must(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.StartAll(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
 	offload(ctx, t, l, "shop")
 	r := &restored{ctx: ctx, t: t, l: l}
 	for _, name := range []string{"kept", "dropped"} {
 		r.write(l.Consumer, "shop", name, "before")
 		r.pod(name)
 	}
-	must(t, l.Wait(ctx, "the remote namespace of shop", func(ctx context.Context) (string, error) {
+	require.NoError(t, l.Wait(ctx, "the remote namespace of shop", func(ctx context.Context) (string, error) {
 		return r.is(l.Provider, restoredNamespace, "kept", "before"), nil
 	}))
 	r.write(l.Provider, restoredNamespace, "theirs", "before")
@@ -54,19 +57,19 @@ func TestEtcdIsRestored(t *testing.T) {
 func (r *restored) provider() {
 	t, l := r.t, r.l
 	backup := filepath.Join(t.TempDir(), "provider.db")
-	must(t, l.Provider.Backup(r.ctx, backup))
+	require.NoError(t, l.Provider.Backup(r.ctx, backup))
 	r.age(l.Provider)
 	r.write(l.Consumer, "shop", "kept", "after")
 	r.write(l.Consumer, "shop", "new", "after")
 	r.delete(l.Consumer, "shop", "dropped")
-	must(t, l.Consumer.Client.CoreV1().Pods("shop").Delete(r.ctx, "dropped", metav1.DeleteOptions{}))
+	require.NoError(t, l.Consumer.Client.CoreV1().Pods("shop").Delete(r.ctx, "dropped", metav1.DeleteOptions{}))
 	r.pod("new")
 	r.runs("new")
 	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
 	r.pods("kept", "new")
 	kept := r.uid(l.Consumer, "shop", "kept")
 
-	must(t, l.Provider.Restore(r.ctx, backup))
+	require.NoError(t, l.Provider.Restore(r.ctx, backup))
 	begun := time.Now()
 	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "after", "new": "after", "dropped": "", "theirs": "before"})
 	r.pods("kept", "new")
@@ -82,7 +85,7 @@ func (r *restored) provider() {
 func (r *restored) consumer() {
 	t, l := r.t, r.l
 	backup := filepath.Join(t.TempDir(), "consumer.db")
-	must(t, l.Consumer.Backup(r.ctx, backup))
+	require.NoError(t, l.Consumer.Backup(r.ctx, backup))
 	r.age(l.Consumer)
 	r.delete(l.Consumer, "shop", "kept")
 	r.write(l.Consumer, "shop", "new", "changed")
@@ -92,7 +95,7 @@ func (r *restored) consumer() {
 	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "", "new": "changed", "lost": "after"})
 	kept := r.uid(l.Provider, restoredNamespace, "kept")
 
-	must(t, l.Consumer.Restore(r.ctx, backup))
+	require.NoError(t, l.Consumer.Restore(r.ctx, backup))
 	begun := time.Now()
 	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "later", "new": "after", "lost": "", "theirs": "before"})
 	r.pods("kept", "new")
@@ -101,7 +104,7 @@ func (r *restored) consumer() {
 	if uid := r.uid(l.Provider, restoredNamespace, "kept"); uid != kept {
 		t.Error("the pod was made again at the provider, though only the consumer was restored")
 	}
-	must(t, l.AwaitNodeReady(r.ctx))
+	require.NoError(t, l.AwaitNodeReady(r.ctx))
 	r.write(l.Consumer, "shop", "fresh", "now")
 	r.says(l.Provider, restoredNamespace, map[string]string{"fresh": "now"})
 }
@@ -122,12 +125,12 @@ func (r *restored) write(side *lab.Side, namespace, name, content string) {
 	if apierrors.IsNotFound(err) {
 		_, err = maps.Create(r.ctx, object, metav1.CreateOptions{})
 	}
-	must(r.t, err)
+	require.NoError(r.t, err)
 }
 
 func (r *restored) delete(side *lab.Side, namespace, name string) {
 	r.t.Helper()
-	must(r.t, side.Client.CoreV1().ConfigMaps(namespace).Delete(r.ctx, name, metav1.DeleteOptions{}))
+	require.NoError(r.t, side.Client.CoreV1().ConfigMaps(namespace).Delete(r.ctx, name, metav1.DeleteOptions{}))
 }
 
 // is says what is wrong with a ConfigMap; content "" means that there is to be none.
@@ -147,7 +150,7 @@ func (r *restored) is(side *lab.Side, namespace, name, content string) string {
 func (r *restored) says(side *lab.Side, namespace string, contents map[string]string) {
 	r.t.Helper()
 	for name, content := range contents {
-		must(r.t, r.l.Wait(r.ctx, "ConfigMap "+name+" of "+side.ID, func(context.Context) (string, error) {
+		require.NoError(r.t, r.l.Wait(r.ctx, "ConfigMap "+name+" of "+side.ID, func(context.Context) (string, error) {
 			return r.is(side, namespace, name, content), nil
 		}))
 	}
@@ -159,21 +162,24 @@ func (r *restored) pod(name string) {
 	_, err := r.l.Consumer.Client.CoreV1().Pods("shop").Create(r.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
 		NodeName: lab.NodeName, Containers: []corev1.Container{{Name: "app", Image: "none"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 	}}, metav1.CreateOptions{})
-	must(r.t, err)
+	require.NoError(r.t, err)
 }
 
 // pods waits until both clusters have these pods, and no others.
 func (r *restored) pods(names ...string) {
 	r.t.Helper()
 	for side, namespace := range map[*lab.Side]string{r.l.Consumer: "shop", r.l.Provider: restoredNamespace} {
-		must(r.t, r.l.Wait(r.ctx, "the pods of "+side.ID, func(ctx context.Context) (string, error) {
+		require.NoError(r.t, r.l.Wait(r.ctx, "the pods of "+side.ID, func(ctx context.Context) (string, error) {
 			list, err := side.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return err.Error(), nil
 			}
-			found := map[string]bool{}
+			found, terminating := map[string]bool{}, []string(nil)
 			for i := range list.Items {
 				found[list.Items[i].Name] = true
+				if list.Items[i].DeletionTimestamp != nil {
+					terminating = append(terminating, list.Items[i].Name)
+				}
 			}
 			for _, name := range names {
 				if !found[name] {
@@ -181,7 +187,7 @@ func (r *restored) pods(names ...string) {
 				}
 			}
 			if len(found) != len(names) {
-				return fmt.Sprintf("there are %d pods, not %d", len(found), len(names)), nil
+				return fmt.Sprintf("there are the pods %q, of which %q are terminating, not %q", slices.Sorted(maps.Keys(found)), terminating, names), nil
 			}
 			return "", nil
 		}))
@@ -192,7 +198,7 @@ func (r *restored) pods(names ...string) {
 func (r *restored) runs(names ...string) {
 	r.t.Helper()
 	for _, name := range names {
-		must(r.t, r.l.Wait(r.ctx, "pod "+name+" to run", func(ctx context.Context) (string, error) {
+		require.NoError(r.t, r.l.Wait(r.ctx, "pod "+name+" to run", func(ctx context.Context) (string, error) {
 			pod, err := r.l.Consumer.Client.CoreV1().Pods("shop").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err.Error(), nil
@@ -208,6 +214,6 @@ func (r *restored) runs(names ...string) {
 func (r *restored) uid(side *lab.Side, namespace, name string) types.UID {
 	r.t.Helper()
 	pod, err := side.Client.CoreV1().Pods(namespace).Get(r.ctx, name, metav1.GetOptions{})
-	must(r.t, err)
+	require.NoError(r.t, err)
 	return pod.UID
 }

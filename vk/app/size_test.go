@@ -8,15 +8,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A single import of these doubles the program, which is resident to a large part: see RATIONALE.md, "Why does the kubelet ask
 // for client certificates?".
 func TestNothingLargeIsLinked(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	linked := strings.Fields(string(output))
 	if !slices.Contains(linked, "k8s.io/client-go/rest") {
 		t.Fatalf("go list says %.200s", output)

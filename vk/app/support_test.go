@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/vk/app/options"
@@ -41,7 +42,7 @@ func TestSupportMode(t *testing.T) {
 		for _, group := range o.FlagGroups().FlagSets {
 			flags.AddFlagSet(group)
 		}
-		must(t, flags.Parse(test.args))
+		require.NoError(t, flags.Parse(test.args))
 		if got, err := (&active{kubelet: &kubelet{Options: o}}).supports(t.Context()); err != nil || got != test.want {
 			t.Errorf("%q gives the mode %s, %v, want %s", test.args, got, err, test.want)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -26,9 +27,9 @@ func testAccess(t *testing.T, s *suite) {
 		s.grant(user, rules)
 	}
 	stranger, err := s.provider.ConfigFor("reader", "system:masters") // of another cluster's authority
-	must(t, err)
+	require.NoError(t, err)
 	token, err := s.consumer.ServiceAccountConfig(t.Context(), "tenant", "default")
-	must(t, err)
+	require.NoError(t, err)
 	s.grantTo(rbac.ServiceAccount("tenant", "default"), "token", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/stats"}, Verbs: []string{"get"}}})
 
 	const exec = "/exec/shop/web/app?command=true&output=1"
@@ -63,9 +64,8 @@ func testAccess(t *testing.T, s *suite) {
 		case "bad token":
 			config.BearerToken = "nonsense"
 		default:
-			if config, err = s.consumer.ConfigFor(test.caller); err != nil {
-				t.Fatal(err)
-			}
+			config, err = s.consumer.ConfigFor(test.caller)
+			require.NoError(t, err)
 		}
 		if code, body := s.get(config, test.path); code != test.want || !strings.Contains(body, test.says) {
 			t.Errorf("%q asks for %s: got %d %q, want %d with %q", test.caller, test.path, code, body, test.want, test.says)
@@ -80,7 +80,7 @@ func (s *suite) grant(user string, rules []rbacv1.PolicyRule) {
 
 func (s *suite) grantTo(subject rbacv1.Subject, name string, rules []rbacv1.PolicyRule) {
 	s.Helper()
-	must(s, rbac.Install(s.Context(), s.admin,
+	require.NoError(s, rbac.Install(s.Context(), s.admin,
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Subjects: []rbacv1.Subject{subject},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}))
@@ -89,11 +89,11 @@ func (s *suite) grantTo(subject rbacv1.Subject, name string, rules []rbacv1.Poli
 func (s *suite) get(config *rest.Config, path string) (int, string) {
 	s.Helper()
 	client, err := rest.HTTPClientFor(config)
-	must(s, err)
+	require.NoError(s, err)
 	response, err := client.Get("https://" + s.address + path)
-	must(s, err)
+	require.NoError(s, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
-	must(s, err)
+	require.NoError(s, err)
 	return response.StatusCode, string(body)
 }

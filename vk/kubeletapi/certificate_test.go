@@ -11,6 +11,7 @@ import (
 	"net"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,12 +22,12 @@ import (
 
 func testSignedCertificate(t *testing.T, s *suite) {
 	config, err := s.consumer.ConfigFor("vk")
-	must(t, err)
+	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	require.NoError(t, err)
 	signer, _ := kubeletapi.SignerOf("kubelet")
 	source, err := kubeletapi.CertificateFromSigner(t.Context(), client, signer, "milan", t.TempDir(), net.ParseIP("127.0.0.1"))
-	must(t, err)
+	require.NoError(t, err)
 	if _, err := source(nil); err == nil {
 		t.Error("there is a certificate that nobody has signed")
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/remotecommand"
@@ -26,7 +28,7 @@ import (
 func (s *suite) kubectl(ctx context.Context, stdin, protocol string, args ...string) (stdout, stderr string, code int) {
 	s.Helper()
 	path, err := testenv.Kubectl()
-	must(s, err)
+	require.NoError(s, err)
 	c := exec.CommandContext(ctx, path, append([]string{"--kubeconfig=" + s.consumer.Kubeconfig(), "-n=shop"}, args...)...)
 	websockets := fmt.Sprint(protocol == "websocket")
 	c.Env = append(c.Environ(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websockets, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websockets)
@@ -86,21 +88,20 @@ func (s *suite) streams(ctx context.Context, pod, protocol string) {
 
 func (s *suite) portForward(ctx context.Context, pod, protocol string) {
 	path, err := testenv.Kubectl()
-	must(s, err)
+	require.NoError(s, err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c := exec.CommandContext(ctx, path, "--kubeconfig="+s.consumer.Kubeconfig(), "-n=shop", "port-forward", "--address=127.0.0.1", pod, ":8080")
 	c.Env = append(c.Environ(), "KUBECTL_PORT_FORWARD_WEBSOCKETS="+fmt.Sprint(protocol == "websocket"))
 	output, err := c.StdoutPipe()
-	must(s, err)
-	must(s, c.Start())
+	require.NoError(s, err)
+	require.NoError(s, c.Start())
 	defer func() { cancel(); _ = c.Wait() }()
 	var port int
-	if _, err := fmt.Fscanf(output, "Forwarding from 127.0.0.1:%d -> 8080\n", &port); err != nil {
-		s.Fatalf("port-forward: %v", err)
-	}
+	_, err = fmt.Fscanf(output, "Forwarding from 127.0.0.1:%d -> 8080\n", &port)
+	require.NoError(s, err, "port-forward")
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	must(s, err)
+	require.NoError(s, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "hello")
 	got, err := io.ReadAll(conn)
@@ -114,7 +115,7 @@ func (s *suite) followLogs() {
 	ctx, leave := context.WithTimeout(s.Context(), 20*time.Second)
 	defer leave()
 	stream, err := s.admin.CoreV1().Pods("shop").GetLogs("web", &corev1.PodLogOptions{Container: "app", Follow: true}).Stream(ctx)
-	must(s, err)
+	require.NoError(s, err)
 	line := make([]byte, 100)
 	n, err := stream.Read(line)
 	if string(line[:n]) != "first line\n" || err != nil {
@@ -150,13 +151,11 @@ func (s *suite) terminalSize(ctx context.Context, protocol string) string {
 	if protocol == "websocket" {
 		executor, err = remotecommand.NewWebSocketExecutor(config, http.MethodGet, target.String())
 	}
-	must(s, err)
+	require.NoError(s, err)
 	sizes := make(chan remotecommand.TerminalSize, 1)
 	sizes <- remotecommand.TerminalSize{Width: 132, Height: 43}
 	defer close(sizes)
 	var out bytes.Buffer
-	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: &out, Tty: true, TerminalSizeQueue: oneSize{sizes}}); err != nil {
-		s.Errorf("exec with a terminal by %s: %v", protocol, err)
-	}
+	assert.NoErrorf(s, executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: &out, Tty: true, TerminalSizeQueue: oneSize{sizes}}), "exec with a terminal by %s", protocol)
 	return out.String()
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,13 +39,6 @@ type suite struct {
 	address            string
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestServer shares two clusters: most of its time is theirs.
 func TestServer(t *testing.T) {
 	s := newSuite(t)
@@ -58,15 +53,15 @@ func newSuite(t *testing.T) *suite {
 	s := &suite{T: t, consumer: clusters[0], provider: clusters[1]}
 	var err error
 	s.admin, err = kubernetes.NewForConfig(s.consumer.Config())
-	must(t, err)
+	require.NoError(t, err)
 	remoteAdmin, err := kubernetes.NewForConfig(s.provider.Config())
-	must(t, err)
+	require.NoError(t, err)
 	s.namespace(s.admin, "shop")
 	s.namespace(s.admin, "tenant")
 	s.namespace(remoteAdmin, "shop-remote")
 	consumer := rbac.Consumer{Subject: rbac.User("consumer")}
-	must(t, rbac.Install(t.Context(), remoteAdmin, append(consumer.Objects(), consumer.RemoteNamespace("shop-remote"))...))
-	must(t, rbac.Install(t.Context(), s.admin, rbac.Kubelet{NodeName: "milan", TenantNamespace: "tenant", KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
+	require.NoError(t, rbac.Install(t.Context(), remoteAdmin, append(consumer.Objects(), consumer.RemoteNamespace("shop-remote"))...))
+	require.NoError(t, rbac.Install(t.Context(), s.admin, rbac.Kubelet{NodeName: "milan", TenantNamespace: "tenant", KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
 
 	workerPort := s.serve(s.provider, worker())
 	s.node(remoteAdmin, "worker", workerPort, nil)
@@ -92,7 +87,7 @@ func (s *suite) in(t *testing.T) *suite {
 func (s *suite) namespace(client kubernetes.Interface, name string) {
 	s.Helper()
 	_, err := client.CoreV1().Namespaces().Create(s.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	must(s, err)
+	require.NoError(s, err)
 	s.await("service account of "+name, func(ctx context.Context) error {
 		_, err := client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -122,11 +117,11 @@ func (s *suite) await(what string, holds func(context.Context) error) {
 func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
 	s.Helper()
 	cert, key, err := cluster.IssueServing("system:node:worker", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	must(s, err)
+	require.NoError(s, err)
 	pair, err := tls.X509KeyPair(cert, key)
-	must(s, err)
+	require.NoError(s, err)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
-	must(s, err)
+	require.NoError(s, err)
 	server := &http.Server{Handler: handler}
 	go func() { _ = server.Serve(listener) }()
 	s.Cleanup(func() { _ = server.Close() })
@@ -137,15 +132,15 @@ func (s *suite) serve(cluster *testenv.Cluster, handler http.Handler) int {
 func (s *suite) serveKubelet() int {
 	s.Helper()
 	config, err := s.consumer.ConfigFor("vk")
-	must(s, err)
+	require.NoError(s, err)
 	client, err := kubernetes.NewForConfig(config)
-	must(s, err)
+	require.NoError(s, err)
 	remote, err := s.provider.ConfigFor("consumer")
-	must(s, err)
+	require.NoError(s, err)
 	provider, err := connection.New(remote, math.MaxInt64)
-	must(s, err)
+	require.NoError(s, err)
 	clientCA, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca", "kube-system", "extension-apiserver-authentication", "client-ca-file", client)
-	must(s, err)
+	require.NoError(s, err)
 	ctx, stop := context.WithCancel(context.Background())
 	go clientCA.Run(ctx, 1)
 	s.await("the client CA", func(context.Context) error {
@@ -155,11 +150,11 @@ func (s *suite) serveKubelet() int {
 		return nil
 	})
 	cert, key, err := s.consumer.IssueServing("system:node:milan", []string{"system:nodes"}, []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
-	must(s, err)
+	require.NoError(s, err)
 	pair, err := tls.X509KeyPair(cert, key)
-	must(s, err)
+	require.NoError(s, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(s, err)
+	require.NoError(s, err)
 	server := kubeletapi.New(kubeletapi.Config{
 		NodeName: "milan", ClusterID: "rome", Pods: cachedPods{s}, Namespaces: remoteNamespaces{"shop": "shop-remote"},
 		Remote:      kubeletapi.Remote{URL: provider.URL(), Transport: provider.Streams()},
@@ -170,9 +165,7 @@ func (s *suite) serveKubelet() int {
 	go func() { ended <- server.Serve(ctx, listener) }()
 	s.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			s.Errorf("the server ended with %v", err)
-		}
+		assert.NoError(s, <-ended, "ending the server")
 	})
 	s.address = listener.Addr().String()
 	return listener.Addr().(*net.TCPAddr).Port
@@ -214,7 +207,7 @@ func (s *suite) node(client kubernetes.Interface, name string, port int, feature
 			DeclaredFeatures: features,
 		},
 	}, metav1.CreateOptions{})
-	must(s, err)
+	require.NoError(s, err)
 }
 
 // pod that is bound and said to run.
@@ -228,14 +221,14 @@ func (s *suite) pod(client kubernetes.Interface, namespace, name, node string) {
 			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		},
 	}, metav1.CreateOptions{})
-	must(s, err)
+	require.NoError(s, err)
 	status := corev1.PodStatus{Phase: corev1.PodRunning}
 	for _, container := range []string{"app", "tty"} {
 		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
 			Name: container, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}})
 	}
 	patch, err := json.Marshal(map[string]any{"status": status})
-	must(s, err)
+	require.NoError(s, err)
 	_, err = client.CoreV1().Pods(namespace).Patch(s.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	must(s, err)
+	require.NoError(s, err)
 }

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -80,9 +81,7 @@ func TestQueries(t *testing.T) {
 	}
 	for _, test := range tests {
 		query, err := url.ParseQuery(test.in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		translated, err := test.translate("app", query)
 		got := translated.Encode()
 		if err != nil {
@@ -117,9 +116,7 @@ func provider(t *testing.T, handle http.HandlerFunc) *Server {
 	remote := httptest.NewServer(pods)
 	t.Cleanup(remote.Close)
 	target, err := url.Parse(remote.URL + "/prefix")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return New(Config{NodeName: "milan", ClusterID: "rome", Pods: runningPods{}, Namespaces: shop{}, Remote: Remote{URL: target, Transport: http.DefaultTransport}})
 }
 
@@ -189,7 +186,7 @@ func TestWhatCannotBeServed(t *testing.T) {
 		{"a namespace that is not offloaded", s, "stray", "web", 404, "namespace stray is not offloaded"},
 		{"a pod that the provider does not have yet", s, "shop", "new", 404, "pod shop/new is not at the provider of node milan (yet)"},
 		{"a pod of somebody else", s, "shop", "theirs", 403, "pod shop-remote/theirs of the provider of node milan is not that of pod shop/theirs"},
-		{"a pod that may not be seen", s, "shop", "secret", 403, "asking the provider for the pod, pods is forbidden"},
+		{"a pod that may not be seen", s, "shop", "secret", 403, "getting the pod from the provider, pods is forbidden"},
 		{"the provider says why", s, "shop", "web", 400, `container "app" is waiting to start`},
 		{"the provider is dead", dead, "shop", "web", 502, "calling the provider's API server for node milan"},
 	}
@@ -218,9 +215,7 @@ func TestSelfSignedCertificateIsReplacedOnItsLastDay(t *testing.T) {
 	source := SelfSignedCertificate("milan", net.ParseIP("127.0.0.1"), clk)
 	get := func() *x509.Certificate {
 		certificate, err := source(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return certificate.Leaf
 	}
 	first := get()
@@ -254,9 +249,7 @@ func TestChangedCertificateIsUsed(t *testing.T) {
 		pair[0], pair[1] = pemPair(t, name)
 		for range 2 {
 			certificate, err := source(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			leaf, err := x509.ParseCertificate(certificate.Certificate[0])
 			if err != nil || leaf.Subject.CommonName != "system:node:"+name {
 				t.Errorf("certificate of %v, %v, want %s", leaf.Subject, err, name)
@@ -268,18 +261,14 @@ func TestChangedCertificateIsUsed(t *testing.T) {
 func pemPair(t *testing.T, name string) (certPEM, keyPEM []byte) {
 	t.Helper()
 	made, err := selfSign(name, net.ParseIP("127.0.0.1"), time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return encodePair(t, made)
 }
 
 func encodePair(t *testing.T, pair *tls.Certificate) (certPEM, keyPEM []byte) {
 	t.Helper()
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
 }

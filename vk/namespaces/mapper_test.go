@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,14 +47,10 @@ func (h *heard) said() []string {
 func newTestMapper(t *testing.T) (*Mapper, *heard, *clocktesting.FakeClock) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "https://127.0.0.1:1"}) // the store is filled by hand
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	handler, clock := &heard{}, clocktesting.NewFakeClock(time.Unix(100000, 0))
 	m, err := New(Options{Client: client, TenantNamespace: "tenant", RemoteClusterID: "milan", Handler: handler, Events: record.NewFakeRecorder(100), Clock: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m, handler, clock
 }
 
@@ -74,9 +71,7 @@ func put(t *testing.T, m *Mapper, uid string, born time.Time, mapping map[string
 	object.SetNamespace("tenant")
 	object.SetUID(types.UID(uid))
 	object.SetCreationTimestamp(metav1.NewTime(born))
-	if err := m.informer.GetStore().Replace([]any{object}, ""); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, m.informer.GetStore().Replace([]any{object}, ""))
 	m.evaluate()
 }
 

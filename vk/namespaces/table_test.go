@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -32,9 +33,7 @@ func TestParse(t *testing.T) {
 		"pair-2":    entry("same", "Accepted"),
 	}}}}
 	got, problems, err := parse(object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if diff := cmp.Diff(map[string]string{"shop": "shop-a"}, got.remoteNamespaces); diff != "" {
 		t.Errorf("remote namespaces (-want +got):\n%s", diff)
 	}

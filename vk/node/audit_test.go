@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"os"
 	"strings"
+
+	"github.com/stretchr/testify/require"
 )
 
 // event of an audit log.
@@ -22,7 +24,7 @@ type event struct {
 func (s *suite) auditEnd() int64 {
 	s.Helper()
 	info, err := os.Stat(s.consumer.AuditLogPath())
-	must(s, err)
+	require.NoError(s, err)
 	return info.Size()
 }
 
@@ -30,10 +32,10 @@ func (s *suite) auditEnd() int64 {
 func (s *suite) since(marker int64) []event {
 	s.Helper()
 	file, err := os.Open(s.consumer.AuditLogPath())
-	must(s, err)
+	require.NoError(s, err)
 	defer file.Close()
 	_, err = file.Seek(marker, 0)
-	must(s, err)
+	require.NoError(s, err)
 	var events []event
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 10<<20)

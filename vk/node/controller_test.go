@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,9 +72,9 @@ func testMalformed(t *testing.T, s *suite) {
 	}
 
 	var n corev1.Node
-	must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
+	require.NoError(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
 	spoil := `{"metadata":{"annotations":{"virtual-kubelet.io/last-applied-object-meta":"{","virtual-kubelet.io/last-applied-node-status":"["}}}`
-	must(t, s.admin.Patch(t.Context(), &n, client.RawPatch(types.MergePatchType, []byte(spoil))))
+	require.NoError(t, s.admin.Patch(t.Context(), &n, client.RawPatch(types.MergePatchType, []byte(spoil))))
 	s.changeVirtualNode(func(vn *offloadingv1beta1.VirtualNode) {
 		vn.Spec.ResourceQuota.Hard = list("cpu", "7", "memory", "1Gi")
 	})
@@ -107,9 +108,9 @@ func testLostLabels(t *testing.T, s *suite) {
 	<-controller.Ready()
 	end()
 	var n corev1.Node
-	must(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
+	require.NoError(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
 	n.Labels = map[string]string{"kept": "yes"}
-	must(t, s.admin.Update(t.Context(), &n))
+	require.NoError(t, s.admin.Update(t.Context(), &n))
 	s.kubelet()
 	s.expectNode("labelled again", func(n *corev1.Node) string {
 		if n.Labels[wire.TypeLabel] != wire.VirtualNodeType || n.Labels[wire.RemoteClusterIDLabel] != "milan" || n.Labels["kept"] != "yes" {
@@ -126,10 +127,10 @@ func testDeletedVirtualNode(t *testing.T, s *suite) {
 	controller, _ := s.kubelet()
 	<-controller.Ready()
 	var vn offloadingv1beta1.VirtualNode
-	must(t, s.admin.Get(t.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn))
-	must(t, s.admin.Delete(t.Context(), &vn))
+	require.NoError(t, s.admin.Get(t.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn))
+	require.NoError(t, s.admin.Delete(t.Context(), &vn))
 	marker := s.auditEnd()
-	must(t, s.admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	require.NoError(t, s.admin.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	s.expect("looked for twice", func(context.Context) string {
 		if s.requestsSince(marker, "get", "nodes") < 2 {
 			return "not yet"
@@ -143,7 +144,7 @@ func testDeletedVirtualNode(t *testing.T, s *suite) {
 
 func testForeignNode(_ *testing.T, s *suite) {
 	s.expectUntouched(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, "not a virtual node")
-	must(s, s.admin.Delete(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	require.NoError(s, s.admin.Delete(s.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	s.expectCondition(offloadingv1beta1.RunningConditionStatus, node.RegisteredReason, "")
 }
 
@@ -157,7 +158,7 @@ func testNodeOfAnotherProvider(_ *testing.T, s *suite) {
 // looks, and looks again after a while.
 func (s *suite) expectUntouched(existing *corev1.Node, why string) {
 	s.Helper()
-	must(s, s.admin.Create(s.Context(), existing))
+	require.NoError(s, s.admin.Create(s.Context(), existing))
 	s.createVirtualNode()
 	marker := s.auditEnd()
 	controller, _ := s.kubelet()

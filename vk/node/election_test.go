@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,14 +27,14 @@ import (
 
 func testElection(t *testing.T, cluster *testenv.Cluster) {
 	admin, err := kubernetes.NewForConfig(cluster.Config())
-	must(t, err)
+	require.NoError(t, err)
 	_, err = admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, metav1.CreateOptions{})
-	must(t, err)
-	must(t, rbac.Install(t.Context(), admin, rbac.Kubelet{NodeName: name, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
+	require.NoError(t, err)
+	require.NoError(t, rbac.Install(t.Context(), admin, rbac.Kubelet{NodeName: name, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
 	access, err := cluster.ConfigFor("vk")
-	must(t, err)
+	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(access)
-	must(t, err)
+	require.NoError(t, err)
 	election := func(identity string) node.Election {
 		return node.Election{Client: client, Namespace: tenant, Name: name, Identity: identity,
 			Duration: 5 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond}
@@ -84,15 +86,11 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 		t.Errorf("while the first shut down, the lease was held by %q", first.holder)
 	}
 	await("the second leads", second.began)
-	if err := <-first.result; err != nil {
-		t.Errorf("a clean end gives %v", err)
-	}
+	assert.NoError(t, <-first.result, "a clean end gives")
 	third := compete("third")
 	third.stop()
-	if err := <-third.result; err != nil {
-		t.Errorf("standing by and leaving gives %v", err)
-	}
-	must(t, cluster.StopAPIServer())
+	assert.NoError(t, <-third.result, "standing by and leaving")
+	require.NoError(t, cluster.StopAPIServer())
 	if err := <-second.result; !errors.Is(err, node.ErrLeadershipLost) {
 		t.Errorf("a lost lease gives %v, want %v", err, node.ErrLeadershipLost)
 	}
@@ -127,7 +125,7 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return silenced{next, &silent} })
 	client, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	require.NoError(t, err)
 	election := node.Election{Client: client, Namespace: metav1.NamespaceDefault, Name: slow, Identity: slow,
 		Duration: 5 * time.Second, RenewDeadline: time.Second, RetryPeriod: 200 * time.Millisecond}
 	err = election.Run(t.Context(), func(leading context.Context) error {
@@ -135,7 +133,7 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 		<-leading.Done()
 		// The elector releases a lease before it ends the context of who leads.
 		lease, err := client.CoordinationV1().Leases(metav1.NamespaceDefault).Get(t.Context(), slow, metav1.GetOptions{})
-		must(t, err)
+		require.NoError(t, err)
 		if *lease.Spec.HolderIdentity != slow {
 			t.Errorf("while the work ends, the lease is held by %q", *lease.Spec.HolderIdentity)
 		}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/internal/story"
 )
 
@@ -22,7 +24,7 @@ func (s *suite) stage() *story.Stage {
 	s.Helper()
 	began := s.auditEnd()
 	consumer, err := story.NewSide(s.consumer.Config(), tenant, func() []string { return s.writesSince(began) })
-	must(s, err)
+	require.NoError(s, err)
 	var end func() // of the kubelet that runs
 	return &story.Stage{
 		Home: "consumer", Sides: map[string]*story.Side{"consumer": consumer}, Alone: true,

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,19 +71,19 @@ func newSuite(t *testing.T) *suite {
 	s := &suite{T: t, consumer: clusters[0], provider: clusters[1], warnings: &warnings{}}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme} {
-		must(t, add(scheme))
+		require.NoError(t, add(scheme))
 	}
 	var err error
 	s.admin, err = client.New(s.consumer.Config(), client.Options{Scheme: scheme})
-	must(t, err)
-	must(t, s.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}))
+	require.NoError(t, err)
+	require.NoError(t, s.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}))
 	admin, err := kubernetes.NewForConfig(s.consumer.Config())
-	must(t, err)
-	must(t, rbac.Install(t.Context(), admin, rbac.Kubelet{NodeName: name, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
+	require.NoError(t, err)
+	require.NoError(t, rbac.Install(t.Context(), admin, rbac.Kubelet{NodeName: name, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User("vk")}.Objects()...))
 	s.local, err = s.consumer.ConfigFor("vk")
-	must(t, err)
+	require.NoError(t, err)
 	s.remote, err = s.provider.ConfigFor("consumer")
-	must(t, err)
+	require.NoError(t, err)
 	return s
 }
 
@@ -94,7 +96,7 @@ func (s *suite) in(t *testing.T) *suite {
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&offloadingv1beta1.VirtualNode{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant}},
 	} {
-		must(t, client.IgnoreNotFound(sub.admin.Delete(t.Context(), object)))
+		require.NoError(t, client.IgnoreNotFound(sub.admin.Delete(t.Context(), object)))
 	}
 	return &sub
 }
@@ -109,9 +111,9 @@ func (s *suite) kubelet() (*node.Controller, func()) {
 func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func()) {
 	s.Helper()
 	transport, err := rest.TransportFor(s.remote)
-	must(s, err)
+	require.NoError(s, err)
 	server, err := url.Parse(s.remote.Host)
-	must(s, err)
+	require.NoError(s, err)
 	livez := node.Livez(server, transport)
 	pinger := node.NewPinger(func(ctx context.Context) error {
 		select {
@@ -127,7 +129,7 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 		LeaseDuration: 4 * time.Second,
 		Pinger:        pinger, Clock: clock.RealClock{}, Warn: s.warnings.add,
 	})
-	must(s, err)
+	require.NoError(s, err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go pinger.Run(ctx)
@@ -141,22 +143,13 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 		stop()
 		select {
 		case err := <-done:
-			if err != nil {
-				s.Errorf("the controller ended with %v", err)
-			}
+			assert.NoError(s, err, "ending the controller")
 		case <-time.After(30 * time.Second):
 			s.Error("the controller does not end")
 		}
 	}
 	s.Cleanup(end)
 	return controller, end
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // expect waits until holds says "" and reports what it said last otherwise.
@@ -207,7 +200,7 @@ func ready(status corev1.ConditionStatus, message string) func(*corev1.Node) str
 
 func (s *suite) createVirtualNode() {
 	s.Helper()
-	must(s, s.admin.Create(s.Context(), &offloadingv1beta1.VirtualNode{
+	require.NoError(s, s.admin.Create(s.Context(), &offloadingv1beta1.VirtualNode{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: tenant},
 		Spec: offloadingv1beta1.VirtualNodeSpec{
 			ClusterID:     "milan",
@@ -229,9 +222,9 @@ func list(pairs ...string) corev1.ResourceList {
 func (s *suite) changeVirtualNode(change func(*offloadingv1beta1.VirtualNode)) {
 	s.Helper()
 	var vn offloadingv1beta1.VirtualNode
-	must(s, s.admin.Get(s.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn))
+	require.NoError(s, s.admin.Get(s.Context(), types.NamespacedName{Namespace: tenant, Name: name}, &vn))
 	change(&vn)
-	must(s, s.admin.Update(s.Context(), &vn))
+	require.NoError(s, s.admin.Update(s.Context(), &vn))
 }
 
 func hasTaint(n *corev1.Node, key string) bool {

@@ -53,7 +53,8 @@ func BenchmarkUnchanged(b *testing.B) {
 	}
 	registry := host.NewRegistry(nil)
 	const slices = "EndpointSlice.discovery.k8s.io"
-	if _, err := source.NewChains(b.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: []string{reflection.PodKind, reflection.ServiceKind, slices}, Defaults: modules}); err != nil {
+	_, err = source.NewChains(b.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: []string{reflection.PodKind, reflection.ServiceKind, slices}, Defaults: modules})
+	if err != nil {
 		b.Fatal(err)
 	}
 	m, err := reflection.New(reflection.Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // claimLab is a lab with a virtual storage class of its own here, and a real one on the provider.
@@ -102,9 +102,7 @@ func TestClaimsGetVolumesOnTheProvider(t *testing.T) {
 		"spec.persistentVolumeReclaimPolicy": "Delete", "spec.claimRef.uid": string(claim.GetUID()), "spec.hostPath.type": "Directory",
 		"spec.nodeAffinity.required.nodeSelectorTerms": fmt.Sprintf("[map[matchExpressions:[map[key:liqo.io/remote-cluster-id operator:In values:[%s]]]]]", l.ID),
 	} {
-		if err := reflectiontest.Field(path, want)(volume); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, reflectiontest.Field(path, want)(volume))
 	}
 	l.Settled()
 	l.Quiet("a volume on the provider, of the size that was asked for,", func() { l.disks("data-db-0", "1Gi") })

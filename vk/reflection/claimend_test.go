@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
@@ -83,9 +85,7 @@ func TestVolumesDeletedDuringAnOutage(t *testing.T) {
 	_, first := l.bound("claim")
 	_, second := l.bound("both")
 	l.Settled()
-	if err := l.Remote.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Remote.Cluster.StopAPIServer())
 	l.Local.Delete(t, reflection.ClaimKind, l.Namespace, "claim")
 	l.Local.Delete(t, reflection.ClaimKind, l.Namespace, "both")
 	l.Present(l.Local, "PersistentVolume", "", second.GetName(), reflectiontest.Field("status.phase", "Released"))
@@ -93,9 +93,7 @@ func TestVolumesDeletedDuringAnOutage(t *testing.T) {
 	l.Absent(l.Local, "PersistentVolume", "", second.GetName())
 	l.Settled()
 	l.Present(l.Local, "PersistentVolume", "", first.GetName(), reflectiontest.Field("status.phase", "Released"))
-	if err := l.Remote.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Remote.Cluster.StartAPIServer(t.Context()))
 	for _, name := range []string{"claim", "both"} {
 		l.Absent(l.Remote, reflection.ClaimKind, l.RemoteNS, name)
 	}

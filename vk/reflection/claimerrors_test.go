@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+	"github.com/stretchr/testify/assert"
 
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // What the provider refuses is told on the claim with the field and the remedy, keeps no other claim waiting, and is tried
@@ -40,9 +41,7 @@ func TestClaimsThatTheProviderRefuses(t *testing.T) {
 	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "bad-modes", `{metadata: {annotations: {liqo.io/remote-access-modes: "ReadWriteMany, ReadWriteOnce"}}}`)
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "bad-modes", reflectiontest.Field("spec.accessModes", "[ReadWriteMany ReadWriteOnce]"))
 	_, volume := l.bound("bad-modes")
-	if err := reflectiontest.Field("spec.accessModes", "[ReadWriteOnce]")(volume); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, reflectiontest.Field("spec.accessModes", "[ReadWriteOnce]")(volume))
 }
 
 // A claim of that name which is not ours is left alone; when it is gone, ours is made.

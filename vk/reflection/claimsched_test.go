@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // readyNode has the scheduler take a node for one that runs pods.
@@ -41,9 +41,7 @@ spec:
 func (l *claimLab) deletePod(name string) {
 	l.Helper()
 	none := int64(0)
-	if err := l.Local.Of("Pod", l.Namespace).Delete(l.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, l.Local.Of("Pod", l.Namespace).Delete(l.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &none}))
 	l.Absent(l.Local, "Pod", l.Namespace, name)
 }
 

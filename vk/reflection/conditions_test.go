@@ -11,8 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,6 +20,7 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/jsonpatch"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // note writes a condition in front of those of a pod here, as a controller would.
@@ -74,9 +74,7 @@ func TestEvictionIsRemembered(t *testing.T) {
 		l.Remote.PatchYAML(t, "Pod", l.RemoteNS, name, `{metadata: {finalizers: [example.com/slow]}}`)
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Running"))
 		eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: l.Namespace}}
-		if err := l.Local.Core.CoreV1().Pods(l.Namespace).EvictV1(t.Context(), eviction); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, l.Local.Core.CoreV1().Pods(l.Namespace).EvictV1(t.Context(), eviction))
 		l.Absent(l.Remote, "ShadowPod", l.RemoteNS, name)
 		if name == "told" {
 			l.RemoteStatus(name, `{phase: Failed, conditions: [{type: Ready, status: "False"}], containerStatuses: [{name: web, image: "web:1", imageID: x, ready: false, restartCount: 0, state: {terminated: {exitCode: 143}}}]}`)

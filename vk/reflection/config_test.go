@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,7 +16,9 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 func configuration(t *testing.T) func(*reflection.Options) {
@@ -187,4 +187,31 @@ func TestContentOfSecretsIsNotKept(t *testing.T) {
 	l.Settled()
 	l.Quiet("comparing what somebody has added to", func() { l.Manager.EnqueueAll(reflection.ConfigMapKind) })
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "plain", reflectiontest.Field("data.mode", "fast"), reflectiontest.Field("data.theirs", "kept"))
+}
+
+// A Secret is read when it is mutated, and may say by then that it is not to cross: the watch, which is late, does not decide.
+func TestSecretThatWasExcludedMeanwhile(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, configuration(t))
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: crosses}, stringData: {mode: fast}}`)
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: stays, annotations: {liqo.io/skip-reflection: "true"}}, stringData: {mode: fast}}`)
+	l.Start()
+	l.Present(l.Remote, "Secret", l.RemoteNS, "crosses")
+	l.Settled()
+	scope := l.Manager.Scope(reflection.SecretKind, l.Namespace)
+	earlier := scope.Object(scope.Key("stays")).DeepCopy()
+	earlier.SetAnnotations(nil)
+	earlier.SetResourceVersion("1")
+	evaluated := l.Manager.Evaluated(reflection.SecretKind)
+	require.NoError(t, scope.Put(earlier, scope.CachedCopy("crosses")))
+	l.Eventually(func() error {
+		if l.Manager.Evaluated(reflection.SecretKind) == evaluated {
+			return errors.New("the earlier state was not evaluated yet")
+		}
+		return nil
+	})
+	l.Settled()
+	if l.Remote.Get(t, "Secret", l.RemoteNS, "stays") != nil {
+		t.Error("the Secret crossed although it says that it must not")
+	}
 }

@@ -15,9 +15,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -27,7 +25,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // runAsAsked makes the provider's pod exactly as its ShadowPod asks for it.
@@ -35,9 +35,7 @@ func (l *lab) runAsAsked(name string) *corev1.Pod {
 	l.Helper()
 	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: shadow.GetLabels(), Annotations: shadow.GetAnnotations()}}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Map(raw.Nested(shadow.Object, "spec", "pod")), &pod.Spec); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, runtime.DefaultUnstructuredConverter.FromUnstructured(raw.Map(raw.Nested(shadow.Object, "spec", "pod")), &pod.Spec))
 	var made *corev1.Pod
 	l.Eventually(func() (err error) { // the namespace may not have its service account yet
 		made, err = l.Remote.Core.CoreV1().Pods(l.RemoteNS).Create(l.Context(), pod, metav1.CreateOptions{})
@@ -57,9 +55,7 @@ func (l *lab) mounted(pod *corev1.Pod, path string) string {
 	volume := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == pod.Spec.Containers[0].VolumeMounts[mount].Name })
 	folder := l.TempDir()
 	write := func(path string, content []byte) {
-		if err := os.WriteFile(filepath.Join(folder, path), content, 0o600); err != nil {
-			l.Fatal(err)
-		}
+		require.NoError(l, os.WriteFile(filepath.Join(folder, path), content, 0o600))
 	}
 	for _, source := range pod.Spec.Volumes[volume].Projected.Sources {
 		switch {

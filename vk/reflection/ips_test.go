@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +21,8 @@ import (
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // ipCRD is as much of Liqo's IP as reflection reads.
@@ -45,9 +45,7 @@ func (l *lab) defineIPs() {
 	l.Helper()
 	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	crd := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(ipCRD), &crd.Object); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, yaml.Unmarshal([]byte(ipCRD), &crd.Object))
 	if _, err := l.Local.Dynamic.Resource(definitions).Create(l.Context(), crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		l.Fatal(err)
 	}
@@ -94,9 +92,7 @@ func TestSlicesFollowIPs(t *testing.T) {
 	created.Object["status"] = map[string]any{"ip": "10.70.0.6"}
 	reflectiontest.Must(ips.Update(t.Context(), created, metav1.UpdateOptions{}))(t)
 	mapped("10.1.2.3 10.70.0.6")
-	if err := ips.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, ips.Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	mapped("10.1.2.3")
 }
 

@@ -8,20 +8,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
 )
 
 func TestOptionsNameWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	good := reflection.Options{Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
 		NodeName: "milan", TenantNamespace: "liqo-tenant-milan", Registry: reflectiontest.NewChains()}
-	if _, err := reflection.New(good); err != nil {
-		t.Fatal(err)
-	}
+	_, err := reflection.New(good)
+	require.NoError(t, err)
 	for want, change := range map[string]func(*reflection.Options){
 		"client configuration":      func(o *reflection.Options) { o.Remote = nil },
 		`cluster id "Not An ID"`:    func(o *reflection.Options) { o.RemoteClusterID = "Not An ID" },

@@ -4,10 +4,14 @@
 package reflection_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
@@ -24,9 +28,7 @@ func TestProviderOutage(t *testing.T) {
 	l.Settled()
 
 	evaluated := l.Evaluated()
-	if err := l.Remote.Cluster.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Remote.Cluster.StopAPIServer())
 	for i := range 40 {
 		l.Local.Create(t, l.Namespace, service(fmt.Sprintf("meanwhile-%d", i), ""))
 	}
@@ -62,9 +64,7 @@ func TestProviderOutage(t *testing.T) {
 		}
 		return nil
 	})
-	if err := l.Remote.Cluster.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Remote.Cluster.StartAPIServer(t.Context()))
 	back := time.Now()
 	for i := range 40 {
 		l.Present(l.Remote, "Service", l.RemoteNS, fmt.Sprintf("meanwhile-%d", i))
@@ -73,11 +73,8 @@ func TestProviderOutage(t *testing.T) {
 	l.Absent(l.Remote, "Service", l.RemoteNS, "deleted-meanwhile")
 	// The provider's own controllers take longer to notice: other tests need the service accounts that they make.
 	l.Remote.CreateNamespace(t, l.RemoteNS+"-recovered")
-	for deadline := time.Now().Add(90 * time.Second); l.Remote.Get(t, "ServiceAccount", l.RemoteNS+"-recovered", "default") == nil; {
-		if time.Now().After(deadline) {
-			t.Fatal("the provider makes no service accounts since it is back")
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 90*time.Second, true, func(context.Context) (bool, error) {
+		return l.Remote.Get(t, "ServiceAccount", l.RemoteNS+"-recovered", "default") != nil, nil
+	}), "waiting for the provider to create service accounts again")
 	t.Logf("everything was reflected %s after the provider came back", time.Since(back).Round(10*time.Millisecond))
 }

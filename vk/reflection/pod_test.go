@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 const (
@@ -133,14 +133,10 @@ func TestGracePeriodsCross(t *testing.T) {
 		l.RunRemoteWith(name, `{nodeName: worker, containers: [{name: web, image: "web:1"}]}`, running(0))
 		l.Remote.PatchYAML(t, "Pod", l.RemoteNS, name, `{metadata: {finalizers: [example.com/slow]}}`)
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Running"))
-		if err := tc.end(name); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, tc.end(name))
 		l.Present(l.Remote, "Pod", l.RemoteNS, name, reflectiontest.Field("metadata.deletionGracePeriodSeconds", tc.want))
 		if name == "deleted" {
-			if err := l.Local.Of("Pod", l.Namespace).Delete(t.Context(), name, *grace(2)); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, l.Local.Of("Pod", l.Namespace).Delete(t.Context(), name, *grace(2)))
 			l.Present(l.Remote, "Pod", l.RemoteNS, name, reflectiontest.Field("metadata.deletionGracePeriodSeconds", "2"))
 		}
 		l.Remote.PatchYAML(t, "Pod", l.RemoteNS, name, `{metadata: {finalizers: null}}`)

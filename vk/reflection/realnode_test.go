@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // A virtual kubelet is started with the name of a node that is not its own. The pods of that node are left alone, in extended
@@ -34,9 +35,7 @@ func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 			l.Local.Create(t, other, stray)
 			l.Pod("web")
 			l.Pod("ending")
-			if err := l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "ending", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "ending", metav1.DeleteOptions{}))
 			l.Quiet("a node of somebody else", func() { l.Start() })
 
 			l.Local.PatchYAML(t, "Node", "", l.Node, fmt.Sprintf(`{metadata: {labels: {liqo.io/type: virtual-node, liqo.io/remote-cluster-id: %s}}}`, l.ID))

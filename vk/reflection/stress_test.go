@@ -12,14 +12,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/assert"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // flicker does to one slice what rollouts do: it comes empty and is filled a moment later, is emptied, goes and comes
@@ -58,9 +59,7 @@ func (l *lab) flicker(name string, dice *rand.Rand, turns int) (last string) {
 		default:
 			time.Sleep(time.Duration(dice.IntN(30)) * time.Millisecond)
 		}
-		if err != nil {
-			l.Errorf("%s: %v", name, err)
-		}
+		assert.NoErrorf(l, err, "%s", name)
 	}
 	return last
 }

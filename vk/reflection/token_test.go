@@ -16,18 +16,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // withTokens runs the lab with the plugins that are shipped, and pods that may use the API server.
@@ -79,9 +79,7 @@ func life(t *testing.T, token string) int64 {
 	if len(parts) != 3 {
 		t.Fatal("that is no token")
 	}
-	if err := json.Unmarshal(reflectiontest.Must(base64.RawURLEncoding.DecodeString(parts[1]))(t), &claims); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(reflectiontest.Must(base64.RawURLEncoding.DecodeString(parts[1]))(t), &claims))
 	return claims.Exp - claims.Iat
 }
 
@@ -254,9 +252,7 @@ func TestAnotherPodGetsOtherTokens(t *testing.T) {
 	l.Settled()
 	l.Stop()
 	none := int64(0)
-	if err := l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: &none}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "web-0", metav1.DeleteOptions{GracePeriodSeconds: &none}))
 	again := l.userPod("web-0", vaultToken)
 	l.Start()
 	second := l.Present(l.Remote, "Secret", l.RemoteNS, "web-0-token", reflectiontest.Field("metadata.annotations/"+wire.ServiceAccountPodUIDAnnotation, string(again.GetUID())))

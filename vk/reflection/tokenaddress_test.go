@@ -77,7 +77,7 @@ func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	l.userPod("needs", vaultToken)
 	l.Pod("needs-none")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")
-	l.Event(l.Namespace, "Pod", "needs", "Warning", engine.PluginFailedReason, "has not told yet at which address", "liqo.io/api-server-support")
+	l.Event(l.Namespace, "Pod", "needs", "Warning", engine.PluginFailedReason, "has not reported yet at which address", "liqo.io/api-server-support")
 	l.Settled()
 	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "needs") != nil {
 		t.Fatal("the pod was offloaded without a way to its API server")

@@ -10,19 +10,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/token"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // Without support for the API server no token is requested. Those that were there go; what others made stays.
@@ -164,9 +164,7 @@ func TestTokensAreDenied(t *testing.T) {
 	bindings := l.Local.Core.RbacV1().RoleBindings(l.Namespace)
 	all := reflectiontest.Must(bindings.List(t.Context(), metav1.ListOptions{}))(t)
 	for _, binding := range all.Items {
-		if err := bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, bindings.Delete(t.Context(), binding.Name, metav1.DeleteOptions{}))
 	}
 	l.Eventually(func() error { // until the authorizer has heard of it
 		name := fmt.Sprintf("late-%d", len(reflectiontest.Must(l.Local.Core.CoreV1().Pods(l.Namespace).List(t.Context(), metav1.ListOptions{}))(t).Items))

@@ -20,16 +20,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
-
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 // away is longer than client-go's first retries take: afterwards it would try again every half minute.
@@ -191,9 +191,7 @@ webhooks:
   sideEffects: None
   timeoutSeconds: 30
   admissionReviewVersions: [v1]`, l.RemoteNS, server.URL, base64.StdEncoding.EncodeToString(authority), version, operation, resource)
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, yaml.Unmarshal([]byte(text), &object.Object))
 	reflectiontest.Must(hooks.Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
 	l.Cleanup(func() { _ = hooks.Delete(context.Background(), l.RemoteNS, metav1.DeleteOptions{}) })
 }

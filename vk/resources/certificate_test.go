@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -56,9 +57,7 @@ func TestCertificatesFromNothing(t *testing.T) {
 	l.follow(missing.Message)
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
-	if err := l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	l.stopped(kind)
 	if said := l.engine.heard(); slices.Index(said, "stop "+kind) != len(said)-1 {
 		t.Errorf("the engine heard %q", said)

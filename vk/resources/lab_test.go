@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,9 +132,7 @@ func (l *lab) side(c *testenv.Cluster) *cluster {
 func must[T any](value T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return value
 	}
 }
@@ -164,9 +163,7 @@ func (l *lab) another(name string) (local, remoteNamespace string) {
 
 func (l *lab) install(c *cluster, objects ...rbac.Object) {
 	l.Helper()
-	if err := rbac.Install(l.Context(), c.core, objects...); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, rbac.Install(l.Context(), c.core, objects...))
 }
 
 // start starts a follower, which ends with the test or by stop.
@@ -185,9 +182,7 @@ func (l *lab) start() *lab {
 func (l *lab) create(c *cluster, gvr schema.GroupVersionResource, namespace, text string) *unstructured.Unstructured {
 	l.Helper()
 	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, yaml.Unmarshal([]byte(text), &object.Object))
 	return must(c.dynamic.Resource(gvr).Namespace(namespace).Create(l.Context(), object, metav1.CreateOptions{}))(l.T)
 }
 
@@ -253,9 +248,7 @@ func (l *lab) get(name string) (*unstructured.Unstructured, *pluginsv1alpha1.Vir
 	l.Helper()
 	object := must(l.local.dynamic.Resource(reflectedResources).Get(l.Context(), name, metav1.GetOptions{}))(l.T)
 	typed := &pluginsv1alpha1.ReflectedResource{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed))
 	for _, entry := range typed.Status.VirtualNodes {
 		if entry.Name == l.node {
 			return object, &entry
@@ -302,9 +295,7 @@ func (l *lab) follow(message string) {
 			c, role = l.remote, l.consumer.Prefix+match[3]
 		}
 		var rules []rbacv1.PolicyRule
-		if err := yaml.UnmarshalStrict([]byte(match[4]), &rules); err != nil {
-			l.Fatalf("%q is no list of rules: %v", match[4], err)
-		}
+		require.NoErrorf(l, yaml.UnmarshalStrict([]byte(match[4]), &rules), "%q is no list of rules", match[4])
 		l.allow(c, role, rules...)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -25,15 +26,11 @@ func TestProviderAway(t *testing.T) {
 	const name, kind = "widgets.away.example.org", "Widget.away.example.org"
 	l.reflect(name, "{group: away.example.org, version: v1, resource: widgets}")
 	before := l.condition(name, pluginsv1alpha1.ReflectingReason)
-	if err := l.remote.StopAPIServer(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.remote.StopAPIServer())
 	l.change(name, "{policy: AllowList, statusBack: true}")
 	l.condition(name, pluginsv1alpha1.UnreachableReason, "the API server of cluster milan does not answer")
 	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList && !k.StatusBack })
-	if err := l.remote.StartAPIServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.remote.StartAPIServer(t.Context()))
 	after := l.condition(name, pluginsv1alpha1.ReflectingReason)
 	if !before.LastTransitionTime.Before(&after.LastTransitionTime) {
 		t.Errorf("it is ready since %s, before it was away %s", after.LastTransitionTime, before.LastTransitionTime)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -50,9 +52,7 @@ func (l *lab) withEngine(kinds ...reflection.Kind) *lab {
 	l.Cleanup(func() {
 		cancel()
 		<-ended
-		if err := errors.Join(chains.Close(context.Background()), wasm.Close(context.Background())); err != nil {
-			l.Error(err)
-		}
+		assert.NoError(l, errors.Join(chains.Close(context.Background()), wasm.Close(context.Background())))
 	})
 	l.options.Engine, l.options.Chains = manager, chains
 	return l
@@ -181,9 +181,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 	}
 	cross("before")
 	copied := must(l.remote.dynamic.Resource(certificates).Namespace(remoteNamespace).Get(t.Context(), "tls", metav1.GetOptions{}))(t)
-	if err := l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.local.dynamic.Resource(reflectedResources).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	l.eventually(func() error {
 		l.follower.mu.Lock()
 		defer l.follower.mu.Unlock()
@@ -192,9 +190,7 @@ spec: {secretName: home, issuerRef: {name: letters}}`)
 		}
 		return nil
 	})
-	if err := l.local.dynamic.Resource(certificates).Namespace(shop).Delete(t.Context(), "tls", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.local.dynamic.Resource(certificates).Namespace(shop).Delete(t.Context(), "tls", metav1.DeleteOptions{}))
 	cross("after")
 	stayed, err := l.remote.dynamic.Resource(certificates).Namespace(remoteNamespace).Get(t.Context(), "tls", metav1.GetOptions{})
 	if err != nil || stayed.GetUID() != copied.GetUID() || stayed.GetDeletionTimestamp() != nil {

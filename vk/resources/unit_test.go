@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -19,9 +20,7 @@ import (
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
 	return object
 }
 
@@ -39,13 +38,13 @@ func TestMalformedSpecs(t *testing.T) {
 		"{group: x.org, version: v1, resource: Widgets}":                                                                "spec.resource",
 		"{group: x.org, version: v1, resource: widgets/status}":                                                         "spec.resource",
 		"{group: x org, version: v1, resource: widgets}":                                                                "spec.group",
-		"{group: x.org, version: v1, resource: gadgets}":                                                                "must be named so",
+		"{group: x.org, version: v1, resource: gadgets}":                                                                "must have that name",
 		"{group: x.org, version: v1, resource: widgets, policy: Deny}":                                                  "spec.policy",
 		"{group: x.org, version: v1, resource: widgets, workers: -1}":                                                   "spec.workers",
 		"{group: x.org, version: v1, resource: widgets, target: {version: x}}":                                          "spec.target.version",
 		"{group: x.org, version: v1, resource: widgets, target: {version: v1}}":                                         "spec.target.resource",
-		"{version: v1, resource: pods}":                                                                                 "reflected anyway",
-		"{group: events.k8s.io, version: v1, resource: events}":                                                         "reflected anyway",
+		"{version: v1, resource: pods}":                                                                                 "always reflected",
+		"{group: events.k8s.io, version: v1, resource: events}":                                                         "always reflected",
 		"{group: plugins.refract.io, version: v1alpha1, resource: reflectedresources}":                                  "reflection itself",
 		"{group: x.org, version: v1, resource: widgets, target: {version: v1, resource: pods}}":                         "writers of their own",
 		"{group: x.org, version: v1, resource: widgets, target: {group: events.k8s.io, version: v1, resource: events}}": "writers of their own",
@@ -140,7 +139,7 @@ func FuzzObjects(f *testing.F) {
 			t.Errorf("%s: %+v", text, spec)
 		}
 		present := follower.entry(object)
-		wanted := follower.wanted(object, present, condition{reason: "Paused"})
+		wanted := follower.desired(object, present, condition{reason: "Paused"})
 		if len(wanted.Conditions) != 1 || present != nil && same(*present, wanted) && len(present.Conditions) != 1 {
 			t.Errorf("%s: %+v", text, wanted)
 		}

@@ -6,13 +6,13 @@ package v1beta1
 import (
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestClusterIDValidate(t *testing.T) {
 	for _, id := range []ClusterID{"a", "milan-2", "0", ClusterID(strings.Repeat("x", 63))} {
-		if err := id.Validate(); err != nil {
-			t.Errorf("%s: %v", id, err)
-		}
+		assert.NoErrorf(t, id.Validate(), "%s", id)
 	}
 	for _, id := range []ClusterID{"", "Milan", "-a", "a-", "a.b", "a_b", ClusterID(strings.Repeat("x", 64))} {
 		err := id.Validate()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -68,17 +69,13 @@ func accessTo(kubeconfig string) *clusterAccess {
 func admin(t *testing.T) client.Client {
 	t.Helper()
 	c, err := accessTo(cluster.Kubeconfig()).client(requestTimeout)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
 func create(t *testing.T, obj client.Object) {
 	t.Helper()
-	if err := admin(t).Create(t.Context(), obj); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, admin(t).Create(t.Context(), obj))
 }
 
 // report plays the controller: it waits for the NamespaceOffloading with the
@@ -119,9 +116,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 		t.Errorf("progress = %q", progress)
 	}
 	nso := &offloading.NamespaceOffloading{}
-	if err := admin(t).Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "offloading"}, nso); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "offloading"}, nso))
 	terms := nso.Spec.ClusterSelector.NodeSelectorTerms
 	if nso.Spec.PodOffloadingStrategy != "Remote" || len(terms) != 2 || len(terms[0].MatchExpressions) != 2 {
 		t.Errorf("spec = %+v", nso.Spec)
@@ -132,9 +127,7 @@ func TestOffloadAndUnoffload(t *testing.T) {
 	if _, _, err := refractctl(t, onCluster("offload", "namespace", "shop", "--pod-offloading-strategy=Local")...); err != nil || <-done != nil {
 		t.Fatal(err)
 	}
-	if err := admin(t).Get(t.Context(), client.ObjectKeyFromObject(nso), nso); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(nso), nso))
 	if nso.Spec.PodOffloadingStrategy != "Local" || len(nso.Spec.ClusterSelector.NodeSelectorTerms) != 2 {
 		t.Errorf("spec = %+v, want the new strategy and the old selector", nso.Spec)
 	}
@@ -220,9 +213,7 @@ func TestInfo(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "node-cloud", ServiceAccountName: "teller", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 	})
 	text, _, err := refractctl(t, onCluster("info")...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{"cloud", "node-cloud", "Unknown", "bank", "LocalAndRemote", "Pending 1"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("output lacks %q:\n%s", want, text)
@@ -319,9 +310,7 @@ func TestAKubeconfigThatCannotBeUsedNamesItsSource(t *testing.T) {
 func TestPluginRun(t *testing.T) {
 	const module = "../../../plugins/service/service.wasm"
 	out, progress, err := refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", "--context=testdata/context.yaml", "--diff")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if !strings.Contains(out, "-  clusterIP: 10.96.0.7") || !strings.Contains(progress, "service used ") {
 		t.Errorf("output = %s, progress = %s", out, progress)
 	}
@@ -346,9 +335,7 @@ func TestPluginRunOnEveryDocument(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "all.yaml")
 	list := "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: three}, spec: {clusterIP: 10.96.0.9}}\n"
 	text := object("one") + "---\n# nothing\n---\n" + "apiVersion: v1\nkind: Pod\nmetadata: {name: other}\n---\n" + object("two") + "---\n" + list
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	out, _, err := refractctl(t, "plugin", "run", module, "-f", file)
 	if err == nil || !strings.Contains(err.Error(), "object 2 of 4 (pod/other)") {
 		t.Errorf("error = %v", err)
@@ -365,13 +352,9 @@ func TestPluginRunGuardsBothHooks(t *testing.T) {
 		`(data (i32.const 0) "metadata.labels[offloading.liqo.io/origin]")
 		(func $hook (result i32) (call $set (i32.const 1) (i32.const 0) (i32.const 42) (i32.const 0) (i32.const 4)) (i32.const 0))
 		(export "outgoing" (func $hook)) (export "incoming" (func $hook))`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	module := filepath.Join(t.TempDir(), "forger.wasm")
-	if err := os.WriteFile(module, wasm, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(module, wasm, 0o600))
 	for _, hook := range []string{"outgoing", "incoming"} {
 		_, _, err := refractctl(t, "plugin", "run", module, "-f", "testdata/service.yaml", "--hook", hook)
 		if err == nil || !strings.Contains(err.Error(), "metadata.labels[offloading.liqo.io/origin]") {

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -133,41 +134,31 @@ func (c *Cluster) Extended(t *testing.T, consumer string) string {
 // Create an object, or end the test.
 func (c *Cluster) Create(t *testing.T, obj client.Object) {
 	t.Helper()
-	if err := c.Client.Create(t.Context(), obj); err != nil {
-		t.Fatalf("creating %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
-	}
+	require.NoErrorf(t, c.Client.Create(t.Context(), obj), "creating %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
 // Get the object of that name, or end the test.
 func (c *Cluster) Get(t *testing.T, obj client.Object, namespace, name string) {
 	t.Helper()
-	if err := c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, obj); err != nil {
-		t.Fatalf("getting %T %s/%s: %v", obj, namespace, name, err)
-	}
+	require.NoErrorf(t, c.Client.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, obj), "getting %T %s/%s", obj, namespace, name)
 }
 
 // Patch merges patch, JSON, into an object, or ends the test.
 func (c *Cluster) Patch(t *testing.T, obj client.Object, patch string) {
 	t.Helper()
-	if err := c.Client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatalf("patching %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
-	}
+	require.NoErrorf(t, c.Client.Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))), "patching %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
 // PatchStatus merges patch, JSON, into the status of an object, or ends the test.
 func (c *Cluster) PatchStatus(t *testing.T, obj client.Object, patch string) {
 	t.Helper()
-	if err := c.Client.Status().Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		t.Fatalf("patching the status of %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
-	}
+	require.NoErrorf(t, c.Client.Status().Patch(t.Context(), obj, client.RawPatch(types.MergePatchType, []byte(patch))), "patching the status of %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
 // Delete an object at once, or end the test.
 func (c *Cluster) Delete(t *testing.T, obj client.Object) {
 	t.Helper()
-	if err := c.Client.Delete(t.Context(), obj, client.GracePeriodSeconds(0)); err != nil {
-		t.Fatalf("deleting %T %s: %v", obj, client.ObjectKeyFromObject(obj), err)
-	}
+	require.NoErrorf(t, c.Client.Delete(t.Context(), obj, client.GracePeriodSeconds(0)), "deleting %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
 // AwaitGone waits until the object does not exist any more.
@@ -189,9 +180,7 @@ func (c *Cluster) AwaitGone(t *testing.T, obj client.Object) {
 func (c *Cluster) Events(t *testing.T, namespace, kind, name string) []eventsv1.Event {
 	t.Helper()
 	list := &eventsv1.EventList{}
-	if err := c.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-		t.Fatalf("listing events in %s: %v", namespace, err)
-	}
+	require.NoErrorf(t, c.Client.List(t.Context(), list, client.InNamespace(namespace)), "listing events in %s", namespace)
 	var events []eventsv1.Event
 	for i := range list.Items {
 		if list.Items[i].Regarding.Kind == kind && list.Items[i].Regarding.Name == name {

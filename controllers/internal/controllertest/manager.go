@@ -14,6 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -48,15 +50,11 @@ func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options
 		apply(&options)
 	}
 	access, err := c.ConfigFor(ManagerUser)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	writes := &Writes{}
 	access.Wrap(writes.wrap)
 	m, err := launch(t.Context(), access, options)
-	if err != nil {
-		t.Fatalf("starting manager: %v", err)
-	}
+	require.NoError(t, err, "starting manager")
 	m.Writes, m.metrics = writes, metrics
 	t.Cleanup(func() { m.Stop(t) })
 	return m
@@ -98,9 +96,7 @@ func (m *Manager) Stop(t *testing.T) {
 		return
 	}
 	m.stop()
-	if err := <-m.ended; err != nil {
-		t.Errorf("stopping manager: %v", err)
-	}
+	assert.NoError(t, <-m.ended, "stopping manager")
 	m.ended = nil
 }
 
@@ -109,9 +105,7 @@ func (m *Manager) Stop(t *testing.T) {
 func (m *Manager) Metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := m.metrics.Gather()
-	if err != nil {
-		t.Fatalf("gathering metrics: %v", err)
-	}
+	require.NoError(t, err, "gathering metrics")
 	sum := 0.0
 	for _, family := range families {
 		for _, metric := range family.GetMetric() {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,9 +88,7 @@ func shadowPod(namespace, name string) *unstructured.Unstructured {
 func TestAReplicaThatDoesNotLeadEnforcesNothing(t *testing.T) {
 	registry, leads := prometheus.NewRegistry(), make(chan struct{})
 	enforced := []metrics.Enforced{{Controller: "test", List: &corev1.NamespaceList{}, Meant: func(obj client.Object) bool { return obj.GetName() == "default" }}}
-	if err := metrics.RegisterObjects(registry, provider.Client, leads, enforced); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, metrics.RegisterObjects(registry, provider.Client, leads, enforced))
 	if got := series(t, registry, "refract_controller_objects"); len(got) > 0 {
 		t.Errorf("before it leads: %v", got)
 	}
@@ -103,9 +103,7 @@ func TestEveryKindOfWriteIsCounted(t *testing.T) {
 	namespace := provider.Namespace(t)
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	c := m.Client(provider.Client, "test", metrics.Local)
 	object := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -134,9 +132,7 @@ func TestEveryKindOfWriteIsCounted(t *testing.T) {
 			return c.SubResource("token").Create(ctx, account, &authenticationv1.TokenRequest{})
 		}},
 	} {
-		if err := write.send(); err != nil {
-			t.Errorf("%s of %s/%s: %v", write.verb, write.kind, write.subresource, err)
-		}
+		assert.NoErrorf(t, write.send(), "%s of %s/%s", write.verb, write.kind, write.subresource)
 		want := fmt.Sprintf("cluster=local controller=test kind=%s subresource=%s verb=%s", write.kind, write.subresource, write.verb)
 		if got := series(t, registry, "refract_controller_api_writes_total")[want]; got != 1 {
 			t.Errorf("%s: counted %v times", want, got)
@@ -150,9 +146,7 @@ func TestEveryKindOfWriteIsCounted(t *testing.T) {
 func TestInterruptionsAreNoErrorsAndNormalEventsNoWarnings(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := metrics.New(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	failed := m.Failed("test")
 	failed(fmt.Errorf("waiting, %w", context.Canceled))
 	failed(fmt.Errorf("waiting, %w", context.DeadlineExceeded))
@@ -185,9 +179,7 @@ func (discard) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
 func series(t *testing.T, registry *prometheus.Registry, name string) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	values := map[string]float64{}
 	for _, family := range families {
 		if family.GetName() != name {

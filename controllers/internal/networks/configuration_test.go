@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -33,9 +34,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(tc.text), &object.Object); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, yaml.Unmarshal([]byte(tc.text), &object.Object))
 			object.SetNamespace("tenant")
 			object.SetName("turin")
 			object.SetGeneration(2)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,18 +37,14 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
 	return object
 }
 
 func definition(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile("testdata/configurations.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return parse(t, string(text))
 }
 
@@ -102,9 +99,7 @@ func remap(t *testing.T, configuration *unstructured.Unstructured, cidrs string)
 func must[T any](value T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return value
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,17 +19,13 @@ import (
 
 func TestWhatIsCreatedIsReadBack(t *testing.T) {
 	c, err := onepass.NewClient(cluster.Config(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	slice := unstructuredSlice()
 	slice.SetNamespace(cluster.Namespace(t))
 	slice.SetName("new")
 	slice.Object["addressType"] = "IPv4"
 	shared, before := slice.Object, slice.DeepCopy().Object
-	if err := c.Create(t.Context(), slice, client.FieldOwner("somebody")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Create(t.Context(), slice, client.FieldOwner("somebody")))
 	if managers := slice.GetManagedFields(); slice.GetUID() == "" || len(managers) != 1 || managers[0].Manager != "somebody" {
 		t.Errorf("read back: %v", slice.Object)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -64,9 +65,7 @@ func TestUnstructuredObjectsComeFromTheClientThatIsFast(t *testing.T) {
 			Field: fields.OneTermNotEqualSelector("metadata.name", "other-name"),
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	usual := make(source, 1)
 	informer := construct(usual, unstructuredSlice(), 0, nil)
 	go informer.RunWithContext(t.Context())
@@ -96,9 +95,7 @@ func TestEverythingElseIsReadAsUsual(t *testing.T) {
 		unstructuredSlice():          {Namespaces: map[string]cache.Config{"one": {}}},
 		&discoveryv1.EndpointSlice{}: {},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for name, object := range map[string]runtime.Object{
 		"narrowed to a namespace": unstructuredSlice(),
 		"typed":                   &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}},

@@ -6,6 +6,8 @@ package main
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/refract-project/refract/sdk"
 	"github.com/refract-project/refract/sdk/plugintest"
 )
@@ -27,9 +29,7 @@ func TestNative(t *testing.T) {
 	result, err := plugin.RunNative(sdk.Call{Hook: sdk.HookOutgoing, Object: map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{"cloud.google.com/gke-nodepool": "a", "app": "web"}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	labels := result.Object["metadata"].(map[string]any)["labels"].(map[string]any)
 	if len(labels) != 1 || labels["app"] != "web" {
 		t.Errorf("labels are %v, want app=web alone", labels)

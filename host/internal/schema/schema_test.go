@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 func TestCheck(t *testing.T) {
@@ -66,8 +68,6 @@ func TestSchemasThatCannotBeUsed(t *testing.T) {
 
 func parsed(t *testing.T, text string) (schema map[string]any) {
 	t.Helper()
-	if err := json.Unmarshal([]byte(text), &schema); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &schema))
 	return schema
 }

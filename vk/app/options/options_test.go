@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
@@ -87,16 +88,10 @@ const liqoArguments = `
 
 func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 	var args []string
-	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(liqoArguments, "$(POD_IP)", "10.0.0.7")), &args); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(strings.ReplaceAll(liqoArguments, "$(POD_IP)", "10.0.0.7")), &args))
 	o, flags, err := parse(t, map[string]string{"VIRTUALNODE_NAME": "milan"}, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, o.Validate())
 	if o.Logs.Verbosity != 4 || o.CheckNetwork || o.MetricsAddress != ":5872" || !cmp.Equal(o.NodeExtraLabels, map[string]string{"zone": "a", "tier": "gold"}) {
 		t.Errorf("options: %+v", o)
 	}
@@ -108,9 +103,7 @@ func TestArgumentsOfLiqoTemplatesAreAccepted(t *testing.T) {
 	}
 	var log bytes.Buffer
 	o.Logs = cmdutil.Logs{Format: "json"}
-	if err := o.Logs.Install(&log); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, o.Logs.Install(&log))
 	o.WarnInert(flags)
 	if strings.Contains(log.String(), "service-reflection-workers") {
 		t.Error("a flag that has an effect is said to have none")
@@ -125,12 +118,8 @@ func TestEveryFlagOfKlogIsAccepted(t *testing.T) {
 	inVain := func(args ...string) (names []string) {
 		t.Helper()
 		o, flags, err := parse(t, nil, append(args, required...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := o.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.NoError(t, o.Validate())
 		for _, f := range o.inVain(flags) {
 			names = append(names, "--"+f.name)
 		}
@@ -155,9 +144,7 @@ func TestEveryFlagOfKlogIsAccepted(t *testing.T) {
 
 func TestNothingIsWarnedAboutWithoutCause(t *testing.T) {
 	o, flags, err := parse(t, nil, append([]string{"--enable-storage=false", "--enable-ingress=false", "--secret-reflection-workers=0"}, required...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if given := o.inVain(flags); len(given) > 0 {
 		t.Errorf("warned of --%s", given[0].name)
 	}
@@ -166,12 +153,8 @@ func TestNothingIsWarnedAboutWithoutCause(t *testing.T) {
 func TestEnvironmentOfThePod(t *testing.T) {
 	o, _, err := parse(t, map[string]string{"POD_IP": "10.0.0.9", "POD_NAME": "vk-milan-0", "POD_NAMESPACE": "liqo-tenant-milan", "KUBECONFIG": ""},
 		"--home-cluster-id=rome", "--foreign-cluster-id=milan", "--nodename=milan", "--foreign-kubeconfig-secret-name=k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, o.Validate())
 	if o.NodeIP != "10.0.0.9" || o.PodName != "vk-milan-0" || o.TenantNamespace != "liqo-tenant-milan" || o.VirtualNode != "milan" {
 		t.Errorf("node IP %s, pod %s, namespace %s, VirtualNode %s", o.NodeIP, o.PodName, o.TenantNamespace, o.VirtualNode)
 	}
@@ -209,14 +192,12 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 		{"election", []string{"--vk-lease-duration=5s"}, []string{"--vk-lease-duration=5s must be longer than --vk-lease-renew-interval=10s"}},
 		{"label", []string{"--node-extra-labels=a b=c"}, []string{"--node-extra-labels: a b=c is not a valid label"}},
 		{"annotation", []string{"--node-extra-annotations=a b=c"}, []string{"--node-extra-annotations: a b is not a valid annotation name"}},
-		{"plugins", []string{"--plugin-dir=/none"}, []string{"--plugin-dir=/none is not a folder"}},
+		{"plugins", []string{"--plugin-dir=/none"}, []string{"--plugin-dir=/none is not a directory"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			o, _, err := parse(t, nil, append(append([]string{}, required...), test.args...)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			err = o.Validate()
 			if (err == nil) != (test.want == nil) {
 				t.Fatalf("got %v", err)
@@ -232,9 +213,7 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 
 func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
 	o, _, err := parse(t, map[string]string{"KUBECONFIG": "options.go"}, required...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=options.go cannot be used: this is no kubeconfig") || strings.Contains(err.Error(), "struct") {
 		t.Errorf("got %v", err)
 	}
@@ -243,9 +222,7 @@ func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
 func TestFaultsComeInTheSameOrderEveryTime(t *testing.T) {
 	fault := func() string {
 		o, _, err := parse(t, nil, "--node-extra-labels=a b=c,d e=f,g h=i", "--pod-reflection-workers=-1", "--service-reflection-workers=-1", "--endpointslice-reflection-workers=-1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return o.Validate().Error()
 	}
 	first := fault()

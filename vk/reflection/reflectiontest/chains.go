@@ -57,9 +57,9 @@ func (c *Chains) Swap(kind string, hook host.Hook, f ChainFunc) {
 	c.Hooks = maps.Clone(c.Hooks)
 	c.Hooks[kind+hook.String()] = f
 	c.generation++
-	tell, generation := c.subscriber, c.generation
+	notify, generation := c.subscriber, c.generation
 	c.mu.Unlock()
-	if tell != nil {
-		tell(kind, hook, generation)
+	if notify != nil {
+		notify(kind, hook, generation)
 	}
 }

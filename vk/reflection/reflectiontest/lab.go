@@ -18,8 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-
+	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +28,9 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/story"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/reflection"
 )
 
 // The two control planes are started by the first test that needs them and shared by all: each lab has its own
@@ -133,9 +134,7 @@ spec: {clusterID: %s}`, l.Node, l.Tenant, l.ID))
 func Must[T any](value T, err error) func(*testing.T) T {
 	return func(t *testing.T) T {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return value
 	}
 }
@@ -152,13 +151,9 @@ func (l *Lab) Grant() {
 	clusters.granting.Lock()
 	defer clusters.granting.Unlock()
 	kubelet := rbac.Kubelet{NodeName: l.Node, TenantNamespace: l.Tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.User(l.Local.user)}
-	if err := rbac.Install(l.Context(), l.Local.Core, append(kubelet.Objects(), kubelet.ExtendedNamespace(l.Namespace))...); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, rbac.Install(l.Context(), l.Local.Core, append(kubelet.Objects(), kubelet.ExtendedNamespace(l.Namespace))...))
 	consumer := rbac.Consumer{Prefix: l.Node + "-", Subject: rbac.User(l.Remote.user)}
-	if err := rbac.Install(l.Context(), l.Remote.Core, append(consumer.Objects(), consumer.RemoteNamespace(l.RemoteNS))...); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, rbac.Install(l.Context(), l.Remote.Core, append(consumer.Objects(), consumer.RemoteNamespace(l.RemoteNS))...))
 	l.granted(l.Local, l.Tenant, "namespacemaps", offloadingv1beta1.GroupVersion.Group)
 	l.granted(l.Local, "", "pods", "")
 	l.granted(l.Local, l.Namespace, "services", "")
@@ -174,9 +169,7 @@ func Kinds(names ...string) []reflection.Kind {
 func (l *Lab) Admit(namespace string) {
 	l.Helper()
 	kubelet := rbac.Kubelet{NodeName: l.Node, Subject: rbac.User(l.Local.user)}
-	if err := rbac.Install(l.Context(), l.Local.Core, kubelet.ExtendedNamespace(namespace)); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, rbac.Install(l.Context(), l.Local.Core, kubelet.ExtendedNamespace(namespace)))
 	l.granted(l.Local, namespace, "services", "")
 }
 
@@ -226,9 +219,7 @@ func (l *Lab) Start() *Lab {
 func (l *Lab) StartUnready() {
 	l.Helper()
 	manager, err := reflection.New(l.Options)
-	if err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = manager.Run(ctx) }()
@@ -292,7 +283,7 @@ func (l *Lab) Settled() {
 	})
 }
 
-// Evaluated counts what the manager has looked at.
+// Evaluated counts the evaluations of the manager.
 func (l *Lab) Evaluated() uint64 {
 	_, evaluated := l.Manager.Backlog()
 	return evaluated
@@ -325,19 +316,13 @@ func (l *Lab) Absent(s *Side, kind, namespace, name string) {
 	})
 }
 
-// Field checks the value at a dotted path; labels and annotations are given after a slash: "metadata.labels/app".
+// Field checks the value at a path of package story, such as "metadata.labels/app"; "" is no value.
 func Field(path, want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
-		path, key, hasKey := strings.Cut(path, "/")
-		parts := strings.Split(path, ".")
-		if hasKey {
-			parts = append(parts, key)
+		if object == nil {
+			return errors.New("the object is not there")
 		}
-		value, _, err := unstructured.NestedFieldNoCopy(object.Object, parts...)
-		if got := fmt.Sprint(value); err != nil || got != want && !(value == nil && want == "") {
-			return fmt.Errorf("%s is %s, want %s", strings.Join(parts, "."), got, want)
-		}
-		return nil
+		return story.Check(object.Object, path+"="+want)
 	}
 }
 
@@ -408,9 +393,7 @@ func (l *Lab) AnotherNamespace() string {
 	clusters.granting.Lock()
 	defer clusters.granting.Unlock()
 	consumer := rbac.Consumer{Prefix: l.Node + "-", Subject: rbac.User(l.Remote.user)}
-	if err := rbac.Install(l.Context(), l.Remote.Core, consumer.RemoteNamespace(name)); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, rbac.Install(l.Context(), l.Remote.Core, consumer.RemoteNamespace(name)))
 	l.granted(l.Remote, name, "pods", "")
 	return name
 }

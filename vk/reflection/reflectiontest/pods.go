@@ -6,6 +6,7 @@ package reflectiontest
 import (
 	"fmt"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -43,9 +44,7 @@ func (l *Lab) RunRemote(name, status string) *unstructured.Unstructured {
 func (l *Lab) RunRemoteWith(name, spec, status string) *unstructured.Unstructured {
 	l.Helper()
 	like := map[string]any{}
-	if err := yaml.Unmarshal([]byte(spec), &like); err != nil {
-		l.Fatal(err)
-	}
+	require.NoError(l, yaml.Unmarshal([]byte(spec), &like))
 	like["automountServiceAccountToken"] = false
 	shadow := l.Present(l.Remote, "ShadowPod", l.RemoteNS, name)
 	pod := &unstructured.Unstructured{Object: map[string]any{

@@ -15,8 +15,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/refract-project/refract/vk/reflection"
-
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -31,6 +30,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/reflection"
 )
 
 // Side is one of the two clusters as its administrator sees it.
@@ -64,9 +64,7 @@ func (s *Side) CreateNamespace(t *testing.T, name string) {
 func (s *Side) Create(t *testing.T, namespace, text string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &object.Object))
 	if namespace == "" {
 		namespace = object.GetNamespace()
 	}
@@ -88,9 +86,7 @@ func (s *Side) patch(t *testing.T, kind, namespace, name string, change map[stri
 func (s *Side) PatchYAML(t *testing.T, kind, namespace, name, text string, subresource ...string) {
 	t.Helper()
 	change := map[string]any{}
-	if err := yaml.Unmarshal([]byte(text), &change); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &change))
 	s.patch(t, kind, namespace, name, change, subresource...)
 }
 
@@ -104,9 +100,7 @@ func (s *Side) Get(t *testing.T, kind, namespace, name string) *unstructured.Uns
 
 func (s *Side) Delete(t *testing.T, kind, namespace, name string) {
 	t.Helper()
-	if err := s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}))
 }
 
 // Request is what an API server noted of one that it has answered; of a watch, when it ended.
@@ -169,7 +163,5 @@ func (s *Side) ConfigMaps(t *testing.T, namespace string, number int) {
 func (s *Side) DeleteNow(t *testing.T, kind, namespace, name string) {
 	t.Helper()
 	now := int64(0)
-	if err := s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.Of(kind, namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
@@ -40,9 +43,7 @@ func TestBreaker(t *testing.T) {
 				lost.Add(1)
 			}
 		}})
-	if err := b.Allow(); err != nil {
-		t.Fatalf("a closed breaker says %v", err)
-	}
+	require.NoError(t, b.Allow(), "a closed breaker")
 	for range 20 { // many workers notice
 		b.fail(errors.New("connection refused"))
 	}
@@ -59,9 +60,7 @@ func TestBreaker(t *testing.T) {
 	down.Store(false)
 	select {
 	case err := <-waited:
-		if err != nil {
-			t.Errorf("waiting until the provider is back says %v", err)
-		}
+		assert.NoError(t, err, "waiting until the provider is back")
 	case <-time.After(10 * time.Second):
 		t.Fatal("who waits for the provider does not go on")
 	}
@@ -99,9 +98,7 @@ func TestBreakerOfAStartingAPIServer(t *testing.T) {
 					t.Error("a closed breaker is opened by an answer")
 				}
 				b.fail(errors.New("connection refused"))
-				if err := b.Wait(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, b.Wait(t.Context()))
 				if took := time.Since(begun); took < tc.within[0] || took > tc.within[1] {
 					t.Errorf("the breaker closed after %s, want %s", took, tc.within)
 				}
@@ -184,4 +181,33 @@ func newBreaker(t *testing.T, o Options) *Breaker {
 	b := New(o)
 	b.Start(t.Context())
 	return b
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A request that gets no answer opens the breaker, unless its caller has given it up; an open breaker lets none through.
+func TestTransport(t *testing.T) {
+	tries := 0
+	refused := errors.New("connection refused")
+	b := newBreaker(t, Options{Every: time.Hour, Probe: func(context.Context) error { return refused }})
+	transport := b.Transport(roundTripper(func(*http.Request) (*http.Response, error) { tries++; return nil, refused }))
+	send := func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1/", nil)
+		require.NoError(t, err)
+		_, err = transport.RoundTrip(request) //nolint:bodyclose // there is no answer
+		return err
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := send(canceled); !errors.Is(err, refused) || b.Allow() != nil {
+		t.Errorf("a request that was given up: %v, then %v", err, b.Allow())
+	}
+	if err := send(t.Context()); !errors.Is(err, refused) || b.Allow() == nil {
+		t.Errorf("a request without an answer: %v, then %v", err, b.Allow())
+	}
+	if err := send(t.Context()); !errors.Is(err, ErrUnreachable) || tries != 2 {
+		t.Errorf("through an open breaker: %v after %d requests, want %v after 2", err, tries, ErrUnreachable)
+	}
 }

@@ -12,20 +12,18 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Every annotation that package wire says users write is known when they get the case of its letters wrong.
 func TestUserAnnotationsAreThoseOfWire(t *testing.T) {
 	files, err := filepath.Glob("../../../../api/wire/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var want []string
 	for _, path := range files {
 		file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, declaration := range file.Decls {
 			if group, ok := declaration.(*ast.GenDecl); ok && strings.HasPrefix(group.Doc.Text(), "What users write") {
 				want = append(want, annotationsIn(t, group)...)
@@ -49,9 +47,7 @@ func annotationsIn(t *testing.T, group *ast.GenDecl) (values []string) {
 			continue
 		}
 		value, err := strconv.Unquote(constant.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		values = append(values, value)
 	}
 	return values

@@ -188,3 +188,34 @@ func TestDeletionsAreBounded(t *testing.T) {
 		t.Errorf("%d deletions are remembered, want %d", len(c.gone), goneMemory)
 	}
 }
+
+// What is known to be gone is not shown, whatever the cache still has, and what was written to it is forgotten.
+func TestVanished(t *testing.T) {
+	c := New(fakeClock())
+	c.Wrote(key, object("u", "10"), object("u", "11"))
+	c.Vanished(key, "u")
+	if !c.IsGone("u") {
+		t.Error("what has vanished is not known to be gone")
+	}
+	if got, _ := c.View(key, object("u", "10")); got != nil {
+		t.Errorf("an object that is gone is shown in version %s", got.GetResourceVersion())
+	}
+	if got, _ := c.View(key, nil); got != nil {
+		t.Errorf("what was written to it is shown: version %s", got.GetResourceVersion())
+	}
+	if got, _ := c.View(key, object("v", "12")); got == nil || got.GetUID() != "v" {
+		t.Error("another object of its name is not shown")
+	}
+	// The answer to a write comes after the deletion.
+	c.Wrote(key, object("v", "12"), object("v", "13"))
+	c.Wrote(key, object("u", "11"), object("u", "14"))
+	if got, _ := c.View(key, nil); got != nil {
+		t.Errorf("a write to what is gone is shown: version %s", got.GetResourceVersion())
+	}
+	// What one object says does not end what is known of another.
+	c.Wrote(key, nil, object("w", "20"))
+	c.Vanished(key, "u")
+	if got, _ := c.View(key, nil); got == nil || got.GetUID() != "w" {
+		t.Error("the write to another object is forgotten")
+	}
+}

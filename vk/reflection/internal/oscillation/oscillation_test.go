@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -56,17 +58,11 @@ func TestQuarantineEnds(t *testing.T) {
 	if err := m.MayWrite(key, 0, 'A'); !errors.As(err, &fight) {
 		t.Errorf("in quarantine: %v, want a QuarantineError", err)
 	}
-	if err := m.MayWrite(cache.ObjectName{Namespace: "shop", Name: "other"}, 0, 'A'); err != nil {
-		t.Errorf("another object: %v", err)
-	}
-	if err := m.MayWrite(key, 0, 'C'); err != nil {
-		t.Errorf("something new is wanted: %v", err)
-	}
+	assert.NoError(t, m.MayWrite(cache.ObjectName{Namespace: "shop", Name: "other"}, 0, 'A'), "another object")
+	assert.NoError(t, m.MayWrite(key, 0, 'C'), "something new is desired")
 	writes(m, clock, time.Second, "ABAB")
 	clock.Step(Quarantine + time.Second)
-	if err := m.MayWrite(key, 0, 'A'); err != nil {
-		t.Errorf("after the quarantine: %v", err)
-	}
+	assert.NoError(t, m.MayWrite(key, 0, 'A'), "after the quarantine")
 }
 
 func TestAccepted(t *testing.T) {
@@ -89,9 +85,7 @@ func TestAccepted(t *testing.T) {
 func TestQuarantineRemembersTheCause(t *testing.T) {
 	m, flips := New(fakeClock()), 0
 	for i := range 40 { // the object goes to and fro, and so does the copy
-		if err := m.MayWrite(key, uint64(i%2), uint64(i%2)); err != nil {
-			t.Fatalf("write %d: %v", i, err)
-		}
+		require.NoErrorf(t, m.MayWrite(key, uint64(i%2), uint64(i%2)), "write %d", i)
 		m.Wrote(key, uint64(i%2), uint64(i%2))
 	}
 	for ; m.MayWrite(key, 0, uint64(flips%2)) == nil; flips++ {
@@ -112,4 +106,27 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := len(m.byKey[key].hashes); n > 61 {
 		t.Errorf("%d writes are remembered, want those of a minute", n)
 	}
+}
+
+// A status is accepted that this process has not written: it finds it so when it starts.
+func TestAcceptedWithoutAWrite(t *testing.T) {
+	m := New(fakeClock())
+	m.Accept(key, 1, 2)
+	if !m.Accepted(key, 1, 2) {
+		t.Error("what was accepted is not remembered")
+	}
+}
+
+// What is newly desired during a quarantine begins with a clean slate, and what is older than the window does not count.
+func TestQuarantineForgets(t *testing.T) {
+	clock := fakeClock()
+	m := New(clock)
+	writes(m, clock, time.Second, "ABAB")
+	require.NoError(t, m.MayWrite(key, 0, 'C'), "something else is desired")
+	assert.NoError(t, m.MayWrite(key, 0, 'A'), "one of the two after something else was desired")
+
+	m = New(clock)
+	writes(m, clock, time.Second, "ABA")
+	clock.Step(flipWindow + time.Second)
+	assert.NoError(t, m.MayWrite(key, 0, 'B'), "a fourth write after the window")
 }

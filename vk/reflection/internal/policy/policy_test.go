@@ -82,3 +82,12 @@ func TestPolicyOfSlices(t *testing.T) {
 		}
 	}
 }
+
+// The Event about a slice names the object with the annotation.
+func TestReasonNamesTheService(t *testing.T) {
+	service := func() (map[string]any, bool) { return map[string]any{skip: "true"}, true }
+	got, err := DenyList.DecideSlice(nil, service)
+	if want := "annotation " + skip + " is set on its Service"; err != nil || got.Reason != want {
+		t.Errorf("reason %q (%v), want %q", got.Reason, err, want)
+	}
+}

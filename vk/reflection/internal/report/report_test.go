@@ -5,6 +5,7 @@ package report
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,5 +68,29 @@ func TestTooManyEventsAreDropped(t *testing.T) {
 	r.Warn("Service", object(3*eventBurst-1), "Failed", "all of them") // what was dropped is news still
 	if dropped != before+1 {
 		t.Error("an Event that was dropped is not tried again")
+	}
+}
+
+// An API server refuses an Event whose message is longer than that.
+func TestMessagesAreShortened(t *testing.T) {
+	r, written := New(func() {}), make(sink, 1)
+	r.Start(written)
+	defer r.Close()
+	r.Warn("Service", object(0), "Failed", strings.Repeat("x", 5000))
+	if got := written.next(t); len(got) > 1024 {
+		t.Errorf("the message has %d bytes, at most 1024 are allowed", len(got))
+	}
+}
+
+func TestTypesOfEvents(t *testing.T) {
+	r, written := New(func() {}), make(sink, 2)
+	r.Start(written)
+	defer r.Close()
+	r.Warn("Service", object(0), "Failed", "a warning")
+	r.Note("Service", object(0), "Done", "a note")
+	for _, want := range []string{corev1.EventTypeWarning, corev1.EventTypeNormal} {
+		if got := <-written; got.Type != want {
+			t.Errorf("%q is of type %s, want %s", got.Message, got.Type, want)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -100,9 +101,8 @@ func TestRoutineEvents(t *testing.T) {
 	} {
 		var kind, reason, about string
 		var after int
-		if _, err := fmt.Sscan(text, &kind, &reason, &about, &after); err != nil {
-			t.Fatal(err)
-		}
+		_, err := fmt.Sscan(text, &kind, &reason, &about, &after)
+		require.NoError(t, err)
 		event := &unstructured.Unstructured{Object: map[string]any{"type": kind, "reason": reason,
 			"series": map[string]any{"lastObservedTime": made.Add(time.Duration(after) * time.Second).Format(time.RFC3339Nano)}}}
 		if got := routine(event, schema.GroupKind{Kind: about}, copied); got != want {
@@ -115,9 +115,7 @@ func TestRoutineEvents(t *testing.T) {
 func TestEventHash(t *testing.T) {
 	event := func(text string) uint64 {
 		o := &unstructured.Unstructured{Object: map[string]any{}}
-		if err := json.Unmarshal([]byte(text), &o.Object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, json.Unmarshal([]byte(text), &o.Object))
 		return rawEventHash(o)
 	}
 	base := event(`{"count": 1, "message": "x", "metadata": {"name": "a"}, "source": {}}`)

@@ -6,6 +6,7 @@ package pod
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 )
@@ -15,13 +16,9 @@ func TestPhaseOfAShadowPodIsNoNews(t *testing.T) {
 	shadow := func(version string, path ...string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
 		text := `{metadata: {uid: u, resourceVersion: "` + version + `", generation: 1, labels: {app: web}, annotations: {note: hello}}, status: {phase: Pending}}`
-		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &o.Object))
 		if n := len(path); n > 0 {
-			if err := unstructured.SetNestedField(o.Object, path[n-1], path[:n-1]...); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, unstructured.SetNestedField(o.Object, path[n-1], path[:n-1]...))
 		}
 		return o
 	}
