@@ -11,12 +11,12 @@
 // and reading in that order is a good tour: internal/informer; then, in internal/engine, reflector.go, process.go, reconcile.go,
 // desired.go, compare.go and write.go, with internal/policy on the way. queue.go lets what has a copy overtake what is to be
 // created; follow.go watches the provider where there is something to be watched; digest.go keeps less than the whole of an object. manager.go starts everything, extension.go and scope.go
-// do so per extended namespace, lifecycle.go for kinds that come while it runs; context.go holds what plugins are told;
-// statusback.go brings statuses home. defaults.go, here, lists the kinds.
+// do so per extended namespace, lifecycle.go for kinds that come while it runs; context.go holds what plugins see as context;
+// statusback.go copies statuses back. defaults.go, here, lists the kinds.
 //
 // Most kinds are a Kind and no more. Those with a life of their own have a handler besides, each in a package below
 // internal/kinds: pod; token, the service-account tokens of pods, which are no objects of this cluster but requested from it;
-// secret, in which pods find tokens where none can be requested; claim; and event. A handler (handler.go) is called to look at
+// secret, in which pods find tokens where none can be requested; claim; and event. A handler (handler.go) is called to reconcile
 // an object, a namespace or everything, and does it with what the engine offers (env.go). The engine does not know which kinds
 // there are, and they do not know each other: what one needs of another it declares as an interface, and asks for the peer that has
 // it.
@@ -27,7 +27,7 @@
 // # What it never does
 //
 //   - Overwrite what it did not make. Only copies with the labels of this pair of clusters are watched; a foreign
-//     object is found when its name is in the way, is reported on the local object, and is looked at again later.
+//     object is found when its name is in the way, is reported on the local object, and is tried again later.
 //   - Delete on doubt. Nothing is evaluated before every cache that matters is filled. An annotation that makes no
 //     sense, a plugin that fails, a namespace map that is gone: the copy stays. It goes when the local object is gone,
 //     when the policy or an annotation says so, or when a plugin skips the object, which is a decision, not a failure. A
@@ -36,13 +36,13 @@
 //   - Write what is there already. Comparison is on the mutated document, before anything is built from it. What the API
 //     server makes of a write is remembered, so that its normalisations are not fought (by this process: after a restart
 //     such a copy is written once), and the event that only echoes our own write is not even evaluated.
-//   - Spin. Keys that come before a namespace is ready are dropped, all are looked at then. While the provider is
+//   - Spin. Keys that come before a namespace is ready are dropped, all are enqueued then. While the provider is
 //     unreachable (internal/breaker) writes fail at once and wait, as watches do, for its return, not for a backoff. An object
 //     whose copy is written back and forth, without a change of its own, is quarantined (internal/oscillation). Other errors are
 //     retried after 5 ms to 30 s, each object by itself.
-//   - Rely on a watch for what it may miss. When one begins again it does not tell of what came and went meanwhile, so a
-//     write that it has not confirmed after 10 s has its object looked at again (internal/mutationcache).
-//   - Give up all for one field. What Kubernetes never lets change in a copy stays as it is, is told about with the remedy,
+//   - Rely on a watch for what it may miss. When one begins again it does not report what came and went meanwhile, so a
+//     write that it has not confirmed after 10 s has its object enqueued again (internal/mutationcache).
+//   - Give up all for one field. What Kubernetes never lets change in a copy stays as it is, is reported with the remedy,
 //     and holds up nothing else (internal/engine, immutable.go).
 //   - Flood. The same Event about the same object is written once until the object is fine again; all Events together
 //     are limited; success and a lost provider make none (the node says the latter).
@@ -56,7 +56,7 @@
 // started denies what it will allow.) What waited comes back spread over up to two seconds. A call that passes its deadline opens it only if a probe is not
 // answered either: admission may be slow for one object. Ready asks whether new pods should come. It changes for three
 // lost pings of /livez in a row, and 401, 403 and 5xx count as lost, since nothing would become of pods there, although
-// each call is still made and each object told why it is refused.
+// each call is still made and each object shows why it is refused.
 //
 // # Two ways of writing
 //

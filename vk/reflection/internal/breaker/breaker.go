@@ -113,7 +113,7 @@ func (b *Breaker) Wait(ctx context.Context) error {
 }
 
 // Heed draws the conclusion from an error of a call and reports whether the way to the provider is lost. Who passed a
-// deadline may only have met with a slow admission webhook, and nobody else is to wait for that: a probe tells.
+// deadline may only have met with a slow admission webhook, and nobody else is to wait for that: a probe decides.
 func (b *Breaker) Heed(err error) (lost bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable):
@@ -168,7 +168,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 // Do makes a call of which nobody needs to hear that the provider is away: it waits for the return, however long
 // that takes, and calls again. Other errors, the end of ctx among them, are returned. A nil breaker changes nothing.
 //
-// client-go would retry such calls itself, further and further apart, and tell nobody.
+// client-go would retry such calls itself, further and further apart, and report nothing.
 func Do[T any](ctx context.Context, b *Breaker, call func() (T, error)) (T, error) {
 	if b == nil {
 		return call()
@@ -215,7 +215,7 @@ func (b *Breaker) untilBack() {
 		case refusing.IsZero():
 			refusing = b.options.Clock.Now()
 		case b.options.Clock.Since(refusing) >= startingUp:
-			err = nil // it means it, and each call is told
+			err = nil // it means it, and each call gets that answer
 		}
 		if err == nil {
 			break

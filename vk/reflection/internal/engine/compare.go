@@ -32,7 +32,7 @@ func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 		equals(x.annotations, x.Extra, kind.DropAnnotations, nil, raw.Annotations(remote.Object))
 }
 
-// covers reports whether have has every entry of base and added, which wins; dropped keys are not wanted.
+// covers reports whether have has every entry of base and added, which wins; dropped keys must be absent.
 func covers(base map[string]any, added map[string]string, dropped []string, have map[string]any) bool {
 	_, ok := count(base, added, dropped, nil, have)
 	return ok
@@ -164,7 +164,7 @@ func metadataHash(labels, annotations map[string]any) uint64 {
 	return FieldHash("labels", document.Of(labels)) + FieldHash("annotations", document.Of(annotations))
 }
 
-// FieldHash mixes a key with a value, so that sums of them tell apart which value belongs to which key.
+// FieldHash mixes a key with a value, so that sums of them distinguish which value belongs to which key.
 func FieldHash(key string, value document.View) uint64 {
 	mixed := (document.Hash(key) ^ value.Hash()) * 0x9e3779b97f4a7c15
 	return mixed ^ mixed>>32

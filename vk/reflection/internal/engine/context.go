@@ -72,7 +72,7 @@ func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[stri
 	return root
 }
 
-// awaitsAPIServer reports whether the network is yet to tell how the provider reaches this cluster's API server. Where
+// awaitsAPIServer reports whether the network has not yet reported how the provider reaches this cluster's API server. Where
 // there is no network that could, nobody waits.
 func (m *Manager) awaitsAPIServer(s *settings) bool {
 	return m.options.APIServer.Host == "" && m.ips != nil && len(s.apiServerIPs) == 0
@@ -89,7 +89,7 @@ func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
 	return root
 }
 
-// Context returns what plugins are told at a hook. It is shared: nobody may modify it.
+// Context returns what plugins see as context at a hook. It is shared and must not be modified.
 func (s *Scope) Context(hook host.Hook) map[string]any { return s.r.m.context(s.namespace, hook) }
 
 // change replaces the settings by an edited copy and reports whether that changed anything.
@@ -126,7 +126,7 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 		s.storageClass = defaultClass(spec["storageClasses"], "storageClassName")
 	})
 	if changed {
-		m.log.Info("The VirtualNode's patch or classes changed: every object is looked at again")
+		m.log.Info("The VirtualNode's patch or classes changed: every object is reconciled again")
 		m.enqueueKinds(func(Kind) bool { return true })
 	}
 }
@@ -164,7 +164,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork || k.FollowsNodes })
 	}
 	if !deleted && m.standsForProvider(node) && !m.nodeIsOurs.Swap(true) {
-		m.log.Info("The node is known to be ours: its pods are reflected", "node", node.GetName())
+		m.log.Info("The node is registered by this virtual kubelet: its pods are reflected", "node", node.GetName())
 		m.enqueueKinds(func(k Kind) bool { return k.PerNode })
 		m.eachHandler(Handler.NamespacesChanged)
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // AppliedHashAnnotation, on copies that are applied, is the hash of what was asked for. The provider's controllers add
-// to such copies; the hash tells that something we asked for earlier is no longer desired.
+// to such copies; the hash shows that something we asked for earlier is no longer desired.
 const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 
 // OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
@@ -45,7 +45,7 @@ type Desired struct {
 	annotations map[string]any
 	Extra       map[string]string // annotations of the engine
 	local       *unstructured.Unstructured
-	// lesser is what an API server may take that refuses the whole, nil for nothing.
+	// Lesser is what an API server may accept that refuses the whole, nil for nothing.
 	Lesser func() *unstructured.Unstructured
 }
 

@@ -114,7 +114,7 @@ func (r *reflector) whole(ctx context.Context, object *unstructured.Unstructured
 		return err
 	})
 	if apierrors.IsNotFound(err) || err == nil && found.GetUID() != object.GetUID() {
-		return nil, nil // the watch will tell
+		return nil, nil // the watch will report it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s %s/%s, %w", r.kind.Source.Resource, object.GetNamespace(), object.GetName(), err)

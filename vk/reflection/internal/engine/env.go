@@ -118,13 +118,13 @@ func (e *Env) Managed(object *unstructured.Unstructured) bool { return e.r.manag
 // RemoteName is the name of the copy of an object.
 func (e *Env) RemoteName(local string) string { return e.r.remoteName(local) }
 
-// Enqueue has an object looked at, whether or not its scope is ready.
+// Enqueue adds an object to the queue, whether or not its scope is ready.
 func (e *Env) Enqueue(key Key) { e.r.queue.Add(key) }
 
-// EnqueueAfter has an object looked at later.
+// EnqueueAfter adds an object to the queue later.
 func (e *Env) EnqueueAfter(key Key, after time.Duration) { e.r.queue.AddAfter(key, after) }
 
-// EnqueueAll has every object of every scope that is ready looked at.
+// EnqueueAll adds every object of every scope that is ready to the queue.
 func (e *Env) EnqueueAll() { e.r.enqueueAll() }
 
 // Tries counts the failures of an object since the last success.
@@ -168,7 +168,7 @@ func (e *Env) Write(ctx context.Context, w *Worker, x *Desired, remote *unstruct
 // Create makes the copy where none of ours is known. What is there already under that name is never overwritten.
 func (e *Env) Create(ctx context.Context, w *Worker, x *Desired) error { return e.r.create(ctx, w, x) }
 
-// Update sends object, unless the API server has shown that it is vain, or that there is a fight.
+// Update sends object, unless the API server has shown that it changes nothing, or somebody else keeps reverting it.
 func (e *Env) Update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	return e.r.update(ctx, w, x, remote, object)
 }
@@ -179,13 +179,13 @@ func (e *Env) Remove(ctx context.Context, w *Worker, s *Scope, remote *unstructu
 }
 
 // MustBeFree asks the provider itself whether the name of a copy is free: a foreign object is a *ForeignError, and one of ours
-// that the watch has not shown is looked at again.
+// that the watch has not shown is enqueued again.
 func (e *Env) MustBeFree(ctx context.Context, s *Scope, key Key) error {
 	return e.r.mustBeFree(ctx, s, key)
 }
 
 // WholeCopy returns a copy with all of its content, read from the provider when that is not kept; see Kind.Keep. When it is not the
-// same any more, the error has the object looked at again.
+// same any more, the error has the object enqueued again.
 func (e *Env) WholeCopy(ctx context.Context, s *Scope, copied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	return e.r.wholeCopy(ctx, s, copied)
 }
@@ -281,7 +281,7 @@ func (e *Env) Patch(ctx context.Context, resource schema.GroupVersionResource, k
 }
 
 // WatchLocal watches further objects of this cluster, and makes every scope of the kind wait until
-// f has been told of those that are there. It is for use while New makes the handler.
+// f has been called for those that are there. It is for use while New makes the handler.
 func (e *Env) WatchLocal(resource schema.GroupVersionResource, o informer.Options, f informer.EventFunc) *informer.Informer {
 	made := e.r.m.here.New(resource, o)
 	made.OnEvent(f)

@@ -27,7 +27,7 @@ const (
 	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
 	Conflict    Class = "conflict"    // retry; nobody needs to know
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
-	Foreign     Class = "foreign"     // the name is taken: Event, look again later
+	Foreign     Class = "foreign"     // the name is taken: Event, retried later
 	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
 	Input       Class = "input"       // an annotation or a field is invalid: Event, retry on the next change
 	Quarantine  Class = "quarantine"  // Event, left alone
@@ -134,7 +134,7 @@ func unreachable(err error) bool {
 	if errors.Is(err, breaker.ErrUnreachable) || breaker.Overdue(err) || breaker.Lost(err) {
 		return true
 	}
-	// Credentials that are not accepted concern every object, so none of them needs to be told.
+	// Credentials that are not accepted concern every object, so it is not reported on each of them.
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsUnauthorized(err)
 }

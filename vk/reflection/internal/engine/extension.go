@@ -119,7 +119,7 @@ func (m *Manager) StopNamespace(local string) {
 	}
 }
 
-// NamespacesChanged looks at the pods and volumes of namespaces that are not extended, and tells who asked to be told.
+// NamespacesChanged enqueues the pods and volumes of namespaces that are not extended, and calls the listeners.
 // (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
 	for _, changed := range m.allListeners() {

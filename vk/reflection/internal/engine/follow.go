@@ -22,12 +22,12 @@ const (
 	emptyRecheck = time.Hour
 )
 
-// follow waits until both sides are known, has every object looked at, and watches the provider as long as there is something
+// follow waits until both sides are known, enqueues every object, and watches the provider as long as there is something
 // to be watched.
 //
 // It returns when there is nothing, and stir calls it again.
 func (s *Scope) follow(ctx context.Context) {
-	if !s.waitFor(ctx, s.needs) {
+	if !cache.WaitFor(ctx, "", s.needs...) {
 		return
 	}
 	for ctx.Err() == nil {
@@ -46,17 +46,13 @@ func (s *Scope) follow(ctx context.Context) {
 	}
 }
 
-func (s *Scope) waitFor(ctx context.Context, needs []cache.DoneChecker) bool {
-	return cache.WaitFor(ctx, "", needs...)
-}
-
 // waitForShared waits for what every evaluation of the kind depends on.
 func (s *Scope) waitForShared(ctx context.Context) bool {
 	needs := s.r.m.sharedCaches(s.r.kind)
 	for _, own := range s.r.informers {
 		needs = append(needs, own)
 	}
-	return s.waitFor(ctx, needs)
+	return cache.WaitFor(ctx, "", needs...)
 }
 
 // empty reports whether there is no object here.
@@ -93,7 +89,7 @@ func (s *Scope) watchRemote(ctx context.Context) {
 		running.Go(func() { remote.Run(ctx) })
 		needs = append(needs, remote)
 	}
-	if !s.waitFor(ctx, needs) || !s.waitForShared(ctx) {
+	if !cache.WaitFor(ctx, "", needs...) || !s.waitForShared(ctx) {
 		return
 	}
 	s.known()
@@ -122,7 +118,7 @@ func containsAny(all []*informer.Informer) bool {
 	return false
 }
 
-// known has every object of both sides looked at when they are known for the first time: also the copies of objects that were
+// known enqueues every object of both sides when they are known for the first time: also the copies of objects that were
 // deleted while nobody was looking.
 func (s *Scope) known() {
 	if s.ready.Swap(true) {

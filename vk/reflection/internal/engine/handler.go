@@ -16,7 +16,7 @@ type Handler interface {
 	// Reconcile makes what is on the other side of one object what it should be. It is called when the scope is ready, and, of
 	// kinds that are not PerNode or Reverse, when this virtual kubelet leads.
 	Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
-	// NotOffloaded looks at an object whose namespace is not extended.
+	// NotOffloaded reconciles an object whose namespace is not extended.
 	NotOffloaded(ctx context.Context, w *Worker, key Key) error
 	// Extend adds what the kind watches in a namespace besides its objects and their copies. It is called before anything runs.
 	Extend(s *Scope)
@@ -28,7 +28,7 @@ type Handler interface {
 	StartedLeading()
 	// NamespacesChanged is called when other namespaces are extended than before.
 	NamespacesChanged()
-	// ObjectMatters reports whether an object of this cluster, or of this node, is to be looked at for having changed.
+	// ObjectMatters reports whether an object of this cluster, or of this node, is to be enqueued for having changed.
 	ObjectMatters(before, object *unstructured.Unstructured) bool
 	// CopyMatters reports the same of a copy. Deletions always matter.
 	CopyMatters(before, copied *unstructured.Unstructured) bool

@@ -41,7 +41,7 @@ func (m *Manager) Paced(kind string) int {
 	return len(p.byKey)
 }
 
-// EnqueueAll has every object of a kind looked at again.
+// EnqueueAll enqueues every object of a kind again.
 func (m *Manager) EnqueueAll(kind string) { m.reflector(kind).enqueueAll() }
 
 // CachedObjects counts what is kept in memory of either cluster; not nodes and IPs, which others share.

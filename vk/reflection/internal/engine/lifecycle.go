@@ -45,7 +45,7 @@ func (m *Manager) StartKind(kind Kind) error {
 	}
 	for _, builtin := range m.options.Kinds {
 		if builtin.Name == kind.Name {
-			return fmt.Errorf("starting kind %s: it is reflected anyway", kind.Name)
+			return fmt.Errorf("starting kind %s: it is reflected already", kind.Name)
 		}
 	}
 	if err := kind.validate(); err != nil || kind.PerNode {

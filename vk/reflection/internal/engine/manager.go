@@ -141,7 +141,7 @@ func (m *Manager) newBreaker(client rest.Interface) *breaker.Breaker {
 			if code := status.Status().Code; code == http.StatusUnauthorized || code == http.StatusForbidden {
 				return &breaker.DeniedError{Err: err}
 			}
-			return nil // it answers; whether it hides this path is another matter, and told by each call
+			return nil // it answers; whether it hides this path is another matter, and reported by each call
 		}
 		return err
 	}})
@@ -236,7 +236,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	unsubscribe := m.options.Registry.Subscribe(m.chainSwapped)
 	defer unsubscribe()
 	m.wg.Go(func() { m.mapper.Run(ctx) })
-	m.wg.Go(func() { m.lookAroundOnce(ctx) })
+	m.wg.Go(func() { m.enqueueNotOffloaded(ctx) })
 	m.wg.Go(func() { m.recheckUnobserved(ctx) })
 	m.wg.Go(func() { m.every(ctx, m.options.ResyncPeriod, func() { m.eachInformer((*informer.Informer).Resync) }) })
 	m.wg.Go(func() { m.every(ctx, emptyRecheck, func() { m.eachScope((*Scope).stir) }) })
@@ -252,8 +252,8 @@ func (m *Manager) changesEnded() {
 	defer m.changing.Unlock()
 }
 
-// lookAroundOnce looks at what is in namespaces that are not extended, when it is known that they are not.
-func (m *Manager) lookAroundOnce(ctx context.Context) {
+// enqueueNotOffloaded enqueues what is in namespaces that are not extended, when it is known that they are not.
+func (m *Manager) enqueueNotOffloaded(ctx context.Context) {
 	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
 	for _, r := range m.all() {
 		if r.ofNode != nil {
@@ -307,9 +307,9 @@ func (m *Manager) eachScope(f func(*Scope)) {
 	}
 }
 
-// chainSwapped looks again at every object of the kind; only results that differ are written.
+// chainSwapped enqueues every object of the kind; only results that differ are written.
 func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) {
-	m.log.Info("Plugin chain was swapped", "kind", chain, "hook", hook.String(), "generation", generation)
+	m.log.Info("Swapped a plugin chain", "kind", chain, "hook", hook.String(), "generation", generation)
 	for _, r := range m.all() {
 		if r.chain == chain && !r.kind.NoChain && (hook == host.Outgoing || r.kind.hasIncoming()) {
 			r.swaps.Add(1)

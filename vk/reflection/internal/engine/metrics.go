@@ -93,7 +93,7 @@ func (m *metrics) forgetKind(kind string) {
 	}
 }
 
-// forget drops the series of a namespace: they would be kept, and told, for ever.
+// forget drops the series of a namespace: they would be kept, and exposed, for ever.
 func (m *metrics) forget(namespace string) {
 	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
 		counters.DeletePartialMatch(prometheus.Labels{"namespace": namespace})

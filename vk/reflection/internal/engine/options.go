@@ -43,7 +43,7 @@ type Options struct {
 	NodeName        string
 	NodeIP          string // host IP of offloaded pods
 	TenantNamespace string // where the NamespaceMap and the VirtualNode are
-	LiqoNamespace   string // of the installation, where the network tells how the API server is reached; "" = it does not
+	LiqoNamespace   string // of the installation, where the network reports how the API server is reached; "" = it does not
 	VirtualNode     string // its offloadingPatch and classes are followed; "" = NodeName
 
 	Registry Chains // the plugin chains, by Kind.Chain: a *host.Registry
@@ -101,7 +101,7 @@ type Chains interface {
 type APIServer struct {
 	Host string   // "" = kubernetes.default, by a host alias
 	Port string   // "" = 443
-	IPs  []string // for the host alias, besides those that IP objects tell
+	IPs  []string // for the host alias, besides those of IP objects
 }
 
 // Classes are those of the provider while the VirtualNode names none; "" = what Kubernetes makes of no class.

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/oscillation"
 )
 
-// terminatingTries is how often writing to a namespace that is being deleted fails before users are told: about a second of
+// terminatingTries is how often writing to a namespace that is being deleted fails before it is reported: about a second of
 // backoff. As a rule the NamespaceMap says by then that the namespace is not extended any more.
 const terminatingTries = 8
 
@@ -70,7 +70,7 @@ func (r *reflector) object(key Key) *unstructured.Unstructured {
 	return nil
 }
 
-// recheckUnobserved looks again, until ctx ends, at the objects of which the watch should have told, and did not.
+// recheckUnobserved enqueues, until ctx ends, the objects of which the watch has not delivered what we wrote.
 func (m *Manager) recheckUnobserved(ctx context.Context) {
 	for {
 		select {
@@ -129,7 +129,7 @@ func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			r.m.log.Error("Panic while reflecting", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
+			r.m.log.Error("Recovered from a panic while reconciling an object", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
 			err = fmt.Errorf("reflecting %s: internal error: %v", key, cause)
 			w.Doc = document.New()
 		}

@@ -37,8 +37,15 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	if !decided.Cross {
 		return r.disable(ctx, w, s, local, remote, decided.Explicit, decided.Reason)
 	}
-	if local, err = r.whole(ctx, local); err != nil || local == nil || !s.MayCross(local) {
-		return err // it was changed meanwhile, and the watch will tell
+	whole, err := r.whole(ctx, local)
+	if err != nil || whole == nil {
+		return err
+	}
+	if whole != local { // which may be newer: until the watch delivers that, doubt changes nothing
+		if decided, err := s.decide(whole); err != nil || !decided.Cross {
+			return nil
+		}
+		local = whole
 	}
 	outcome, err := r.mutate(ctx, w, host.Outgoing, key.Namespace, local.Object, s.outgoing(local))
 	if err != nil {
@@ -58,7 +65,7 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	case r.kind.Mute:
 		err = r.retractStatus(ctx, w, local)
 	case r.kind.StatusBack:
-		err = r.bringStatus(ctx, w, s, local)
+		err = r.writeStatusBack(ctx, w, s, local)
 	}
 	if err != nil {
 		return err

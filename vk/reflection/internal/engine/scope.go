@@ -68,7 +68,7 @@ func (s *Scope) Ready() bool { return s.ready.Load() }
 // SetReady is for the handlers of reversed kinds: nobody else knows when their own watches have been read.
 func (s *Scope) SetReady() { s.ready.Store(true) }
 
-// Enqueue has an object looked at. Before the scope is ready that is dropped: every object is looked at then.
+// Enqueue adds an object to the queue. Before the scope is ready it is dropped: every object is enqueued then.
 func (s *Scope) Enqueue(key Key) {
 	if s.ready.Load() && s.r.m.extension(s.namespace.local) == s.namespace {
 		s.r.queue.Add(key)
@@ -107,11 +107,11 @@ func (s *Scope) CopiesBy(index, value string) []*unstructured.Unstructured {
 // IsGone reports whether the copy with a uid is known to be gone for good: its deletion was delivered by the watch.
 func (s *Scope) IsGone(uid types.UID) bool { return s.writes.IsGone(uid) }
 
-// OnObject has f called for every change of the objects. The scope is not ready before f has been told of those that are there.
-func (s *Scope) OnObject(f informer.EventFunc) { s.hear(s.objects, f) }
+// OnObject calls f for every change of the objects. The scope is not ready before f has been called for those that are there.
+func (s *Scope) OnObject(f informer.EventFunc) { s.listen(s.objects, f) }
 
 // OnCopy is OnObject for the copies, those of this scope or of another one of the same namespace.
-func (s *Scope) OnCopy(of *Scope, f informer.EventFunc) { s.hear(of.copies, f) }
+func (s *Scope) OnCopy(of *Scope, f informer.EventFunc) { s.listen(of.copies, f) }
 
 // WatchRemote watches further objects of the remote namespace: those with the labels of our copies.
 func (s *Scope) WatchRemote(resource schema.GroupVersionResource, trim informer.Trim, f informer.EventFunc) *informer.Informer {
@@ -193,8 +193,8 @@ func (r *reflector) newScope(t *extension) *Scope {
 // informers are those that belong to the scope.
 func (s *Scope) informers() []*informer.Informer { return slices.Concat(s.local, s.remote) }
 
-// hear adds a handler to what somebody else watches, and makes the scope wait until it has been told of the objects that are there.
-func (s *Scope) hear(source *informer.Informer, f informer.EventFunc) {
+// listen adds a handler to an informer of somebody else, and makes the scope wait until it was called for the objects that are there.
+func (s *Scope) listen(source *informer.Informer, f informer.EventFunc) {
 	s.undo = append(s.undo, source.OnEvent(f))
 	if !slices.Contains(s.remote, source) {
 		s.needs = append(s.needs, source)
@@ -231,7 +231,7 @@ func (s *Scope) watchServices() {
 		s.services = s.r.m.here.New(servicesResource, informer.Options{Selection: informer.Selection{Namespace: s.namespace.local}})
 		s.local = append(s.local, s.services)
 	}
-	s.hear(s.services, s.serviceChanged)
+	s.listen(s.services, s.serviceChanged)
 }
 
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
@@ -260,7 +260,7 @@ func (r *reflector) selector() string {
 	return selector
 }
 
-// enqueueAll looks at every object of both sides.
+// enqueueAll enqueues every object of both sides.
 func (s *Scope) enqueueAll() {
 	for _, object := range s.Objects() {
 		s.noteUse(object) // of a node, it may be older than the scope
@@ -271,7 +271,7 @@ func (s *Scope) enqueueAll() {
 	}
 }
 
-// recheckUnobserved looks again at the objects of which the watch should have told, and did not.
+// recheckUnobserved enqueues the objects of which the watch has not delivered what we wrote.
 func (s *Scope) recheckUnobserved() {
 	for _, key := range s.writes.Unobserved(func(key Key) *unstructured.Unstructured { return s.CachedCopy(key.Name) }) {
 		s.r.queue.Add(key)
@@ -294,7 +294,7 @@ func (s *Scope) objectChanged(before, object *unstructured.Unstructured, deleted
 	}
 }
 
-// enqueueAll looks again at every object of the kind in every namespace that is ready.
+// enqueueAll enqueues every object of the kind in every namespace that is ready.
 func (r *reflector) enqueueAll() {
 	for _, t := range r.m.allExtensions() {
 		if s := t.of(r.kind.Name); s != nil && !r.kind.Reverse && s.ready.Load() {

@@ -48,7 +48,7 @@ func (s *Scope) serviceAnnotations(local *unstructured.Unstructured) map[string]
 	return annotations
 }
 
-// serviceChanged looks again at the slices of a Service, whose annotations decide about them. Those that are its own go
+// serviceChanged enqueues the slices of a Service, whose annotations decide about them. Those that are its own go
 // with it: without it they would be judged by the policy alone, and may cross just before they are gone.
 func (s *Scope) serviceChanged(before, service *unstructured.Unstructured, deleted bool) {
 	if before != nil && !deleted && raw.Equal(raw.Annotations(before.Object), raw.Annotations(service.Object)) {

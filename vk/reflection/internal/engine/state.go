@@ -8,7 +8,7 @@ import (
 )
 
 // SetLeading sets whether this virtual kubelet reflects the kinds that belong to the provider rather than to a node;
-// of several virtual nodes of a provider one should. It leads until told otherwise.
+// of several virtual nodes of a provider one should. It leads until SetLeading(false).
 func (m *Manager) SetLeading(leading bool) {
 	if m.setLeading(leading) && leading {
 		m.enqueueKinds(func(k Kind) bool { return !k.PerNode })

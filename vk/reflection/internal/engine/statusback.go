@@ -19,8 +19,8 @@ import (
 )
 
 // StatusFromAnnotation, on objects of this cluster whose status comes from a provider, is its cluster id. An object has
-// one status and may have copies on several providers, and a controller of its own here: the first to say something has
-// the word until it takes it back or its cluster is no longer known here.
+// one status and may have copies on several providers, and a controller of its own here: the first to write it owns
+// it until it takes it back or its cluster is no longer known here.
 //
 // The id of this cluster itself says that a controller here owns the status for good: it wrote after the provider, see yield.
 const StatusFromAnnotation = wire.StatusFromAnnotation
@@ -32,8 +32,8 @@ const StatusHashAnnotation = wire.StatusHashAnnotation
 // StatusOverruledReason is the reason of the Event that a provider's status is not shown any more.
 const StatusOverruledReason = "StatusOverruled"
 
-// bringStatus makes the status of the copy that of the object here.
-func (r *reflector) bringStatus(ctx context.Context, w *Worker, s *Scope, local *unstructured.Unstructured) error {
+// writeStatusBack writes the status of the copy to the object here.
+func (r *reflector) writeStatusBack(ctx context.Context, w *Worker, s *Scope, local *unstructured.Unstructured) error {
 	remote, going := s.Copy(local.GetName())
 	if remote == nil || going || local.GetDeletionTimestamp() != nil {
 		return nil
@@ -42,7 +42,7 @@ func (r *reflector) bringStatus(ctx context.Context, w *Worker, s *Scope, local 
 	if r.overruled(local, present) {
 		return r.yield(ctx, w, local)
 	}
-	if !r.maySpeak(local, present) {
+	if !r.ownsStatus(local, present) {
 		return nil
 	}
 	next, err := r.backStatus(ctx, w, s, local, remote)
@@ -83,7 +83,7 @@ func (r *reflector) backStatus(ctx context.Context, w *Worker, s *Scope, local, 
 	}
 	next, ok := status.Value().(map[string]any)
 	if !ok {
-		return nil, &OutputError{"the incoming status became something else than an object"}
+		return nil, &OutputError{"the incoming chain returned a status that is not an object"}
 	}
 	if r.kind.StatusFields != nil {
 		var strange []string
@@ -117,7 +117,7 @@ func (r *reflector) hashShown(status map[string]any) string {
 }
 
 // yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other for ever; which
-// of the two is right the user knows, and is told how to say so.
+// of the two is right the user knows, and the Event says how to decide it.
 func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
 	patch := unchanged(local)
 	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
@@ -140,8 +140,8 @@ func (r *reflector) statusSubresource() []string {
 	return nil
 }
 
-// maySpeak reports whether the status is ours to write.
-func (r *reflector) maySpeak(local *unstructured.Unstructured, present map[string]any) bool {
+// ownsStatus reports whether the status is ours to write.
+func (r *reflector) ownsStatus(local *unstructured.Unstructured, present map[string]any) bool {
 	from, _ := raw.Annotations(local.Object)[StatusFromAnnotation].(string)
 	switch {
 	case from == r.m.options.RemoteClusterID:

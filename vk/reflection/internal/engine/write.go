@@ -19,10 +19,10 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/mutationcache"
 )
 
-// Soon is when to look again at what another process wrote under our labels a moment ago.
+// Soon is when to reconcile again what another process wrote under our labels a moment ago.
 const Soon = 100 * time.Millisecond
 
-// FieldValidation saves the API server a second, strict look at what we send: by default it warns of fields it does not know. What we
+// FieldValidation saves the API server a second, strict decoding of what we send: by default it warns of fields it does not know. What we
 // write was read from an API server; a field that the other one does not keep is found by comparing what it stored.
 const FieldValidation = metav1.FieldValidationIgnore
 
@@ -68,7 +68,7 @@ func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, re
 	return r.write(ctx, w, x, remote)
 }
 
-// writeWanted makes the copy what is desired.
+// write makes the copy what is desired.
 func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		if x.local.GetDeletionTimestamp() != nil {
@@ -82,7 +82,7 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 	return r.update(ctx, w, x, remote, x.Build(w, remote))
 }
 
-// update sends what is desired, unless the API server has shown that it is vain, or that there is a fight.
+// update sends what is desired, unless the API server has shown that it changes nothing, or somebody else keeps reverting it.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.Key, x.hash(w), x.scope.memory
 	if known.Accepted(key, hash, r.stored(remote)) {
@@ -124,11 +124,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	if err != nil {
 		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, err)
 	}
-	verb := "update"
-	if r.kind.Mode == Apply {
-		verb = "patch"
-	}
-	r.wrote(w, hash, x, remote, stored, verb)
+	r.wrote(w, hash, x, remote, stored)
 	return nil
 }
 
@@ -150,7 +146,7 @@ func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.U
 	return stored, err
 }
 
-// writing announces a write; what it returns is called when all about it is recorded, and has the object looked at again
+// writing announces a write; what it returns is called when all about it is recorded, and has the object enqueued again
 // when somebody else changed it meanwhile.
 func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	l.Begin(key)
@@ -161,10 +157,17 @@ func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	}
 }
 
-// wrote remembers a write, and what the API server made of it when that is not what was asked.
-func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *unstructured.Unstructured, verb string) {
+// wrote remembers a write, and what the API server made of it when that is not what was asked; before is nil for a new copy.
+func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *unstructured.Unstructured) {
 	r.trim(stored)
-	r.counted(verb, "remote")
+	switch {
+	case r.kind.Mode == Apply:
+		r.counted("patch", "remote")
+	case before == nil:
+		r.counted("create", "remote")
+	default:
+		r.counted("update", "remote")
+	}
 	key, s := x.Key, x.scope
 	s.writes.Wrote(key, before, stored)
 	s.memory.Wrote(key, x.cause(), hash)
@@ -202,11 +205,7 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	case err != nil:
 		return fmt.Errorf("creating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, err)
 	}
-	verb := "create"
-	if r.kind.Mode == Apply {
-		verb = "patch"
-	}
-	r.wrote(w, hash, x, nil, stored, verb)
+	r.wrote(w, hash, x, nil, stored)
 	return nil
 }
 
@@ -228,7 +227,7 @@ func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructure
 }
 
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *ForeignError, and one
-// of ours (the watch is late) is taken note of and looked at again.
+// of ours (the watch is late) is recorded and enqueued again.
 func (r *reflector) mustBeFree(ctx context.Context, s *Scope, key Key) error {
 	found, err := r.lookUp(ctx, s, key)
 	switch {
@@ -267,7 +266,7 @@ func (r *reflector) read(ctx context.Context, s *Scope, name string) (found *uns
 }
 
 // vanished decides about an update that found no copy, or not the one that the cache shows. When that is so, the cache is
-// behind, for however long: the copy is made again, or what is there in its place is looked at.
+// behind, for however long: the copy is recreated, or what is there in its place is reconciled.
 func (r *reflector) vanished(ctx context.Context, x *Desired, remote *unstructured.Unstructured, refusal error) error {
 	found, err := r.lookUp(ctx, x.scope, x.Key)
 	if err != nil {
@@ -279,7 +278,7 @@ func (r *reflector) vanished(ctx context.Context, x *Desired, remote *unstructur
 	return r.replaced(x.scope, x.Key, remote, found)
 }
 
-// replaced takes note that a copy is not there any more, but nothing (nil) or another object, and has the object looked at again.
+// replaced records that a copy is not there any more, but nothing (nil) or another object, and has the object enqueued again.
 func (r *reflector) replaced(s *Scope, key Key, remote, found *unstructured.Unstructured) error {
 	s.writes.Vanished(key, remote.GetUID())
 	if found != nil && r.managed(found) {

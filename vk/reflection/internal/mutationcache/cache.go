@@ -3,7 +3,7 @@
 
 // Package mutationcache remembers what an API server answered to our writes until the watch has delivered it, as client-go's
 // mutation cache does, and besides which events of the watch are only the echo of a write, which objects are known to be gone,
-// and which writes the watch never told of.
+// and which writes the watch never reported.
 package mutationcache
 
 import (
@@ -142,7 +142,7 @@ func (w written) known(version uint64) bool {
 }
 
 // Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
-// either. They fell into a gap of the watch: what it begins with again does not tell of what came and went meanwhile.
+// either. They fell into a gap of the watch: what it begins with again does not report what came and went meanwhile.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -37,7 +37,7 @@ type remembered struct {
 	hashes []uint64 // of what was written for this cause within the window, oldest first
 	times  []time.Time
 	until  time.Time // end of the quarantine
-	// accepted: the API server stored `stored` when asked for `asked`, which is not the same; asking again is vain.
+	// accepted: the API server stored `stored` when asked for `asked`, which is not the same; writing it again would change nothing.
 	asked, stored uint64
 }
 
@@ -46,7 +46,7 @@ type QuarantineError struct{ Flips int }
 
 func (e *QuarantineError) Error() string {
 	return fmt.Sprintf("the copy was written %d times within a minute, back and forth between two states: a plugin is not idempotent, or somebody else"+
-		" writes the same fields; it is left alone for %s or until something else is wanted", e.Flips, Quarantine)
+		" writes the same fields; it is left alone for %s or until something else is desired", e.Flips, Quarantine)
 }
 
 // New returns a Memory of nothing.

@@ -79,7 +79,7 @@ func DecideExplicit(annotations map[string]any) (Verdict, error) {
 // flag is a boolean annotation.
 type flag struct{ value, present bool }
 
-// flags reads both annotations, whichever is asked: one that is invalid may be what was to keep the object at home.
+// flags reads both annotations, whichever is asked: one that is invalid may have been meant to keep the object here.
 func flags(annotations map[string]any) (skip, allow flag, err error) {
 	if skip, err = readFlag(annotations, wire.SkipReflectionAnnotation); err == nil {
 		allow, err = readFlag(annotations, wire.AllowReflectionAnnotation)

@@ -86,7 +86,7 @@ func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType
 	r.Recorder(kind).Event(object, eventType, reason, message)
 }
 
-// OK forgets what an object was told: it is fine now, or gone, and the next problem is news again.
+// OK forgets what was reported of an object: it is fine now, or gone, and the next problem is reported again.
 func (r *Reporter) OK(kind string, uid types.UID) { r.said.Clear(about{kind, uid}) }
 
 // Recorder is one per kind, under the name by which users know the source of these Events.

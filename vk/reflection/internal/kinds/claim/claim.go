@@ -37,7 +37,7 @@ type claimView struct {
 //   - Labels, annotations and size of a bound claim cross; capacity and conditions come back.
 //   - When the claim is deleted, its volume's reclaim policy says what becomes of the data: Delete takes the provider's
 //     claim and then the volume away; Retain keeps both, until the policy is changed to Delete. A claim of the same name
-//     waits for the former, and is told of the latter.
+//     waits for the former, and reports the latter.
 //
 // The provider's claim is all there is of the data. It is not deleted unless the volume that stands for it has been
 // released under the policy Delete, or it has never had a volume.

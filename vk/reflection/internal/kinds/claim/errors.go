@@ -32,7 +32,7 @@ func (e *claimError) Unwrap() error { return e.cause }
 // Remedied implements engine.Remedied.
 func (e *claimError) Remedied() {}
 
-// Classify implements engine.Classified: errors that users are told of in general get the reason; failures of plugins keep
+// Classify implements engine.Classified: errors that are shown to users in general get the reason; failures of plugins keep
 // theirs.
 func (e *claimError) Classify() (engine.Class, string) {
 	kind, reason := engine.Classify(e.cause)
@@ -52,7 +52,7 @@ func (e *keptError) Classify() (engine.Class, string) {
 	return engine.Input, engine.InvalidObjectReason
 }
 
-// lostError: the provider's claim is gone. It may be restored, which nobody tells us of.
+// lostError: the provider's claim is gone. It may be restored, which no watch reports.
 type lostError struct{ problem string }
 
 func (e *lostError) Error() string { return e.problem }

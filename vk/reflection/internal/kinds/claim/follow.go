@@ -52,7 +52,7 @@ func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
 		remedy: "restore it there with its labels, or delete this claim and make a new one"}
 }
 
-// showClaim brings capacity and conditions home: to the volume, too, which is what Kubernetes shows.
+// showClaim copies capacity and conditions back: to the volume, too, which is what Kubernetes shows.
 func (h *handler) showClaim(ctx context.Context, w *engine.Worker, v *claimView) error {
 	if !isBound(v.local) {
 		return nil
@@ -103,11 +103,11 @@ func boundSize(w *engine.Worker, remote *unstructured.Unstructured) error {
 	if remote == nil {
 		return nil
 	}
-	wanted, err := w.Doc.Root().At(sizePath)
+	desired, err := w.Doc.Root().At(sizePath)
 	if err != nil {
 		return nil // it is no claim any more, and want will say so
 	}
-	asked, have := wanted.Value(), sizeOf(remote)
+	asked, have := desired.Value(), sizeOf(remote)
 	known, difference := compareSizes(asked, have)
 	if !known || difference == 0 {
 		return nil

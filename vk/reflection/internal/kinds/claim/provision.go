@@ -58,7 +58,7 @@ func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	switch {
 	case class == nil:
 		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " does not exist any more"},
-			remedy: "make it again, with the provisioner " + wire.StorageProvisioner + " and volumeBindingMode WaitForFirstConsumer"}
+			remedy: "recreate it with the provisioner " + wire.StorageProvisioner + " and volumeBindingMode WaitForFirstConsumer"}
 	case raw.Text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
 		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"volumeBindingMode of storage class " + name + " is " +
 			cmp.Or(raw.Text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
@@ -136,7 +136,7 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	return nil
 }
 
-// newVolume stands for the claim on the provider: what it can hold is what was asked for, until the provider tells.
+// newVolume stands for the claim on the provider: its capacity is what was requested, until the provider reports it.
 func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructured.Unstructured {
 	spec := map[string]any{
 		"storageClassName": h.Options().Storage.Class,

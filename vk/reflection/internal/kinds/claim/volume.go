@@ -33,7 +33,7 @@ const claimIndex = "claim"
 type volumes struct {
 	informer, classes *informer.Informer
 	writes            *mutationcache.Cache
-	// gone remembers volumes that were deleted by others when they might, until their claims (Key, to a name) are looked at.
+	// gone remembers volumes that were deleted by others when they might, until their claims (Key, to a name) are reconciled.
 	gone sync.Map
 }
 
@@ -46,14 +46,14 @@ func (h *handler) watchVolumes() {
 	h.volumes.classes = h.WatchLocal(storageClassesResource, informer.Options{Selection: virtual}, func(_, _ *unstructured.Unstructured, _ bool) { h.EnqueueAll() })
 }
 
-// Synced looks at the claims of the volumes of a namespace.
+// Synced enqueues the claims of the volumes of a namespace.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name {
 		h.enqueueVolumes(func(namespace string) bool { return namespace == s.LocalNamespace() })
 	}
 }
 
-// volumeChanged looks at the claim of a volume.
+// volumeChanged enqueues the claim of a volume.
 func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, deleted bool) {
 	claim := claimOf(volume)
 	if deleted && h.IsLeading() && mayGo(volume) {
@@ -64,7 +64,7 @@ func (h *handler) volumeChanged(before, volume *unstructured.Unstructured, delet
 	}
 }
 
-// enqueueVolumes looks at the claims of volumes, be they there or not.
+// enqueueVolumes enqueues the claims of volumes, be they there or not.
 func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	for _, volume := range h.volumes.informer.All() {
 		if which(claimOf(volume).Namespace) {
@@ -73,7 +73,7 @@ func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	}
 }
 
-// NamespacesChanged looks at the volumes whose claims are, or were, in namespaces that are not extended.
+// NamespacesChanged enqueues the volumes whose claims are, or were, in namespaces that are not extended.
 func (h *handler) NamespacesChanged() {
 	h.enqueueVolumes(func(namespace string) bool { return !h.IsExtended(namespace) })
 }
@@ -181,7 +181,7 @@ func (h *handler) persistentVolumes() dynamic.ResourceInterface {
 	return h.Local().Resource(volumesResource)
 }
 
-// volumeWriting announces a write; what it returns has the claim looked at again when somebody else changed the volume meanwhile.
+// volumeWriting announces a write; what it returns has the claim enqueued again when somebody else changed the volume meanwhile.
 func (h *handler) volumeWriting(name string, claim engine.Key) (done func()) {
 	key := engine.Key{Name: name}
 	h.volumes.writes.Begin(key)

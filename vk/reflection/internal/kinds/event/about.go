@@ -59,10 +59,10 @@ func (h *handler) involved(s *engine.Scope, event *unstructured.Unstructured) *i
 	return &involved{kind: subject.Kind, object: subject.Object, sure: sure}
 }
 
-// belongs is what there is to tell whether an Event is about the copy of an object.
+// belongs is what decides whether an Event is about the copy of an object.
 type belongs struct {
 	uid       string
-	at        time.Time // the last that the Event tells of
+	at        time.Time // the last time that the Event names
 	object    *unstructured.Unstructured
 	copy      *unstructured.Unstructured
 	made      *unstructured.Unstructured // of the copy, by the provider's controllers
@@ -110,7 +110,7 @@ func routine(event *unstructured.Unstructured, kind schema.GroupKind, copied *un
 	return false
 }
 
-// eventTime is the last time that an Event tells of, by the provider's clock; zero when it tells none.
+// eventTime is the last time that an Event names, by the provider's clock; zero when it names none.
 func eventTime(event *unstructured.Unstructured) (last time.Time) {
 	series, _ := event.Object["series"].(map[string]any)
 	last = event.GetCreationTimestamp().Time

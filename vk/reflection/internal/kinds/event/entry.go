@@ -11,7 +11,7 @@ import (
 
 // entry is one Event of the provider.
 type entry struct {
-	event *unstructured.Unstructured // waits to be looked at; nil when nothing does
+	event *unstructured.Unstructured // waits to be reconciled; nil when nothing does
 	gone  bool                       // it was deleted
 	since time.Time                  // event waits
 	seen  uint64                     // hash of what was last dealt with
@@ -30,7 +30,7 @@ func (b *inbox) known(name string, hash uint64) bool {
 	return e != nil && e.event == nil && (hash == e.seen || hash == e.copy)
 }
 
-// open returns what is known of an Event that waits to be looked at, else nil.
+// open returns what is known of an Event that waits to be reconciled, else nil.
 func (b *inbox) open(name string) *entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// Settle is how long the first word of an Event that is no warning waits: until then most of what it tells of is
+	// Settle is how long a new Event that is no warning waits: until then most of what it reports is
 	// over, or even the object.
 	Settle = 2 * time.Second
 	// Window is the time between two writes of one Event: a crash loop counts up much faster than anybody reads.
@@ -61,7 +61,7 @@ func inboxOf(s *engine.Scope) *inbox {
 	return in
 }
 
-// Waiting returns the Event of that name that waits to be looked at, or nil.
+// Waiting returns the Event of that name that waits to be reconciled, or nil.
 func Waiting(s *engine.Scope, name string) *unstructured.Unstructured {
 	if e := inboxOf(s).open(name); e != nil {
 		return e.event
@@ -156,7 +156,7 @@ func (b *inbox) Delete(object any) error {
 	return nil
 }
 
-// see takes an Event and plans when to look at it. The first word of a warning cannot wait.
+// see takes an Event and schedules it. A warning that is new cannot wait.
 func (b *inbox) see(event *unstructured.Unstructured) {
 	informer.DropManagedFields(event)
 	name, hash, now := event.GetName(), rawEventHash(event), b.h.Clock().Now()
@@ -203,7 +203,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// resume looks again, when the objects of a kind are known at last, at the Events that wait for that, and reads everything
+// resume enqueues, when the objects of a kind are known at last, the Events that wait for that, and reads everything
 // again when some were dropped that were about such objects.
 func (b *inbox) resume(kind *engine.Kind) {
 	b.mu.Lock()

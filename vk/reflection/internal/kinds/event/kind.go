@@ -3,7 +3,7 @@
 
 // Package event shows here what the provider's Events say of our objects there.
 //
-// Events come the other way: who looks at an object here sees what happens to it over there. They are history rather than
+// Events come the other way: who describes an object here sees what happens to its copy. They are history rather than
 // state, so they are treated unlike other kinds. What was shown stays as it was mutated. None is kept in memory. A copy is
 // written when the Event says something new, and never for being compared again.
 //

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// Tick is how often the schedule is looked at.
+	// Tick is how often the schedule is checked.
 	Tick = 200 * time.Millisecond
 	// calmTurns and busyTurns are how many Events get their turn then: 100 or 5 a second. A rollout of 1,000 pods makes
 	// about 5,000 Events that all say "as expected"; more of them meanwhile would slow it down, fewer in calm times would

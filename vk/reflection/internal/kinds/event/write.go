@@ -25,8 +25,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// eventExpiry is the age from which on nobody can tell whether an Event was deleted or has expired: API servers keep them for
-// an hour unless told otherwise, and the clocks differ.
+// eventExpiry is the age from which on nobody can know whether an Event was deleted or has expired: API servers keep them for
+// an hour unless configured otherwise, and the clocks differ.
 const eventExpiry = 50 * time.Minute
 
 // eventFields are those that change while an Event repeats itself.

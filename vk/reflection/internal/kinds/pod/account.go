@@ -38,12 +38,12 @@ type arriving interface {
 	Unknown() bool
 }
 
-// requestedTokens are told what is to be offloaded of a pod, before that happens: the tokens should be there as early as it.
+// requestedTokens learn what is to be offloaded of a pod before that happens: the tokens should be there as early as it.
 type requestedTokens interface {
 	Mounts(key engine.Key, uid types.UID, volumes any)
 }
 
-// AccountTokenChanged looks at the pods that are not offloaded yet, of one service account or, "", of all.
+// AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
 func (h *handler) AccountTokenChanged(namespace, account string) {
 	s := h.Scope(namespace)
 	if s == nil {
@@ -134,7 +134,7 @@ func MountedToken(shadow *unstructured.Unstructured) string {
 	return ""
 }
 
-// blame replaces the failure of a chain that was told of no Secret by what is the matter with that.
+// blame replaces the failure of a chain that was given no Secret by the reason why there is none.
 func (h *handler) blame(v *podView, err, lacking error) error {
 	var failed *host.PluginFailedError
 	var on arriving

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pod reflects the pods of the node: each has a ShadowPod on the provider, whose controllers make the pod there, keep it,
-// and tell how it is doing.
+// and report their status.
 package pod
 
 import (
@@ -61,7 +61,7 @@ func (h *handler) Derived(s *engine.Scope, name string) *unstructured.Unstructur
 	return remote.Get(s.RemoteNamespace(), name)
 }
 
-// NamespacesChanged looks at the pods of this node whose namespaces are not extended.
+// NamespacesChanged enqueues the pods of this node whose namespaces are not extended.
 func (h *handler) NamespacesChanged() {
 	for _, pod := range h.OfNode() {
 		if !h.IsExtended(pod.GetNamespace()) {

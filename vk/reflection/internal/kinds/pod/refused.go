@@ -27,7 +27,7 @@ const unknownHint = "its namespace has no remote namespace on this cluster yet; 
 // of pod reflection.)
 //
 // While that is not certain (the map has not been read, is gone, or says that the remote namespace is on its way) a pod that has
-// begun is left alone: only what has never run is told to wait, or let go when it is being deleted.
+// begun is left alone: only a pod that has never run is set to waiting, or released when it is being deleted.
 func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
 	local := h.ObjectOfNode(key)
 	if local == nil {
@@ -37,7 +37,7 @@ func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 	}
 	state, known := h.NamespaceState(key.Namespace)
 	if !known || state == namespaces.Mapped {
-		return nil // looked at again when the namespace is ready
+		return nil // enqueued again when the namespace is ready
 	}
 	status, _ := local.Object["status"].(map[string]any)
 	certain := state == namespaces.NotOffloaded
@@ -56,7 +56,7 @@ func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 	}
 }
 
-// skipPod keeps a pod at home because a plugin says so. One that is not shown to run may yet do so on the provider.
+// skipPod does not offload a pod because a plugin says so. One that is not shown to run may yet do so on the provider.
 func (h *handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why string) error {
 	if pods.Untouched(v.status) {
 		if err := h.Remove(ctx, w, v.scope, v.shadow); err != nil {

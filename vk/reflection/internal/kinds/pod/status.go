@@ -98,10 +98,10 @@ func interruption(v *podView) string {
 	switch {
 	case v.remote.GetDeletionTimestamp() != nil || pods.Finished(phase):
 		if finalPhase(v.remote) == "" {
-			return "the provider has stopped the pod; it is created again"
+			return "the provider has stopped the pod; it is being recreated"
 		}
 	case pods.Phase(v.status) == corev1.PodRunning && (phase == corev1.PodPending || phase == ""):
-		why := "the provider has created the pod again; it does not run yet"
+		why := "the provider has recreated the pod; it is not running yet"
 		if scheduled := pods.Condition(status, corev1.PodScheduled); scheduled["status"] == string(corev1.ConditionFalse) {
 			why = fmt.Sprintf("%s: %v", why, scheduled["message"])
 		}
@@ -128,7 +128,7 @@ func (h *handler) showInterruption(ctx context.Context, w *engine.Worker, v *pod
 	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
 }
 
-// showEnd takes, when the provider's pod is gone for good, the word of the ShadowPod about how it ended. A pod that is
+// showEnd takes, when the provider's pod is gone for good, its final phase from the ShadowPod. A pod that is
 // gone for a moment is not ready: the provider makes it again.
 func (h *handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) error {
 	if v.shadow == nil || v.remote != nil {
@@ -142,7 +142,7 @@ func (h *handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) err
 		if v.local.GetDeletionTimestamp() != nil {
 			return nil
 		}
-		return h.showInterruption(ctx, w, v, "the provider's pod is gone; it is created again")
+		return h.showInterruption(ctx, w, v, "the provider's pod is gone; it is being recreated")
 	}
 	next := pods.Reject(v.status, corev1.PodPhase(phase), wire.RemotePodTerminatedReason, "", h.Clock().Now())
 	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
@@ -177,7 +177,7 @@ func (h *handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podVi
 	}
 	next, ok := w.Doc.Root().View().Field("status").Value().(map[string]any)
 	if !ok {
-		return nil, &engine.OutputError{Problem: "the incoming status became something else than an object"}
+		return nil, &engine.OutputError{Problem: "the incoming chain returned a status that is not an object"}
 	}
 	spec, _ := v.local.Object["spec"].(map[string]any)
 	hostNetwork, _ := spec["hostNetwork"].(bool)

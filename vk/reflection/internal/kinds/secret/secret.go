@@ -56,17 +56,17 @@ type handler struct{ engine.Base }
 
 // waiting are who waits for the token of a service account; the kind Pod has them.
 type waiting interface {
-	// AccountTokenChanged looks at the pods that are not offloaded yet, of one service account or, "", of all.
+	// AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
 	AccountTokenChanged(namespace, account string)
 }
 
-func (h *handler) tell(namespace, account string) {
+func (h *handler) notify(namespace, account string) {
 	if pods, ok := engine.Peer[waiting](h.Env); ok {
 		pods.AccountTokenChanged(namespace, account)
 	}
 }
 
-// Extend has the pods of a service account looked at again when its Secrets change, on either side.
+// Extend has the pods of a service account enqueued again when its Secrets change, on either side.
 func (h *handler) Extend(s *engine.Scope) {
 	if h.Options().APIServerSupport != engine.SupportLegacy {
 		return
@@ -77,17 +77,17 @@ func (h *handler) Extend(s *engine.Scope) {
 			account = tokenAccount(before)
 		}
 		if account != "" && s.Ready() {
-			h.tell(s.LocalNamespace(), account)
+			h.notify(s.LocalNamespace(), account)
 		}
 	}
 	s.OnObject(changed)
 	s.OnCopy(s, changed)
 }
 
-// Synced looks at the pods that wait for the Secrets to be known.
+// Synced enqueues the pods that wait for the Secrets to be known.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name && h.Options().APIServerSupport == engine.SupportLegacy {
-		h.tell(s.LocalNamespace(), "")
+		h.notify(s.LocalNamespace(), "")
 	}
 }
 
@@ -97,7 +97,7 @@ func tokenAccount(secret *unstructured.Unstructured) string {
 	return account
 }
 
-// indexByAccount keys the Secrets with tokens. They have a type of their own where they are at home and, as copies, label and
+// indexByAccount keys the Secrets with tokens. They have a type of their own in their own cluster and, as copies, label and
 // annotation; somebody's Secret that has but the label is none.
 func indexByAccount(object any) ([]string, error) {
 	secret, ok := object.(*unstructured.Unstructured)

@@ -43,7 +43,7 @@ func tokenSum(value string) string {
 // sumsField is, in a Secret that is kept without its tokens, "key:sum" of each, separated by commas.
 const sumsField = "sums"
 
-// sums keeps of a Secret what tells whether its tokens are those that are noted.
+// sums keeps of a Secret what is compared with the notes on its tokens.
 func sums(content map[string]any) map[string]any {
 	var list []string
 	for key, value := range raw.Map(content["data"]) {

@@ -43,7 +43,7 @@ func (h *handler) Extend(s *engine.Scope) {
 }
 
 // mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before
-// there were tokens do not, nor does one that a plugin keeps at home: no credential of theirs is to be on the provider.
+// there were tokens do not, nor does one that a plugin skips: no credential of theirs is to be on the provider.
 // It is not known while the pod's chain has not run; then what there is stays as it is.
 func (h *handler) mountsTokens(key engine.Key, local *unstructured.Unstructured) (mounts, known bool) {
 	all, ok := engine.Peer[shadows](h.Env)
