@@ -44,7 +44,7 @@ type Controller interface {
 	// Register adds the controller to the manager.
 	Register(ctx context.Context, mgr manager.Manager) error
 	// Enforces returns an empty list of the kind that the controller answers
-	// for, and tells of an object of that kind whether it is meant.
+	// for, and reports whether an object of that kind is meant.
 	Enforces() (list client.ObjectList, meant func(client.Object) bool)
 }
 
@@ -54,7 +54,7 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Workers of the controllers; NamespaceMaps on their way to providers have one each.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
-	// RecordAfter is the age of a pod from which on its ShadowPod tells that it runs.
+	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
 	// DenyDirectConnections keeps endpoints of third clusters out.
 	DenyDirectConnections bool

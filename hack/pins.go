@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hack tells Go code which tools hack/tools.sh builds, and where they are. The scripts and this package read the
+// Package hack lists for Go code the tools that hack/tools.sh builds, and where they are. The scripts and this package read the
 // same pins.env, so a checkout finds the tools it was written for in a cache that others share.
 package hack
 

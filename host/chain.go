@@ -94,7 +94,7 @@ func (c *Chain) step(ctx context.Context, n int, p *Plugin, doc *document.Docume
 	return err
 }
 
-// tolerate drops what a plugin with IgnoreFailure did, and tells about it.
+// tolerate drops what a plugin with IgnoreFailure did, and reports it.
 func (c *Chain) tolerate(p *Plugin, doc *document.Document, out *Outcome, err error) error {
 	if _, closed := err.(*ClosedError); closed {
 		return err

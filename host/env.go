@@ -37,7 +37,7 @@ type Outcome struct {
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings of plugins, for Events: of each call the first 16, and one that tells how many more there were.
+	// Warnings of plugins, for Events: of each call the first 16, and one that says how many more there were.
 	Warnings []Warning
 	// Calls, one a plugin that ran, in order.
 	Calls []Call
@@ -48,7 +48,7 @@ type Outcome struct {
 // maxWarnings of a call; a plugin that warns for each of a thousand endpoints says nothing more with the last.
 const maxWarnings = 16
 
-// Warning is a plugin's message to whoever looks at the object.
+// Warning is a plugin's message to the users of the object.
 type Warning struct{ Plugin, Message string }
 
 // Call reports what one plugin used; all is zero unless Env.Measure.

@@ -216,7 +216,7 @@ func extismLog(name string, level slog.Level) hostFunction {
 	}, none, i64)
 }
 
-// extismLogLevel answers "info": what is below is dropped by the host if it is not wanted.
+// extismLogLevel answers "info": the host drops lower levels if they are disabled.
 func extismLogLevel(_ *instance, stack []uint64) {
 	const info = 2
 	stack[0] = info

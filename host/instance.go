@@ -81,7 +81,7 @@ func (*instance) Value(any) any { return nil }
 func (i *instance) run(hook Hook, doc *document.Document, env *Env, call *Call) error {
 	limits := &i.plugin.limits
 	doc.Begin(i.plugin.config, limits.Handles, limits.OutputBytes)
-	doc.SetWorkLimit(limits.Fuel / hostPrice) // of one operation; what is left of the fuel is looked at when it is charged
+	doc.SetWorkLimit(limits.Fuel / hostPrice) // of one operation; what is left of the fuel is compared when it is charged
 	i.begin(hook.String(), limits.Fuel)
 	i.doc, i.env, i.floor = doc, env, doc.Nodes()
 	if i.generation = (i.generation + generationStep) & generationMask; i.generation == 0 {

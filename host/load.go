@@ -27,7 +27,7 @@ import (
 //  3. checked: what it imports, what it exports, their types;
 //  4. started once, within its fuel, to ask for its ABI version and manifest.
 //
-// A *LoadError tells at which of these it was refused. The name appears in errors, logs and metrics.
+// A *LoadError says at which of these it was refused. The name appears in errors, logs and metrics.
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{
@@ -87,7 +87,7 @@ func (p *Plugin) checkConfig() error {
 // maxPages is 4 GiB, all that 32 bit pointers reach.
 const maxPages = 1 << 16
 
-// instrument leaves the memory limit to the allocator, which tells a refusal from other traps.
+// instrument leaves the memory limit to the allocator, which distinguishes a refusal from other traps.
 func (p *Plugin) instrument(wasm []byte) ([]byte, error) {
 	return fuel.Instrument(wasm, fuel.Options{
 		Start:       p.limits.Fuel,

@@ -80,7 +80,7 @@ func parseManifest(text []byte) (*Manifest, error) {
 	return m, m.check()
 }
 
-// maxWrites of a manifest: each is looked at with every edit.
+// maxWrites of a manifest: each is compared with every edit.
 const maxWrites = 256
 
 func (m *Manifest) check() error {

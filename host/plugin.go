@@ -163,7 +163,7 @@ func (p *Plugin) gone() {
 	p.signal()
 }
 
-// signal frees the code when nothing runs any more, and tells Close. Under mu.
+// signal frees the code when nothing runs any more, and signals Close. Under mu.
 func (p *Plugin) signal() {
 	if p.live == 0 && p.drained != nil {
 		p.closeErr = p.compiled.Close(context.Background())

@@ -92,7 +92,7 @@ func (r *Registry) Run(ctx context.Context, kind string, hook Hook, doc *documen
 	}
 }
 
-// Swap puts a chain in place, nil the identity, and tells the subscribers. It gives the chain that was there before, nil if
+// Swap puts a chain in place, nil the identity, and notifies the subscribers. It gives the chain that was there before, nil if
 // there was none. Calls that began go on with it: to free a plugin that no chain has any more, Close it, which waits for them.
 func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
 	r.mu.Lock()
@@ -102,12 +102,12 @@ func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
 	previous := (*r.chains.Load())[slot{kind, hook}]
 	generation := r.generation.Add(1)
 	r.put(slot{kind, hook}, c)
-	var tell []func(string, Hook, uint64)
+	var notify []func(string, Hook, uint64)
 	for _, f := range r.subscribers {
-		tell = append(tell, f)
+		notify = append(notify, f)
 	}
 	r.mu.Unlock()
-	for _, f := range tell {
+	for _, f := range notify {
 		f(kind, hook, generation)
 	}
 	return previous

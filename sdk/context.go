@@ -94,7 +94,7 @@ func (c Context) RemoteUnavailable() bool { return c.root.boolean("remoteUnavail
 // valid until the hook returns.
 func (c Context) RemapIP(ip string) (string, bool) { return c.root.remapIP(ip) }
 
-// Warn tells the user through an Event on the object. The parts are joined.
+// Warn reports to the user through an Event on the object. The parts are joined.
 func (c Context) Warn(parts ...string) { c.root.warn(Concat(parts...)) }
 
 // Log writes a line to the host's log. The parts are joined.

@@ -50,7 +50,7 @@ func serve(hook Hook) int32 {
 	return end(outcomeOf(err))
 }
 
-// end tells the host of another outcome than edits. It is apart so that the
+// end reports to the host another outcome than edits. It is apart so that the
 // usual way needs no room for it on the stack.
 //
 //go:noinline

@@ -26,7 +26,7 @@ func (h Hook) String() string {
 // error means.
 type HookFunc func(ctx Context, obj Object) error
 
-// Manifest tells the host what a plugin is and what it may touch.
+// Manifest declares to the host what a plugin is and what it may touch.
 type Manifest struct {
 	// Name identifies the plugin in logs, metrics and Events: a DNS label.
 	Name string
@@ -101,7 +101,7 @@ type outcome struct {
 	reason          string
 }
 
-// skipError is not exported: hooks return it through Skip and never look at it.
+// skipError is not exported: hooks return it through Skip and never inspect it.
 type skipError string
 
 func (e skipError) Error() string { return "skipped: " + string(e) }

@@ -6,7 +6,7 @@
 // The CRD types say what the objects of our own groups look like. Everything
 // else that two clusters agree on is a key or a value on somebody else's
 // object: the label that says who owns a Service, the taint of a virtual node,
-// the annotation with which a user keeps a Secret at home. Those keys stand
+// the annotation with which a user excludes a Secret. Those keys stand
 // here once, under the names that users know from Liqo; code, plugins and
 // tests take them from here.
 //

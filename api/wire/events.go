@@ -12,7 +12,7 @@ const (
 	FailedTokensReason = "FailedSATokensReflection"
 	// FailedDeletionReason: it could not be deleted.
 	FailedDeletionReason = "FailedDeletion"
-	// ReflectionDisabledReason: policy, or a plugin, keeps it at home.
+	// ReflectionDisabledReason: policy, or a plugin, excludes it from reflection.
 	ReflectionDisabledReason = "ReflectionDisabled"
 )
 

@@ -14,7 +14,7 @@ const (
 	// VirtualNodeType is the value of TypeLabel.
 	VirtualNodeType = "virtual-node"
 
-	// AutoscalerTypeLabel with the value AutoscalerType tells cluster
+	// AutoscalerTypeLabel with the value AutoscalerType makes cluster
 	// autoscalers to leave the node alone.
 	AutoscalerTypeLabel = "type"
 	// AutoscalerType is the value of AutoscalerTypeLabel.

@@ -20,7 +20,7 @@ const (
 // choose whether it crosses. Presence counts; the value "false" in any case
 // takes it back.
 const (
-	// SkipReflectionAnnotation keeps the object at home (policy DenyList).
+	// SkipReflectionAnnotation excludes the object from reflection (policy DenyList).
 	SkipReflectionAnnotation = "liqo.io/skip-reflection"
 	// AllowReflectionAnnotation lets the object cross (policy AllowList).
 	AllowReflectionAnnotation = "liqo.io/allow-reflection"

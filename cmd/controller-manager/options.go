@@ -69,7 +69,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "maximum number of ShadowPods reconciled at once")
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "maximum number of ShadowEndpointSlices reconciled at once")
 	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "maximum number of NamespaceOffloadings, and of NamespaceMaps of consumers, reconciled at once")
-	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod from which on its ShadowPod tells that it runs; how it ends is told at once")
+	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
 	flags.DurationVar(&o.withdrawalGrace, "namespace-withdrawal-grace", time.Minute, "how long a namespace stays on a provider that its clusterSelector does not pick any more, before the remote namespace is deleted with everything in it; deleting the NamespaceOffloading does so at once")

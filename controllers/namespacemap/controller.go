@@ -51,7 +51,7 @@ type Options struct {
 	Tenancy tenancy.Options
 	// Installation is the namespace of this controller, which no consumer gets.
 	Installation string
-	// Failed is told of the errors of reconciliations; nil tells nobody.
+	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 

@@ -41,7 +41,7 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected []*pr
 	case actual == nil:
 		return nil // made just now
 	case !isOurs(actual, desired):
-		return report.Errorf(report.Foreign, "RoleBinding %s, which lets virtual kubelets into the namespace, is somebody else's "+
+		return report.Errorf(report.Foreign, "RoleBinding %s, which grants virtual kubelets access to the namespace, was not created by this controller "+
 			"(ours has the label %s=%s and refers to ClusterRole %s): delete or rename it, and ours is created",
 			client.ObjectKeyFromObject(actual), managedByLabel, managedBy, desired.RoleRef.Name)
 	case equality.Semantic.DeepEqual(actual.Subjects, desired.Subjects):
@@ -78,7 +78,7 @@ func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBi
 		return nil, fmt.Errorf("getting RoleBinding %s, %w", key, err)
 	}
 	if err := c.client.Create(ctx, desired.DeepCopy(), client.FieldOwner(fieldManager)); err != nil {
-		return nil, fmt.Errorf("letting virtual kubelets into the namespace: creating RoleBinding %s, %w", key, err)
+		return nil, fmt.Errorf("granting virtual kubelets access to the namespace: creating RoleBinding %s, %w", key, err)
 	}
 	return nil, nil
 }
@@ -125,7 +125,7 @@ func strangers(admitted []*provider) string {
 	for _, p := range admitted {
 		for _, n := range p.nodes {
 			if p.isStranger(n) {
-				notes = append(notes, fmt.Sprintf("the virtual kubelet of VirtualNode %s is not let into this namespace: what is about cluster %s lies in %s, so make the VirtualNode there",
+				notes = append(notes, fmt.Sprintf("the virtual kubelet of VirtualNode %s has no access to this namespace: the tenant namespace of cluster %s is %s; create the VirtualNode there",
 					client.ObjectKeyFromObject(n.resource), p.id, p.namespace))
 			}
 		}

@@ -11,7 +11,7 @@
 // virtual nodes, and a RoleBinding in it lets the virtual kubelets of the
 // selected providers read what they reflect. The RoleBinding comes first, a
 // provider gets no new entry without it, and it goes when nobody is selected
-// any more; one of its name that somebody else made is not touched but told.
+// any more; one of its name that somebody else made is reported and not touched.
 //
 // Two namespaces never share a remote namespace: the second to ask for its name waits until
 // the first has gone, whatever the provider would say to that.
@@ -62,7 +62,7 @@ type Options struct {
 	WithdrawalGrace time.Duration
 	// Clock returns the time of transitions.
 	Clock clock.PassiveClock
-	// Failed is told of the errors of reconciliations; nil tells nobody.
+	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 
@@ -159,7 +159,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 			switch now := p.requested(nso.Namespace); {
 			case now != "" && now != remoteNamespace:
 				// Another name would orphan, or delete, the remote namespace under the old one.
-				renamed = append(renamed, fmt.Sprintf("on %s this namespace is %s already", p.id, now))
+				renamed = append(renamed, fmt.Sprintf("on %s this namespace is already mapped to %s", p.id, now))
 			case now != "" || closed == nil:
 				problems = append(problems, c.mapNamespace(ctx, nso, p, remoteNamespace))
 			}
@@ -170,7 +170,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 			}
 		}
 	}
-	c.tell(nso, closed, []complaint{
+	c.complain(nso, closed, []complaint{
 		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(admitted)},
 	})
 	problems = append(problems, c.labelNamespace(ctx, nso.Namespace, nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType))
@@ -180,9 +180,9 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 // complaint is what is wrong on some providers, for the user.
 type complaint struct{ reason, note string }
 
-// tell writes on the object the first thing that its user has to know of: that
+// complain writes on the object the first thing that its user has to know of: that
 // virtual kubelets cannot be let in, or else the first of the complaints.
-func (c *Controller) tell(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
+func (c *Controller) complain(nso *offloading.NamespaceOffloading, closed error, complaints []complaint) {
 	if closed != nil {
 		c.warnOfAccess(nso, closed)
 		return
@@ -231,7 +231,7 @@ func renaming(renamed []string, remoteNamespace string) string {
 	if len(renamed) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s; it stays so instead of becoming %s: unoffload the namespace first", strings.Join(renamed, ", "), remoteNamespace)
+	return fmt.Sprintf("%s; it is not changed to %s: unoffload the namespace first", strings.Join(renamed, ", "), remoteNamespace)
 }
 
 // remoteNamespaceName returns the name of the namespace on the providers.

@@ -138,7 +138,7 @@ const (
 )
 
 // selected says whether the selector picks the provider: any of its nodes is
-// enough. It is unsure as long as a node that could tell is not registered,
+// enough. It is unsure as long as a node that decides it is not registered,
 // because what is known of it then are not all its labels, and when a Node has
 // not the labels that its VirtualNode says: it lost them, and gets them back.
 func (p *provider) selected(s *selector) answer {
@@ -158,7 +158,7 @@ func (p *provider) selected(s *selector) answer {
 }
 
 // labels are those of the Node; before it is registered, those it will have as
-// far as the VirtualNode tells.
+// far as the VirtualNode says.
 func (n virtualNode) labels() map[string]string {
 	if n.node != nil {
 		return n.node.Labels
@@ -166,7 +166,7 @@ func (n virtualNode) labels() map[string]string {
 	return n.promised()
 }
 
-// promised are the labels that the Node is to have, as far as the VirtualNode tells.
+// promised are the labels that the Node is to have, as far as the VirtualNode says.
 func (n virtualNode) promised() map[string]string {
 	return nodelabels.Of(n.resource.Name, n.resource.Spec.ClusterID.String(), n.resource, nil)
 }

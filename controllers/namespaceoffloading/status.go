@@ -114,12 +114,12 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		return nil, ""
 	}
 	before := nso.Status.RemoteNamespacesConditions[p.id]
-	wanted := requiredCondition(required)
+	desired := requiredCondition(required)
 	if !p.leaves.IsZero() && p.wishes(nso.Namespace) {
-		wanted.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of this cluster. The remote namespace is deleted, with everything in it, at %s; to keep it, have the selector match again",
+		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of this cluster. The remote namespace is deleted, with everything in it, at %s; to keep it, have the selector match again",
 			p.leaves.UTC().Format(time.RFC3339))
 	}
-	conditions := offloading.RemoteNamespaceConditions{c.since(before, wanted)}
+	conditions := offloading.RemoteNamespaceConditions{c.since(before, desired)}
 	phase := offloading.MappingPhase("")
 	if current != nil {
 		phase = current.Phase

@@ -87,7 +87,7 @@ func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Reque
 }
 
 // offloadings returns the NamespaceOffloadings that match.
-func (c *Controller) offloadings(ctx context.Context, wanted func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
+func (c *Controller) offloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {
 		log.FromContext(ctx).Error(err, "Listing NamespaceOffloadings")
@@ -95,7 +95,7 @@ func (c *Controller) offloadings(ctx context.Context, wanted func(*offloading.Na
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))
 	for i := range list.Items {
-		if wanted(&list.Items[i]) {
+		if match(&list.Items[i]) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // the process for one.
 const timeoutSeconds int32 = 5
 
-// Configuration tells the API server which pods the webhook is asked about:
+// Configuration registers the webhook and selects the pods that it sees:
 // those of extended namespaces, and of them not those of the installation
 // itself, which must come up to serve it. It is what the chart installs.
 func Configuration(name, installation string, client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {

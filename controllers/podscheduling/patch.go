@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
-// pod is what the webhook looks at. Everything else of the object is never
+// pod is what the webhook reads. Everything else of the object is never
 // decoded, and therefore not lost.
 type pod struct {
 	Metadata struct {

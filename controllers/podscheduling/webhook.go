@@ -79,7 +79,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	return p.patch(where).Admitted()
 }
 
-// unchanged admits the pod and tells its creator, and the log, why it is not
+// unchanged admits the pod, with a warning for its creator and in the log, why it is not
 // offloaded.
 func unchanged(ctx context.Context, why string) admission.Response {
 	log.FromContext(ctx).Info("Pod admitted unchanged", "reason", why)

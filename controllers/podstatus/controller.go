@@ -51,11 +51,11 @@ const (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Workers is how many nodes are looked at at once.
+	// Workers is how many nodes are reconciled at the same time.
 	Workers int
 	// Page is how many pods are asked for at once, 500 if it is 0.
 	Page int64
-	// Failed is told of the errors of reconciliations; nil tells nobody.
+	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 

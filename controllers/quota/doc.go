@@ -11,7 +11,7 @@
 // and are not in the cache yet.
 //
 // The controller that makes the pods asks last, one pod after another, and what
-// it is told holds. The webhook asks earlier, so that a consumer hears at once;
+// it holds. The webhook asks earlier, so that a consumer gets the answer at once;
 // it also notes who created a ShadowPod, which nobody can write themselves.
 //
 // A consumer without any Quota in its tenant namespace is not limited. With one,

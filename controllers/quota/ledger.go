@@ -97,7 +97,7 @@ func (l *Ledger) Release(key types.NamespacedName) {
 	delete(l.pending, key)
 }
 
-// judge must be called with the lock. limited tells that a Quota is in force.
+// judge must be called with the lock. limited reports that a Quota is in force.
 func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, limited bool, err error) {
 	if l.options.Off {
 		return nil, false, nil
@@ -195,7 +195,7 @@ func (l *Ledger) used(ctx context.Context, who owner, without types.NamespacedNa
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		key := client.ObjectKeyFromObject(pod)
-		delete(l.pending, key) // from here on the cache tells
+		delete(l.pending, key) // from here on the cache has it
 		if key != without && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
 			add(used, demandOf(&pod.Spec))
 		}
@@ -250,7 +250,7 @@ func exceeds(demand, used, hard corev1.ResourceList) string {
 
 // Escape makes a user name the value of a label, as the compatible system does.
 // One that is too long for a label, which that system cannot take, is cut and
-// told apart from others by a hash.
+// distinguished from others by a hash.
 func Escape(user string) string {
 	escaped := strings.Trim(strings.Map(func(r rune) rune {
 		switch {

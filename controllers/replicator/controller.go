@@ -40,7 +40,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// refresh is how often a map is looked at when nothing happens, in order to
+// refresh is how often a map is reconciled when nothing happens, in order to
 // notice new credentials. Longer: later; shorter: more requests.
 const refresh = 5 * time.Minute
 
@@ -50,7 +50,7 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Observe wraps the client of each provider; nil leaves it as it is.
 	Observe func(client.Client) client.Client
-	// Failed is told of the errors of reconciliations; nil tells nobody.
+	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 

@@ -154,7 +154,7 @@ func (r *remote) watch(ctx context.Context, scheme *runtime.Scheme, key types.Na
 	if err != nil {
 		return err
 	}
-	tell := func(any) {
+	enqueue := func(any) {
 		original := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 		select {
 		case answers <- event.GenericEvent{Object: original}:
@@ -162,7 +162,7 @@ func (r *remote) watch(ctx context.Context, scheme *runtime.Scheme, key types.Na
 		}
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell,
+		AddFunc: enqueue, UpdateFunc: func(_, now any) { enqueue(now) }, DeleteFunc: enqueue,
 	})
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ type Options struct {
 	OwnCIDRs ipmap.Ranges
 	// RangesOf are, by consumer, the ranges of its addresses. Without any, those of the network between the clusters count.
 	RangesOf map[string]ipmap.Ranges
-	// Failed is told of the errors of reconciliations; nil tells nobody.
+	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 
@@ -132,7 +132,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if origin == "" {
 		c.report.Warn(shadow, shadows.MissingOriginReason, forgeAction, fmt.Sprintf(
-			"label %s is missing, so nobody knows where these endpoints live: set it to the consumer's cluster id", wire.OriginLabel))
+			"label %s is missing, so the cluster of these endpoints is unknown: set it to the consumer's cluster id", wire.OriginLabel))
 		return nil
 	}
 	state, err := c.stateOf(ctx, origin)
@@ -143,7 +143,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	switch {
 	case errors.Is(err, errMalformed):
 		c.report.Warn(shadow, failedUpdateReason, forgeAction, err.Error())
-		return nil // told where the user looks; a change of the ShadowEndpointSlice brings us back
+		return nil // reported where the user looks; a change of the ShadowEndpointSlice triggers the next attempt
 	case err != nil:
 		c.wait(shadow, err)
 		return fmt.Errorf("forging EndpointSlice %s, %w", client.ObjectKeyFromObject(shadow), err)
@@ -151,7 +151,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	if err := c.apply(ctx, shadow, desired); err != nil {
 		return err
 	}
-	c.tell(shadow, problems)
+	c.complain(shadow, problems)
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (c *Controller) wait(shadow *unstructured.Unstructured, err error) {
 // written, with endpoints held not ready or left out.
 type problem struct{ reason, note string }
 
-func (c *Controller) tell(shadow *unstructured.Unstructured, problems []problem) {
+func (c *Controller) complain(shadow *unstructured.Unstructured, problems []problem) {
 	for _, p := range problems {
 		c.report.Warn(shadow, p.reason, forgeAction, p.note)
 		return

@@ -32,7 +32,7 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 // observe derives the state from the conditions: the network must be connected,
 // unless the peering has none, and the API server must answer, unless nobody
 // watches it (a provider that was given no access to its consumer cannot).
-// A ForeignCluster that no controller has looked at yet says nothing, and one
+// A ForeignCluster that no controller has reconciled yet says nothing, and one
 // that is declared dead says no.
 //
 // Liqo: remote endpointslices, which keep their last state without a

@@ -33,7 +33,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	var problems []problem
 	if !from.known {
 		problems = append(problems, problem{missingForeignClusterReason, fmt.Sprintf(
-			"there is no ForeignCluster with the id %s, so nobody knows whether it can be reached: its endpoints are held not ready", origin)})
+			"there is no ForeignCluster with the id %s, so it is unknown whether it can be reached: its endpoints are held not ready", origin)})
 	}
 	directs, err := directConnections(shadow)
 	if err != nil {

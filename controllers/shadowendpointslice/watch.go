@@ -48,7 +48,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 	toShadows := handler.EnqueueRequestsFromMapFunc(c.shadowsFrom)
 	slices := kind.Controller(mgr, c.Name(), c.options.Workers).
 		Watches(newSlice(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{
-			// At the start every ShadowEndpointSlice is looked at anyway. Later creations are our own, but after an interruption
+			// At the start every ShadowEndpointSlice is reconciled anyway. Later creations are our own, but after an interruption
 			// of the watch they come with what others did since.
 			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList },
 			UpdateFunc: workers.Changed,
@@ -60,7 +60,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 	return slices.Complete(report.Failures(c, c.options.Failed))
 }
 
-// followNetworks looks again at the slices with addresses in a cluster whose
+// followNetworks reconciles the slices with addresses in a cluster whose
 // network has changed.
 func (c *Controller) followNetworks(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.options.AddressMapper.Follow(func(cluster string) {

@@ -43,7 +43,7 @@ func (c *Controller) align(ctx context.Context, shadow *unstructured.Unstructure
 	return errors.Join(err, c.alignFields(ctx, shadow, pod, err == nil))
 }
 
-// alignFields writes what a plain patch of the pod may change. done tells that
+// alignFields writes what a plain patch of the pod may change. done reports that
 // everything else of the ShadowPod's generation has been written.
 func (c *Controller) alignFields(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, done bool) error {
 	key := client.ObjectKeyFromObject(shadow)
@@ -111,7 +111,7 @@ func generationOf(shadow *unstructured.Unstructured) string {
 	return strconv.FormatInt(shadow.GetGeneration(), 10)
 }
 
-// specDifference compares specs. annotated tells whether the pod has annotations
+// specDifference compares specs. annotated reports whether the pod has annotations
 // by the time these changes are made, done whether it then has this generation's
 // spec.
 func specDifference(shadow *unstructured.Unstructured, pod *corev1.Pod, annotated, done bool) jsonpatch.Patch {
@@ -156,9 +156,9 @@ func imageChanges(field string, spec map[string]any, actual []corev1.Container) 
 // deadlineChange: the API server lets an active deadline only appear or shrink.
 func deadlineChange(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 	var patch jsonpatch.Patch
-	wanted, ok := spec["activeDeadlineSeconds"].(int64)
-	if now := pod.Spec.ActiveDeadlineSeconds; ok && (now == nil || wanted < *now) {
-		patch.Add("/spec/activeDeadlineSeconds", wanted)
+	desired, ok := spec["activeDeadlineSeconds"].(int64)
+	if now := pod.Spec.ActiveDeadlineSeconds; ok && (now == nil || desired < *now) {
+		patch.Add("/spec/activeDeadlineSeconds", desired)
 	}
 	return patch
 }
@@ -167,8 +167,8 @@ func deadlineChange(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 // that the pod does not have. The API server lets none be taken away.
 func newTolerations(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 	var patch jsonpatch.Patch
-	wanted, _ := spec["tolerations"].([]any)
-	for _, item := range wanted {
+	desired, _ := spec["tolerations"].([]any)
+	for _, item := range desired {
 		fields, _ := item.(map[string]any)
 		var toleration corev1.Toleration
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &toleration) != nil || tolerates(pod, &toleration) {

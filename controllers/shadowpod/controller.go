@@ -77,7 +77,7 @@ type Options struct {
 	Policy *tenancy.Policy
 	// Quotas say how much of it; nil limits nothing.
 	Quotas *quota.Ledger
-	// Failed is told of the errors of reconciliations; nil tells nobody.
+	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 
@@ -118,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.IsNotFound(err) {
 		c.forget(request.NamespacedName)
 		c.releaseQuota(request.NamespacedName)
-		return reconcile.Result{}, c.releaseStranded(ctx, request.NamespacedName)
+		return reconcile.Result{}, c.releaseOrphan(ctx, request.NamespacedName)
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("getting ShadowPod %s, %w", request.NamespacedName, err)
@@ -136,7 +136,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 }
 
 // enforce must not change shadow: it is shared with the cache. It returns after
-// which time to look again, 0 for not before something happens.
+// which time to reconcile again, 0 for not before something happens.
 func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructured) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(shadow)
 	pod, err := c.pod(ctx, key)

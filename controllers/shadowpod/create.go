@@ -63,7 +63,7 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 			c.report.Warn(shadow, reasonOf(err), createAction, err.Error())
 		}
 		if errors.Is(err, errNoOrigin) || errors.Is(err, errNoSpec) {
-			return nil // told where the user looks; a change of the ShadowPod brings us back
+			return nil // reported where the user looks; a change of the ShadowPod triggers the next attempt
 		}
 		return err
 	}
@@ -91,12 +91,12 @@ func (c *Controller) create(ctx context.Context, shadow *unstructured.Unstructur
 	return fmt.Errorf("creating pod %s, %w", key, err)
 }
 
-// persistent is after how many attempts it is told that a pod is forbidden.
-// Fewer tell of every pod that comes to a new namespace before its service
+// persistent is the number of attempts after which it is reported that a pod is forbidden.
+// With fewer, this is reported of every pod that comes to a new namespace before its service
 // account, which Kubernetes makes a moment later; eight take about a second.
 const persistent = 8
 
-// persists counts the attempts for shadow and tells whether they are many.
+// persists counts the attempts for shadow and reports whether they are many.
 func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 	key := client.ObjectKeyFromObject(shadow)
 	attempts, _ := c.forbidden.Get(key)
@@ -110,7 +110,7 @@ func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
 	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
 	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
-		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was gone and has been created again")
+		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was gone and has been recreated")
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (c *Controller) meet(ctx context.Context, shadow *unstructured.Unstructured
 	if _, err := c.follow(ctx, shadow, pod); err != nil || pod.DeletionTimestamp == nil {
 		return err
 	}
-	// No Event will tell of its end: it is not in the cache.
+	// No watch event will report its end: it is not in the cache.
 	return fmt.Errorf("waiting for pod %s, which is being deleted", key)
 }
 
@@ -170,7 +170,7 @@ func reasonOf(err error) string {
 
 // What makes a ShadowPod unusable until it is changed.
 var (
-	errNoOrigin = fmt.Errorf("label %s is missing, so nobody knows which cluster this pod is for: set it to the consumer's cluster id", wire.OriginLabel)
+	errNoOrigin = fmt.Errorf("label %s is missing, so the cluster of this pod is unknown: set it to the consumer's cluster id", wire.OriginLabel)
 	errNoSpec   = errors.New("spec.pod is missing or not an object: it must be a pod's spec")
 )
 

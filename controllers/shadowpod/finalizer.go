@@ -71,9 +71,9 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// releaseStranded lets the pod go whose ShadowPod is gone: there is nothing
+// releaseOrphan lets the pod go whose ShadowPod is gone: there is nothing
 // left to record in. A cache that lags behind does not count.
-func (c *Controller) releaseStranded(ctx context.Context, key types.NamespacedName) error {
+func (c *Controller) releaseOrphan(ctx context.Context, key types.NamespacedName) error {
 	pod, err := c.pod(ctx, key)
 	if err != nil || pod == nil || !isHeld(pod) {
 		return err

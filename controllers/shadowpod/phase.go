@@ -37,7 +37,7 @@ func isFinal(phase corev1.PodPhase) bool {
 }
 
 // notice remembers how a pod ended, event by event: by the time its ShadowPod is
-// looked at, the pod may be gone or its deletion may have begun, and then it
+// reconciled, the pod may be gone or its deletion may have begun, and then it
 // would look like one that was stopped and must come back.
 func (c *Controller) notice(pod *corev1.Pod) {
 	owner := metav1.GetControllerOf(pod)
@@ -57,7 +57,7 @@ func recordedPhase(shadow *unstructured.Unstructured) corev1.PodPhase {
 	return corev1.PodPhase(phase)
 }
 
-// worthRecording spares the writes that tell a reader nothing: a ShadowPod
+// worthRecording avoids writes without information for a reader: a ShadowPod
 // without a phase is as good as one whose pod is pending.
 func worthRecording(recorded, phase corev1.PodPhase) bool {
 	switch phase {

@@ -19,14 +19,14 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 )
 
-// quotaRetry is how often a pod is looked at that waits for room in its Quota.
+// quotaRetry is how often a pod is reconciled that waits for room in its Quota.
 // Nothing is written as long as there is none.
 const quotaRetry = 10 * time.Second
 
-// errOverQuota: the pod has to wait, and it was told why.
+// errOverQuota: the pod has to wait, and the reason was reported.
 var errOverQuota = errors.New("the pod exceeds a Quota")
 
-// takeQuota has the pod of shadow count against its Quota, or tells why it must
+// takeQuota counts the pod of shadow against its Quota, or reports why it must
 // not be made.
 func (c *Controller) takeQuota(ctx context.Context, shadow *unstructured.Unstructured) error {
 	if c.options.Quotas == nil {

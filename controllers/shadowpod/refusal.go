@@ -44,7 +44,7 @@ func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructure
 	return c.options.Policy.CheckPod(namespace, shadow.GetLabels(), shadow.GetAnnotations(), spec), nil
 }
 
-// refuse tells on the ShadowPod, and by an Event that reaches the consumer's pod, why there is no pod. A change of the
+// refuse reports on the ShadowPod, and by an Event that reaches the consumer's pod, why there is no pod. A change of the
 // ShadowPod brings us back, and so does the next resync, after what the provider allows has changed; until then nothing would
 // be gained by another attempt.
 func (c *Controller) refuse(ctx context.Context, shadow *unstructured.Unstructured, refusal *tenancy.Refusal) error {

@@ -106,13 +106,13 @@ func newSizes(spec map[string]any, pod *corev1.Pod) []jsonpatch.Patch {
 }
 
 func containerSizes(field string, spec map[string]any, actual []corev1.Container) (patches []jsonpatch.Patch) {
-	wanted := map[string]any{}
+	desired := map[string]any{}
 	for _, container := range containersOf(spec, field) {
 		name, _ := container["name"].(string)
-		wanted[name] = container["resources"]
+		desired[name] = container["resources"]
 	}
 	for i := range actual {
-		if sizes, changed := withAmounts(actual[i].Resources, wanted[actual[i].Name]); changed {
+		if sizes, changed := withAmounts(actual[i].Resources, desired[actual[i].Name]); changed {
 			var patch jsonpatch.Patch
 			path := jsonpatch.Pointer("spec", field, strconv.Itoa(i))
 			patch.Test(path+"/name", actual[i].Name)
@@ -123,9 +123,9 @@ func containerSizes(field string, spec map[string]any, actual []corev1.Container
 	return patches
 }
 
-// withAmounts returns sizes with the limits and requests of wanted.
-func withAmounts(sizes corev1.ResourceRequirements, wanted any) (corev1.ResourceRequirements, bool) {
-	fields, _ := wanted.(map[string]any)
+// withAmounts returns sizes with the limits and requests of desired.
+func withAmounts(sizes corev1.ResourceRequirements, desired any) (corev1.ResourceRequirements, bool) {
+	fields, _ := desired.(map[string]any)
 	var amounts corev1.ResourceRequirements
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &amounts) != nil {
 		return sizes, false
@@ -136,9 +136,9 @@ func withAmounts(sizes corev1.ResourceRequirements, wanted any) (corev1.Resource
 	return sizes, limits || requests
 }
 
-func overlaid(present, wanted corev1.ResourceList) (corev1.ResourceList, bool) {
+func overlaid(present, desired corev1.ResourceList) (corev1.ResourceList, bool) {
 	changed := false
-	for name, amount := range wanted {
+	for name, amount := range desired {
 		now, ok := present[name]
 		if ok && now.Cmp(amount) == 0 {
 			continue

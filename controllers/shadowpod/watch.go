@@ -84,7 +84,7 @@ func (c *Controller) watch(mgr manager.Manager) error {
 }
 
 // podHandler turns events of a pod into requests for the ShadowPod of its
-// name. At the start every ShadowPod is looked at anyway, and only a pod that
+// name. At the start every ShadowPod is reconciled anyway, and only a pod that
 // waits to be let go may be all that is left. Later creations are our own, but
 // what happened to the pod since may come with them: a watch that was
 // interrupted says only what it has come to.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package webhookcert keeps the certificates with which the admission webhooks
-// are served, and tells the API server whom to trust.
+// are served, and writes the CA bundle into their configurations.
 //
 // cert-manager's library does the work that matters: an authority lies in a
 // Secret and is renewed when two thirds of its life are over; every replica has

@@ -34,7 +34,7 @@ const fieldManager = "webhookcert-controller"
 type Options struct {
 	// Configuration names the MutatingWebhookConfiguration.
 	Configuration string
-	// Failed is told of the errors of reconciliations; nil tells nobody.
+	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 

@@ -265,7 +265,7 @@ func (d *Document) Node(id, floor int) (Node, bool) {
 // Restore drops all edits, committed ones included, mounts and limits: Reset on the same object.
 func (d *Document) Restore() { d.Reset(d.origin) }
 
-// Commit makes the present value the base, so that Edits tells what is written from here on. The host commits between the
+// Commit makes the present value the base, so that Edits returns what is written from here on. The host commits between the
 // plugins of a chain: each edit then has one author. Nodes and Views of before are no longer valid; mounts and limits stay.
 func (d *Document) Commit() {
 	if d.Edited() {

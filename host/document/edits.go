@@ -13,7 +13,7 @@ type Edit struct {
 // Edits calls yield for each difference between the object and its base, until yield returns false. It compares values, so
 // that what was written and taken back is no edit, and what a write left behind is one. Maps are compared entry by entry,
 // lists of equal length element by element; a list of another length is one edit. A new map with entries is none, but each
-// of its entries is; a new empty map is one. Only places that were written to are looked at. No particular order.
+// of its entries is; a new empty map is one. Only places that were written to are visited. No particular order.
 func (d *Document) Edits(yield func(Edit) bool) {
 	d.path = d.path[:0]
 	d.diffKept(ObjectRoot, yield)

@@ -10,7 +10,7 @@ const maxPathsBytes = 1 << 16
 // pathWork is what one of many short paths costs, as TakeWork counts.
 const pathWork = 16
 
-// Remove removes what is at each of the paths, which are separated by newlines, and tells how many values went. In these
+// Remove removes what is at each of the paths, which are separated by newlines, and returns how many values were removed. In these
 // paths `*` stands for every element or value: `spec.ports.*.nodePort`. A path that leads nowhere, through a scalar for
 // instance, removes nothing.
 func (n Node) Remove(paths string) (int, error) {
@@ -175,7 +175,7 @@ func (d *Document) strike(id int32, key name) (int, error) {
 	return 1, nil
 }
 
-// erase makes an entry of a map absent; it tells how many went.
+// erase makes an entry of a map absent; it returns how many were removed.
 func (d *Document) erase(id, c int32) int {
 	if d.nodes[c].kind == Absent {
 		return 0

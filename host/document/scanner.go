@@ -6,7 +6,7 @@ package document
 import "strings"
 
 // scanner walks over the segments of a path without allocating (but for `]]` in a verbatim key). After next the segment is
-// text(); false means that the path is malformed, and err tells how.
+// text(); false means that the path is malformed, and err says how.
 type scanner struct {
 	path     string
 	pos      int  // of the next segment

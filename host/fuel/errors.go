@@ -44,7 +44,7 @@ type LimitError struct {
 	Offset int
 }
 
-// Error names the limit, its value and what the module wanted.
+// Error names the limit, its value and what the module asked for.
 func (e *LimitError) Error() string {
 	return fmt.Sprintf("wasm module over the limit of %s: %d, at most %d (byte %d)", e.What, e.Value, e.Max, e.Offset)
 }

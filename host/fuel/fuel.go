@@ -160,14 +160,14 @@ func (m *module) appendItems(id byte, count, more uint32, items []byte) {
 // Cause says why a call stopped.
 type Cause int
 
-// The causes that Stopped can tell.
+// The causes that Stopped can return.
 const (
 	NotStopped Cause = iota // not by a limit of this package
 	OutOfFuel
 	OutOfStack
 )
 
-// Stopped tells, from the values of the two counters after a trap, whether it was a limit of this package
+// Stopped reports, from the values of the two counters after a trap, whether it was a limit of this package
 // that stopped the call; the trap itself looks like any other execution of `unreachable`.
 func Stopped(fuel, depth uint64) Cause {
 	switch {

@@ -3,7 +3,7 @@
 
 package fuel
 
-// The opcodes that the pass looks at or writes. All others are only measured and copied.
+// The opcodes that the pass reads or writes. All others are only measured and copied.
 const (
 	opUnreachable  = 0x00
 	opBlock        = 0x02
@@ -118,7 +118,7 @@ var bulks = [...]bulk{
 	17: {imm: immIndex, charged: true, hidden: true},       // table.fill
 }
 
-// proposal names the feature that an unknown opcode belongs to, as far as it can be told.
+// proposal names the feature that an unknown opcode belongs to, as far as it is known.
 func proposal(op byte) string {
 	switch {
 	case op >= 0x06 && op <= 0x0a, op == 0x18, op == 0x19, op == 0x1f:

@@ -33,7 +33,7 @@ type ChainsConfig struct {
 	// LastGoodDir keeps the last good version of each plugin across restarts; it is created when needed. Empty keeps none: a file that
 	// is broken at start is left out then.
 	LastGoodDir string
-	// Logger is told what LastGoodDir could not keep; nil means slog.Default.
+	// Logger gets what LastGoodDir could not keep; nil means slog.Default.
 	Logger *slog.Logger
 }
 

@@ -24,16 +24,16 @@ type DirConfig struct {
 	Path string
 	// Chains that its modules go into.
 	Chains *Chains
-	// OnStatus, if set, is told of each module whose status is new, and of each that is removed. It is called by
+	// OnStatus, if set, is called for each module whose status is new, and for each that is removed. It is called by
 	// one goroutine at a time, and the next pass waits for it.
 	OnStatus func(s Status, removed bool)
 	// Quiet is how long the directory must not have changed before it is read: a file that is being copied is not
 	// a broken one. 200 ms when zero.
 	Quiet time.Duration
-	// Poll is how often the directory is read without being told of a change, which is what finds those on
-	// file systems that do not tell. 10 s when zero.
+	// Poll is how often the directory is read without a notification, which is what finds changes on
+	// file systems that do not notify. 10 s when zero.
 	Poll time.Duration
-	// Logger is told of trouble with the directory itself. Nil means slog.Default().
+	// Logger gets errors of the directory itself. Nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -44,7 +44,7 @@ const patience = 20
 type Dir struct {
 	config  DirConfig
 	watcher *fsnotify.Watcher // nil when the system has none left: then only Poll finds changes
-	watched os.FileInfo       // the directory that the watcher looks at
+	watched os.FileInfo       // the directory that is being watched
 
 	mu       sync.Mutex
 	statuses []Status
@@ -75,7 +75,7 @@ func NewDir(config DirConfig) (*Dir, error) {
 	return d, nil
 }
 
-// watch looks at the directory, and at its parent for the moment in which the directory is replaced by another
+// watch follows the directory, and its parent for the moment in which the directory is replaced by another
 // one. Watching again what is watched does nothing.
 func (d *Dir) watch() {
 	if d.watcher == nil {

@@ -110,7 +110,7 @@ func candidates(entries []fs.DirEntry) (names []string) {
 	return names
 }
 
-// readModule reads a module, or tells of options that lack theirs. False: the file is the options of a module that is there.
+// readModule reads a module, or reports options without a module. False: the file is the options of a module that is there.
 func readModule(fsys fs.FS, name, shown string) (Module, bool) {
 	if filepath.Ext(name) == ".wasm" {
 		return read(fsys, name, shown), true

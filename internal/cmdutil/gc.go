@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// leastGarbage is how much garbage there is at least before it is collected. A collection looks at all that is live: less
+	// leastGarbage is how much garbage there is at least before it is collected. A collection scans all that is live: less
 	// of it, more often, would cost more time than the memory is worth.
 	leastGarbage = 24 << 20
 	// leastPercent and mostPercent bound what is made of that.

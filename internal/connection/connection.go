@@ -130,7 +130,7 @@ func looksLikeKubeconfig(text []byte) error {
 // readable error of a library that takes an empty kubeconfig for none.
 func readable(err error) error {
 	if clientcmd.IsEmptyConfig(err) {
-		return errors.New("the kubeconfig has no cluster for its current context: look at current-context, contexts and clusters")
+		return errors.New("the kubeconfig has no cluster for its current context: check current-context, contexts and clusters")
 	}
 	return fmt.Errorf("reading the kubeconfig, %w", err)
 }

@@ -71,8 +71,8 @@ type objects struct {
 }
 
 func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	object, wanted := into.(*unstructured.Unstructured)
-	if into != nil && !wanted {
+	object, matches := into.(*unstructured.Unstructured)
+	if into != nil && !matches {
 		return o.Serializer.Decode(data, defaults, into)
 	}
 	fields, err := o.parsers.parse(data)

@@ -12,14 +12,14 @@ const (
 	textsMost = 32
 )
 
-// Memory knows what objects were told. A controller retries; without memory each attempt would be another Event, which is a
+// Memory knows what was reported of objects. A controller retries; without memory each attempt would be another Event, which is a
 // write to the API server and noise for the reader. The zero value is ready. Safe for concurrent use.
 type Memory[K comparable] struct {
 	mu   sync.Mutex
 	said map[K]map[string]bool
 }
 
-// News reports whether an object has not been told the same since Clear, and remembers that it has now.
+// News reports whether the same was not reported of an object since Clear, and remembers that it is now.
 func (m *Memory[K]) News(subject K, text string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,7 +41,7 @@ func (m *Memory[K]) Unsay(subject K, text string) {
 	delete(m.said[subject], text)
 }
 
-// Clear forgets what an object was told: it is fine now, or gone, and the next problem is news again.
+// Clear forgets what was reported of an object: it is fine now, or gone, and the next problem is reported again.
 func (m *Memory[K]) Clear(subject K) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -87,7 +87,7 @@ func (t *Table) Map(ip string) (string, bool) {
 	return mapped, ok
 }
 
-// Find is Map, and tells besides whether a range contains the address.
+// Find is Map, and reports besides whether a range contains the address.
 func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {

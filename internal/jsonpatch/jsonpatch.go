@@ -118,7 +118,7 @@ func Strings(path string, actual, desired map[string]string, owned func(key stri
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(actual)) {
-		if _, wanted := desired[key]; !wanted && owned(key) {
+		if _, isDesired := desired[key]; !isDesired && owned(key) {
 			p.Remove(path + Pointer(key))
 		}
 	}

@@ -22,7 +22,7 @@ func providerRules() []Rule {
 			"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch")),
 		grant("to know how much of it they may have",
 			"offloading.liqo.io", on("quotas"), do("get", "list", "watch")),
-		grant("to tell how far it has come",
+		grant("to report progress",
 			"offloading.liqo.io", on("shadowpods/status"), do("patch")),
 		grant("to own what it makes, where owner references are checked",
 			"offloading.liqo.io", on("shadowpods/finalizers", "shadowendpointslices/finalizers"), do("update")),
@@ -49,7 +49,7 @@ func consumerRules() []Rule {
 	return []Rule{
 		grant("to know which namespaces are to be extended, and to hold those objects until the remote namespaces are gone",
 			"offloading.liqo.io", on("namespaceoffloadings"), do("get", "list", "watch", "patch")),
-		grant("to tell how far that has come",
+		grant("to report progress",
 			"offloading.liqo.io", on("namespaceoffloadings/status", "namespacemaps/status"), do("patch")),
 		grant("to request remote namespaces, and to hold the requests until they are gone",
 			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch")),
@@ -71,14 +71,14 @@ func consumerRules() []Rule {
 			"networking.k8s.io", on("ingresses/status"), do("patch")),
 		grant("to mark the pods of those that are not",
 			"", on("pods"), do("list", "patch")),
-		grant("to tell the API server whom to trust when it asks the admission webhook",
+		grant("to set the CA bundle of the admission webhook",
 			"admissionregistration.k8s.io", on("mutatingwebhookconfigurations"), do("get", "list", "watch", "patch"), WebhookName),
 	}
 }
 
 func eventRules() []Rule {
 	return []Rule{
-		grant("to tell users what could not be done",
+		grant("to report what could not be done",
 			"events.k8s.io", on("events"), do("create", "patch")),
 	}
 }
@@ -109,7 +109,7 @@ func ControllerManagerLeaderElection() Role {
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to hold, renew and release the lease",
 				"coordination.k8s.io", on("leases"), do("get", "update"), LeaderElectionID),
-			grant("to tell who leads",
+			grant("to elect a leader",
 				"", on("events"), do("create", "patch")),
 		},
 	}

@@ -23,7 +23,7 @@ func VirtualKubeletRemote() Role {
 				"", on("persistentvolumeclaims"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to reflect Ingresses, by server-side apply",
 				"networking.k8s.io", on("ingresses"), do("get", "list", "watch", "create", "patch", "delete")),
-			grant("to see how its pods fare, and what is said of its objects",
+			grant("to read the status of its pods, and the Events about its objects",
 				"", on("pods", "events"), do("get", "list", "watch")),
 			grant("to end the pods that are deleted with a shorter grace period than their own",
 				"", on("pods"), do("delete")),

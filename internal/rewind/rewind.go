@@ -47,7 +47,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return answer, nil
 	}
 	// An API server that has just started forbids what it will allow in a moment, so it is asked again when it allows the watch.
-	// Some proxies tell of that no earlier than of the first event, therefore it is not asked then only.
+	// Some proxies send the headers no earlier than the first event, therefore it is not asked then only.
 	_ = answer.Body.Close()
 	watch, err := t.next.RoundTrip(request)
 	if err != nil || watch.StatusCode != http.StatusOK {

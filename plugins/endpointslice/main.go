@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// The default plugin for EndpointSlices, which tells the provider of endpoints
+// The default plugin for EndpointSlices, which shows the provider the endpoints
 // that its own control plane does not see (Liqo: EndpointSlice reflection).
 //
 //   - Endpoints on the virtual node of this provider are left out: their pods
@@ -59,7 +59,7 @@ const (
 	topology = "\nendpoints.*.zone\nendpoints.*.hints\nendpoints.*.deprecatedTopology"
 )
 
-// directData is where it is told which addresses belong to third clusters.
+// directData is where the addresses that belong to third clusters are listed.
 const directData = "metadata.annotations[" + wire.DirectConnectionsDataAnnotation + "]"
 
 // maxAnnotations is how many bytes the API server allows the annotations of an
@@ -79,7 +79,7 @@ func outgoing(ctx sdk.Context, slice sdk.Object) error {
 		isNames: slice.Is("addressType", "FQDN"),
 	}
 	if value, set := ctx.ServiceAnnotations().Lookup(wire.UseDirectConnectionsAnnotation); set && !r.isNames {
-		r.goesDirect, _ = wire.UsesDirectConnections(value) // what else it may be is told about the Service
+		r.goesDirect, _ = wire.UsesDirectConnections(value) // what else it may be is reported on the Service
 	}
 	endpoints := slice.Get("endpoints")
 	// From the end, so that removing an element does not move those to come.
@@ -181,7 +181,7 @@ func (r *remapper) clusterOf(node string) string {
 	return r.lastCluster
 }
 
-// directConnections returns what is to be told of third clusters, "" for nothing.
+// directConnections returns the note on third clusters, "" for none.
 func (r *remapper) directConnections() string {
 	if len(r.direct) == 0 {
 		return ""

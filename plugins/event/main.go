@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // The default plugin for Events, which cross from the provider to the consumer
-// so that users see at home what happens to their objects there (Liqo: event
+// so that users see in their cluster what happens to their objects there (Liqo: event
 // reflection).
 //
 //   - involvedObject becomes the consumer's object, whose reference the engine

@@ -5,7 +5,7 @@ package main
 
 import "github.com/refract-project/refract/sdk"
 
-// incoming tells the consumer's claim what became of the provider's. Phase and
+// incoming shows on the consumer's claim what became of the provider's. Phase and
 // access modes stay what the consumer's own control plane has decided, and so
 // does what names a class of volume attributes, which does not cross.
 //

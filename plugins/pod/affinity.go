@@ -112,7 +112,7 @@ func isSpreadingKey(listed, key string) bool {
 	return false
 }
 
-// isIndividual reports a label that tells pods of one owner, or revisions of
+// isIndividual reports whether a label distinguishes pods of one owner, or revisions of
 // the owner, apart.
 func isIndividual(key string) bool {
 	switch key {

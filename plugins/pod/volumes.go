@@ -57,7 +57,7 @@ func (a *access) rewriteSources(sources, volume sdk.Node) error {
 // in it. Without one the containers do without.
 func (a *access) tokenSource(volume, path string) (secret, key string, err error) {
 	if a.reachesConsumer() && a.api.True("pending") {
-		return "", "", sdk.Fail("the network has not told yet at which address the provider reaches this cluster's API server, for which the pod mounts a token: " +
+		return "", "", sdk.Fail("the network has not reported yet at which address the provider reaches this cluster's API server, for which the pod mounts a token: " +
 			"it is offloaded when the address is known; if the pod needs no API server, annotate it " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled)
 	}
 	switch a.mode {

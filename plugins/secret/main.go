@@ -23,7 +23,7 @@
 //     bootstrap tokens (bootstrap.kubernetes.io/token, without effect outside
 //     kube-system), the releases of Helm (helm.sh/release.v1, which the provider's
 //     users then see in the remote namespace), and registry credentials. Users
-//     keep one at home with the annotation liqo.io/skip-reflection, or all with
+//     exclude one with the annotation liqo.io/skip-reflection, or all with
 //     the policy AllowList.
 package main
 
@@ -75,7 +75,7 @@ func outgoing(ctx sdk.Context, secret sdk.Object) error {
 }
 
 // tokenOf returns the service account of a token, which has its own type where
-// it is at home, and the label where it is a copy.
+// it is an original, and the label where it is a copy.
 func tokenOf(secret sdk.Object) (account string, isToken bool) {
 	account = secret.String(accountAnnotation)
 	if secret.Is("type", tokenType) {

@@ -45,7 +45,7 @@ func (s *story) configuration(ctx context.Context) error {
 	if err := s.kubectl(ctx, "--context=cloud", "patch", "ingress", "web", "-n", remoteNamespace, "--subresource=status", "--type=merge", "-p", status); err != nil {
 		return err
 	}
-	err = s.during("the address that the cloud's ingress controller has found is shown at home", func() error {
+	err = s.during("the address that the cloud's ingress controller has assigned is shown in the home cluster", func() error {
 		return s.lab.Wait(ctx, "the address", func(ctx context.Context) (string, error) {
 			ingress, err := s.lab.Consumer.Client.NetworkingV1().Ingresses(namespace).Get(ctx, "web", metav1.GetOptions{})
 			if err != nil || len(ingress.Status.LoadBalancer.Ingress) == 1 {
@@ -82,15 +82,15 @@ func (s *story) anyResource(ctx context.Context) error {
 	if err := s.apply(ctx, lab.ConsumerID, "monitor.yaml"); err != nil {
 		return err
 	}
-	var told string
+	var message string
 	err := s.during("the ReflectedResource says which permission is missing", func() (err error) {
-		told, err = s.awaitCondition(ctx, pluginsv1alpha1.MissingPermissionReason)
+		message, err = s.awaitCondition(ctx, pluginsv1alpha1.MissingPermissionReason)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	s.text(told)
+	s.text(message)
 	for _, cluster := range []string{lab.ConsumerID, lab.ProviderID} {
 		if err := s.apply(ctx, cluster, "monitor-access-"+cluster+".yaml"); err != nil {
 			return err

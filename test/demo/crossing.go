@@ -39,7 +39,7 @@ func (s *story) compare(ctx context.Context) error {
 	}
 	s.text(table)
 	if local.Status.PodIP != remote.Status.PodIP {
-		return fmt.Errorf("pod %s has the address %q at home and %q in the cloud", local.Name, local.Status.PodIP, remote.Status.PodIP)
+		return fmt.Errorf("pod %s has the address %q in the home cluster and %q in the cloud", local.Name, local.Status.PodIP, remote.Status.PodIP)
 	}
 	s.holds("status came back: %s, address %s", local.Status.Phase, local.Status.PodIP)
 	out, err := s.lab.Kubectl(ctx, "--context=home", "logs", "-n", namespace, local.Name, "--tail=1")

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Demo tells what Refract does on two real Kubernetes control planes, step by step, and fails when a step does not hold.
+// Demo shows what Refract does on two real Kubernetes control planes, step by step, and fails when a step does not hold.
 // `make demo` runs it; see `make demo ARGS=--help`.
 package main
 
@@ -64,12 +64,12 @@ func steps() []step {
 		{"Offload an application", "A web front end and its cache. Nothing in it is about virtual nodes but that the cache avoids them: the scheduler of the home cluster places half of the web pods there as on any other node.", (*story).offload},
 		{"One pod, two clusters", "A pod on the virtual node runs in the cloud cluster. What differs was mutated by the WebAssembly module of the kind on the way.", (*story).compare},
 		{"Services find what they need", "Each cluster knows its own pods; the endpoints of the others are reflected, so that the Service web has all four everywhere.", (*story).endpoints},
-		{"Configuration crosses, and a status comes back", "ConfigMaps, Secrets and Ingresses go where the pods go. Where the provider serves an Ingress is shown at home.", (*story).configuration},
+		{"Configuration crosses, and a status comes back", "ConfigMaps, Secrets and Ingresses go where the pods go. Where the provider serves an Ingress is shown in the home cluster.", (*story).configuration},
 		{"Any custom resource", "One object makes the virtual kubelet reflect a kind that it has never heard of, while it runs. It may do so only when both clusters permit it.", (*story).anyResource},
 		{"Change what crosses, while it runs", "Annotations of one vendor mean nothing in the other cluster. A plugin file is dropped into a folder: no rebuild, no restart.", (*story).dropPlugin},
 		{"A broken plugin breaks nothing", "The same file is overwritten with rubbish. The last good module stays in force, and the virtual kubelet says so.", (*story).breakPlugin},
 		{"The provider keeps its word", "The virtual kubelet is killed (SIGKILL), then a pod in the cloud cluster is deleted. The provider's own controller brings it back.", (*story).killKubelet},
-		{"And when the kubelet returns", "It compares before it writes: nothing changed at home, so nothing is written to the cloud.", (*story).returnKubelet},
+		{"And when the kubelet returns", "It compares before it writes: nothing changed in the home cluster, so nothing is written to the cloud.", (*story).returnKubelet},
 		{"Numbers", "Counted from both API servers' audit logs and the virtual kubelet's metrics.", (*story).numbers},
 	}
 }

@@ -84,7 +84,7 @@ func (s *story) latencies() error {
 		labels := map[string]string{"plugin": plugin}
 		calls, median := s.writes.before.Sum(chainLatency, labels), s.writes.before.Quantile(chainLatency, labels, 0.5)
 		if calls == 0 {
-			return fmt.Errorf("the metrics tell of no call of the plugin %s", plugin)
+			return fmt.Errorf("the metrics count no call of the plugin %s", plugin)
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%.0f\t%s\n", plugin, calls, time.Duration(median*float64(time.Second)).Round(time.Microsecond))
 	}

@@ -60,11 +60,11 @@ func (s *story) breakPlugin(ctx context.Context) error {
 	if err := os.WriteFile(s.pluginPath(), append(slices.Clone(s.plugin[:1000]), "rubbish"...), 0o644); err != nil {
 		return err
 	}
-	var told string
+	var message string
 	err := s.during("the virtual kubelet reports the broken file as an Event of its VirtualNode", func() error {
 		return s.lab.Wait(ctx, "the Event", func(ctx context.Context) (missing string, err error) {
-			told, err = s.pluginEvent(ctx)
-			if told == "" {
+			message, err = s.pluginEvent(ctx)
+			if message == "" {
 				missing = "there is no Warning about a plugin yet"
 			}
 			return missing, err
@@ -73,7 +73,7 @@ func (s *story) breakPlugin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.text(told)
+	s.text(message)
 	patch := []byte(`{"metadata":{"annotations":{"` + vendor + `new":"one","shop.example/edited":"yes"}}}`)
 	if _, err := s.lab.Consumer.Client.CoreV1().Services(namespace).Patch(ctx, "web", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return err

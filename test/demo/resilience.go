@@ -85,13 +85,13 @@ func (s *story) returnKubelet(ctx context.Context) error {
 		if write.Resource != "shadowendpointslices" || slicesBefore[write.Name] == slicesAfter[write.Name] {
 			return fmt.Errorf("the restarted kubelet wrote to the provider although nothing had changed: %+v", write)
 		}
-		s.note("EndpointSlice %s changed at home with the pod's address, and so did its copy", write.Name)
+		s.note("EndpointSlice %s of the home cluster changed with the pod's address, and so did its copy", write.Name)
 	}
 	s.holds("nothing else was written to the cloud in the %.0f s since its start", time.Since(begun).Seconds())
 	return s.kubectl(ctx, "--context=home", "get", "pods", "-n", namespace, "-o", "wide", "--field-selector=spec.nodeName="+lab.NodeName)
 }
 
-// sliceVersions returns the resource versions of the EndpointSlices at home: their controller writes to them when the new pod has
+// sliceVersions returns the resource versions of the EndpointSlices of the home cluster: their controller writes to them when the new pod has
 // another address, and what it does to them is no silence of ours to prove.
 func (s *story) sliceVersions(ctx context.Context) (map[string]string, error) {
 	list, err := s.lab.Consumer.Client.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})

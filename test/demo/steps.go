@@ -72,7 +72,7 @@ func (s *story) offload(ctx context.Context) error {
 	if err := s.apply(ctx, lab.ConsumerID, "shop.yaml"); err != nil {
 		return err
 	}
-	if err := s.during("all five pods are Ready at home, two of them run in the cloud", func() error { return s.awaitPods(ctx) }); err != nil {
+	if err := s.during("all five pods are Ready in the home cluster, two of them run in the cloud", func() error { return s.awaitPods(ctx) }); err != nil {
 		return err
 	}
 	return s.kubectl(ctx, "--context=home", "get", "pods", "-n", namespace, "-o", "wide")

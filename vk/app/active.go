@@ -175,7 +175,7 @@ func (a *active) run(ctx context.Context) error {
 		group.Go(func() error { return a.node.Run(ctx) })
 	}
 	if a.kubeconfig != nil {
-		warn := a.warnKubeconfig(ctx, "The kubeconfig of the provider is not usable any more, going on with the former one")
+		warn := a.warnKubeconfig(ctx, "The kubeconfig of the provider is no longer valid, continuing with the previous one")
 		group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
 	}
 	if a.SharedLease {

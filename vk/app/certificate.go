@@ -44,7 +44,7 @@ func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource,
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 		}
-		return told(source, a.warnCertificate(ctx)), nil
+		return reported(source, a.warnCertificate(ctx)), nil
 	}
 	ip := net.ParseIP(a.NodeIP)
 	signer, signed := kubeletapi.SignerOf(a.CertificateType)
@@ -55,7 +55,7 @@ func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource,
 	if err != nil {
 		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.CertificateType, a.CertificateDir, err)
 	}
-	return told(source, a.warnCertificate(ctx)), nil
+	return reported(source, a.warnCertificate(ctx)), nil
 }
 
 // noCertificateReason of the Events about handshakes that fail.
@@ -63,14 +63,14 @@ const noCertificateReason = "NoServingCertificate"
 
 func (a *active) warnCertificate(ctx context.Context) func(error) {
 	return func(err error) {
-		log.FromContext(ctx).Error(err, "Somebody wants logs, a shell or the like and cannot be served")
+		log.FromContext(ctx).Error(err, "Refused a request for logs, exec, attach or port-forward: there is no serving certificate")
 		a.report.warn(noCertificateReason, fmt.Sprintf("logs, exec, attach and port-forward do not work: %v", err))
 	}
 }
 
-// told reports why there is no certificate when the first caller has asked for it,
+// reported reports why there is no certificate when the first caller has asked for it,
 // who learns nothing of it, and again when the reason changes.
-func told(source kubeletapi.CertificateSource, tell func(error)) kubeletapi.CertificateSource {
+func reported(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex
 	said := ""
 	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -82,7 +82,7 @@ func told(source kubeletapi.CertificateSource, tell func(error)) kubeletapi.Cert
 			said = ""
 		case err.Error() != said:
 			said = err.Error()
-			tell(err)
+			report(err)
 		}
 		return certificate, err
 	}

@@ -19,7 +19,7 @@ import (
 const (
 	// kubeconfigRetry while the provider's kubeconfig is not there yet.
 	kubeconfigRetry = 5 * time.Second
-	// unknownVersion is shown when the API server does not tell its version.
+	// unknownVersion is shown when the API server does not report its version.
 	unknownVersion = "v1.25.0"
 )
 
@@ -31,7 +31,7 @@ func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection,
 		return provider, nil, err
 	}
 	k.ready.waitFor("the kubeconfig of the provider was not read yet")
-	warn := k.warnKubeconfig(ctx, "The kubeconfig of the provider is not usable, waiting for one that is")
+	warn := k.warnKubeconfig(ctx, "The kubeconfig of the provider is invalid, waiting for a valid one")
 	kubeconfig, err = k.secret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
 		provider, err = k.Connect(kubeconfig)
 		return err
@@ -76,7 +76,7 @@ func (a *active) renew(ctx context.Context) func([]byte) error {
 func (a *active) serverVersion(ctx context.Context) string {
 	version, err := a.client.Discovery().ServerVersion()
 	if err != nil {
-		log.FromContext(ctx).Info("The API server does not tell its version", "instead", unknownVersion, "reason", err.Error())
+		log.FromContext(ctx).Info("The API server does not report its version", "instead", unknownVersion, "reason", err.Error())
 		return unknownVersion
 	}
 	return version.GitVersion

@@ -102,7 +102,7 @@ func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
 // identity of this replica in elections: the pod, so that a container that starts
 // again goes on at once. On a machine without pods, where several may run, the
-// port tells them apart.
+// port distinguishes them.
 func (k *kubelet) identity() string {
 	if k.PodName != "" {
 		return k.PodName
@@ -124,7 +124,7 @@ func (k *kubelet) election(name, identity string) node.Election {
 	}
 }
 
-// serveOperations starts what operators look at, whether this replica leads or not.
+// serveOperations starts metrics, probes and profiles, whether this replica leads or not.
 func (k *kubelet) serveOperations(ctx context.Context, group *errgroup.Group) error {
 	for _, endpoint := range []struct {
 		enabled       bool
@@ -187,7 +187,7 @@ func (k *kubelet) lead(ctx context.Context) error {
 		case !cmdutil.FromAPIServer(err):
 			return err
 		}
-		log.FromContext(ctx).Error(err, "The virtual kubelet cannot start yet, trying again")
+		log.FromContext(ctx).Error(err, "The virtual kubelet cannot start yet, retrying")
 		k.ready.waitFor(err.Error())
 		select {
 		case <-ctx.Done():

@@ -46,7 +46,7 @@ func supportBy(served *metav1.APIResourceList) string {
 	return reflection.SupportLegacy
 }
 
-// apiServer is where offloaded pods find this cluster's API server. Without a word of the user or the network they do not:
+// apiServer is where offloaded pods find this cluster's API server. Unless the user or the network says so they do not:
 // its name is that of the provider's own over there.
 func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
 	server := reflection.APIServer{Host: a.HomeAPIServerHost, Port: a.HomeAPIServerPort}
@@ -54,7 +54,7 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 		server.Port = a.ServicePort
 	}
 	if a.APIServerSupport && server.Host == "" && !network {
-		log.FromContext(ctx).Info("Warning: offloaded pods get tokens, but no address of this cluster's API server: no network tells one; give --home-api-server-host and --home-api-server-port")
+		log.FromContext(ctx).Info("Warning: offloaded pods get tokens, but no address of this cluster's API server: the network reports none; set --home-api-server-host and --home-api-server-port")
 	}
 	return server
 }

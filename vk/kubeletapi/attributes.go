@@ -19,7 +19,7 @@ import (
 //
 // It differs from a kubelet in one point, to the stricter: whatever enters a
 // container needs the verb create. WebSocket upgrades are GET requests, and a
-// permission that reads like "look at nodes" should not be one to run commands.
+// permission that reads like "get nodes" should not be one to run commands.
 func attributes(nodeName string, caller user.Info, r *http.Request) []authorizationv1.SubjectAccessReviewSpec {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for key, values := range caller.GetExtra() {

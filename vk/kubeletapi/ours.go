@@ -69,9 +69,9 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 	}
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not at the provider of node %s (yet): look at its status and Events", namespace, name, s.config.NodeName)}
+		return &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not at the provider of node %s (yet): see its status and Events", namespace, name, s.config.NodeName)}
 	case response.StatusCode != http.StatusOK:
-		return &refusal{response.StatusCode, "asking the provider for the pod, " + explained(body)}
+		return &refusal{response.StatusCode, "getting the pod from the provider, " + explained(body)}
 	}
 	var pod metav1.PartialObjectMetadata
 	if err := json.Unmarshal(body, &pod); err != nil {

@@ -64,7 +64,7 @@ func (s *Server) locate(ctx context.Context, namespace, name string) (string, er
 	}
 	remote, found := s.config.Namespaces.Remote(namespace)
 	if !found {
-		return "", &refusal{http.StatusNotFound, fmt.Sprintf("namespace %s is not offloaded to the provider of node %s: look at its NamespaceOffloading", namespace, s.config.NodeName)}
+		return "", &refusal{http.StatusNotFound, fmt.Sprintf("namespace %s is not offloaded to the provider of node %s: see its NamespaceOffloading", namespace, s.config.NodeName)}
 	}
 	return remote, s.checkOurs(ctx, namespace, remote, name)
 }

@@ -50,12 +50,12 @@ func streamQuery(container string, query url.Values) (url.Values, error) {
 	for from, to := range map[string]string{
 		kubeletStdin: "stdin", kubeletStdout: "stdout", kubeletStderr: "stderr", kubeletTTY: "tty",
 	} {
-		wanted, err := flag(query, from)
+		set, err := flag(query, from)
 		if err != nil {
 			return nil, err
 		}
 		// The API server's own defaults are stdout and stderr: say false too.
-		translated.Set(to, strconv.FormatBool(wanted))
+		translated.Set(to, strconv.FormatBool(set))
 	}
 	return translated, nil
 }

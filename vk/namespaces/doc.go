@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespaces follows the NamespaceMap of one provider and tells the reflection engine which namespaces are
+// Package namespaces follows the NamespaceMap of one provider and notifies the reflection engine which namespaces are
 // extended to it, and under which name.
 //
 // A namespace starts when the provider has accepted its remote namespace and stops when the map says so; stopping deletes

@@ -31,7 +31,7 @@ import (
 // InvalidReason is the reason of the Events about maps that are invalid.
 const InvalidReason = "InvalidNamespaceMap"
 
-// Handler is told what starts and stops. Calls come one at a time and must not block on the provider.
+// Handler is called when namespaces start and stop. Calls come one at a time and must not block on the provider.
 type Handler interface {
 	StartNamespace(local, remote string)
 	StopNamespace(local string)
@@ -106,7 +106,7 @@ func (m *Mapper) Run(ctx context.Context) {
 	m.informer.RunWithContext(ctx)
 }
 
-// endGraces looks at the silence of a map again when the grace of the newest one ends.
+// endGraces evaluates the silence of a map again when the grace of the newest one ends.
 func (m *Mapper) endGraces(ctx context.Context) {
 	var end <-chan time.Time
 	for {
@@ -157,7 +157,7 @@ func (m *Mapper) State(local string) State {
 	}
 }
 
-// certain reports whether the silence of the map about a namespace is its word. The caller holds the lock.
+// certain reports whether the map's silence about a namespace is final. The caller holds the lock.
 func (m *Mapper) certain(local string) bool {
 	return m.known && !m.table.named[local] && (m.spoken[local] || m.options.Clock.Since(m.born) > m.options.Grace)
 }
@@ -198,12 +198,12 @@ func (m *Mapper) evaluate() {
 	}
 	maps.Copy(m.running, todo.start)
 	m.mu.Unlock()
-	m.tell(todo)
+	m.notify(todo)
 }
 
-// remember notes which namespaces a map has named. The age of one that was there before us is told by its timestamp; one
+// remember notes which namespaces a map has named. The age of one that was there before us is that of its timestamp; one
 // that comes later is born when it is seen, whatever the API server's clock says. When the grace of a new map ends, its
-// silence is looked at again.
+// silence is evaluated again.
 func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 	if object.GetUID() != m.uid {
 		if m.born = m.options.Clock.Now(); !m.Synced() {
@@ -224,7 +224,7 @@ func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 	}
 }
 
-func (m *Mapper) tell(todo change) {
+func (m *Mapper) notify(todo change) {
 	for _, local := range todo.stop {
 		m.options.Log.Info("Namespace is no longer extended", "namespace", local)
 		m.options.Handler.StopNamespace(local)
@@ -236,7 +236,7 @@ func (m *Mapper) tell(todo change) {
 }
 
 // choose picks the map to follow: the only one, or the one that bears the provider's id. Neither: nil, and absent
-// tells whether there is none at all.
+// reports whether there is none at all.
 func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
 	var all []*unstructured.Unstructured
 	for _, item := range m.informer.GetStore().List() {

@@ -18,7 +18,7 @@ import (
 type State int
 
 const (
-	// Unknown: there is no map, or its word on this namespace is not final: the remote namespace is not there yet, or is going, or
+	// Unknown: there is no map, or what it says of this namespace is not final: the remote namespace is not there yet, or is going, or
 	// the map is new and does not name the namespace yet.
 	Unknown State = iota
 	// NotOffloaded: there is a map and it does not name the namespace.
@@ -37,7 +37,7 @@ type table struct {
 // parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
 // A namespace is mapped when this cluster asks for it, in the spec, and the provider has accepted it, in the status. The
 // problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one remote namespace
-// nothing here tells whose it is; who has started with it goes on.
+// nothing here shows whose it is; who has started with it goes on.
 func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")
@@ -66,7 +66,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 		if asked, _ := desired[local].(string); problem == "" && accepted && asked != remote {
 			accepted = false
 			if asked != "" {
-				problem = fmt.Sprintf("was asked to be mapped to %s, and the provider maps it to %s: it stays as it is", asked, remote)
+				problem = fmt.Sprintf("was requested to be mapped to %s, but the provider maps it to %s: the mapping is left unchanged", asked, remote)
 			}
 		}
 		if other, twice := taken[remote]; problem == "" && twice {
@@ -93,14 +93,14 @@ func parseEntry(value any) (remote string, accepted bool, problem string) {
 	}
 	phase, isText := entry["phase"].(string)
 	if _, present := entry["phase"]; present && !isText {
-		return "", false, "has a phase that is no text"
+		return "", false, "has a phase that is not a string"
 	}
 	if offloadingv1beta1.MappingPhase(phase) != offloadingv1beta1.MappingAccepted {
 		return "", false, ""
 	}
 	remote, _ = entry["remoteNamespace"].(string)
 	if faults := validation.IsDNS1123Label(remote); len(faults) > 0 {
-		return "", false, fmt.Sprintf("has the remote namespace %q, which cannot be a namespace: %s", remote, faults[0])
+		return "", false, fmt.Sprintf("has the remote namespace %q, which is not a valid name: %s", remote, faults[0])
 	}
 	return remote, true, ""
 }

@@ -18,7 +18,7 @@ import (
 
 // acceptable returns what the API server accepts of a VirtualNode as parts of a
 // Node, and says what it left out. The API server refuses a Node as a whole:
-// without this, one malformed label would keep everything else from being told,
+// without this, one malformed label would keep everything else from being written,
 // readiness included. The problems come in a stable order.
 func acceptable(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {
 	var problems []string

@@ -26,8 +26,8 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 	for {
 		settled, err := c.compare(ctx)
 		if err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "Keeping the node up to date, trying again", "in", wait.String())
-			c.tell(err)
+			log.FromContext(ctx).Error(err, "The node cannot be updated, retrying", "in", wait.String())
+			c.report(err)
 		}
 		var again <-chan time.Time
 		if settled {
@@ -48,8 +48,8 @@ func (c *Controller) compareLoop(ctx context.Context) error {
 // compare brings the Node to what it should be; settled means that it is.
 func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	actual := c.observed.node()
-	wanted := c.refresh(actual)
-	if wanted == nil {
+	desired := c.refresh(actual)
+	if desired == nil {
 		return true, nil // no VirtualNode: what was last known stays
 	}
 	if actual == nil || !c.owns(actual) {
@@ -61,9 +61,9 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 	}
 	// What the API server refuses of the one must not keep it from the other.
 	forgot, err := c.forgetSpoiled(ctx, actual)
-	err = errors.Join(err, c.syncTaints(ctx, actual, wanted.Spec.Taints))
-	if forgot || drifted(actual, wanted) {
-		c.deliver(wanted)
+	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints))
+	if forgot || drifted(actual, desired) {
+		c.deliver(desired)
 		return false, err
 	}
 	if err == nil {
@@ -92,35 +92,35 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	if c.config.CheckNetwork && (vn.Spec.DisableNetworkCheck == nil || !*vn.Spec.DisableNetworkCheck) {
 		now.network = networkOf(c.observed.foreignCluster())
 	}
-	wanted := c.config.desired(vn)
+	desired := c.config.desired(vn)
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var previous []corev1.NodeCondition
 	switch {
-	case c.wanted != nil:
-		previous = c.wanted.Status.Conditions
+	case c.desired != nil:
+		previous = c.desired.Status.Conditions
 	case actual != nil:
 		previous = actual.Status.Conditions // a restart is no transition
 	}
-	wanted.Status.Conditions = now.conditions(wanted.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
-	c.wanted = wanted
-	return wanted
+	desired.Status.Conditions = now.conditions(desired.Status.Allocatable, previous, metav1.NewTime(c.config.Clock.Now()))
+	c.desired = desired
+	return desired
 }
 
 // deliver hands the node to the library, which writes the difference. It never
 // waits: while the library is busy with an earlier one, the next comparison
 // delivers what is desired then.
-func (c *Controller) deliver(wanted *corev1.Node) {
+func (c *Controller) deliver(desired *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	library := c.library
 	if library == nil || library.full {
-		return // not registered yet: registration uses c.wanted
+		return // not registered yet: registration uses c.desired
 	}
 	library.full = true
 	go func() {
-		library.push(wanted.DeepCopy())
+		library.push(desired.DeepCopy())
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		library.full = false
@@ -177,8 +177,8 @@ func (c *Controller) createNode(ctx context.Context) error {
 	if !vn.DeletionTimestamp.IsZero() {
 		return fmt.Errorf("VirtualNode %s/%s is being deleted: its node is not created again", vn.Namespace, vn.Name)
 	}
-	wanted := c.refresh(nil)
-	created, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(wanted), metav1.CreateOptions{})
+	desired := c.refresh(nil)
+	created, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(desired), metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating node %s, %w", c.config.Name, err)
 	}
@@ -188,23 +188,23 @@ func (c *Controller) createNode(ctx context.Context) error {
 }
 
 func (c *Controller) errNoVirtualNode() error {
-	return fmt.Errorf("there is no VirtualNode %s in namespace %s: create it, it says how big node %s is",
+	return fmt.Errorf("there is no VirtualNode %s in namespace %s: create it to set the resources of node %s",
 		c.config.VirtualNode, c.config.Namespace, c.config.Name)
 }
 
 // recover creates a node that was deleted meanwhile, so that the library can go
-// on. Other errors of its status updates are told; the comparison tries again.
+// on. Other errors of its status updates are reported; the comparison tries again.
 func (c *Controller) recover(ctx context.Context, err error) error {
 	if apierrors.IsNotFound(err) {
 		c.wake()
 		return c.ensureNode(ctx)
 	}
-	c.tell(fmt.Errorf("writing the status of node %s, %w", c.config.Name, err))
+	c.report(fmt.Errorf("writing the status of node %s, %w", c.config.Name, err))
 	return err
 }
 
-// tell users of an answer of the API server that trying again does not change.
-func (c *Controller) tell(err error) {
+// report an answer of the API server that trying again does not change.
+func (c *Controller) report(err error) {
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		c.warn(UpdateFailedReason, err.Error())
 	}
@@ -222,9 +222,9 @@ func (c *Controller) forgetSpoiled(ctx context.Context, actual *corev1.Node) (bo
 		return false, fmt.Errorf("encoding the annotations of node %s, %w", actual.Name, err)
 	}
 	if _, err := c.client.CoreV1().Nodes().Patch(ctx, actual.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return false, fmt.Errorf("removing the spoiled annotations %v of node %s, %w", spoiled, actual.Name, err)
+		return false, fmt.Errorf("removing the invalid annotations %v of node %s, %w", spoiled, actual.Name, err)
 	}
-	log.FromContext(ctx).Info("Removed annotations that somebody has spoiled", "annotations", spoiled)
+	log.FromContext(ctx).Info("Removed invalid annotations of the node", "annotations", spoiled)
 	return true, nil
 }
 

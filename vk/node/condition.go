@@ -58,7 +58,7 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
 	// Where the roles are another implementation's, its controllers write the condition.
 	if err := c.patchConditions(ctx, vn, conditions); err != nil && !apierrors.IsForbidden(err) {
-		log.FromContext(ctx).Error(err, "The condition of the VirtualNode is not up to date, trying again")
+		log.FromContext(ctx).Error(err, "The conditions of the VirtualNode cannot be updated, retrying")
 		return
 	}
 	c.shown = next

@@ -25,7 +25,7 @@ const (
 // networkOf reads a ForeignCluster; nil is a cluster without one, of whose
 // network nothing is known and nothing expected.
 //
-// Until a controller has looked at the ForeignCluster (observed generation 0)
+// Until a controller has reconciled the ForeignCluster (observed generation 0)
 // its network module counts as enabled (Liqo: network check of virtual nodes).
 func networkOf(fc *corev1beta1.ForeignCluster) network {
 	if fc == nil {
@@ -82,7 +82,7 @@ func (h *health) conditions(allocatable corev1.ResourceList, previous []corev1.N
 
 const (
 	noResources   = "The VirtualNode offers no CPU or no memory: set spec.resourceQuota.hard"
-	networkIsDown = "The network between the clusters is down: look at the networking conditions of the ForeignCluster"
+	networkIsDown = "The network between the clusters is down: see the networking conditions of the ForeignCluster"
 )
 
 // problems that keep the node from being ready, for humans.

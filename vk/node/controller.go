@@ -47,7 +47,7 @@ type Config struct {
 	LeaseDuration time.Duration
 	// Pinger of the provider; the controller subscribes, its caller runs it.
 	Pinger *Pinger
-	// Warn tells users, where they look at the VirtualNode, what is wrong with it or
+	// Warn shows users, where they look at the VirtualNode, what is wrong with it or
 	// keeps its Node from being written: each message once, until it changes. nil
 	// leaves it to the log. It must not block.
 	Warn func(reason, message string)
@@ -78,7 +78,7 @@ type Controller struct {
 
 	mu      sync.Mutex
 	library *inbox // of the library's controller while it runs
-	wanted  *corev1.Node
+	desired *corev1.Node
 	own     types.UID         // of the Node that was last found to be ours
 	warned  map[string]string // message by reason
 }
@@ -138,7 +138,7 @@ func (c *Controller) wake() {
 	}
 }
 
-// warn tells users a message once; "" means that all is well and the next one is
+// warn reports a message once; "" means that all is well and the next one is
 // news again.
 func (c *Controller) warn(reason, message string) {
 	c.mu.Lock()
@@ -180,7 +180,7 @@ func (c *Controller) register(ctx context.Context) error {
 		case <-timer:
 			wait = min(2*wait, lastRetry)
 			timer = c.config.Clock.After(wait)
-			log.FromContext(ctx).Info("The node cannot be registered yet, trying again", "in", wait.String(), "reason", err.Error())
+			log.FromContext(ctx).Info("The node cannot be registered yet, retrying", "in", wait.String(), "reason", err.Error())
 			c.warn(NotRegisteredReason, err.Error())
 			c.showNode(ctx, err)
 		}
@@ -208,7 +208,7 @@ func (c *Controller) runLibrary(ctx context.Context) error {
 			return nil
 		}
 		c.setInbox(nil)
-		log.FromContext(ctx).Error(err, "The node controller ended, starting it again", "in", wait.String())
+		log.FromContext(ctx).Error(err, "The node controller ended, restarting it", "in", wait.String())
 		select {
 		case <-ctx.Done():
 		case <-c.config.Clock.After(wait):
@@ -243,7 +243,7 @@ func (c *Controller) announce(ctx context.Context, controller *vknode.NodeContro
 
 func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 	c.mu.Lock()
-	node := c.wanted.DeepCopy()
+	node := c.desired.DeepCopy()
 	c.mu.Unlock()
 	return vknode.NewNodeController(provider{c}, node, c.client.CoreV1().Nodes(),
 		vknode.WithNodeEnableLeaseV1(c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(c.config.LeaseDuration.Seconds())),
@@ -256,8 +256,8 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 type provider struct{ *Controller }
 
 // Ping always succeeds: for the library a failed ping means that the node
-// agent is dead, and it would stop telling anything. That the provider is
-// unreachable is told by a condition instead.
+// agent is dead, and it would report nothing more. That the provider is
+// unreachable is shown by a condition instead.
 func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 
 // NotifyNodeStatus keeps the library's callback.

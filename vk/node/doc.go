@@ -15,12 +15,12 @@
 // health.conditions); Controller observes, compares with the Node in its cache and
 // writes only what differs. Someone else's change of what belongs to us is
 // undone; what others add (labels, taints, conditions) stays. What a VirtualNode
-// says that no Node can be is left out and told by Config.Warn; a Node that is
-// not ours, or another provider's, is left alone and told, too.
+// says that no Node can be is left out and reported by Config.Warn; a Node that is
+// not ours, or another provider's, is left alone and reported, too.
 //
 // A provider that does not answer never ends the process. The Node says
 // Ready=False with the reason a few seconds after the first lost ping, and
 // Ready=True with the first answered one. The lease is renewed all the time,
-// because it tells that the virtual kubelet lives, as with a real kubelet
+// because it shows that the virtual kubelet is alive, as with a real kubelet
 // whose container runtime is down.
 package node

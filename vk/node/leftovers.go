@@ -54,8 +54,8 @@ func leftovers(actual, desired *corev1.Node) bool {
 // left reports whether a key of last is still in actual though not in desired.
 func left[K comparable, V any](last, desired, actual map[K]V) bool {
 	for key := range last {
-		_, wanted := desired[key]
-		if _, there := actual[key]; there && !wanted {
+		_, isDesired := desired[key]
+		if _, there := actual[key]; there && !isDesired {
 			return true
 		}
 	}

@@ -94,9 +94,9 @@ func follow[T any, P object[T]](ctx context.Context, watches cache.Cache, config
 		case ctx.Err() != nil:
 			return nil
 		case apimeta.IsNoMatchError(err):
-			log.FromContext(ctx).Info("The API server does not know a kind yet, trying again: install the CRDs", "in", wait.String(), "reason", err.Error())
+			log.FromContext(ctx).Info("The API server does not serve a kind yet, retrying: install the CRDs", "in", wait.String(), "reason", err.Error())
 		default:
-			log.FromContext(ctx).Error(err, "Starting a watch, trying again", "in", wait.String())
+			log.FromContext(ctx).Error(err, "A watch cannot be started, retrying", "in", wait.String())
 		}
 		select {
 		case <-ctx.Done():

@@ -30,8 +30,8 @@ func ofKubelet(condition map[string]any) bool {
 }
 
 // Conditions merges those conditions of a pod that are no kubelet's: what readiness gates ask for, that the pod was evicted
-// or preempted, and whatever else somebody notes. Who writes them may be somebody in this cluster, whose word nobody else may
-// touch, or somebody at the provider, who is followed. The note tells the two apart: it says which of the conditions here were
+// or preempted, and whatever else somebody notes. Who writes them may be a client of this cluster, whose conditions nobody else may
+// touch, or somebody at the provider, who is followed. The note distinguishes the two: it says which of the conditions here were
 // taken over from the provider, and what they said then.
 //
 // next is the status from the provider, local the one shown, gates are the pod's readiness gates in their order, and followed

@@ -55,7 +55,7 @@ func (r *Restarts) Recall(text string) {
 // as one restart, so a count never falls. (Liqo adds one and forgets the counts of the lost pod.)
 //
 // Without a note the difference between what is shown and what the provider counts is what an earlier process added,
-// and a pod that was re-created while nobody looked is told by its start time, which a pod keeps for life.
+// and a pod that was recreated unobserved is recognised by its start time, which a pod keeps for life.
 func (r *Restarts) Extra(uid string, local, remote map[string]any) map[string]int64 {
 	if r.uid == uid {
 		return r.extra

@@ -32,9 +32,9 @@ func SpecChanged(want document.View, have map[string]any) bool {
 		return true
 	}
 	for _, list := range containerSpecs {
-		wanted := want.Field(list)
+		desired := want.Field(list)
 		for i, item := range listOf(have[list]) {
-			if present, _ := item.(map[string]any); containerChanged(wanted, i, present) {
+			if present, _ := item.(map[string]any); containerChanged(desired, i, present) {
 				return true
 			}
 		}
@@ -42,7 +42,7 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
-// Changeable returns of a present spec what SpecChanged looks at. It shares with spec, which it does not modify.
+// Changeable returns of a present spec what SpecChanged compares. It shares with spec, which it does not modify.
 func Changeable(spec map[string]any) map[string]any {
 	kept := map[string]any{}
 	for _, field := range append([]string{"resources"}, mutable...) {
@@ -79,8 +79,8 @@ func resized(want document.View, have map[string]any) bool {
 	return !sameField(sizes, nil) && !isNothing(present) && !sameField(sizes, present)
 }
 
-func containerChanged(wanted document.View, i int, present map[string]any) bool {
-	container, ok := find(wanted, i, present["name"])
+func containerChanged(desired document.View, i int, present map[string]any) bool {
+	container, ok := find(desired, i, present["name"])
 	if !ok {
 		return false
 	}
@@ -90,8 +90,8 @@ func containerChanged(wanted document.View, i int, present map[string]any) bool 
 
 // furtherEphemeral returns the ephemeral containers that are not there yet.
 func furtherEphemeral(want document.View, have map[string]any) (further []any) {
-	wanted := want.Field(ephemeralContainers)
-	if wanted.Kind() != document.List {
+	desired := want.Field(ephemeralContainers)
+	if desired.Kind() != document.List {
 		return nil
 	}
 	present := map[any]bool{}
@@ -100,9 +100,9 @@ func furtherEphemeral(want document.View, have map[string]any) (further []any) {
 			present[container["name"]] = true
 		}
 	}
-	for i := range wanted.Len() {
-		if name, ok := wanted.Index(i).Field("name").Text(); ok && !present[name] {
-			further = append(further, wanted.Index(i).Value())
+	for i := range desired.Len() {
+		if name, ok := desired.Index(i).Field("name").Text(); ok && !present[name] {
+			further = append(further, desired.Index(i).Value())
 		}
 	}
 	return further
@@ -198,9 +198,9 @@ func update(want document.View, have map[string]any, sizes bool) map[string]any 
 	return updated
 }
 
-func updateContainer(wanted document.View, i int, present map[string]any, sizes bool) map[string]any {
+func updateContainer(desired document.View, i int, present map[string]any, sizes bool) map[string]any {
 	updated := maps.Clone(present)
-	container, _ := find(wanted, i, present["name"])
+	container, _ := find(desired, i, present["name"])
 	if image, ok := container.Field("image").Text(); ok {
 		updated["image"] = image
 	}

@@ -120,15 +120,15 @@ func portable(original *unstructured.Unstructured, version, cluster string) (*un
 }
 
 // keepStored leaves the version in which objects are stored, which must be the one that is written.
-func keepStored(spec map[string]any, name, wanted string) error {
+func keepStored(spec map[string]any, name, stored string) error {
 	versions, _, _ := unstructured.NestedSlice(spec, "versions")
 	for _, v := range versions {
 		fields, _ := v.(map[string]any)
 		if stored, _ := fields["storage"].(bool); !stored {
 			continue
 		}
-		if version, _ := fields["name"].(string); version != wanted {
-			return fmt.Errorf("CustomResourceDefinition %s converts version %s by a webhook, which is not copied: set spec.version to the stored one, %s", name, wanted, version)
+		if version, _ := fields["name"].(string); version != stored {
+			return fmt.Errorf("CustomResourceDefinition %s converts version %s by a webhook, which is not copied: set spec.version to the stored one, %s", name, stored, version)
 		}
 		spec["versions"] = []any{fields}
 		return nil
@@ -136,9 +136,9 @@ func keepStored(spec map[string]any, name, wanted string) error {
 	return fmt.Errorf("CustomResourceDefinition %s has no stored version", name)
 }
 
-// state says why a definition is not served, as its conditions tell it.
+// state returns why a definition is not served, according to its conditions.
 func state(definition *unstructured.Unstructured) string {
-	var told []string
+	var found []string
 	conditions, _, _ := unstructured.NestedSlice(definition.Object, "status", "conditions")
 	for _, c := range conditions {
 		fields, _ := c.(map[string]any)
@@ -146,11 +146,11 @@ func state(definition *unstructured.Unstructured) string {
 		status, _ := fields["status"].(string)
 		message, _ := fields["message"].(string)
 		if status != "True" && (kind == "NamesAccepted" || kind == "Established") || status == "True" && kind == "Terminating" {
-			told = append(told, fmt.Sprintf("%s is %s, %s", kind, status, message))
+			found = append(found, fmt.Sprintf("%s is %s, %s", kind, status, message))
 		}
 	}
-	if len(told) == 0 {
+	if len(found) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(told, "; ")
+	return ": " + strings.Join(found, "; ")
 }

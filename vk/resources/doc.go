@@ -13,7 +13,7 @@
 // entry of this virtual node in the object's status (status.go). Whatever is missing is said there with the remedy: for a
 // permission the very rule of RBAC, and the role of which cluster it belongs to.
 //
-// # When it looks again
+// # When it reconciles again
 //
 // After a change of the object; when a definition appears, changes or goes, in the clusters that let us watch those; when
 // a namespace is extended; and, while something is missing, after 5 s to 2 min. No restart is ever needed.

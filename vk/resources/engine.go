@@ -50,14 +50,14 @@ type plan struct {
 	podSpecs          string // paths, separated by newlines
 }
 
-// with takes over what needs no other look at the clusters.
+// with takes over what needs no further request to the clusters.
 func (p plan) with(spec *pluginsv1alpha1.ReflectedResourceSpec) plan {
 	p.policy, p.workers, p.statusBack = reflection.Policy(spec.Policy), int(*spec.Workers), spec.StatusBack
 	p.podSpecs = strings.Join(spec.PodSpecPaths, "\n")
 	return p
 }
 
-// patched is what is patched here: the status, and the annotation that tells whose it is.
+// patched is what is patched here: the status, and the annotation that names its owner.
 func (p plan) patched() []string {
 	switch {
 	case !p.statusBack:

@@ -25,7 +25,7 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// workers is how many ReflectedResources are looked at at once: more than one, so that a provider that answers late does
+// workers is how many ReflectedResources are reconciled at the same time: more than one, so that a provider that answers late does
 // not hold up what needs no answer of it.
 const workers = 4
 
@@ -134,7 +134,7 @@ func New(options Options) (*Follower, error) {
 	return f, nil
 }
 
-// changed looks at a ReflectedResource at once, and from then on as often as at a new one. The step of a status is
+// changed reconciles a ReflectedResource at once, and from then on as often as a new one. The step of a status is
 // nobody's business here: each virtual kubelet writes its own.
 func (f *Follower) changed(before, object any) {
 	old, _ := before.(metav1.Object)
@@ -147,7 +147,7 @@ func (f *Follower) changed(before, object any) {
 	}
 }
 
-// soon looks at a ReflectedResource at once, and starts counting attempts again. A look that is under way ends: it may be
+// soon reconciles a ReflectedResource at once, and starts counting attempts again. A reconcile that is under way ends: it may be
 // waiting for a provider that does not answer. It ends before the next is asked for, so that this cannot be the one.
 func (f *Follower) soon(name string) {
 	f.mu.Lock()
@@ -215,7 +215,7 @@ func (f *Follower) look(ctx context.Context, name string) again {
 	return f.reconcile(ctx, name)
 }
 
-// namespacesChanged looks at everything again when another set of namespaces is extended: each has permissions of its own,
+// namespacesChanged reconciles everything again when another set of namespaces is extended: each has permissions of its own,
 // and so has its remote namespace.
 func (f *Follower) namespacesChanged() {
 	f.mu.Lock()

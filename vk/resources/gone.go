@@ -126,7 +126,7 @@ func (f *Follower) drop(ctx context.Context, object *unstructured.Unstructured, 
 		return nil
 	}
 	if err == nil {
-		f.log.Info("The status of a ReflectedResource is rid of virtual nodes that are gone", "resource", object.GetName(), "gone", sets.List(gone))
+		f.log.Info("Removed virtual nodes that are gone from the status of a ReflectedResource", "resource", object.GetName(), "gone", sets.List(gone))
 	}
 	return err
 }

@@ -121,14 +121,14 @@ func (s *side) denied(ctx context.Context, role rbac.Role, namespaces []string) 
 }
 
 // deniedIn asks for one permission after the other only about what the rules of the namespace do not answer.
-func (s *side) deniedIn(ctx context.Context, namespace string, wanted []rbacv1.PolicyRule) (found denials, err error) {
+func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1.PolicyRule) (found denials, err error) {
 	var known answer
 	if namespace != metav1.NamespaceAll { // there is no such review of all of them
 		if known, err = s.rules(ctx, namespace); err != nil {
 			return nil, err
 		}
 	}
-	_, lacking := validation.Covers(known.rules, wanted)
+	_, lacking := validation.Covers(known.rules, required)
 	for _, one := range lacking { // each is one verb on one resource
 		allowed := false
 		if !known.complete {

@@ -56,11 +56,11 @@ func checkSettings(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) err
 	gr := spec.GroupVersionResource().GroupResource()
 	switch {
 	case slices.Contains(reserved, gr.String()):
-		return wrong("%s are reflected anyway, by rules of their own: see the flags of the virtual kubelet", gr)
+		return wrong("%s are always reflected, by rules of their own: see the flags of the virtual kubelet", gr)
 	case slices.Contains(reservedGroups, gr.Group):
 		return wrong("%s are what reflection itself is made of", gr)
 	case name != gr.String():
-		return wrong("the ReflectedResource of %s must be named so", gr)
+		return wrong("the ReflectedResource of %s must have that name", gr)
 	case spec.Policy != pluginsv1alpha1.DenyListPolicy && spec.Policy != pluginsv1alpha1.AllowListPolicy:
 		return wrong("spec.policy is %q: use DenyList or AllowList", spec.Policy)
 	case *spec.Workers < 0:
@@ -119,7 +119,7 @@ var (
 	writeVerbs = []string{"get", "list", "watch", "create", "patch", "delete"}
 )
 
-// plan looks at both clusters and tells what the engine is to do.
+// plan compares both clusters and returns what the engine is to do.
 func (f *Follower) plan(ctx context.Context, spec *pluginsv1alpha1.ReflectedResourceSpec) (plan, error) {
 	from, to := spec.GroupVersionResource(), target(spec)
 	here, err := f.local.discover(ctx, from)

@@ -14,7 +14,7 @@ import (
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 )
 
-// again says when a ReflectedResource is looked at again without a cause.
+// again says when a ReflectedResource is reconciled again without a cause.
 type again int
 
 const (

@@ -59,10 +59,10 @@ func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, don
 }
 
 // keep drops the answers about all other namespaces.
-func (r *reviews) keep(wanted sets.Set[string]) {
+func (r *reviews) keep(needed sets.Set[string]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !wanted.Has(namespace) })
+	maps.DeleteFunc(r.answers, func(namespace string, _ *lasting) bool { return !needed.Has(namespace) })
 }
 
 // rules returns what we may do in a namespace, by one question for all ReflectedResources that ask in the same moment.
@@ -79,15 +79,15 @@ func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
 	ctx, cancel := s.limited(ctx)
 	defer cancel()
 	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
-	told, err := s.authorization.SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
+	result, err := s.authorization.SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
 		return answer{}, nil // then each permission is asked for
 	case err != nil:
 		return answer{}, s.unanswered(err)
 	}
-	place.answer, place.at = answer{complete: !told.Status.Incomplete}, asked
-	for _, rule := range told.Status.ResourceRules {
+	place.answer, place.at = answer{complete: !result.Status.Incomplete}, asked
+	for _, rule := range result.Status.ResourceRules {
 		place.rules = append(place.rules, rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
 	}
 	return place.answer, nil
@@ -101,12 +101,12 @@ func (s *side) may(ctx context.Context, namespace, verb, group, resource string)
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource},
 	}}
-	told, err := s.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	result, err := s.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsForbidden(err): // nobody may be told what they may: then the engine will find out
+	case apierrors.IsForbidden(err): // nobody may ask what they may do: then the engine will find out
 		return true, nil
 	case err != nil:
 		return false, s.unanswered(err)
 	}
-	return told.Status.Allowed, nil
+	return result.Status.Allowed, nil
 }

@@ -41,12 +41,12 @@ type reported struct {
 // report writes the entry of this virtual node, if it is another than the present one.
 func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured, c condition) error {
 	present := f.entry(object)
-	wanted := f.wanted(object, present, c)
-	if present != nil && same(*present, wanted) {
+	desired := f.desired(object, present, c)
+	if present != nil && same(*present, desired) {
 		return nil
 	}
 	f.log.Info("Condition of a ReflectedResource", "resource", object.GetName(), "ready", c.ready, "reason", c.reason, "message", c.message)
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&wanted)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&desired)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured
 	defer cancel()
 	stored, err := f.local.dynamic.Resource(pluginsv1alpha1.ReflectedResourceGVR).
 		ApplyStatus(ctx, object.GetName(), status, metav1.ApplyOptions{FieldManager: f.fieldManager(), Force: true})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another one now: the watch tells
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another one now: the watch will report it
 		return nil
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (f *Follower) report(ctx context.Context, object *unstructured.Unstructured
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.reported[object.GetName()] = reported{object.GetUID(), stored.GetResourceVersion(), wanted}
+	f.reported[object.GetName()] = reported{object.GetUID(), stored.GetResourceVersion(), desired}
 	return nil
 }
 
@@ -93,8 +93,8 @@ func (f *Follower) entry(object *unstructured.Unstructured) *pluginsv1alpha1.Vir
 	return &status.VirtualNodes[i]
 }
 
-// wanted is the entry with the condition. The time is that of the last change between ready and not ready.
-func (f *Follower) wanted(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
+// desired is the entry with the condition. The time is that of the last change between ready and not ready.
+func (f *Follower) desired(object *unstructured.Unstructured, present *pluginsv1alpha1.VirtualNodeReflection, c condition) pluginsv1alpha1.VirtualNodeReflection {
 	message := c.message
 	if len(message) > mostOfMessage {
 		message = strings.ToValidUTF8(message[:mostOfMessage], "")

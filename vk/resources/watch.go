@@ -16,17 +16,17 @@ import (
 )
 
 // awaitOwn waits until there can be ReflectedResources and we may watch them, and says once what that lacks: somebody may
-// run this virtual kubelet in an installation that knows nothing of them. Watching in vain would be noise for ever.
+// run this virtual kubelet in an installation that knows nothing of them. Watching without permission would log errors for ever.
 func (f *Follower) awaitOwn(ctx context.Context) bool {
-	told := ""
+	said := ""
 	for {
 		err := f.ownLack(ctx)
 		if err == nil {
 			return true
 		}
-		if ctx.Err() == nil && err.Error() != told {
-			told = err.Error()
-			f.log.Info("No further resources are reflected for now", "because", told)
+		if ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			f.log.Info("No further resources are reflected for now", "because", said)
 		}
 		select {
 		case <-ctx.Done():
@@ -48,8 +48,8 @@ func (f *Follower) ownLack(ctx context.Context) error {
 	return err
 }
 
-// watchDefinitions looks at a ReflectedResource again when the definition of what it is about appears, changes or goes.
-// That spares a wait: a cluster that does not let us watch definitions is looked at again anyway.
+// watchDefinitions reconciles a ReflectedResource again when the definition of what it is about appears, changes or goes.
+// That saves a wait: a cluster that does not let us watch definitions is asked again anyway.
 func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 	for !s.mayWatchDefinitions(ctx) {
 		select {

@@ -56,7 +56,7 @@ const (
 // ForeignClusterStatus is what is known of the foreign cluster.
 type ForeignClusterStatus struct {
 	// ObservedGeneration is the generation that this status describes; 0 means
-	// that no controller has looked at the cluster yet.
+	// that no controller has reconciled the cluster yet.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

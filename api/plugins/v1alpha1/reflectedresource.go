@@ -172,7 +172,7 @@ type VirtualNodeReflection struct {
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
-	// Conditions: Ready tells whether objects are reflected, and if not what is missing.
+	// Conditions: Ready reports whether objects are reflected, and if not what is missing.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -180,7 +180,7 @@ type VirtualNodeReflection struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ReadyCondition is the type of the condition that tells whether objects are reflected.
+// ReadyCondition is the type of the condition that reports whether objects are reflected.
 const ReadyCondition = "Ready"
 
 // Reasons of the condition Ready.

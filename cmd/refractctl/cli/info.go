@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// info is what "info" tells of a cluster. Lists are sorted by name.
+// info is what "info" prints about a cluster. Lists are sorted by name.
 type info struct {
 	Clusters     []clusterInfo     `json:"clusters"`
 	VirtualNodes []virtualNodeInfo `json:"virtualNodes"`
@@ -96,7 +96,7 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// gather looks at a cluster, at the namespaces and pods of one namespace or, "", of all.
+// gather reads a cluster, with the namespaces and pods of one namespace or, "", of all.
 func gather(ctx context.Context, c client.Client, namespace string) (*info, error) {
 	clusters, virtualNodes, offloadings := &core.ForeignClusterList{}, &offloading.VirtualNodeList{}, &offloading.NamespaceOffloadingList{}
 	if err := list(ctx, c, clusters, virtualNodes); err != nil {

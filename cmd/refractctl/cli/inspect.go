@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// inspection is what "plugin inspect" tells of a module.
+// inspection is what "plugin inspect" prints about a module.
 type inspection struct {
 	File     string              `json:"file"`
 	Digest   string              `json:"digest"`

@@ -109,7 +109,7 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 // one runs the plugin on one object and prints what became of it, as a further document behind those written before.
 func (t *trial) one(cmd *cobra.Command, plugin *host.Plugin, hook host.Hook, object map[string]any, env *host.Env, printer printers.ResourcePrinter) error {
 	doc, outcome, err := cross(cmd.Context(), plugin, hook, object, env)
-	tell(cmd.ErrOrStderr(), outcome)
+	printOutcome(cmd.ErrOrStderr(), outcome)
 	if err != nil || outcome.Skipped {
 		return err
 	}
@@ -185,8 +185,8 @@ func crossable(plugin *host.Plugin, hook host.Hook, object map[string]any) (stri
 	return kind, nil
 }
 
-// tell writes what happened beside the result.
-func tell(out io.Writer, outcome *host.Outcome) {
+// printOutcome writes what happened beside the result.
+func printOutcome(out io.Writer, outcome *host.Outcome) {
 	if outcome == nil {
 		return
 	}

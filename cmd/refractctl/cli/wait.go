@@ -25,7 +25,7 @@ import (
 // pollInterval is how often the cluster is asked while waiting.
 const pollInterval = 200 * time.Millisecond
 
-// awaitExtended returns when the remote namespaces of all namespaces exist, and tells on
+// awaitExtended returns when the remote namespaces of all namespaces exist, and reports on
 // progress how it goes.
 func awaitExtended(ctx context.Context, c client.Client, progress io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error
@@ -78,7 +78,7 @@ func validTimeout(timeout time.Duration) error {
 	return nil
 }
 
-// noController is what is waited for when nobody has looked at an object yet.
+// noController is what is waited for when nobody has reconciled an object yet.
 const noController = "waiting for the controller manager of this cluster"
 
 // awaitOne asks look until it says done, and prints what it says whenever that

@@ -64,7 +64,7 @@ func (m *Metrics) Client(c client.Client, controller, cluster string) client.Cli
 	return &counted{Client: c, writes: m.writes.MustCurryWith(prometheus.Labels{"controller": controller, "cluster": cluster})}
 }
 
-// Failed returns what is to be told of the errors of the controller's
+// Failed returns what is called with the errors of the controller's
 // reconciliations. One that a shutdown interrupts is no error.
 func (m *Metrics) Failed(controller string) func(error) {
 	for _, class := range report.Classes() {

@@ -32,7 +32,7 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// Everybody stands for all clusters in what is told to those who Follow.
+// Everybody stands for all clusters in what followers are notified of.
 const Everybody = ""
 
 // What keeps an address from being mapped, besides a Configuration that is
@@ -81,7 +81,7 @@ const byCluster = "cluster"
 func New(config *rest.Config) (*Networks, error) {
 	client, err := dynamicclient.New(config)
 	if err != nil {
-		return nil, fmt.Errorf("preparing the client of Configurations, %w", err)
+		return nil, fmt.Errorf("creating the client of Configurations, %w", err)
 	}
 	n := &Networks{answered: make(chan struct{}), networks: map[string]network{}}
 	n.close = sync.OnceFunc(func() { close(n.answered) })
@@ -171,11 +171,11 @@ func (n *Networks) note(err error) {
 		n.close()
 	}
 	if changed {
-		n.tell(Everybody)
+		n.notify(Everybody)
 	}
 }
 
-// changed looks again at the Configurations of the cluster that one is about.
+// changed reconciles the Configurations of the cluster that one is about.
 func (n *Networks) changed(object any) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
@@ -190,7 +190,7 @@ func (n *Networks) changed(object any) {
 		return
 	}
 	if n.set(cluster, found) {
-		n.tell(cluster)
+		n.notify(cluster)
 	}
 }
 
@@ -224,7 +224,7 @@ func readAll(found []any) network {
 	return last
 }
 
-func (n *Networks) tell(cluster string) {
+func (n *Networks) notify(cluster string) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	for _, f := range n.followers {

@@ -27,7 +27,7 @@ import (
 type InformerConstructor = func(toolscache.ListerWatcher, runtime.Object, time.Duration, toolscache.Indexers) toolscache.SharedIndexInformer
 
 // NewInformer returns the constructor for a cache of the cluster at config,
-// with the given options: of these, the selectors are looked at. A kind that is
+// with the given options: of these, the selectors are used. A kind that is
 // narrowed to namespaces, and everything that is not unstructured, is read as
 // usual.
 func NewInformer(config *rest.Config, byObject map[client.Object]cache.ByObject) (InformerConstructor, error) {

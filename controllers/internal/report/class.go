@@ -91,7 +91,7 @@ func classOfUnanswered(err error) Class {
 	return Other
 }
 
-// Failures returns inner, of whose errors failed is then told; nil tells nobody.
+// Failures returns inner, and calls failed with its errors unless that is nil.
 func Failures(inner reconcile.Reconciler, failed func(error)) reconcile.Reconciler {
 	if failed == nil {
 		return inner

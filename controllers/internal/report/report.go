@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report tells users what is wrong with an object, on the object, once.
+// Package report shows users what is wrong with an object, on the object, once.
 package report
 
 import (
@@ -16,7 +16,7 @@ import (
 // Reporter writes Events. It is safe for concurrent use.
 type Reporter struct {
 	recorder events.EventRecorder
-	told     eventrecorder.Memory[types.NamespacedName]
+	reported eventrecorder.Memory[types.NamespacedName]
 }
 
 // New returns a Reporter that writes through recorder.
@@ -27,7 +27,7 @@ func New(recorder events.EventRecorder) *Reporter { return &Reporter{recorder: r
 // word in UpperCamelCase.
 func (r *Reporter) Warn(object client.Object, reason, action, note string) {
 	note = eventrecorder.Shorten(note)
-	if r.told.News(client.ObjectKeyFromObject(object), string(object.GetUID())+reason+note) {
+	if r.reported.News(client.ObjectKeyFromObject(object), string(object.GetUID())+reason+note) {
 		r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note)
 	}
 }
@@ -39,4 +39,4 @@ func (r *Reporter) Tell(object, related client.Object, reason, action, note stri
 
 // Clear forgets what was said of key: its trouble is over, and the next one is
 // news, even if it is the same.
-func (r *Reporter) Clear(key types.NamespacedName) { r.told.Clear(key) }
+func (r *Reporter) Clear(key types.NamespacedName) { r.reported.Clear(key) }

@@ -65,7 +65,7 @@ func (k Kind) CacheOptions(made client.Object, managedBy string, trim toolscache
 	}
 }
 
-// Controller begins a controller with n workers that looks at an object of the
+// Controller begins a controller with n workers that reconciles an object of the
 // kind whenever more than its status has changed.
 func (k Kind) Controller(mgr manager.Manager, name string, n int) *builder.Builder {
 	return builder.ControllerManagedBy(mgr).

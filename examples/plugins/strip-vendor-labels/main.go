@@ -6,7 +6,7 @@
 // the provider runs in another cloud they are noise at best; at worst its
 // controllers act on them.
 //
-// README.md tells how to write, build, test and use a plugin like this one.
+// README.md shows how to write, build, test and use a plugin like this one.
 package main
 
 import "github.com/refract-project/refract/sdk"

@@ -35,7 +35,7 @@ func names(ctx sdk.Context, object sdk.Object, into sdk.Node) {
 	into.SetString("ingressClass", ctx.IngressClass())
 }
 
-// stringMap writes down a map; its keys app and odd]key are looked at one by one.
+// stringMap writes down a map; its keys app and odd]key are read one by one.
 func stringMap(from sdk.StringMap, into sdk.Node) {
 	into.SetInt("length", int64(from.Len()))
 	into.SetBool("has", from.Has("app"))

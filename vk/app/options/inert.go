@@ -62,7 +62,7 @@ func (o *Options) inVain(flags *pflag.FlagSet) []*inertFlag {
 	return slices.DeleteFunc(slices.Clone(o.inert), func(f *inertFlag) bool { return !flags.Changed(f.name) || !f.asksFor() })
 }
 
-// WarnInert names every flag that was given in vain.
+// WarnInert names every flag that was set without effect.
 func (o *Options) WarnInert(flags *pflag.FlagSet) {
 	for _, inert := range o.inVain(flags) {
 		log.Log.Info("Warning: a flag has no effect", "flag", "--"+inert.name, "value", inert.value, "meaning", inert.missing)

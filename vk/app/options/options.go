@@ -4,6 +4,8 @@
 package options
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -120,13 +122,13 @@ func (o *Options) FlagGroups() cliflag.NamedFlagSets {
 func (o *Options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f := groups.FlagSet("clusters")
 	f.StringVar(&o.HomeKubeconfig, "home-kubeconfig", "", "kubeconfig of this cluster; by default $KUBECONFIG, or the cluster that this process runs in")
-	f.StringVar(&o.ForeignSecret, "foreign-kubeconfig-secret-name", "", "Secret in the tenant namespace whose key \"kubeconfig\" opens the provider; it is followed")
-	f.StringVar(&o.ForeignKubeconfig, "foreign-kubeconfig", "", "kubeconfig file that opens the provider, in place of the Secret")
+	f.StringVar(&o.ForeignSecret, "foreign-kubeconfig-secret-name", "", "Secret in the tenant namespace with the kubeconfig of the provider under the key \"kubeconfig\"; reloaded on change")
+	f.StringVar(&o.ForeignKubeconfig, "foreign-kubeconfig", "", "kubeconfig file of the provider, instead of the Secret")
 	f.StringVar(&o.HomeClusterID, "home-cluster-id", "", "id of this cluster")
 	f.StringVar(&o.ForeignClusterID, "foreign-cluster-id", "", "id of the provider")
 	f.StringVar(&o.TenantNamespace, "tenant-namespace", o.TenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
 	f.StringVar(&o.LiqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
-	f.StringVar(&o.RolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of the installation, for advice on missing permissions")
+	f.StringVar(&o.RolePrefix, "role-prefix", rbac.DefaultPrefix, "prefix of the names of the installation's ClusterRoles, for messages about missing permissions")
 	f.DurationVar(&o.ClientTimeout, "client-timeout", 0, "timeout of requests to either API server; 0 leaves it to each caller")
 	f.Float32Var(&o.ClientQPS, "client-qps", -1, "maximum number of requests per second to each API server for the node, leases and the kubelet API; negative for no limit. Reflection has none: it relies on the API servers' priority and fairness")
 	f.Var(&o.ForeignAnswer, "foreign-answer-limit", "maximum size of one response of the provider's API server: a longer list is refused, and a watch that has delivered as much ends and starts over with a list")
@@ -154,10 +156,10 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 		flag := flagName(kind.Name)
 		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Name)+" reconciled at once; 0 disables their reflection")
 		if kind.Name == reflection.ServiceAccountKind {
-			f.Lookup(flag + "-reflection-workers").Usage = "pods at once whose service-account tokens are worked on; 0 requests none"
+			f.Lookup(flag + "-reflection-workers").Usage = "maximum number of pods whose service-account tokens are reconciled at once; 0 requests none"
 		}
 		if kind.Policy != reflection.Always && !kind.FollowsService { // slices cross as their Services do
-			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Name)+" cross: DenyList (all but the annotated) or AllowList (the annotated)")
+			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Name)+" are reflected: DenyList (all except annotated ones) or AllowList (only annotated ones)")
 		}
 		if kind.StatusFields != nil {
 			o.StatusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Name)+" that no controller here writes")
@@ -173,7 +175,7 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.StringSliceVar(&o.ExternalCIDRRemaps, "remote-external-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
 	f.BoolVar(&o.APIServerSupport, "enable-apiserver-support", false, "enable offloaded pods to use this cluster's API server; their service-account tokens are stored in Secrets of the provider")
 	f.StringVar(&o.SupportMode, "apiserver-support-mode", AutoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (those in Secrets that users made for their service accounts, which cross), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
-	f.StringVar(&o.HomeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network tells")
+	f.StringVar(&o.HomeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network reports")
 	f.StringVar(&o.HomeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
 	f.BoolVar(&o.Storage, "enable-storage", false, "enable the virtual storage class: claims get their volumes on the provider. If disabled, claims of that class are scheduled to other nodes")
 	f.StringVar(&o.VirtualStorageClass, "virtual-storage-class-name", wire.DefaultStorageClass, "the virtual storage class of this cluster")
@@ -184,8 +186,8 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.LoadBalancerClass, "remote-real-load-balancer-class-name", "", "load-balancer class on the provider if the VirtualNode names none; by default Services have no class there")
 
 	p := groups.FlagSet("plugins")
-	p.StringVar(&o.PluginDir, "plugin-dir", "", "folder of plugins (*.wasm, settings beside them in *.yaml), followed while running")
-	p.StringVar(&o.PluginCacheDir, "plugin-cache-dir", "", "folder that keeps, between runs, compiled plugins and the last good version of each, which stands in for a file that is broken at start; by default none are kept")
+	p.StringVar(&o.PluginDir, "plugin-dir", "", "directory of plugins (*.wasm, with settings beside them in *.yaml); reloaded on change")
+	p.StringVar(&o.PluginCacheDir, "plugin-cache-dir", "", "directory that keeps, between runs, compiled plugins and the last good version of each, which is used if a file is broken at start; by default none are kept")
 }
 
 // plural of a kind's name.
@@ -204,8 +206,8 @@ func (o *Options) kubeletFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.ListenAddress, "listen-address", "0.0.0.0", "address to listen on for logs, exec, attach and port-forward")
 	f.Uint16Var(&o.ListenPort, "listen-port", 10250, "port to listen on; 0 for any free port")
 	f.StringVar(&o.CertificateType, "certificate-type", "kubelet", "who signs the serving certificate: kubelet (this cluster's signer), aws, self-signed")
-	f.StringVar(&o.CertificateDir, "cert-dir", "/tmp/certs", "folder for signed serving certificates")
-	f.StringVar(&o.TlsCertFile, "tls-cert-file", "", "serving certificate, in place of --certificate-type; followed")
+	f.StringVar(&o.CertificateDir, "cert-dir", filepath.Join(os.TempDir(), "certs"), "directory for signed serving certificates")
+	f.StringVar(&o.TlsCertFile, "tls-cert-file", "", "serving certificate, instead of --certificate-type; reloaded on change")
 	f.StringVar(&o.TlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	f.StringVar(&o.ClientCA, "client-ca-file", "", "authority of callers' client certificates; by default the one that the cluster publishes in kube-system/extension-apiserver-authentication")
 }
@@ -213,9 +215,9 @@ func (o *Options) kubeletFlags(groups *cliflag.NamedFlagSets) {
 func (o *Options) operationFlags(groups *cliflag.NamedFlagSets) {
 	h := groups.FlagSet("high availability")
 	h.BoolVar(&o.SharedLease, "vk-lease-enabled", true, "with several virtual nodes of one provider: elect the one that reflects what they share")
-	h.DurationVar(&o.ElectDuration, "vk-lease-duration", 15*time.Second, "after which a silent leader is replaced")
-	h.DurationVar(&o.ElectRenew, "vk-lease-renew-interval", 10*time.Second, "after which a leader that cannot renew its lease gives up")
-	h.DurationVar(&o.ElectRetry, "vk-lease-retry-period", 5*time.Second, "between attempts to take or renew a lease")
+	h.DurationVar(&o.ElectDuration, "vk-lease-duration", 15*time.Second, "duration after which a leader that does not renew its lease is replaced")
+	h.DurationVar(&o.ElectRenew, "vk-lease-renew-interval", 10*time.Second, "duration after which a leader that cannot renew its lease steps down")
+	h.DurationVar(&o.ElectRetry, "vk-lease-retry-period", 5*time.Second, "time between attempts to acquire or renew a lease")
 
 	f := groups.FlagSet("observability")
 	o.Logs.AddFlags(f)

@@ -208,7 +208,7 @@ func (o *Options) validateOperation() error {
 	}
 	if o.PluginDir != "" {
 		if info, err := os.Stat(o.PluginDir); err != nil || !info.IsDir() {
-			faults = append(faults, fmt.Errorf("--plugin-dir=%s is not a folder: create it, or give the folder of the plugins", o.PluginDir))
+			faults = append(faults, fmt.Errorf("--plugin-dir=%s is not a directory: create it, or set the directory of the plugins", o.PluginDir))
 		}
 	}
 	return errors.Join(faults...)
