@@ -126,8 +126,8 @@ func (m *Manager) connect() error {
 	if m.remote, err = dynamicclient.New(remote); err != nil {
 		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
 	}
-	parts := informer.NewParts()
-	m.here, m.there = informer.Source{Client: m.local, Parts: parts}, informer.Source{Client: m.remote, Breaker: m.breaker, Parts: parts}
+	strings := informer.NewStrings()
+	m.here, m.there = informer.Source{Client: m.local, Strings: strings}, informer.Source{Client: m.remote, Breaker: m.breaker, Strings: strings}
 	return errors.Join(faults...)
 }
 
@@ -215,6 +215,9 @@ func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	return needs
 }
 
+// packPeriod is how often objects that were not used since the time before are packed.
+const packPeriod = 2 * time.Second
+
 // Run reflects until ctx ends and everything under way has ended. It is called once.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.ctx != nil {
@@ -239,6 +242,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.wg.Go(func() { m.enqueueNotOffloaded(ctx) })
 	m.wg.Go(func() { m.recheckUnobserved(ctx) })
 	m.wg.Go(func() { m.every(ctx, m.options.ResyncPeriod, func() { m.eachInformer((*informer.Informer).Resync) }) })
+	m.wg.Go(func() { m.every(ctx, packPeriod, func() { m.eachInformer((*informer.Informer).Pack) }) })
 	m.wg.Go(func() { m.every(ctx, emptyRecheck, func() { m.eachScope((*Scope).stir) }) })
 	<-ctx.Done()
 	m.changesEnded()

@@ -5,12 +5,15 @@
 //
 // It is client-go's reflector with a store of its own. A shared informer costs two queues and five more goroutines for each
 // watch, to serve handlers that may block. Those here enqueue a key, so they are called by the goroutine that reads the watch.
+// Objects that nobody uses are kept packed: most of ten thousand pods just run.
 package informer
 
 import (
 	"context"
+	"maps"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,8 +38,11 @@ type Informer struct {
 	resource  schema.GroupVersionResource
 	namespace string
 	trim      Trim
-	parts     *Parts // nil: objects share nothing
-	indexer   cache.Indexer
+	strings   *Strings
+	private   bool
+	indexes   cache.Indexers // of objects
+	indexer   cache.Indexer  // of *item
+	round     atomic.Uint32  // of Pack
 
 	delivering sync.Mutex // by which handlers see every change once and in order
 	handlers   []*EventFunc
@@ -50,27 +56,27 @@ type Options struct {
 	// Trim is applied to every object, besides DropManagedFields; nil drops nothing more.
 	Trim     Trim
 	Indexers cache.Indexers
-	// Private: no part of the objects outlives them, as others may that are shared between objects.
+	// Private: nothing of the objects outlives them, as strings of others may that many have.
 	Private bool
 }
 
 // New returns an informer that does not run yet.
 func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer {
-	indexers := cache.Indexers{}
-	for name, index := range o.Indexers {
-		indexers[name] = index
-	}
+	indexers := maps.Clone(o.Indexers)
 	if o.Namespace == "" {
+		if indexers == nil {
+			indexers = cache.Indexers{}
+		}
 		indexers[cache.NamespaceIndex] = cache.MetaNamespaceIndexFunc
 	}
-	i := &Informer{
-		source: s.ListWatch(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim,
-		indexer: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers), synced: make(chan struct{}),
+	ofItems := cache.Indexers{}
+	for name := range indexers {
+		ofItems[name] = indexOf(name)
 	}
-	if !o.Private {
-		i.parts = s.Parts
+	return &Informer{
+		source: s.ListWatch(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim, indexes: indexers,
+		strings: s.Strings, private: o.Private, indexer: cache.NewIndexer(itemKey, ofItems), synced: make(chan struct{}),
 	}
-	return i
 }
 
 // Run keeps the objects up to date until ctx ends. It may be called again afterwards.
@@ -140,9 +146,11 @@ func (i *Informer) Get(namespace, name string) *unstructured.Unstructured {
 	if namespace != "" {
 		key = namespace + "/" + name
 	}
-	object, _, _ := i.indexer.GetByKey(key)
-	u, _ := object.(*unstructured.Unstructured)
-	return u
+	found, _, _ := i.indexer.GetByKey(key)
+	if kept, ok := found.(*item); ok {
+		return kept.use(i.round.Load())
+	}
+	return nil
 }
 
 // By returns the objects under a value of an index.
@@ -151,7 +159,7 @@ func (i *Informer) By(index, value string) []*unstructured.Unstructured {
 	if err != nil {
 		return nil
 	}
-	return converted(objects)
+	return objectsOf(objects)
 }
 
 // In returns the objects of a namespace.
@@ -172,19 +180,19 @@ func (i *Informer) HasIn(namespace string) bool {
 }
 
 // All returns all objects.
-func (i *Informer) All() []*unstructured.Unstructured { return converted(i.indexer.List()) }
+func (i *Informer) All() []*unstructured.Unstructured { return objectsOf(i.indexer.List()) }
 
 // Len counts them.
 func (i *Informer) Len() int { return len(i.indexer.ListKeys()) }
 
-func converted(objects []any) []*unstructured.Unstructured {
-	list := make([]*unstructured.Unstructured, 0, len(objects))
-	for _, object := range objects {
-		if u, ok := object.(*unstructured.Unstructured); ok {
-			list = append(list, u)
+// Pack packs the objects that were not used since the call before the last. It is called from time to time.
+func (i *Informer) Pack() {
+	round := i.round.Add(1)
+	for _, kept := range i.indexer.List() {
+		if kept, ok := kept.(*item); ok && round-kept.used.Load() > 1 {
+			kept.pack(i.strings, i.private)
 		}
 	}
-	return list
 }
 
 // Put keeps an object as if the watch had delivered it. It is for tests.

@@ -19,7 +19,7 @@ func newInformer(t *testing.T, o Options) *Informer {
 	t.Helper()
 	client, err := dynamic.NewForConfig(&rest.Config{Host: "127.0.0.1:1"}) // never called
 	require.NoError(t, err)
-	return (&Source{Client: client, Parts: NewParts()}).New(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, o)
+	return (&Source{Client: client, Strings: NewStrings()}).New(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, o)
 }
 
 func object(name, version string) *unstructured.Unstructured {
@@ -110,18 +110,5 @@ func TestLookingUp(t *testing.T) {
 	}
 	if one.Get("shop", "a").Object["spec"] == nil || all.Get("shop", "a").Object["spec"] != nil {
 		t.Error("the spec was kept where it is dropped, or dropped where it is kept")
-	}
-}
-
-// Cached objects share equal parts, those of an informer that is private do not: nothing of a Secret outlives it.
-func TestWhatIsShared(t *testing.T) {
-	t.Parallel()
-	for private, want := range map[bool]bool{false: true, true: false} {
-		i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}, Private: private})
-		require.NoError(t, i.Put(object("a", "1")))
-		require.NoError(t, i.Put(object("b", "2")))
-		if shared := pointer(i.Get("shop", "a").Object["spec"]) == pointer(i.Get("shop", "b").Object["spec"]); shared != want {
-			t.Errorf("private %t: equal parts are shared %t, want %t", private, shared, want)
-		}
 	}
 }

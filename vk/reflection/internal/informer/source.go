@@ -30,7 +30,7 @@ type Selection struct {
 type Source struct {
 	Client  dynamic.Interface
 	Breaker *breaker.Breaker
-	Parts   *Parts
+	Strings *Strings
 }
 
 // ListWatch lists and watches a selection, with a breaker only while the cluster can be reached.

@@ -53,8 +53,11 @@ func (s *store) put(object any, listed bool) error {
 		return nil
 	}
 	s.trimmed(u)
-	s.parts.Share(u)
-	if err := s.indexer.Update(u); err != nil {
+	kept, err := newItem(u, s.indexes, s.round.Load())
+	if err == nil {
+		err = s.indexer.Update(kept)
+	}
+	if err != nil {
 		return err
 	}
 	s.informer().deliver(before, u, false)
@@ -70,11 +73,15 @@ func (s *store) Delete(object any) error {
 	s.delivering.Lock()
 	defer s.delivering.Unlock()
 	s.trimmed(u)
-	if err := s.indexer.Delete(u); err != nil {
+	if err := s.remove(u); err != nil {
 		return err
 	}
 	s.informer().deliver(nil, u, true)
 	return nil
+}
+
+func (s *store) remove(object *unstructured.Unstructured) error {
+	return s.indexer.Delete(&item{ObjectName: nameOf(object)})
 }
 
 // Replace implements cache.ReflectorStore.
@@ -84,17 +91,17 @@ func (s *store) Replace(list []any, _ string) error {
 	there := make(map[cache.ObjectName]bool, len(list))
 	for _, object := range list {
 		if u, ok := object.(*unstructured.Unstructured); ok {
-			there[cache.ObjectName{Namespace: u.GetNamespace(), Name: u.GetName()}] = true
+			there[nameOf(u)] = true
 		}
 		if err := s.put(object, true); err != nil {
 			return err
 		}
 	}
 	for _, known := range s.informer().All() {
-		if there[cache.ObjectName{Namespace: known.GetNamespace(), Name: known.GetName()}] {
+		if there[nameOf(known)] {
 			continue
 		}
-		if err := s.indexer.Delete(known); err != nil {
+		if err := s.remove(known); err != nil {
 			return err
 		}
 		s.informer().deliver(nil, known, true)

@@ -1,0 +1,108 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informer
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+)
+
+// item is an object in the index: as it is, while it is used, else packed. It stands for one state of the object; the next
+// one is another item. Safe for concurrent use.
+type item struct {
+	cache.ObjectName
+	indexed map[string][]string // values, by index: the index asks for them again when the item goes
+	object  atomic.Pointer[unstructured.Unstructured]
+	packed  atomic.Pointer[packed] // set before object becomes nil
+	used    atomic.Uint32          // in that round
+}
+
+func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round uint32) (*item, error) {
+	i := &item{ObjectName: nameOf(object)}
+	for name, index := range indexers {
+		values, err := index(object)
+		if err != nil {
+			return nil, fmt.Errorf("index %s of %s, %w", name, i, err)
+		}
+		if i.indexed == nil {
+			i.indexed = make(map[string][]string, len(indexers))
+		}
+		i.indexed[name] = values
+	}
+	i.object.Store(object)
+	i.used.Store(round)
+	return i, nil
+}
+
+// indexOf returns the index of items by what newItem has found.
+func indexOf(name string) cache.IndexFunc {
+	return func(kept any) ([]string, error) {
+		if i, ok := kept.(*item); ok {
+			return i.indexed[name], nil
+		}
+		return nil, fmt.Errorf("%T is not kept here", kept)
+	}
+}
+
+func nameOf(object *unstructured.Unstructured) cache.ObjectName {
+	return cache.ObjectName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// use returns the object, which stays unpacked for a while.
+func (i *item) use(round uint32) *unstructured.Unstructured {
+	i.used.Store(round)
+	if object := i.object.Load(); object != nil {
+		return object
+	}
+	object := i.unpacked()
+	i.object.Store(object)
+	return object
+}
+
+// peek returns the object, which stays packed if it is.
+func (i *item) peek() *unstructured.Unstructured {
+	if object := i.object.Load(); object != nil {
+		return object
+	}
+	return i.unpacked()
+}
+
+func (i *item) unpacked() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: i.packed.Load().unpack()}
+}
+
+func (i *item) pack(s *Strings, private bool) {
+	object := i.object.Load()
+	if object == nil {
+		return
+	}
+	if i.packed.Load() == nil {
+		packed := s.pack(object.Object, private)
+		if packed == nil {
+			return
+		}
+		i.packed.Store(packed)
+	}
+	i.object.Store(nil)
+}
+
+func objectsOf(items []any) []*unstructured.Unstructured {
+	objects := make([]*unstructured.Unstructured, 0, len(items))
+	for _, kept := range items {
+		if kept, ok := kept.(*item); ok {
+			objects = append(objects, kept.peek())
+		}
+	}
+	return objects
+}
+
+func itemKey(kept any) (string, error) {
+	if i, ok := kept.(*item); ok {
+		return i.String(), nil
+	}
+	return "", fmt.Errorf("%T is not kept here", kept)
+}

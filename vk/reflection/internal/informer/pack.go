@@ -1,0 +1,246 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informer
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"strings"
+	"sync"
+)
+
+// Strings packs the content of objects: a pod takes some hundred bytes then, without a pointer that the garbage collector
+// would follow, where its maps take ten kilobytes and more. Objects of a kind consist of the same keys and mostly of the same
+// strings, so those are kept once. nil packs nothing. Safe for concurrent use.
+type Strings struct {
+	mu      sync.Mutex
+	current *table
+	met     map[string]struct{} // once: to be kept when they are met again
+}
+
+const (
+	// tableMost is how many strings a table holds. Then another one is begun; the former goes with the objects that use it.
+	tableMost = 1 << 14
+	// metMost bounds what was met once; it is forgotten then.
+	metMost = 1 << 13
+	// textMost is the longest string, in bytes, that is worth keeping.
+	textMost = 64
+)
+
+// NewStrings returns empty Strings.
+func NewStrings() *Strings {
+	return &Strings{current: newTable(), met: map[string]struct{}{}}
+}
+
+// table numbers strings. Numbers stay what they are.
+type table struct {
+	mu      sync.RWMutex // for readers of strings; numbers is of the packer alone
+	strings []any        // which saves an allocation for each use as a value
+	numbers map[string]uint64
+}
+
+func newTable() *table { return &table{numbers: map[string]uint64{}} }
+
+func (t *table) all() []any {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.strings
+}
+
+func (t *table) add(text string) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text, number := strings.Clone(text), uint64(len(t.strings))
+	t.strings = append(t.strings, text)
+	t.numbers[text] = number
+	return number
+}
+
+// packed is the content of one object.
+type packed struct {
+	text  string
+	table *table
+}
+
+// Tags of values. A string is followed by its number in the table, or by its length and its bytes; a list and a map by the
+// number of their elements; a json.Number, which a Trim may leave, by its text.
+const (
+	tagNull = iota
+	tagFalse
+	tagTrue
+	tagInt
+	tagFloat
+	tagNumber
+	tagText
+	tagKept
+	tagList
+	tagMap
+)
+
+// pack packs the content of an object; it returns nil when that has a value of another type. No string of a private object
+// is kept here.
+func (s *Strings) pack(object map[string]any, private bool) *packed {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.current.strings) >= tableMost {
+		s.current = newTable()
+	}
+	p := packing{of: s, private: private}
+	if !p.value(object) {
+		return nil
+	}
+	return &packed{text: string(p.out), table: s.current}
+}
+
+type packing struct {
+	of      *Strings
+	private bool
+	out     []byte
+}
+
+func (p *packing) value(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		p.out = append(p.out, tagNull)
+	case bool:
+		tag := byte(tagFalse)
+		if v {
+			tag = tagTrue
+		}
+		p.out = append(p.out, tag)
+	case int64:
+		p.out = binary.AppendVarint(append(p.out, tagInt), v)
+	case float64:
+		p.out = binary.BigEndian.AppendUint64(append(p.out, tagFloat), math.Float64bits(v))
+	case json.Number:
+		p.literal(tagNumber, string(v))
+	case string:
+		p.text(v)
+	case []any:
+		p.out = binary.AppendUvarint(append(p.out, tagList), uint64(len(v)))
+		for _, element := range v {
+			if !p.value(element) {
+				return false
+			}
+		}
+	case map[string]any:
+		p.out = binary.AppendUvarint(append(p.out, tagMap), uint64(len(v)))
+		for key, element := range v {
+			p.text(key)
+			if !p.value(element) {
+				return false
+			}
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+func (p *packing) text(text string) {
+	number, kept := p.of.current.numbers[text]
+	if !kept && len(text) <= textMost && !p.private && p.of.again(text) {
+		number, kept = p.of.current.add(text), true
+	}
+	if kept {
+		p.out = binary.AppendUvarint(append(p.out, tagKept), number)
+		return
+	}
+	p.literal(tagText, text)
+}
+
+func (p *packing) literal(tag byte, text string) {
+	p.out = append(binary.AppendUvarint(append(p.out, tag), uint64(len(text))), text...)
+}
+
+// again reports whether a string was met before.
+func (s *Strings) again(text string) bool {
+	if _, met := s.met[text]; met {
+		delete(s.met, text)
+		return true
+	}
+	if len(s.met) >= metMost {
+		clear(s.met)
+	}
+	s.met[strings.Clone(text)] = struct{}{}
+	return false
+}
+
+// unpack returns the content. Its strings are parts of the packed ones.
+func (p *packed) unpack() map[string]any {
+	u := unpacking{rest: p.text, strings: p.table.all()}
+	object, _ := u.value().(map[string]any)
+	return object
+}
+
+type unpacking struct {
+	rest    string
+	strings []any
+}
+
+func (u *unpacking) value() any {
+	switch u.byte() {
+	case tagFalse:
+		return false
+	case tagTrue:
+		return true
+	case tagInt:
+		n := u.uvarint()
+		return int64(n>>1) ^ -int64(n&1)
+	case tagFloat:
+		bits := uint64(0)
+		for range 8 {
+			bits = bits<<8 | uint64(u.byte())
+		}
+		return math.Float64frombits(bits)
+	case tagNumber:
+		return json.Number(u.literal())
+	case tagText:
+		return u.literal()
+	case tagKept:
+		return u.strings[u.uvarint()]
+	case tagList:
+		list := make([]any, u.uvarint())
+		for n := range list {
+			list[n] = u.value()
+		}
+		return list
+	case tagMap:
+		length := int(u.uvarint())
+		object := make(map[string]any, length)
+		for range length {
+			key, _ := u.value().(string)
+			object[key] = u.value()
+		}
+		return object
+	}
+	return nil
+}
+
+func (u *unpacking) byte() byte {
+	b := u.rest[0]
+	u.rest = u.rest[1:]
+	return b
+}
+
+func (u *unpacking) uvarint() (n uint64) {
+	for shift := 0; ; shift += 7 {
+		b := u.byte()
+		n |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return n
+		}
+	}
+}
+
+func (u *unpacking) literal() string {
+	length := u.uvarint()
+	text := u.rest[:length]
+	u.rest = u.rest[length:]
+	return text
+}
