@@ -15,8 +15,8 @@ const (
 	// leastGarbage is how much garbage there is at least before it is collected. A collection scans all that is live: less
 	// of it, more often, would cost more time than the memory is worth.
 	leastGarbage = 24 << 20
-	// leastPercent and mostPercent bound what is made of that.
-	leastPercent, mostPercent = 50, 400
+	// leastPercent and mostPercent bound what is made of that. With much that is live there is as much garbage, as Go has it.
+	leastPercent, mostPercent = 100, 400
 )
 
 // SpareGC collects garbage in portions of one size, as long as little is live: our processes keep caches of some tens of
