@@ -1,14 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package reflectiontest
+package testenv
 
 import (
 	"io"
 	"net"
-	"net/url"
 	"sync"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Cable is a connection to an API server that can be cut (connections end, new ones are closed at once) and unplugged (new
@@ -21,22 +22,25 @@ type Cable struct {
 	open            map[net.Conn]bool
 }
 
-// ThroughCable leads the manager's way to the provider through a cable.
-func (l *Lab) ThroughCable() *Cable {
-	l.Helper()
-	address := Must(url.Parse(l.Options.Remote.Host))(l.T)
-	c := &Cable{target: address.Host, address: "127.0.0.1:0", open: map[net.Conn]bool{}}
-	c.Plug(l.T)
+// NewCable returns a cable to the server at target, host and port. It is plugged in, and unplugged at the end of the test.
+func NewCable(t *testing.T, target string) *Cable {
+	t.Helper()
+	c := &Cable{target: target, address: "127.0.0.1:0", open: map[net.Conn]bool{}}
+	c.Plug(t)
 	c.address = c.listener.Addr().String()
-	l.Cleanup(c.Unplug)
-	l.Options.Remote.Host = "https://" + c.address
+	t.Cleanup(c.Unplug)
 	return c
 }
 
+// Address is where clients find it, host and port.
+func (c *Cable) Address() string { return c.address }
+
+// Plug takes new connections.
 func (c *Cable) Plug(t *testing.T) {
 	t.Helper()
 	c.SetCut(false)
-	listener := Must(net.Listen("tcp", c.address))(t)
+	listener, err := net.Listen("tcp", c.address)
+	require.NoError(t, err)
 	c.listener = listener
 	go func() {
 		for {
@@ -49,6 +53,7 @@ func (c *Cable) Plug(t *testing.T) {
 	}()
 }
 
+// Unplug ends all connections and refuses new ones.
 func (c *Cable) Unplug() {
 	_ = c.listener.Close()
 	c.SetCut(true)
@@ -78,6 +83,7 @@ func (c *Cable) add(ends ...net.Conn) bool {
 	return !c.cut
 }
 
+// SetCut ends all connections and those to come, or lets them live again.
 func (c *Cable) SetCut(cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
@@ -39,10 +40,10 @@ const away = 12 * time.Second
 // there meanwhile is shown.
 func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 	for name, how := range map[string]struct {
-		lose, find func(*reflectiontest.Cable, *testing.T)
+		lose, find func(*testenv.Cable, *testing.T)
 	}{
-		"refusing": {func(c *reflectiontest.Cable, _ *testing.T) { c.Unplug() }, (*reflectiontest.Cable).Plug},
-		"closing":  {func(c *reflectiontest.Cable, _ *testing.T) { c.SetCut(true) }, func(c *reflectiontest.Cable, _ *testing.T) { c.SetCut(false) }},
+		"refusing": {func(c *testenv.Cable, _ *testing.T) { c.Unplug() }, (*testenv.Cable).Plug},
+		"closing":  {func(c *testenv.Cable, _ *testing.T) { c.SetCut(true) }, func(c *testenv.Cable, _ *testing.T) { c.SetCut(false) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -265,6 +266,14 @@ func (l *Lab) WriteMap(name string, current map[string]any) {
 func (l *Lab) Eventually(check func() error) {
 	l.Helper()
 	testenv.Eventually(l.T, check)
+}
+
+// ThroughCable leads the manager's way to the provider through a cable.
+func (l *Lab) ThroughCable() *testenv.Cable {
+	l.Helper()
+	c := testenv.NewCable(l.T, Must(url.Parse(l.Options.Remote.Host))(l.T).Host)
+	l.Options.Remote.Host = "https://" + c.Address()
+	return c
 }
 
 // Settled waits until the manager has nothing left to do: every queue has been empty, and nothing evaluated, for a while.
