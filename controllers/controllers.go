@@ -21,6 +21,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/networks"
 	"github.com/refract-project/refract/controllers/internal/onepass"
@@ -54,6 +55,8 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Workers of the controllers; NamespaceMaps on their way to providers have one each.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
+	// ForeignClusters says how peered clusters are checked; Clock and what reports are set here.
+	ForeignClusters foreigncluster.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
 	// DenyDirectConnections keeps endpoints of third clusters out.
@@ -86,6 +89,8 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	live := mgr.GetAPIReader()
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
+	foreignClusters := o.ForeignClusters
+	foreignClusters.Clock, foreignClusters.Failed, foreignClusters.Observed = o.Clock, m.Failed("foreigncluster"), m.Peer
 	return []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
@@ -100,6 +105,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 		namespaceoffloading.NewController(c("namespaceoffloading"), live, recorder("namespaceoffloading"), namespaceoffloading.Options{
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
+		foreigncluster.NewController(c("foreigncluster"), live, recorder("foreigncluster"), foreignClusters),
 		podstatus.NewController(c("podstatus"), live, podstatus.Options{Workers: o.NamespaceWorkers, Failed: m.Failed("podstatus")}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
 			ClusterID: o.ClusterID, Failed: m.Failed("replicator"),
@@ -187,6 +193,7 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 		shadowendpointslice.CacheOptions(),
 		namespacemap.CacheOptions(),
 		namespaceoffloading.CacheOptions(),
+		foreigncluster.CacheOptions(),
 		webhookcert.CacheOptions(rbac.WebhookName),
 	} {
 		maps.Copy(byObject, options)

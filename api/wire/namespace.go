@@ -30,6 +30,12 @@ const (
 	// RemoteTenantNamespaceAnnotation names the tenant namespace on the other
 	// side, on the Secret with the kubeconfig for that cluster.
 	RemoteTenantNamespaceAnnotation = "liqo.io/remote-tenant-namespace"
+	// HeartbeatLease is the Lease that a consumer renews in its tenant
+	// namespace on the provider, for as long as its API server answers.
+	HeartbeatLease = "refract-heartbeat"
+	// ProbeSecret holds, in the tenant namespace of a consumer, a kubeconfig
+	// with which this provider may ask the consumer's API server whether it lives.
+	ProbeSecret = "refract-probe"
 )
 
 // How the resources of a peering travel between its two tenant namespaces.

@@ -69,3 +69,8 @@ const (
 // PermanentlyUnreachableAnnotation ("true"), on a ForeignCluster, declares a
 // cluster dead.
 const PermanentlyUnreachableAnnotation = "liqo.io/foreign-cluster-permanently-unreachable"
+
+// NetworkStatusAnnotation (Established, Pending or Error), on a ForeignCluster,
+// is how the operator of a network fabric says whether addresses over there can
+// be reached.
+const NetworkStatusAnnotation = "plugins.refract.io/network-status"

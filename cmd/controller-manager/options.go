@@ -36,6 +36,8 @@ type options struct {
 	leaderElection                         bool
 	resyncPeriod                           time.Duration
 	podWorkers, sliceWorkers, spaceWorkers int
+	clusterWorkers                         int
+	pingInterval, pingTimeout              time.Duration
 	recordAfter                            time.Duration
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
@@ -69,6 +71,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "maximum number of ShadowPods reconciled at once")
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "maximum number of ShadowEndpointSlices reconciled at once")
 	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "maximum number of NamespaceOffloadings, and of NamespaceMaps of consumers, reconciled at once")
+	flags.IntVar(&o.clusterWorkers, "foreign-cluster-workers", 1, "maximum number of ForeignClusters reconciled at once")
+	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often the API servers of peered clusters are asked whether they live; 0 asks none, and they count as alive")
+	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "how long the API server of a peered cluster may take to answer; three answers that do not come, a second apart, make it unavailable")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
@@ -135,10 +140,17 @@ func (o *options) validateWork() error {
 		workers int
 	}{
 		{"shadow-pod-ctrl-workers", o.podWorkers}, {"shadow-endpointslice-ctrl-workers", o.sliceWorkers}, {"namespace-ctrl-workers", o.spaceWorkers},
+		{"foreign-cluster-workers", o.clusterWorkers},
 	} {
 		if known.workers < 1 {
 			faults = append(faults, fmt.Errorf("--%s is %d: use 1 or more", known.flag, known.workers))
 		}
+	}
+	if o.pingInterval < 0 {
+		faults = append(faults, fmt.Errorf("--foreign-cluster-ping-interval is %s: use a positive duration such as 15s, or 0 to ask no API server", o.pingInterval))
+	}
+	if o.pingTimeout <= 0 {
+		faults = append(faults, fmt.Errorf("--foreign-cluster-ping-timeout is %s: use a positive duration such as 5s", o.pingTimeout))
 	}
 	if o.recordAfter < 0 {
 		faults = append(faults, fmt.Errorf("--shadow-pod-record-after is %s: use 0 or a positive duration such as 10s", o.recordAfter))

@@ -19,6 +19,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
@@ -84,6 +85,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ClusterID:                  core.ClusterID(o.clusterID),
 		ShadowPodWorkers:           o.podWorkers,
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
+		ForeignClusters:            foreigncluster.Options{Workers: o.clusterWorkers, PingInterval: o.pingInterval, PingTimeout: o.pingTimeout},
 		NamespaceWorkers:           o.spaceWorkers,
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,

@@ -352,9 +352,9 @@ func TestADeadProviderIsNotWaitedFor(t *testing.T) {
 	awaitMapped(t, tenant, "lucca", namespace, "")
 	awaitOffloadingPhase(t, nso, offloading.TerminatingOffloadingPhaseType)
 
-	consumer.Create(t, &core.ForeignCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: "lucca", Annotations: map[string]string{wire.PermanentlyUnreachableAnnotation: "true"}},
-		Spec:       core.ForeignClusterSpec{ClusterID: "lucca"},
+	controllertest.Eventually(t, "the ForeignCluster", func() error {
+		return consumer.Client.Get(t.Context(), client.ObjectKey{Name: "lucca"}, &core.ForeignCluster{})
 	})
+	consumer.Patch(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "lucca"}}, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation))
 	consumer.AwaitGone(t, nso)
 }

@@ -30,8 +30,8 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 }
 
 // observe derives the state from the conditions: the network must be connected,
-// unless the peering has none, and the API server must answer, unless nobody
-// watches it (a provider that was given no access to its consumer cannot).
+// unless nobody checks it, and the API server must answer, unless nobody
+// watches it (a consumer that sends no heartbeat and gave no access to itself).
 // A ForeignCluster that no controller has reconciled yet says nothing, and one
 // that is declared dead says no.
 //
@@ -42,11 +42,13 @@ func observe(cluster *core.ForeignCluster) state {
 	networking := status.Modules.Networking.Enabled
 	connected := !networking ||
 		core.ConditionOf(status.Modules.Networking.Conditions, core.NetworkConnectionStatusCondition) == core.ConditionStatusEstablished
-	server := core.ConditionOf(status.Conditions, core.APIServerStatusCondition)
-	answers := server == core.ConditionStatusEstablished || server == core.ConditionStatusNone
+	fine := func(t core.ConditionType) bool {
+		known := core.ConditionOf(status.Conditions, t)
+		return known == core.ConditionStatusEstablished || known == core.ConditionStatusNone
+	}
 	return state{
 		known:      true,
 		networking: networking,
-		reachable:  status.ObservedGeneration > 0 && connected && answers && !peers.IsDead(cluster),
+		reachable:  status.ObservedGeneration > 0 && connected && fine(core.NetworkStatusCondition) && fine(core.APIServerStatusCondition) && !peers.IsDead(cluster),
 	}
 }

@@ -4,10 +4,7 @@
 package helm
 
 import (
-	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
@@ -28,37 +23,6 @@ func create(t *testing.T, c client.Client, object client.Object) {
 		return // made above, so that others can be tried in it
 	}
 	assert.NoErrorf(t, c.Create(t.Context(), object, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict)), "%T %s", object, client.ObjectKeyFromObject(object))
-}
-
-// What the notes tell providers to run makes ForeignClusters by which the controllers hold their consumers reachable.
-func testNotesMakeConsumersReachable(t *testing.T, cluster *testenv.Cluster, c client.Client) {
-	vals := values(t, "pair")
-	vals["consumers"] = []any{map[string]any{"clusterID": "rome"}, map[string]any{"clusterID": "007"}}
-	rendered, err := render(t, vals)
-	require.NoError(t, err)
-	notes := rendered["refract/templates/NOTES.txt"]
-	from, to := strings.Index(notes, "\nfor id in "), strings.Index(notes, "\ndone\n")
-	if from < 0 || to < from {
-		t.Fatalf("there are no commands in the notes:\n%s", notes)
-	}
-	kubectl, err := testenv.Kubectl()
-	require.NoError(t, err)
-	for range 2 { // once more changes nothing
-		shell := exec.CommandContext(t.Context(), "sh", "-e", "-c", notes[from:to+len("\ndone\n")])
-		shell.Env = append(os.Environ(), "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))
-		if output, err := shell.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s\n%s", err, output, notes)
-		}
-	}
-	for _, id := range []string{"rome", "007"} {
-		found := &corev1beta1.ForeignCluster{}
-		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: id}, found))
-		server := corev1beta1.ConditionOf(found.Status.Conditions, corev1beta1.APIServerStatusCondition)
-		if string(found.Spec.ClusterID) != id || found.Labels[wire.RemoteClusterIDLabel] != id || found.Status.ObservedGeneration != found.Generation ||
-			found.Status.Modules.Networking.Enabled || server != corev1beta1.ConditionStatusNone {
-			t.Errorf("%s is not reachable: %+v", id, found)
-		}
-	}
 }
 
 // A real API server takes the CRDs of the chart and every object of every
@@ -77,7 +41,6 @@ func TestClusterAcceptsEveryObject(t *testing.T) {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: restricted}}
 		require.NoError(t, c.Create(t.Context(), namespace))
 	}
-	t.Run("notes", func(t *testing.T) { testNotesMakeConsumersReachable(t, cluster, c) })
 	for _, name := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, object := range objects(t, values(t, name)) {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
@@ -51,9 +50,6 @@ func (l *Lab) join(ctx context.Context) error {
 		}
 	}
 	if err := l.storeIdentity(ctx); err != nil {
-		return err
-	}
-	if err := l.acknowledgeConsumer(ctx); err != nil {
 		return err
 	}
 	return l.createVirtualNode(ctx)
@@ -171,25 +167,6 @@ func (l *Lab) createVirtualNode(ctx context.Context) error {
 			ResourceQuota:       corev1.ResourceQuotaSpec{Hard: capacity},
 		},
 	})
-}
-
-// acknowledgeConsumer records at the provider that the consumer is reachable without a network fabric of ours: endpoints that it
-// reflects may be used.
-func (l *Lab) acknowledgeConsumer(ctx context.Context) error {
-	cluster := &corev1beta1.ForeignCluster{
-		TypeMeta:   metav1.TypeMeta{APIVersion: corev1beta1.GroupVersion.String(), Kind: "ForeignCluster"},
-		ObjectMeta: metav1.ObjectMeta{Name: ConsumerID, Labels: map[string]string{wire.RemoteClusterIDLabel: ConsumerID}},
-		Spec:       corev1beta1.ForeignClusterSpec{ClusterID: ConsumerID},
-	}
-	if err := l.Provider.create(ctx, corev1beta1.ForeignClusterGVR, cluster); err != nil {
-		return err
-	}
-	status := []byte(`{"status":{"observedGeneration":1,"role":"Consumer","modules":{"networking":{"enabled":false},"authentication":{"enabled":true},"offloading":{"enabled":false}}}}`)
-	_, err := l.Provider.Dynamic.Resource(corev1beta1.ForeignClusterGVR).Patch(ctx, ConsumerID, types.MergePatchType, status, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return fmt.Errorf("writing the status of ForeignCluster %s, %w", ConsumerID, err)
-	}
-	return nil
 }
 
 // create makes an object of any type as the administrator does.

@@ -3,7 +3,11 @@
 
 package rbac
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/refract-project/refract/api/wire"
+)
 
 // ControllerManager is what the controllers need in all namespaces. The same
 // binary runs on consumers and on providers, and a cluster may be both.
@@ -32,8 +36,14 @@ func providerRules() []Rule {
 			"", on("pods/resize", "pods/ephemeralcontainers"), do("patch")),
 		grant("to make the EndpointSlices and keep them as they are asked for",
 			"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch", "create", "patch")),
-		grant("to know whether an origin can be reached: otherwise its endpoints are not ready",
-			"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
+		grant("to keep track of peered clusters, and of whether they can be reached: otherwise their endpoints are not ready",
+			"core.liqo.io", on("foreignclusters"), do("get", "list", "watch", "create")),
+		grant("to report that",
+			"core.liqo.io", on("foreignclusters/status"), do("patch")),
+		grant("to listen to the heartbeats of consumers; no other Lease can be read",
+			"coordination.k8s.io", on("leases"), do("get", "list", "watch"), wire.HeartbeatLease),
+		grant("to know whether the network between the clusters is up, where Liqo's network module connects them",
+			"networking.liqo.io", on("connections"), do("list")),
 		grant("to know under which addresses others are reached, where Liqo's network module remaps them",
 			"networking.liqo.io", on("configurations"), do("list", "watch")),
 		grant("to create namespaces for consumers, to delete them when they are withdrawn, and to open extended ones to the scheduler",
@@ -93,6 +103,20 @@ func ControllerManagerTenant() Role {
 		Rules: []Rule{
 			grant("to open the provider's API server; no other Secret can be read",
 				"", on("secrets"), do("get"), KubeconfigSecretPlaceholder),
+		},
+	}
+}
+
+// ControllerManagerProbe is what the controller manager of a provider needs in the tenant namespace of a consumer whose API
+// server it asks, besides listening to its heartbeat.
+func ControllerManagerProbe() Role {
+	return Role{
+		Name:    "controller-manager-probe",
+		Purpose: "the controller manager, in the tenant namespaces of the consumers whose API servers it asks",
+		Scope:   NamespaceScope,
+		Rules: []Rule{
+			grant("to ask the consumer's API server whether it lives; no other Secret can be read",
+				"", on("secrets"), do("get"), wire.ProbeSecret),
 		},
 	}
 }

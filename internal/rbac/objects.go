@@ -144,6 +144,14 @@ func (m Manager) Provider(tenantNamespace, kubeconfigSecret string) []Object {
 	}
 }
 
+// Probe returns the role and the binding with which the controller manager of a provider asks the API server of one consumer: the
+// kubeconfig in the tenant namespace.
+func (m Manager) Probe(tenantNamespace string) []Object {
+	probe := ControllerManagerProbe()
+	name := prefixed(m.Prefix, probe.Name)
+	return []Object{probe.role(tenantNamespace, name, strings.NewReplacer()), roleBinding(tenantNamespace, name, "Role", name, m.Subject)}
+}
+
 func prefixed(prefix, name string) string {
 	if prefix == "" {
 		prefix = DefaultPrefix

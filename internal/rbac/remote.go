@@ -3,7 +3,11 @@
 
 package rbac
 
-import rbacv1 "k8s.io/api/rbac/v1"
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/refract-project/refract/api/wire"
+)
 
 // VirtualKubeletRemote is what a consumer may do in its remote namespaces on the
 // provider, and nowhere else.
@@ -80,6 +84,10 @@ func RemoteControlPlane() Role {
 		Rules: []Rule{
 			grant("to request namespaces, and to read the answer, which the provider writes",
 				"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "delete")),
+			grant("to send its heartbeat for the first time (creation cannot be bound to a name)",
+				"coordination.k8s.io", on("leases"), do("create")),
+			grant("to send its heartbeat: without it the provider does not know whether its endpoints can be used",
+				"coordination.k8s.io", on("leases"), do("patch"), wire.HeartbeatLease),
 		},
 	}
 }

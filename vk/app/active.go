@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/pinger"
 	"github.com/refract-project/refract/vk/kubeletapi"
 	"github.com/refract-project/refract/vk/node"
 	"github.com/refract-project/refract/vk/reflection"
@@ -32,7 +33,7 @@ type active struct {
 	kubeconfig []byte // of the provider, when it comes from a Secret
 	plugins    *plugins
 	reflection *reflection.Manager
-	pinger     *node.Pinger
+	pinger     *pinger.Pinger
 	resources  *resources.Follower
 	node       *node.Controller // nil without --create-node
 	metrics    *cmdutil.Registrations
@@ -62,7 +63,7 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 	if a.resources, err = a.newResources(); err != nil {
 		return nil, err
 	}
-	a.pinger = node.NewPinger(node.Livez(a.provider.URL(), a.provider.Streams()), k.PingInterval, k.PingTimeout, clock.RealClock{})
+	a.pinger = pinger.New(pinger.Livez(a.provider.URL(), a.provider.Streams()), k.PingInterval, k.PingTimeout, clock.RealClock{})
 	if k.CreateNode {
 		if a.node, err = a.newNode(ctx); err != nil {
 			return nil, err
@@ -168,6 +169,7 @@ func (a *active) run(ctx context.Context) error {
 	}
 	group.Go(func() error { return server.Serve(ctx, a.listener.lend()) })
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
+	group.Go(func() error { a.sendHeartbeats(ctx); return nil })
 	group.Go(func() error { return a.plugins.follow(ctx) })
 	group.Go(func() error { return a.reflection.Run(ctx) })
 	group.Go(func() error { return a.resources.Run(ctx) })

@@ -31,6 +31,13 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 	if fc == nil {
 		return networkIgnored
 	}
+	switch corev1beta1.ConditionOf(fc.Status.Conditions, corev1beta1.NetworkStatusCondition) {
+	case corev1beta1.ConditionStatusNone: // nobody checks it, or not under this name
+	case corev1beta1.ConditionStatusEstablished:
+		return networkUp
+	default:
+		return networkDown
+	}
 	module := &fc.Status.Modules.Networking
 	if fc.Status.ObservedGeneration > 0 && !module.Enabled {
 		return networkIgnored

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/pinger"
 )
 
 const (
@@ -46,7 +47,7 @@ type Config struct {
 	// LeaseDuration of the node lease; it is renewed four times as often.
 	LeaseDuration time.Duration
 	// Pinger of the provider; the controller subscribes, its caller runs it.
-	Pinger *Pinger
+	Pinger *pinger.Pinger
 	// Warn shows users, where they look at the VirtualNode, what is wrong with it or
 	// keeps its Node from being written: each message once, until it changes. nil
 	// leaves it to the log. It must not block.

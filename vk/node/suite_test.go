@@ -27,6 +27,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/pinger"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/vk/node"
@@ -114,8 +115,8 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 	require.NoError(s, err)
 	server, err := url.Parse(s.remote.Host)
 	require.NoError(s, err)
-	livez := node.Livez(server, transport)
-	pinger := node.NewPinger(func(ctx context.Context) error {
+	livez := pinger.Livez(server, transport)
+	provider := pinger.New(func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-time.After(latency):
@@ -127,12 +128,12 @@ func (s *suite) kubeletFarAway(latency time.Duration) (*node.Controller, func())
 		Local:     s.local,
 		Namespace: tenant, VirtualNode: name, CheckNetwork: true,
 		LeaseDuration: 4 * time.Second,
-		Pinger:        pinger, Clock: clock.RealClock{}, Warn: s.warnings.add,
+		Pinger:        provider, Clock: clock.RealClock{}, Warn: s.warnings.add,
 	})
 	require.NoError(s, err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go pinger.Run(ctx)
+	go provider.Run(ctx)
 	go func() { done <- controller.Run(ctx) }()
 	ended := false
 	end := func() {

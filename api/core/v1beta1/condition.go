@@ -13,6 +13,9 @@ const (
 	// APIServerStatusCondition: does the foreign API server answer.
 	APIServerStatusCondition ConditionType = "APIServerStatus"
 
+	// NetworkStatusCondition: can addresses over there be reached, whoever says so.
+	NetworkStatusCondition ConditionType = "NetworkStatus"
+
 	// NetworkConfigurationStatusCondition: are the networks of both sides known.
 	NetworkConfigurationStatusCondition ConditionType = "NetworkConfigurationStatus"
 	// NetworkConnectionStatusCondition: is the tunnel up.

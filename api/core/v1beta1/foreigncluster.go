@@ -77,6 +77,11 @@ type ForeignClusterStatus struct {
 	// +optional
 	APIServerURL string `json:"apiServerUrl,omitempty"`
 
+	// APIServerLatency is how long the foreign API server took to answer.
+	//
+	// +optional
+	APIServerLatency *Latency `json:"apiServerLatency,omitempty"`
+
 	// ForeignProxyURL is the proxy through which that API server is reached.
 	//
 	// +optional
@@ -91,6 +96,16 @@ type ForeignClusterStatus struct {
 	//
 	// +optional
 	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// Latency is a measurement.
+type Latency struct {
+	// Value is a duration such as 12ms.
+	Value string `json:"value"`
+
+	// Timestamp of the measurement. It is not repeated here while the value
+	// stays about the same.
+	Timestamp metav1.Time `json:"timestamp"`
 }
 
 // TenantNamespaces are the two namespaces in which a peering keeps its resources.

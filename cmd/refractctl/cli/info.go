@@ -122,8 +122,10 @@ func describeClusters(clusters []core.ForeignCluster) []clusterInfo {
 	described := make([]clusterInfo, 0, len(clusters))
 	for i := range clusters {
 		status := &clusters[i].Status
-		network := "Disabled"
-		if status.Modules.Networking.Enabled {
+		network := "NotChecked"
+		if known := core.ConditionOf(status.Conditions, core.NetworkStatusCondition); known != core.ConditionStatusNone {
+			network = string(known)
+		} else if status.Modules.Networking.Enabled {
 			network = string(core.ConditionOf(status.Modules.Networking.Conditions, core.NetworkConnectionStatusCondition))
 		}
 		described = append(described, clusterInfo{

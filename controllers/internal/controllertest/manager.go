@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -24,6 +25,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/foreigncluster"
 )
 
 // Manager is a running manager with all controllers.
@@ -41,7 +43,7 @@ type Manager struct {
 func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options)) *Manager {
 	t.Helper()
 	options := controllers.Options{
-		ClusterID: core.ClusterID(c.ID), ShadowPodWorkers: 4, ShadowEndpointSliceWorkers: 4, NamespaceWorkers: 4,
+		ClusterID: core.ClusterID(c.ID), ShadowPodWorkers: 4, ShadowEndpointSliceWorkers: 4, NamespaceWorkers: 4, ForeignClusters: foreigncluster.Options{Workers: 1, PingInterval: time.Second, PingTimeout: time.Second},
 		RemoteClusterRole: "liqo-virtual-kubelet-remote", Clock: clock.RealClock{},
 	}
 	metrics := prometheus.NewRegistry()

@@ -9,6 +9,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,10 @@ const (
 )
 
 // Metrics of all controllers. They are safe for concurrent use.
-type Metrics struct{ writes, failures, warnings *prometheus.CounterVec }
+type Metrics struct {
+	writes, failures, warnings *prometheus.CounterVec
+	peerUp, peerLatency        *prometheus.GaugeVec
+}
 
 // New returns metrics that registerer exports; nil exports them nowhere.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
@@ -44,7 +48,31 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 		warnings: counter("refract_controller_warnings_total",
 			"Warning Events for users, by reason.", "controller", "reason"),
 	}
-	return m, register(registerer, m.writes, m.failures, m.warnings)
+	m.peerUp = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_up",
+		Help: "Whether a check of a peered cluster succeeds, 1, or not, 0. A check that nobody makes is missing."}, []string{"cluster", "check"})
+	m.peerLatency = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_api_server_latency_seconds",
+		Help: "How long the API server of a peered cluster took to answer when it was asked last."}, []string{"cluster"})
+	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency)
+}
+
+// Peer exports the state of a peered cluster: of its API server, and of the network to it; nil is not checked. A cluster that is
+// no peer any more has neither.
+func (m *Metrics) Peer(cluster string, server, network *bool, latency time.Duration) {
+	for check, up := range map[string]*bool{"api_server": server, "network": network} {
+		switch {
+		case up == nil:
+			m.peerUp.DeleteLabelValues(cluster, check)
+		case *up:
+			m.peerUp.WithLabelValues(cluster, check).Set(1)
+		default:
+			m.peerUp.WithLabelValues(cluster, check).Set(0)
+		}
+	}
+	if latency == 0 {
+		m.peerLatency.DeleteLabelValues(cluster)
+		return
+	}
+	m.peerLatency.WithLabelValues(cluster).Set(latency.Seconds())
 }
 
 func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {

@@ -111,6 +111,9 @@ func (o *Options) validateNode() error {
 	if o.LeaseDuration < 4*time.Second {
 		faults = append(faults, fmt.Errorf("--node-lease-duration=%s: use 4s or more", o.LeaseDuration))
 	}
+	if o.HeartbeatInterval < 0 || o.HeartbeatInterval > 0 && o.HeartbeatInterval < time.Second || o.HeartbeatInterval > 30*time.Second {
+		faults = append(faults, fmt.Errorf("--heartbeat-interval=%s: use a duration from 1s to 30s, or 0 for no heartbeat", o.HeartbeatInterval))
+	}
 	if o.PingInterval < 0 {
 		faults = append(faults, fmt.Errorf("--node-ping-interval=%s: use a positive duration, or 0 for no pings", o.PingInterval))
 	}

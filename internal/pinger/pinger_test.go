@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package pinger
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func TestVerdictOnPings(t *testing.T) {
 
 func TestProviderIsDownAfterSomeLostPings(t *testing.T) {
 	clk := testclock.NewFakeClock(time.Now())
-	pinger := NewPinger(nil, 10*time.Second, time.Second, clk)
+	pinger := New(nil, 10*time.Second, time.Second, clk)
 	changes := 0
 	pinger.Subscribe(func() { changes++ })
 	step := func(err error, wantNext time.Duration, wantDown bool, wantChanges int) {
@@ -75,7 +75,7 @@ func settled(p *Pinger) bool {
 }
 
 func TestStateIsKnownAfterSomeLostPings(t *testing.T) {
-	pinger := NewPinger(nil, 10*time.Second, time.Second, testclock.NewFakeClock(time.Now()))
+	pinger := New(nil, 10*time.Second, time.Second, testclock.NewFakeClock(time.Now()))
 	for attempt := 1; attempt <= lostPings; attempt++ {
 		if settled(pinger) {
 			t.Errorf("the state is known after %d lost pings", attempt-1)
@@ -88,9 +88,9 @@ func TestStateIsKnownAfterSomeLostPings(t *testing.T) {
 }
 
 func TestPingsCanBeSwitchedOff(t *testing.T) {
-	pinger := NewPinger(nil, 0, time.Second, testclock.NewFakeClock(time.Now()))
+	pinger := New(nil, 0, time.Second, testclock.NewFakeClock(time.Now()))
 	pinger.Run(t.Context())
 	if err := pinger.Unreachable(); err != nil || !settled(pinger) {
-		t.Errorf("without pings the provider is down: %v", err)
+		t.Errorf("without pings the server is down: %v", err)
 	}
 }

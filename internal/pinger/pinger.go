@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+// Package pinger asks an API server from time to time whether it lives, and decides when it counts as down.
+package pinger
 
 import (
 	"context"
@@ -18,20 +19,20 @@ import (
 )
 
 const (
-	// lostPings in a row make a provider unreachable. Fewer would let one
-	// dropped packet take the node down, more delay what users wait for.
+	// lostPings in a row make an API server unreachable. Fewer would let one
+	// dropped packet take a node or endpoints down, more delay what users wait for.
 	lostPings = 3
 	// retryDelay after a lost ping: the suspicion is settled within seconds
 	// instead of intervals.
 	retryDelay = time.Second
-	// downInterval of pings while a provider is down: users wait for its return.
+	// downInterval of pings while a server is down: users wait for its return.
 	downInterval = 2 * time.Second
 )
 
-// errNoAnswerYet is why a provider is unreachable before the first ping.
+// errNoAnswerYet is why a server is unreachable before the first ping.
 var errNoAnswerYet = errors.New("has not answered yet")
 
-// Pinger asks the provider's API server from time to time whether it lives.
+// Pinger asks one API server.
 // All methods are safe for concurrent use.
 type Pinger struct {
 	ping              func(context.Context) error
@@ -45,11 +46,11 @@ type Pinger struct {
 	listeners []func()
 }
 
-// NewPinger returns a pinger that does nothing until Run. Until its first
-// answered ping the provider counts as unreachable.
+// New returns a pinger that does nothing until Run. Until its first
+// answered ping the server counts as unreachable.
 //
-// An interval of 0 switches pings off: the provider then counts as reachable.
-func NewPinger(ping func(context.Context) error, interval, timeout time.Duration, clk clock.Clock) *Pinger {
+// An interval of 0 switches pings off: the server then counts as reachable.
+func New(ping func(context.Context) error, interval, timeout time.Duration, clk clock.Clock) *Pinger {
 	p := &Pinger{ping: ping, interval: interval, timeout: timeout, clock: clk, settled: make(chan struct{})}
 	if interval > 0 {
 		p.down = errNoAnswerYet
@@ -59,13 +60,13 @@ func NewPinger(ping func(context.Context) error, interval, timeout time.Duration
 	return p
 }
 
-// Settled is closed once it is known whether the provider is up: after the
-// first answer, or a few seconds of none. What is said about the provider
+// Settled is closed once it is known whether the server is up: after the
+// first answer, or a few seconds of none. What is said about it
 // before that is a guess, and a guess must not replace what a former process
 // has found out.
 func (p *Pinger) Settled() <-chan struct{} { return p.settled }
 
-// Unreachable returns why the provider's API server counts as down; nil is up.
+// Unreachable returns why the server counts as down; nil is up.
 func (p *Pinger) Unreachable() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,0 +1,231 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package foreigncluster keeps track of the clusters that this one is peered with, and of whether they can be reached.
+//
+// There is a ForeignCluster for every cluster that has a tenant namespace or a VirtualNode here. Its condition APIServerStatus
+// says whether the API server over there lives. That of a provider is asked: this cluster has a kubeconfig for it. A consumer
+// usually has none for us, and often cannot be reached at all, behind NAT; it renews a Lease in its tenant namespace instead,
+// which counts as long as it is renewed by our clock. The condition NetworkStatus says whether addresses over there can be
+// reached, as far as somebody checks it (see networkOf). What depends on the two, such as the readiness of endpoints and of
+// virtual nodes, is decided elsewhere.
+//
+// What nobody here can know is left as it is: conditions that others write, and all of a status while something cannot be read.
+package foreigncluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/controllers/internal/report"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Workers is how many ForeignClusters are reconciled at once.
+	Workers int
+	// PingInterval is how often API servers are asked whether they live; with 0 they are not asked, and count as alive.
+	PingInterval time.Duration
+	// PingTimeout is how long one has to answer.
+	PingTimeout time.Duration
+	// Clock returns the time.
+	Clock clock.WithTicker
+	// Observed is called whenever the state of a cluster was determined: whether its API server and the network to it are up, nil
+	// for what nobody checks, and how long the API server took to answer, 0 if it was not asked. nil is called never.
+	Observed func(cluster string, server, network *bool, latency time.Duration)
+	// Failed is called with the errors of reconciliations, unless it is nil.
+	Failed func(error)
+}
+
+// Controller writes ForeignClusters.
+type Controller struct {
+	client  client.Client
+	live    client.Reader // Secrets by name, and Connections
+	report  *report.Reporter
+	options Options
+	probes  *probes
+	beats   heartbeats
+	// changed carries the clusters whose API servers have begun or ceased to answer.
+	changed chan event.GenericEvent
+}
+
+// NewController returns a controller that works through c; live must not be cached.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	changed := make(chan event.GenericEvent)
+	return &Controller{
+		client: c, live: live, report: report.New(recorder), options: options, changed: changed,
+		probes: newProbes(options, changed), beats: heartbeats{seen: map[string]beat{}},
+	}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "foreigncluster" }
+
+// Reasons and action of the Events of this controller.
+const (
+	unusableKubeconfigReason = "UnusableKubeconfig"
+	probeAction              = "Probe"
+)
+
+// refresh is how often a status is determined if nothing happens: kubeconfigs of Secrets are not watched, nor are Connections.
+const refresh = 10 * time.Second
+
+// Reconcile determines the state of the cluster whose id is the name of the request.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	facts, err := c.gather(ctx, request.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !facts.peered() || facts.cluster != nil && facts.cluster.DeletionTimestamp != nil {
+		c.probes.stop(request.Name)
+		c.beats.forget(request.Name)
+		c.observed(request.Name, nil, nil, 0)
+		return reconcile.Result{}, nil
+	}
+	if facts.cluster == nil {
+		if facts.cluster, err = c.create(ctx, request.Name); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	status, again := c.status(ctx, facts)
+	if err := c.write(ctx, facts.cluster, status); err != nil {
+		return reconcile.Result{}, err
+	}
+	if status.APIServerLatency != nil {
+		c.probes.note(request.Name)
+	}
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+func (c *Controller) observed(cluster string, server, network *bool, latency time.Duration) {
+	if c.options.Observed != nil {
+		c.options.Observed(cluster, server, network, latency)
+	}
+}
+
+// facts are what is known of a peering here.
+type facts struct {
+	id           string
+	cluster      *core.ForeignCluster // nil without one
+	tenant       string               // namespace, "" without one
+	virtualNodes []offloading.VirtualNode
+	nodesReady   int  // of the virtual nodes
+	consumes     bool // the other cluster has asked for namespaces here
+	heartbeat    *lease
+}
+
+// peered reports whether there is a peering at all.
+func (f *facts) peered() bool { return f.tenant != "" || len(f.virtualNodes) > 0 }
+
+func (f *facts) role() core.Role {
+	switch consumer, provider := f.consumes || f.heartbeat != nil, len(f.virtualNodes) > 0; {
+	case consumer && provider:
+		return core.ConsumerAndProviderRole
+	case consumer:
+		return core.ConsumerRole
+	case provider:
+		return core.ProviderRole
+	}
+	return core.UnknownRole
+}
+
+func (c *Controller) gather(ctx context.Context, id string) (*facts, error) {
+	f := &facts{id: id}
+	var err error
+	if f.cluster, err = peers.Find(ctx, c.client, id); err != nil {
+		return nil, err
+	}
+	ofCluster := client.MatchingLabels{wire.RemoteClusterIDLabel: id}
+	tenants, virtualNodes, maps := &corev1.NamespaceList{}, &offloading.VirtualNodeList{}, &offloading.NamespaceMapList{}
+	if err := c.client.List(ctx, tenants, ofCluster, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}); err != nil {
+		return nil, fmt.Errorf("listing tenant namespaces of cluster %s, %w", id, err)
+	}
+	if err := c.client.List(ctx, virtualNodes); err != nil {
+		return nil, fmt.Errorf("listing VirtualNodes, %w", err)
+	}
+	for i := range tenants.Items {
+		if tenants.Items[i].DeletionTimestamp == nil && (f.tenant == "" || tenants.Items[i].Name == wire.TenantNamespace(id)) {
+			f.tenant = tenants.Items[i].Name
+		}
+	}
+	for i := range virtualNodes.Items {
+		if string(virtualNodes.Items[i].Spec.ClusterID) == id {
+			f.virtualNodes = append(f.virtualNodes, virtualNodes.Items[i])
+		}
+	}
+	if f.nodesReady, err = c.readyNodes(ctx, f.virtualNodes); err != nil || f.tenant == "" {
+		return f, err
+	}
+	if err := c.client.List(ctx, maps, client.InNamespace(f.tenant)); err != nil {
+		return nil, fmt.Errorf("listing NamespaceMaps of cluster %s, %w", id, err)
+	}
+	f.consumes = slices.ContainsFunc(maps.Items, func(m offloading.NamespaceMap) bool { return m.Labels[wire.ReplicatedLabel] == "true" })
+	f.heartbeat, err = c.heartbeat(ctx, f.tenant)
+	return f, err
+}
+
+func (c *Controller) readyNodes(ctx context.Context, virtualNodes []offloading.VirtualNode) (ready int, err error) {
+	for i := range virtualNodes {
+		node := &corev1.Node{}
+		err := c.client.Get(ctx, types.NamespacedName{Name: virtualNodes[i].Name}, node)
+		if client.IgnoreNotFound(err) != nil {
+			return 0, fmt.Errorf("getting node %s, %w", virtualNodes[i].Name, err)
+		}
+		if err == nil && slices.ContainsFunc(node.Status.Conditions, func(n corev1.NodeCondition) bool {
+			return n.Type == corev1.NodeReady && n.Status == corev1.ConditionTrue
+		}) {
+			ready++
+		}
+	}
+	return ready, nil
+}
+
+func (c *Controller) create(ctx context.Context, id string) (*core.ForeignCluster, error) {
+	cluster := &core.ForeignCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: id, Labels: map[string]string{wire.RemoteClusterIDLabel: id}},
+		Spec:       core.ForeignClusterSpec{ClusterID: core.ClusterID(id)},
+	}
+	if err := c.client.Create(ctx, cluster, client.FieldOwner(fieldManager)); err != nil {
+		return nil, fmt.Errorf("creating ForeignCluster %s, %w", id, err)
+	}
+	log.FromContext(ctx).Info("Created the ForeignCluster of a peering", "cluster", id)
+	return cluster, nil
+}
+
+const fieldManager = "foreigncluster-controller"
+
+// write the status if it differs. The resource version is part of it: what others have written meanwhile is not overwritten.
+func (c *Controller) write(ctx context.Context, cluster *core.ForeignCluster, status *core.ForeignClusterStatus) error {
+	if equality.Semantic.DeepEqual(&cluster.Status, status) {
+		return nil
+	}
+	changed := cluster.DeepCopy()
+	changed.Status = *status
+	patch := client.MergeFromWithOptions(cluster, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("writing the status of ForeignCluster %s, %w", cluster.Name, err)
+	}
+	return nil
+}
+
+// Enforces says what the controller answers for: ForeignClusters.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &core.ForeignClusterList{}, func(client.Object) bool { return true }
+}

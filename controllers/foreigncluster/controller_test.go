@@ -1,0 +1,340 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package foreigncluster_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/vk/heartbeat"
+)
+
+var (
+	options  = testenv.Options{CRDPaths: []string{"../../api/crds", "testdata"}, NoScheduler: true}
+	consumer = controllertest.Cluster{ID: "rome", Options: options}
+	provider = controllertest.Cluster{ID: "milan", Options: options}
+)
+
+func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer, &provider)) }
+
+// tenant creates the tenant namespace for another cluster.
+func tenant(t *testing.T, in *controllertest.Cluster, id string) *corev1.Namespace {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: wire.TenantNamespace(id), Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: id}}}
+	in.Create(t, namespace)
+	return namespace
+}
+
+// as returns the client of a consumer with the rights that it has in its tenant namespace.
+func as(t *testing.T, id string) kubernetes.Interface {
+	t.Helper()
+	config, err := provider.ConfigFor("kubelet-of-"+id, id)
+	require.NoError(t, err)
+	client, err := kubernetes.NewForConfig(config)
+	require.NoError(t, err)
+	group := rbac.Consumer{Subject: rbac.Group(id)}
+	require.NoError(t, provider.Grant(t.Context(), append(group.Objects(), group.TenantNamespace(wire.TenantNamespace(id)))...))
+	return client
+}
+
+// beat sends the heartbeats of a consumer until stop is called. ready is its API server.
+func beat(t *testing.T, id string, client kubernetes.Interface, ready func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		heartbeat.Run(ctx, heartbeat.Options{ClusterID: id, Leases: client.CoordinationV1().Leases(wire.TenantNamespace(id)), Ready: ready, Interval: time.Second, Clock: clock.RealClock{}})
+	}()
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return stop
+}
+
+func alwaysReady(context.Context) error { return nil }
+
+func conditionIn(conditions []core.Condition, kind core.ConditionType) core.Condition {
+	for _, condition := range conditions {
+		if condition.Type == kind {
+			return condition
+		}
+	}
+	return core.Condition{Status: core.ConditionStatusNone}
+}
+
+// await waits until a condition of the ForeignCluster has the status and the reason.
+func await(t *testing.T, in *controllertest.Cluster, id string, kind core.ConditionType, status core.ConditionStatus, reason string) *core.ForeignCluster {
+	t.Helper()
+	cluster := &core.ForeignCluster{}
+	controllertest.Eventually(t, fmt.Sprintf("%s of ForeignCluster %s to be %s, %s", kind, id, status, reason), func() error {
+		if err := in.Client.Get(t.Context(), types.NamespacedName{Name: id}, cluster); err != nil {
+			return err
+		}
+		if got := conditionIn(cluster.Status.Conditions, kind); got.Status != status || got.Reason != reason {
+			return fmt.Errorf("it is %s, %s (%s)", got.Status, got.Reason, got.Message)
+		}
+		return nil
+	})
+	return cluster
+}
+
+// A consumer that cannot be reached is known by its heartbeat, which says more than that its virtual kubelet runs: it stops with
+// the consumer's API server. A restart of the provider's controllers changes nothing.
+func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
+	namespace := tenant(t, &provider, "rome")
+	first := provider.StartManager(t)
+	cluster := await(t, &provider, "rome", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+	if cluster.Labels[wire.RemoteClusterIDLabel] != "rome" || cluster.Status.TenantNamespace.Local != namespace.Name || cluster.Status.ObservedGeneration == 0 {
+		t.Errorf("the ForeignCluster is %+v", cluster)
+	}
+	if got := core.ConditionOf(cluster.Status.Conditions, core.APIServerStatusCondition); got != core.ConditionStatusNone {
+		t.Errorf("without a heartbeat the API server is %s", got)
+	}
+
+	client := as(t, "rome")
+	stop := beat(t, "rome", client, alwaysReady)
+	cluster = await(t, &provider, "rome", core.APIServerStatusCondition, core.ConditionStatusEstablished, "HeartbeatReceived")
+	if cluster.Status.Role != core.ConsumerRole || first.Metric(t, "refract_foreign_cluster_up", "cluster", "rome", "check", "api_server") != 1 {
+		t.Errorf("the role is %s", cluster.Status.Role)
+	}
+	first.Stop(t)
+	second := provider.StartManager(t)
+	time.Sleep(2 * time.Second)
+	if writes := second.Writes.About("foreignclusters"); len(writes) > 1 { // the minute of the last heartbeat may be another one
+		t.Errorf("after a restart the writes were %q", writes)
+	}
+
+	stop()
+	beat(t, "rome", client, func(context.Context) error { return fmt.Errorf("etcd is away") })
+	await(t, &provider, "rome", core.APIServerStatusCondition, core.ConditionStatusError, "HeartbeatLost")
+	if second.Metric(t, "refract_foreign_cluster_up", "cluster", "rome", "check", "api_server") != 0 {
+		t.Error("the metric says that the API server is up")
+	}
+	beat(t, "rome", client, alwaysReady)
+	await(t, &provider, "rome", core.APIServerStatusCondition, core.ConditionStatusEstablished, "HeartbeatReceived")
+}
+
+// A heartbeat that was lost while nobody listened is lost.
+func TestAHeartbeatIsLostWhileNobodyListens(t *testing.T) {
+	tenant(t, &provider, "turin")
+	first := provider.StartManager(t)
+	client := as(t, "turin")
+	stop := beat(t, "turin", client, alwaysReady)
+	await(t, &provider, "turin", core.APIServerStatusCondition, core.ConditionStatusEstablished, "HeartbeatReceived")
+	first.Stop(t)
+	stop()
+	provider.StartManager(t)
+	await(t, &provider, "turin", core.APIServerStatusCondition, core.ConditionStatusError, "HeartbeatLost")
+}
+
+// A consumer renews its heartbeat, and reads or writes no other Lease.
+func TestAConsumerWritesNoOtherLease(t *testing.T) {
+	tenant(t, &provider, "bari")
+	client := as(t, "bari")
+	beat(t, "bari", client, alwaysReady)()
+	lease, err := client.CoordinationV1().Leases(wire.TenantNamespace("bari")).Get(t.Context(), wire.HeartbeatLease, metav1.GetOptions{})
+	if err == nil {
+		t.Errorf("a consumer can read %s, which it need not", lease.Name)
+	}
+	_, err = client.CoordinationV1().Leases(wire.TenantNamespace("bari")).Patch(t.Context(), "another", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"me"}}`), metav1.PatchOptions{})
+	assert.ErrorContains(t, err, "forbidden")
+}
+
+// providerOf joins the consumer to the provider through a cable.
+func providerOf(t *testing.T, id string) (*testenv.Cable, *corev1.Secret) {
+	t.Helper()
+	namespace := tenant(t, &consumer, id)
+	address, err := url.Parse(provider.Config().Host)
+	require.NoError(t, err)
+	cable := testenv.NewCable(t, address.Host)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: "kubeconfig", Annotations: map[string]string{wire.RemoteTenantNamespaceAnnotation: "tenant-over-there"}},
+		Data:       map[string][]byte{wire.KubeconfigSecretKey: kubeconfig(t, &provider, "https://"+cable.Address())},
+	}
+	consumer.Create(t, secret)
+	manager := rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}
+	require.NoError(t, consumer.Grant(t.Context(), manager.Provider(namespace.Name, secret.Name)...))
+	yes := true
+	consumer.Create(t, &offloading.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: id, Labels: map[string]string{wire.RemoteClusterIDLabel: id}},
+		Spec: offloading.VirtualNodeSpec{ClusterID: core.ClusterID(id), CreateNode: &yes, KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secret.Name},
+			ResourceQuota: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{}}},
+	})
+	return cable, secret
+}
+
+// kubeconfig for a cluster that is reached at server.
+func kubeconfig(t *testing.T, of *controllertest.Cluster, server string) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, of.KubeconfigFor(path, "prober", "system:authenticated"))
+	config, err := clientcmd.LoadFromFile(path)
+	require.NoError(t, err)
+	for _, cluster := range config.Clusters {
+		cluster.Server = server
+	}
+	text, err := clientcmd.Write(*config)
+	require.NoError(t, err)
+	return text
+}
+
+// The API server of a provider is asked. One lost answer is none; a link that is cut is found, and its return.
+func TestAProviderIsAsked(t *testing.T) {
+	cable, _ := providerOf(t, "milan")
+	m := consumer.StartManager(t)
+	cluster := await(t, &consumer, "milan", core.APIServerStatusCondition, core.ConditionStatusEstablished, "Answers")
+	if cluster.Status.Role != core.ProviderRole || cluster.Status.TenantNamespace.Remote != "tenant-over-there" ||
+		cluster.Status.APIServerURL != "https://"+cable.Address() || cluster.Status.APIServerLatency == nil || !cluster.Status.Modules.Offloading.Enabled {
+		t.Errorf("status is %+v", cluster.Status)
+	}
+	if latency := m.Metric(t, "refract_foreign_cluster_api_server_latency_seconds", "cluster", "milan"); latency <= 0 {
+		t.Errorf("the latency is %f", latency)
+	}
+	cable.SetCut(true)
+	cluster = await(t, &consumer, "milan", core.APIServerStatusCondition, core.ConditionStatusError, "DoesNotAnswer")
+	if message := conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message; !strings.Contains(message, "does not answer") {
+		t.Errorf("the message is %q", message)
+	}
+	cable.SetCut(false)
+	await(t, &consumer, "milan", core.APIServerStatusCondition, core.ConditionStatusEstablished, "Answers")
+
+	// Its Node decides about the virtual node.
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "milan"}}}
+	consumer.Create(t, node)
+	consumer.PatchStatus(t, node, `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`)
+	controllertest.Eventually(t, "the virtual node to be ready", func() error {
+		consumer.Get(t, cluster, "", "milan")
+		if got := core.ConditionOf(cluster.Status.Modules.Offloading.Conditions, core.OffloadingNodeStatusCondition); got != core.ConditionStatusReady {
+			return fmt.Errorf("it is %s", got)
+		}
+		return nil
+	})
+}
+
+// Where a consumer gave the provider access to that, its API server is asked, and its heartbeat does not count: the consumer
+// alone would say that it lives.
+func TestAConsumerIsAskedWhereItCanBe(t *testing.T) {
+	namespace := tenant(t, &provider, "genoa")
+	beat(t, "genoa", as(t, "genoa"), alwaysReady)
+	manager := rbac.Manager{Subject: rbac.User(controllertest.ManagerUser)}
+	require.NoError(t, provider.Grant(t.Context(), manager.Probe(namespace.Name)...))
+	address, err := url.Parse(consumer.Config().Host)
+	require.NoError(t, err)
+	cable := testenv.NewCable(t, address.Host)
+	provider.Create(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: wire.ProbeSecret},
+		Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig(t, &consumer, "https://"+cable.Address())}})
+	provider.StartManager(t)
+	cluster := await(t, &provider, "genoa", core.APIServerStatusCondition, core.ConditionStatusEstablished, "Answers")
+	if cluster.Status.Role != core.ConsumerRole {
+		t.Errorf("the role is %s", cluster.Status.Role)
+	}
+	cable.SetCut(true)
+	await(t, &provider, "genoa", core.APIServerStatusCondition, core.ConditionStatusError, "DoesNotAnswer")
+}
+
+// A kubeconfig that is of no use is named, with the Secret; another one is taken without a restart.
+func TestAKubeconfigIsReplaced(t *testing.T) {
+	_, secret := providerOf(t, "pisa")
+	usable := secret.Data[wire.KubeconfigSecretKey]
+	consumer.Patch(t, secret, `{"data":{"kubeconfig":"bm90aGluZw=="}}`)
+	consumer.StartManager(t)
+	cluster := await(t, &consumer, "pisa", core.APIServerStatusCondition, core.ConditionStatusError, "InvalidKubeconfig")
+	if message := conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message; !strings.Contains(message, "Secret liqo-tenant-pisa/kubeconfig, data.kubeconfig: ") {
+		t.Errorf("the message is %q", message)
+	}
+	secret.Data[wire.KubeconfigSecretKey] = usable
+	require.NoError(t, consumer.Client.Update(t.Context(), secret))
+	await(t, &consumer, "pisa", core.APIServerStatusCondition, core.ConditionStatusEstablished, "Answers")
+
+	require.NoError(t, consumer.Client.Delete(t.Context(), secret))
+	cluster = await(t, &consumer, "pisa", core.APIServerStatusCondition, core.ConditionStatusError, "InvalidKubeconfig")
+	if message := conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message; !strings.Contains(message, "Secret liqo-tenant-pisa/kubeconfig does not exist: ") {
+		t.Errorf("the message is %q", message)
+	}
+}
+
+// The network is what somebody says about it: an annotation, or Liqo's Connections, which must be fresh.
+func TestTheNetworkIsChecked(t *testing.T) {
+	tenant(t, &consumer, "lucca")
+	consumer.StartManager(t)
+	cluster := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+	annotate := func(value string) {
+		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkStatusAnnotation, value))
+	}
+	annotate(`"Established"`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "SetByAnnotation")
+	annotate(`"Error"`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "SetByAnnotation")
+	annotate(`"perhaps"`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "InvalidAnnotation")
+	annotate(`null`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+
+	connection := connectionOf("lucca", "Connected", time.Now())
+	consumer.Create(t, connection)
+	cluster = await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ConnectionEstablished")
+	if !cluster.Status.Modules.Networking.Enabled || core.ConditionOf(cluster.Status.Modules.Networking.Conditions, core.NetworkConnectionStatusCondition) != core.ConditionStatusEstablished {
+		t.Errorf("the network module is %+v", cluster.Status.Modules.Networking)
+	}
+	consumer.Patch(t, connection, `{"status":{"latency":{"timestamp":"2026-01-01T00:00:00Z"}}}`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "ConnectionNotRefreshed")
+	consumer.Patch(t, connection, `{"status":{"value":"Connecting"}}`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusPending, "ConnectionNotEstablished")
+	consumer.Delete(t, connection)
+	cluster = await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+	if cluster.Status.Modules.Networking.Enabled {
+		t.Errorf("the network module is %+v without a Connection", cluster.Status.Modules.Networking)
+	}
+}
+
+func connectionOf(id, value string, refreshed time.Time) *unstructured.Unstructured {
+	connection := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "networking.liqo.io/v1beta1", "kind": "Connection",
+		"status": map[string]any{"value": value, "latency": map[string]any{"value": "1ms", "timestamp": refreshed.UTC().Format(time.RFC3339)}},
+	}}
+	connection.SetName("gateway")
+	connection.SetNamespace(wire.TenantNamespace(id))
+	connection.SetLabels(map[string]string{wire.RemoteClusterIDLabel: id})
+	return connection
+}
+
+// Who is no peer is not touched: another implementation may keep its ForeignCluster.
+func TestOtherForeignClustersAreLeftAlone(t *testing.T) {
+	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "stranger"}, Spec: core.ForeignClusterSpec{ClusterID: "stranger"}}
+	consumer.Create(t, cluster)
+	m := consumer.StartManager(t)
+	tenant(t, &consumer, "siena")
+	await(t, &consumer, "siena", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+	if writes := m.Writes.About("foreignclusters", "stranger"); len(writes) > 0 {
+		t.Errorf("the writes were %q", writes)
+	}
+
+	// A ForeignCluster that is deleted while there is a peering comes back.
+	siena := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "siena"}}
+	consumer.Delete(t, siena)
+	await(t, &consumer, "siena", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+}

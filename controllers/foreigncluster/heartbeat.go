@@ -1,0 +1,86 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package foreigncluster
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// lease is what is read of the Lease that a consumer renews.
+type lease struct {
+	version  string // changes with every renewal
+	duration time.Duration
+}
+
+const (
+	// leastLease and mostLease bound how long a consumer may let us wait: it chooses the duration, and we keep sending
+	// traffic to it meanwhile.
+	leastLease, mostLease = 5 * time.Second, 2 * time.Minute
+	defaultLease          = 30 * time.Second
+)
+
+// heartbeat returns the Lease of a tenant namespace, nil without one.
+func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, error) {
+	found := &coordinationv1.Lease{}
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: tenant, Name: wire.HeartbeatLease}, found)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("getting Lease %s/%s, %w", tenant, wire.HeartbeatLease, err)
+	}
+	if err != nil || found.Spec.RenewTime == nil {
+		return nil, nil
+	}
+	return &lease{version: string(found.UID) + "/" + found.ResourceVersion, duration: bounded(found.Spec.LeaseDurationSeconds)}, nil
+}
+
+// bounded returns how long a Lease lasts that is to last so many seconds.
+func bounded(seconds *int32) time.Duration {
+	if seconds == nil {
+		return defaultLease
+	}
+	return min(max(time.Duration(*seconds)*time.Second, leastLease), mostLease)
+}
+
+// heartbeats remembers when leases were renewed, by the clock of this process: the consumer's may be wrong. Safe for concurrent
+// use.
+type heartbeats struct {
+	mu   sync.Mutex
+	seen map[string]beat // by cluster
+}
+
+type beat struct {
+	version     string
+	at, expires time.Time
+	renewed     bool // at that time: the first Lease that this process sees may be old
+}
+
+// heard returns when the Lease was renewed last; nil is one that is not there.
+func (h *heartbeats) heard(cluster string, l *lease, now time.Time) beat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known, ok := h.seen[cluster]
+	switch {
+	case l == nil && !ok:
+		known = beat{at: now, expires: now.Add(defaultLease)}
+	case l != nil && known.version != l.version:
+		known = beat{version: l.version, at: now, expires: now.Add(l.duration), renewed: ok}
+	default:
+		return known
+	}
+	h.seen[cluster] = known
+	return known
+}
+
+func (h *heartbeats) forget(cluster string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.seen, cluster)
+}

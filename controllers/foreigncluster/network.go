@@ -1,0 +1,110 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package foreigncluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// network is what somebody says about the way to the addresses of another cluster; nil is that nobody checks it.
+type network struct {
+	status          core.ConditionStatus
+	reason, message string
+	module          bool // it is Liqo's network module that says so
+}
+
+// networkOf asks those who may know, the most explicit first: the annotation that the operator of a network fabric sets on the
+// ForeignCluster, then the Connections of Liqo's network module.
+func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
+	if n := annotatedNetwork(f.cluster); n != nil {
+		return n, nil
+	}
+	return c.connectedNetwork(ctx, f.id)
+}
+
+// Reasons of the network conditions.
+const (
+	annotatedReason    = "SetByAnnotation"
+	invalidReason      = "InvalidAnnotation"
+	connectedReason    = "ConnectionEstablished"
+	notConnectedReason = "ConnectionNotEstablished"
+	staleReason        = "ConnectionNotRefreshed"
+
+	notCheckedMessage = "nobody checks the network between the clusters"
+)
+
+func isConnectionReason(reason string) bool {
+	return reason == connectedReason || reason == notConnectedReason || reason == staleReason
+}
+
+func annotatedNetwork(cluster *core.ForeignCluster) *network {
+	value, set := cluster.Annotations[wire.NetworkStatusAnnotation]
+	if !set {
+		return nil
+	}
+	switch status := core.ConditionStatus(value); status {
+	case core.ConditionStatusEstablished, core.ConditionStatusPending, core.ConditionStatusError:
+		return &network{status: status, reason: annotatedReason, message: "annotation " + wire.NetworkStatusAnnotation + " is " + value}
+	}
+	return &network{status: core.ConditionStatusError, reason: invalidReason, message: fmt.Sprintf("annotation %s is %.40q: use Established, Pending or Error",
+		wire.NetworkStatusAnnotation, value)}
+}
+
+// connections are the tunnels of Liqo's network module.
+var connections = schema.GroupVersionKind{Group: "networking.liqo.io", Version: "v1beta1", Kind: "ConnectionList"}
+
+const (
+	connectionUp = "Connected"
+	// stale is the age of the last measurement at which a Connection says nothing any more: its gateway refreshes it every ten
+	// seconds.
+	stale = time.Minute
+)
+
+// connectedNetwork reads the Connection of a cluster; nil without any.
+func (c *Controller) connectedNetwork(ctx context.Context, id string) (*network, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(connections)
+	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: id})
+	switch {
+	case meta.IsNoMatchError(err): // no network module
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("listing Connections of cluster %s, %w", id, err)
+	}
+	var best *network
+	for i := range list.Items {
+		if n := c.connected(&list.Items[i]); best == nil || n.status == core.ConditionStatusEstablished {
+			best = n
+		}
+	}
+	return best, nil
+}
+
+func (c *Controller) connected(connection *unstructured.Unstructured) *network {
+	name := "Connection " + connection.GetNamespace() + "/" + connection.GetName()
+	value, _, _ := unstructured.NestedString(connection.Object, "status", "value")
+	text, _, _ := unstructured.NestedString(connection.Object, "status", "latency", "timestamp")
+	measured, err := time.Parse(time.RFC3339, text)
+	n := &network{module: true}
+	switch {
+	case value != connectionUp:
+		n.status, n.reason = core.ConditionStatusPending, notConnectedReason
+		n.message = fmt.Sprintf("%s is %q, not %s: check the gateways of both clusters", name, value, connectionUp)
+	case err == nil && c.options.Clock.Since(measured) > stale:
+		n.status, n.reason, n.message = core.ConditionStatusError, staleReason, name+" was last refreshed at "+text+": check its gateway"
+	default:
+		n.status, n.reason, n.message = core.ConditionStatusEstablished, connectedReason, name+" is "+connectionUp
+	}
+	return n
+}

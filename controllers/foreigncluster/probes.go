@@ -1,0 +1,153 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package foreigncluster
+
+import (
+	"bytes"
+	"context"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/pinger"
+)
+
+// probes ask the API servers of providers whether they live. Safe for concurrent use.
+type probes struct {
+	options Options
+	changed chan<- event.GenericEvent
+
+	mu       sync.Mutex
+	lifetime context.Context // ends with the manager
+	running  map[string]*probe
+}
+
+// probe asks one API server.
+type probe struct {
+	kubeconfig []byte
+	connection *connection.Connection
+	pinger     *pinger.Pinger
+	stop       context.CancelFunc
+
+	mu      sync.Mutex
+	latency time.Duration // of the last answer
+	noted   bool          // a latency was written to a status
+}
+
+func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
+	return &probes{options: options, changed: changed, lifetime: context.Background(), running: map[string]*probe{}}
+}
+
+// of returns the probe of a cluster, which asks with the given kubeconfig from now on.
+func (p *probes) of(cluster string, kubeconfig []byte) (*probe, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	config, err := connection.Parse(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	if known := p.running[cluster]; known != nil {
+		if bytes.Equal(known.kubeconfig, kubeconfig) {
+			return known, nil
+		}
+		if known.connection.URL().Host == config.Host && known.connection.Update(config) == nil {
+			known.kubeconfig = kubeconfig
+			return known, nil
+		}
+		known.stop() // it is another API server: what the former one did says nothing about it
+		delete(p.running, cluster)
+	}
+	conn, err := connection.New(config, maxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(p.lifetime)
+	started := &probe{kubeconfig: kubeconfig, connection: conn, stop: stop}
+	livez := pinger.Livez(conn.URL(), conn.Streams())
+	started.pinger = pinger.New(func(ctx context.Context) error {
+		asked := p.options.Clock.Now()
+		err := livez(ctx)
+		if err == nil {
+			started.answered(p.options.Clock.Since(asked))
+		}
+		return err
+	}, p.options.PingInterval, p.options.PingTimeout, p.options.Clock)
+	changed := &core.ForeignCluster{}
+	changed.Spec.ClusterID = core.ClusterID(cluster)
+	started.pinger.Subscribe(func() {
+		go func() { // a reconciliation that is under way may take a while
+			select {
+			case p.changed <- event.GenericEvent{Object: changed}:
+			case <-ctx.Done():
+			}
+		}()
+	})
+	p.running[cluster] = started
+	go started.pinger.Run(ctx)
+	return started, nil
+}
+
+// maxAnswer to a ping, in bytes.
+const maxAnswer = 1 << 20
+
+// stop asks the cluster no more.
+func (p *probes) stop(cluster string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.running[cluster]; known != nil {
+		known.stop()
+		delete(p.running, cluster)
+	}
+}
+
+// begin has probes end with ctx.
+func (p *probes) begin(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lifetime = ctx
+}
+
+func (p *probe) answered(after time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.latency = after
+}
+
+// took returns how long the last answer took, 0 without one.
+func (p *probe) took() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.latency
+}
+
+// note that a latency was written.
+func (p *probes) note(cluster string) {
+	p.mu.Lock()
+	known := p.running[cluster]
+	p.mu.Unlock()
+	if known != nil {
+		known.mu.Lock()
+		defer known.mu.Unlock()
+		known.noted = true
+	}
+}
+
+func (p *probe) wasNoted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.noted
+}
+
+// settled reports whether it is known if the API server lives.
+func (p *probe) settled() bool {
+	select {
+	case <-p.pinger.Settled():
+		return true
+	default:
+		return false
+	}
+}
