@@ -74,7 +74,9 @@ func (b *bench) namespaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	grown := func(metric string) float64 { return (metricsAfter.Sum(metric, nil) - metrics.Sum(metric, nil)) / (1 << 20) }
+	grown := func(metric string) float64 {
+		return (metricsAfter.Sum(metric, nil) - metrics.Sum(metric, nil)) / (1 << 20)
+	}
 	stacks, live := grown("go_memory_classes_heap_stacks_bytes"), grown("go_gc_heap_live_bytes")
 	// The resident memory of a process moves by as much as there may be garbage, whatever it does: it is shown, and not judged.
 	b.atMost("   the virtual kubelet's memory for them, in use", stacks+live, 30, " MiB")
