@@ -62,6 +62,7 @@ type Controller struct {
 	options Options
 	probes  *probes
 	beats   heartbeats
+	absent  absences
 	// changed carries the clusters whose API servers have begun or ceased to answer.
 	changed chan event.GenericEvent
 }
@@ -71,7 +72,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	changed := make(chan event.GenericEvent)
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options, changed: changed,
-		probes: newProbes(options, changed), beats: heartbeats{seen: map[string]beat{}},
+		probes: newProbes(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 	// leastLease and mostLease bound how long a consumer may let us wait: it chooses the duration, and we keep sending
 	// traffic to it meanwhile.
 	leastLease, mostLease = 5 * time.Second, 2 * time.Minute
-	defaultLease          = 30 * time.Second
+	defaultLease          = 40 * time.Second // of a node
 )
 
 // heartbeat returns the Lease of a tenant namespace, nil without one.

@@ -73,9 +73,14 @@ const (
 
 // connectedNetwork reads the Connection of a cluster; nil without any.
 func (c *Controller) connectedNetwork(ctx context.Context, id string) (*network, error) {
+	now := c.options.Clock.Now()
+	if c.absent.known(connections.Kind, now) {
+		return nil, nil
+	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(connections)
 	err := c.live.List(ctx, list, client.MatchingLabels{wire.RemoteClusterIDLabel: id})
+	c.absent.note(connections.Kind, meta.IsNoMatchError(err), now)
 	switch {
 	case meta.IsNoMatchError(err): // no network module
 		return nil, nil

@@ -6,6 +6,7 @@ package foreigncluster
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -54,7 +55,7 @@ func (p *probes) of(cluster string, kubeconfig []byte) (*probe, error) {
 		if bytes.Equal(known.kubeconfig, kubeconfig) {
 			return known, nil
 		}
-		if known.connection.URL().Host == config.Host && known.connection.Update(config) == nil {
+		if known.connection.URL().String() == strings.TrimSuffix(config.Host, "/") && known.connection.Update(config) == nil {
 			known.kubeconfig = kubeconfig
 			return known, nil
 		}

@@ -229,9 +229,15 @@ func (c *Controller) identity(ctx context.Context, f *facts) (key types.Namespac
 	if f.tenant == "" {
 		return key, nil, nil
 	}
+	now := c.options.Clock.Now()
 	key = types.NamespacedName{Namespace: f.tenant, Name: wire.ProbeSecret}
+	if c.absent.known(key.String(), now) {
+		return key, nil, nil
+	}
 	secret, err = c.secret(ctx, key)
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	none := apierrors.IsNotFound(err) || apierrors.IsForbidden(err) // which is the rule
+	c.absent.note(key.String(), none, now)
+	if none {
 		return key, nil, nil
 	}
 	return key, secret, err

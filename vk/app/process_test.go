@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/lab"
@@ -64,6 +65,10 @@ func TestProcess(t *testing.T) {
 			}
 		}
 	})
+	t.Run("both clusters know that the other lives", func(t *testing.T) {
+		testKnownAlive(ctx, t, l.Consumer, lab.ProviderID, "Answers")
+		testKnownAlive(ctx, t, l.Provider, lab.ConsumerID, "HeartbeatReceived")
+	})
 	t.Run("a pod runs at the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
 	t.Run("a resource is reflected while it runs", func(t *testing.T) { testResource(ctx, t, l) })
 	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {
@@ -102,6 +107,25 @@ func TestProcess(t *testing.T) {
 	})
 	t.Run("what is offloaded and withdrawn at once leaves nothing", func(t *testing.T) { testWithdrawnAtOnce(ctx, t, l) })
 	t.Run("without the election what is shared is reflected at once", func(t *testing.T) { testWithoutElection(ctx, t, l) })
+}
+
+// testKnownAlive awaits the condition APIServerStatus of a ForeignCluster, for the reason given.
+func testKnownAlive(ctx context.Context, t *testing.T, side *lab.Side, id, reason string) {
+	t.Helper()
+	require.NoError(t, testenv.Wait(func() error {
+		cluster, err := side.Dynamic.Resource(corev1beta1.ForeignClusterGVR).Get(ctx, id, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		conditions, _, _ := unstructured.NestedSlice(cluster.Object, "status", "conditions")
+		for _, condition := range conditions {
+			c, _ := condition.(map[string]any)
+			if c["type"] == string(corev1beta1.APIServerStatusCondition) && c["status"] == string(corev1beta1.ConditionStatusEstablished) && c["reason"] == reason {
+				return nil
+			}
+		}
+		return fmt.Errorf("ForeignCluster %s in %s has the conditions %v", id, side.ID, conditions)
+	}))
 }
 
 // testWithoutElection has the only virtual node of a provider reflect what several would share. In the mode Legacy, that is the

@@ -143,7 +143,7 @@ func (o *Options) nodeFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.VirtualNode, "virtualnode-name", o.VirtualNode, "VirtualNode to follow; by default $VIRTUALNODE_NAME, or the name of the node")
 	f.BoolVar(&o.CreateNode, "create-node", true, "register a node")
 	f.DurationVar(&o.LeaseDuration, "node-lease-duration", 40*time.Second, "duration of the node's heartbeat lease, renewed four times as often")
-	f.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", 5*time.Second, "how often to tell the provider that this cluster lives, by a Lease in the tenant namespace there that expires after four times as long; 0 sends no heartbeat")
+	f.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", 10*time.Second, "how often to renew the Lease in the tenant namespace on the provider by which it knows that this cluster lives; the Lease expires after four times as long; 0 sends no heartbeat")
 	f.DurationVar(&o.PingInterval, "node-ping-interval", 10*time.Second, "how often to ping the provider's API server; 0 disables pings")
 	f.DurationVar(&o.PingTimeout, "node-ping-timeout", time.Second, "timeout of a ping; after three lost pings the node is NotReady")
 	f.BoolVar(&o.CheckNetwork, "node-check-network", true, "make the readiness of the node depend on the network between the clusters")
