@@ -27,6 +27,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
+	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
@@ -57,6 +58,8 @@ type Options struct {
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
 	// ForeignClusters says how peered clusters are checked; Clock and what reports are set here.
 	ForeignClusters foreigncluster.Options
+	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
+	NodeFailure nodefailure.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
 	// DenyDirectConnections keeps endpoints of third clusters out.
@@ -91,7 +94,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	foreignClusters := o.ForeignClusters
 	foreignClusters.Clock, foreignClusters.Failed, foreignClusters.Observed = o.Clock, m.Failed("foreigncluster"), m.Peer
-	return []Controller{
+	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
 			APIServerMapper: networks.APIServers{Networks: reached, Client: mgr.GetClient()}, Policy: policy, Quotas: quotas,
@@ -112,6 +115,11 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
+	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
+		nodeFailure.Clock, nodeFailure.Failed = o.Clock, m.Failed("nodefailure")
+		controllers = append(controllers, nodefailure.NewController(c("nodefailure"), live, recorder("nodefailure"), nodeFailure))
+	}
+	return controllers
 }
 
 // Register adds all controllers to mgr, which must have been made with the

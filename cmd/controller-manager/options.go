@@ -38,6 +38,8 @@ type options struct {
 	podWorkers, sliceWorkers, spaceWorkers int
 	clusterWorkers                         int
 	pingInterval, pingTimeout              time.Duration
+	nodeFailure                            bool
+	nodeFailureDelay                       time.Duration
 	recordAfter                            time.Duration
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
@@ -74,6 +76,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.clusterWorkers, "foreign-cluster-workers", 1, "maximum number of ForeignClusters reconciled at once")
 	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often the API servers of peered clusters are asked whether they live; 0 asks none, and they count as alive")
 	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "how long the API server of a peered cluster may take to answer; three answers that do not come, a second apart, make it unavailable")
+	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable the deletion by force of offloaded pods that are Terminating on a node that is not ready, so that they are created again on another one; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
+	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "for how long a node must not have been ready before its pods are deleted by force")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
@@ -151,6 +155,9 @@ func (o *options) validateWork() error {
 	}
 	if o.pingTimeout <= 0 {
 		faults = append(faults, fmt.Errorf("--foreign-cluster-ping-timeout is %s: use a positive duration such as 5s", o.pingTimeout))
+	}
+	if o.nodeFailureDelay < 0 {
+		faults = append(faults, fmt.Errorf("--node-failure-delay is %s: use 0 or a positive duration such as 1m", o.nodeFailureDelay))
 	}
 	if o.recordAfter < 0 {
 		faults = append(faults, fmt.Errorf("--shadow-pod-record-after is %s: use 0 or a positive duration such as 10s", o.recordAfter))

@@ -20,6 +20,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/foreigncluster"
+	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/internal/cmdutil"
 )
 
@@ -86,6 +87,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ShadowPodWorkers:           o.podWorkers,
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
 		ForeignClusters:            foreigncluster.Options{Workers: o.clusterWorkers, PingInterval: o.pingInterval, PingTimeout: o.pingTimeout},
+		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		NamespaceWorkers:           o.spaceWorkers,
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,

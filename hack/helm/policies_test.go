@@ -167,6 +167,9 @@ func TestPoliciesHold(t *testing.T) {
 	for node, allowed := range map[string]bool{"milan": true, "worker": false, "": false} {
 		bound := pod("default", func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "of-"+node+"-node", node })
 		h.must(h.admin.Create(t.Context(), bound))
+		if err := manager.Delete(t.Context(), bound, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "deletes only pods of ShadowPods") {
+			t.Errorf("deleting somebody else's pod: %v", err)
+		}
 		status := client.RawPatch(types.MergePatchType, []byte(`{"status":{"message":"seen"}}`))
 		for what, err := range map[string]error{
 			"deleting": kubelet.Delete(t.Context(), bound.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll),

@@ -121,6 +121,20 @@ func ControllerManagerProbe() Role {
 	}
 }
 
+// ControllerManagerNodeFailure is what the controller manager needs besides to let the pods of failed nodes go. (The chart's
+// admission policies hold it to pods of ShadowPods that are being deleted already.)
+func ControllerManagerNodeFailure() Role {
+	return Role{
+		Name:    "controller-manager-node-failure",
+		Purpose: "the controller manager, where the node failure controller is enabled",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to delete by force the pods that a failed node keeps",
+				"", on("pods"), do("delete")),
+		},
+	}
+}
+
 // ControllerManagerLeaderElection is what replicas of the controller manager
 // need in their own namespace to agree which one works.
 func ControllerManagerLeaderElection() Role {

@@ -152,6 +152,13 @@ func (m Manager) Probe(tenantNamespace string) []Object {
 	return []Object{probe.role(tenantNamespace, name, strings.NewReplacer()), roleBinding(tenantNamespace, name, "Role", name, m.Subject)}
 }
 
+// NodeFailure returns the role and the binding with which the controller manager lets the pods of failed nodes go.
+func (m Manager) NodeFailure() []Object {
+	role := ControllerManagerNodeFailure()
+	name := prefixed(m.Prefix, role.Name)
+	return []Object{role.clusterRole(name, strings.NewReplacer()), clusterRoleBinding(name, name, m.Subject)}
+}
+
 func prefixed(prefix, name string) string {
 	if prefix == "" {
 		prefix = DefaultPrefix

@@ -1,0 +1,168 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodefailure lets offloaded pods go that a failed node of this cluster keeps.
+//
+// When a node fails, Kubernetes marks its pods for deletion, and waits for a kubelet that does not answer: they stay Terminating.
+// The ReplicaSet of an ordinary pod makes another one meanwhile. An offloaded pod has one name, which is taken. So a pod that is
+// offloaded, Terminating, past its grace period, and on a node that has not been ready for a while, is deleted by force, and the
+// ShadowPod controller makes it again on another node. This is off by default: should the node come back without a restart, the
+// containers of such a pod go on running there until its kubelet finds them.
+//
+// Pods of which there must not be two at once are not touched: those of StatefulSets, and those that write to claims. Where it is
+// certain that their node is off, an administrator says so with the taint node.kubernetes.io/out-of-service, upon which Kubernetes
+// itself lets them go, here as anywhere.
+package nodefailure
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Enabled has the controller run.
+	Enabled bool
+	// Workers is how many pods are reconciled at once.
+	Workers int
+	// Delay is for how long a node must not have been ready.
+	Delay time.Duration
+	// Clock returns the time.
+	Clock clock.Clock
+	// Failed is called with the errors of reconciliations, unless it is nil.
+	Failed func(error)
+}
+
+// Controller deletes pods by force.
+type Controller struct {
+	client   client.Client
+	live     client.Reader
+	recorder events.EventRecorder
+	options  Options
+}
+
+// NewController returns a controller that works through c, whose cache holds the pods of ShadowPods; live must not be cached.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, live: live, recorder: recorder, options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "nodefailure" }
+
+const (
+	forceDeletedReason = "ForceDeletedPod"
+	forceDeleteAction  = "ForceDelete"
+	// patience past the grace period of a pod: a kubelet that works has ended it by then, and nothing is asked about its node.
+	patience = 2 * time.Second
+	// again is how often a pod is looked at whose node may still fail.
+	again = 10 * time.Second
+)
+
+// Reconcile deletes the pod if its node has failed.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	cached := &corev1.Pod{}
+	if err := c.client.Get(ctx, request.NamespacedName, cached); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if cached.DeletionTimestamp == nil {
+		return reconcile.Result{}, nil
+	}
+	if left := cached.DeletionTimestamp.Add(patience).Sub(c.options.Clock.Now()); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	pod := &corev1.Pod{}
+	if err := c.live.Get(ctx, request.NamespacedName, pod); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if pod.UID != cached.UID || pod.DeletionTimestamp == nil || pod.Spec.NodeName == "" || !mayBeTwice(pod) {
+		return reconcile.Result{}, nil
+	}
+	since, failed, err := c.failed(ctx, pod.Spec.NodeName)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case !failed:
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	if left := since.Add(c.options.Delay).Sub(c.options.Clock.Now()); left > 0 {
+		return reconcile.Result{RequeueAfter: min(left, again)}, nil
+	}
+	return reconcile.Result{}, c.delete(ctx, pod, since)
+}
+
+// failed reports since when a node has not been ready. One that is not there is left to Kubernetes, which lets its pods go.
+func (c *Controller) failed(ctx context.Context, name string) (since time.Time, failed bool, err error) {
+	node := &corev1.Node{}
+	if err := c.live.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return since, false, nil
+		}
+		return since, false, fmt.Errorf("getting node %s, %w", name, err)
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
+		}
+	}
+	return since, false, nil // nobody has said anything about it
+}
+
+// mayBeTwice reports whether nothing is lost if another pod takes the place of one that may still run.
+func mayBeTwice(pod *corev1.Pod) bool {
+	if _, ordinal := pod.Labels[appsv1.StatefulSetPodNameLabel]; ordinal {
+		return false
+	}
+	return !slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool {
+		return volume.PersistentVolumeClaim != nil && !volume.PersistentVolumeClaim.ReadOnly || volume.Ephemeral != nil
+	})
+}
+
+func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, since time.Time) error {
+	err := c.client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("deleting pod %s by force, %w", client.ObjectKeyFromObject(pod), err)
+	}
+	log.FromContext(ctx).Info("Deleted a pod by force, because its node has failed", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName, "since", since)
+	c.recorder.Eventf(pod, nil, corev1.EventTypeWarning, forceDeletedReason, forceDeleteAction,
+		"node %s has not been ready since %s: the pod was deleted by force and is created again on another node", pod.Spec.NodeName, since.UTC().Format(time.RFC3339))
+	return nil
+}
+
+// Enforces returns which objects the controller answers for.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &corev1.PodList{}, func(pod client.Object) bool { return pod.GetDeletionTimestamp() != nil }
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	terminating := predicate.NewPredicateFuncs(func(pod client.Object) bool {
+		return pod.GetDeletionTimestamp() != nil && pod.GetLabels()[wire.ManagedByLabel] == wire.ManagedByShadowPod
+	})
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(c.options.Workers)).
+		Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(terminating)).
+		Complete(report.Failures(c, c.options.Failed))
+}
