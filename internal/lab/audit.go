@@ -28,8 +28,9 @@ type Write struct {
 // IsEvent reports whether the write is a Kubernetes Event.
 func (w Write) IsEvent() bool { return w.Resource == "events" }
 
-// IsLease reports whether the write is a heartbeat or an election.
-func (w Write) IsLease() bool { return w.Resource == "leases" }
+// IsRoutine reports whether the write belongs to an election, a heartbeat, or the health of a peer: they come whatever is
+// reflected.
+func (w Write) IsRoutine() bool { return w.Resource == "leases" || w.Resource == "foreignclusters" }
 
 // Kind names what was written, "pods" or "pods/status".
 func (w Write) Kind() string {

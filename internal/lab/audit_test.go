@@ -42,7 +42,7 @@ func TestJournal(t *testing.T) {
 	if own := Of(got, "another"); len(own) != 0 {
 		t.Errorf("writes of another user: %v", own)
 	}
-	if !got[1].IsLease() || got[0].IsLease() || got[0].IsEvent() {
+	if !got[1].IsRoutine() || got[0].IsRoutine() || got[0].IsEvent() {
 		t.Errorf("kinds are mixed up: %+v", got)
 	}
 }

@@ -131,7 +131,7 @@ func (b *bench) writes() ([]lab.Write, error) {
 			return nil, err
 		}
 		for _, write := range lab.Of(all, lab.Users()...) {
-			if !write.IsLease() {
+			if !write.IsRoutine() {
 				ours = append(ours, write)
 			}
 		}

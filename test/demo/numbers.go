@@ -32,7 +32,7 @@ func (s *story) collect() (news int, err error) {
 		}
 		for _, write := range lab.Of(writes, lab.Users()...) {
 			s.writes.all = append(s.writes.all, write)
-			if !write.IsLease() {
+			if !write.IsRoutine() {
 				news++
 			}
 		}
@@ -55,10 +55,10 @@ func (s *story) numbers(ctx context.Context) error {
 	_, _ = fmt.Fprintf(w, "WRITE\tCOUNT\n")
 	heartbeats := 0
 	tally := lab.Tally(slices.DeleteFunc(slices.Clone(s.writes.all), func(write lab.Write) bool {
-		if write.IsLease() {
+		if write.IsRoutine() {
 			heartbeats++
 		}
-		return write.IsLease()
+		return write.IsRoutine()
 	}))
 	for _, kind := range slices.Sorted(maps.Keys(tally)) {
 		_, _ = fmt.Fprintf(w, "%s\t%d\n", kind, tally[kind])

@@ -82,7 +82,7 @@ func (s *story) returnKubelet(ctx context.Context) error {
 		return err
 	}
 	for _, write := range lab.Of(s.writes.all[from:], lab.RemoteUser) {
-		if write.IsLease() {
+		if write.IsRoutine() {
 			continue // its heartbeat
 		}
 		if write.Resource != "shadowendpointslices" || slicesBefore[write.Name] == slicesAfter[write.Name] {
