@@ -63,11 +63,12 @@ func hold(t *testing.T) *held {
 		h.must(admin.Create(t.Context(), namespace))
 	}
 	for _, object := range objects(t, map[string]any{
-		"discovery":       map[string]any{"config": map[string]any{"clusterID": "home"}},
-		"consumers":       []any{map[string]any{"clusterID": "rome"}},
-		"virtualKubelets": []any{map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "milan"}},
-		"virtualKubelet":  map[string]any{"image": map[string]any{"name": "vk"}},
-		"tenants":         map[string]any{"priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
+		"discovery":         map[string]any{"config": map[string]any{"clusterID": "home"}},
+		"consumers":         []any{map[string]any{"clusterID": "rome"}},
+		"virtualKubelets":   []any{map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "milan"}},
+		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "vk"}},
+		"tenants":           map[string]any{"priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
+		"controllerManager": map[string]any{"config": map[string]any{"enableNodeFailureController": true}},
 	}) {
 		switch object.(type) {
 		case *corev1.Namespace, *rbacv1.ClusterRole, *rbacv1.ClusterRoleBinding, *rbacv1.Role, *rbacv1.RoleBinding,
