@@ -7,12 +7,14 @@
 // One controller manager runs in every cluster of a peering, whatever its role.
 // On a provider it enforces what consumers asked for, also while they cannot be
 // reached: shadowpod makes the pods, shadowendpointslice the endpoints,
-// namespacemap the namespaces they live in. On a consumer it extends
+// namespacemap the namespaces they live in; nodefailure, off by default, lets the
+// pods of failed nodes go. On a consumer it extends
 // namespaces: namespaceoffloading says where to, replicator carries that to the
 // providers and brings their answers back; podscheduling, an admission webhook
 // whose certificates webhookcert looks after, lets their pods onto virtual
-// nodes; podstatus marks those whose virtual node is not ready. A controller whose objects do not
-// occur in a cluster costs a watch that stays silent.
+// nodes; podstatus marks those whose virtual node is not ready. On both sides
+// foreigncluster says whether the other one can be reached. A controller whose
+// objects do not occur in a cluster costs a watch that stays silent.
 //
 // Under which addresses other clusters are reached is Liqo's network module's to
 // say, where there is one; package internal/networks follows it.
