@@ -74,10 +74,10 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "maximum number of ShadowEndpointSlices reconciled at once")
 	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "maximum number of NamespaceOffloadings, and of NamespaceMaps of consumers, reconciled at once")
 	flags.IntVar(&o.clusterWorkers, "foreign-cluster-workers", 1, "maximum number of ForeignClusters reconciled at once")
-	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often the API servers of peered clusters are asked whether they live; 0 asks none, and they count as alive")
-	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "how long the API server of a peered cluster may take to answer; three answers that do not come, a second apart, make it unavailable")
-	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable the deletion by force of offloaded pods that are Terminating on a node that is not ready, so that they are created again on another one; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
-	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "for how long a node must not have been ready before its pods are deleted by force")
+	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often to probe the API servers of peered clusters; 0 disables probes, and they count as healthy")
+	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "timeout of a probe; three failed probes in a row, a second apart, make a peered cluster unavailable")
+	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable force deletion of offloaded pods that are Terminating on a node that is not ready, so that they are recreated on another node; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
+	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, past the consumer")
 	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
@@ -151,7 +151,7 @@ func (o *options) validateWork() error {
 		}
 	}
 	if o.pingInterval < 0 {
-		faults = append(faults, fmt.Errorf("--foreign-cluster-ping-interval is %s: use a positive duration such as 15s, or 0 to ask no API server", o.pingInterval))
+		faults = append(faults, fmt.Errorf("--foreign-cluster-ping-interval is %s: use a positive duration such as 15s, or 0 to disable probes", o.pingInterval))
 	}
 	if o.pingTimeout <= 0 {
 		faults = append(faults, fmt.Errorf("--foreign-cluster-ping-timeout is %s: use a positive duration such as 5s", o.pingTimeout))

@@ -41,14 +41,14 @@ import (
 type Options struct {
 	// Workers is how many ForeignClusters are reconciled at once.
 	Workers int
-	// PingInterval is how often API servers are asked whether they live; with 0 they are not asked, and count as alive.
+	// PingInterval is how often API servers are probed; with 0 they are not, and count as healthy.
 	PingInterval time.Duration
 	// PingTimeout is how long one has to answer.
 	PingTimeout time.Duration
 	// Clock returns the time.
 	Clock clock.WithTicker
 	// Observed is called whenever the state of a cluster was determined: whether its API server and the network to it are up, nil
-	// for what nobody checks, and how long the API server took to answer, 0 if it was not asked. nil is called never.
+	// for what nobody checks, and how long the API server took to answer, 0 if it was not probed. nil is never called.
 	Observed func(cluster string, server, network *bool, latency time.Duration)
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -77,6 +78,14 @@ func beat(t *testing.T, id string, client kubernetes.Interface, ready func(conte
 
 func alwaysReady(context.Context) error { return nil }
 
+// renewed returns the version of the Lease in a tenant namespace.
+func renewed(t *testing.T, tenant string) string {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	provider.Get(t, lease, tenant, wire.HeartbeatLease)
+	return lease.ResourceVersion
+}
+
 func conditionIn(conditions []core.Condition, kind core.ConditionType) core.Condition {
 	for _, condition := range conditions {
 		if condition.Type == kind {
@@ -123,7 +132,21 @@ func TestAConsumerIsKnownByItsHeartbeat(t *testing.T) {
 	}
 	first.Stop(t)
 	second := provider.StartManager(t)
-	time.Sleep(2 * time.Second)
+	for range 2 { // heartbeats that the second manager receives
+		before := renewed(t, namespace.Name)
+		controllertest.Eventually(t, "the next heartbeat", func() error {
+			if renewed(t, namespace.Name) == before {
+				return fmt.Errorf("the Lease is still %s", before)
+			}
+			return nil
+		})
+	}
+	controllertest.Eventually(t, "the second manager to know the cluster", func() error {
+		if second.Metric(t, "refract_foreign_cluster_up", "cluster", "rome", "check", "api_server") != 1 {
+			return fmt.Errorf("its metric is missing")
+		}
+		return nil
+	})
 	if writes := second.Writes.About("foreignclusters"); len(writes) > 1 { // the minute of the last heartbeat may be another one
 		t.Errorf("after a restart the writes were %q", writes)
 	}

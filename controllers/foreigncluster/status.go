@@ -143,7 +143,7 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 	if c.options.PingInterval == 0 {
 		c.probes.stop(f.id)
 		return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: notCheckedReason,
-			Message: "the API server is not asked whether it lives, because --foreign-cluster-ping-interval is 0"}, again: refresh}, nil
+			Message: "the API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refresh}, nil
 	}
 	probe, err := c.probes.of(f.id, secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
@@ -276,11 +276,5 @@ func conditionOf(conditions []core.Condition, t core.ConditionType) *core.Condit
 }
 
 func drop(conditions *[]core.Condition, t core.ConditionType) {
-	kept := (*conditions)[:0:0]
-	for _, condition := range *conditions {
-		if condition.Type != t {
-			kept = append(kept, condition)
-		}
-	}
-	*conditions = kept
+	*conditions = slices.DeleteFunc(*conditions, func(condition core.Condition) bool { return condition.Type == t })
 }

@@ -142,11 +142,11 @@ func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, since time.Tim
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("deleting pod %s by force, %w", client.ObjectKeyFromObject(pod), err)
+		return fmt.Errorf("force-deleting pod %s, %w", client.ObjectKeyFromObject(pod), err)
 	}
-	log.FromContext(ctx).Info("Deleted a pod by force, because its node has failed", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName, "since", since)
+	log.FromContext(ctx).Info("Force-deleted a pod, because its node has failed", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName, "since", since)
 	c.recorder.Eventf(pod, nil, corev1.EventTypeWarning, forceDeletedReason, forceDeleteAction,
-		"node %s has not been ready since %s: the pod was deleted by force and is created again on another node", pod.Spec.NodeName, since.UTC().Format(time.RFC3339))
+		"node %s has not been ready since %s: the pod was force-deleted and will be recreated on another node", pod.Spec.NodeName, since.UTC().Format(time.RFC3339))
 	return nil
 }
 

@@ -104,7 +104,11 @@ func TestPodsOfAFailedNodeAreMadeAgain(t *testing.T) {
 	for _, p := range []*corev1.Pod{pod, single, foreign} {
 		require.NoError(t, provider.Client.Delete(t.Context(), p))
 	}
-	time.Sleep(6 * time.Second) // grace, patience and delay
+	// What is deleted last, on a node that has failed, shows that the others have had their time.
+	node(t, "worker-2")(corev1.ConditionFalse)
+	last := offloaded(t, namespace, "last", "worker-2", nil)
+	require.NoError(t, provider.Client.Delete(t.Context(), last))
+	awaitOther(t, last)
 	for _, p := range []*corev1.Pod{pod, single, foreign} {
 		before := p.UID
 		if provider.Get(t, p, namespace, p.Name); p.UID != before || p.DeletionTimestamp == nil {

@@ -94,11 +94,11 @@ func (h *heart) report(ctx context.Context, err error) {
 	h.trouble = trouble
 	switch {
 	case err == nil:
-		log.FromContext(ctx).Info("The provider receives the heartbeat of this cluster", "lease", wire.HeartbeatLease)
+		log.FromContext(ctx).Info("Sending heartbeats to the provider", "lease", wire.HeartbeatLease)
 	case apierrors.IsForbidden(err):
-		log.FromContext(ctx).Info("The provider takes no heartbeat of this cluster: upgrade its roles for consumers, or ignore this if it checks this cluster otherwise", "reason", trouble)
+		log.FromContext(ctx).Info("The provider does not allow this cluster's heartbeat: upgrade the provider, or ignore this if it probes this cluster", "reason", trouble)
 	default:
-		log.FromContext(ctx).Error(err, "The heartbeat of this cluster was not sent, retrying")
+		log.FromContext(ctx).Error(err, "The heartbeat cannot be sent, retrying")
 	}
 }
 

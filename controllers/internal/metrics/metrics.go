@@ -49,9 +49,9 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 			"Warning Events for users, by reason.", "controller", "reason"),
 	}
 	m.peerUp = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_up",
-		Help: "Whether a check of a peered cluster succeeds, 1, or not, 0. A check that nobody makes is missing."}, []string{"cluster", "check"})
+		Help: "1 if the check of a peered cluster succeeds, 0 if it fails. Checks that are not made are absent."}, []string{"cluster", "check"})
 	m.peerLatency = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_api_server_latency_seconds",
-		Help: "How long the API server of a peered cluster took to answer when it was asked last."}, []string{"cluster"})
+		Help: "How long the API server of a peered cluster took to answer the last probe."}, []string{"cluster"})
 	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency)
 }
 
