@@ -34,6 +34,7 @@ import (
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
 	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/controllers/virtualnode"
 	"github.com/refract-project/refract/controllers/webhookcert"
 	"github.com/refract-project/refract/internal/ipmap"
 	"github.com/refract-project/refract/internal/rbac"
@@ -60,6 +61,8 @@ type Options struct {
 	ForeignClusters foreigncluster.Options
 	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
 	NodeFailure nodefailure.Options
+	// VirtualNodes says how virtual nodes are drained; Clock and what reports are set here.
+	VirtualNodes virtualnode.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
 	// DenyDirectConnections keeps endpoints of third clusters out.
@@ -94,6 +97,8 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	foreignClusters := o.ForeignClusters
 	foreignClusters.Clock, foreignClusters.Failed, foreignClusters.Observed = o.Clock, m.Failed("foreigncluster"), m.Peer
+	virtualNodes := o.VirtualNodes
+	virtualNodes.Clock, virtualNodes.Failed = o.Clock, m.Failed("virtualnode")
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
 			Workers: o.ShadowPodWorkers, RecordAfter: o.RecordAfter, Clock: o.Clock, Failed: m.Failed("shadowpod"),
@@ -109,6 +114,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			Workers: o.NamespaceWorkers, ClusterID: o.ClusterID, ExtendedClusterRole: o.ExtendedClusterRole, WithdrawalGrace: o.WithdrawalGrace, Clock: o.Clock, Failed: m.Failed("namespaceoffloading"),
 		}),
 		foreigncluster.NewController(c("foreigncluster"), live, recorder("foreigncluster"), foreignClusters),
+		virtualnode.NewController(c("virtualnode"), live, recorder("virtualnode"), virtualNodes),
 		podstatus.NewController(c("podstatus"), live, podstatus.Options{Workers: o.NamespaceWorkers, Failed: m.Failed("podstatus")}),
 		replicator.NewController(c("replicator"), live, recorder("replicator"), replicator.Options{
 			ClusterID: o.ClusterID, Failed: m.Failed("replicator"),

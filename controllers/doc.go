@@ -12,7 +12,8 @@
 // namespaces: namespaceoffloading says where to, replicator carries that to the
 // providers and brings their answers back; podscheduling, an admission webhook
 // whose certificates webhookcert looks after, lets their pods onto virtual
-// nodes; podstatus marks those whose virtual node is not ready. On both sides
+// nodes; podstatus marks those whose virtual node is not ready;
+// virtualnode drains virtual nodes, and removes them. On both sides
 // foreigncluster says whether the other one can be reached. A controller whose
 // objects do not occur in a cluster costs a watch that stays silent.
 //

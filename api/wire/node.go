@@ -70,6 +70,9 @@ const (
 // cluster dead.
 const PermanentlyUnreachableAnnotation = "liqo.io/foreign-cluster-permanently-unreachable"
 
+// DrainAnnotation, "true" on a VirtualNode, has its Node cordoned and drained, until the annotation is removed and the Node uncordoned.
+const DrainAnnotation = "plugins.refract.io/drain"
+
 // NetworkStatusAnnotation (Established, Pending or Error), on a ForeignCluster,
 // is how the operator of a network fabric says whether addresses over there can
 // be reached.

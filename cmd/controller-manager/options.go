@@ -40,6 +40,7 @@ type options struct {
 	pingInterval, pingTimeout              time.Duration
 	nodeFailure                            bool
 	nodeFailureDelay                       time.Duration
+	drainTimeout                           time.Duration
 	recordAfter                            time.Duration
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
@@ -77,6 +78,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often to probe the API servers of peered clusters; 0 disables probes, and they count as healthy")
 	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "timeout of a probe; three failed probes in a row, a second apart, make a peered cluster unavailable")
 	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable force deletion of offloaded pods that are Terminating on a node that is not ready, so that they are recreated on another node; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
+	flags.DurationVar(&o.drainTimeout, "virtual-node-drain-timeout", 10*time.Minute, "after how long to report that the drain of a virtual node is stuck; it goes on. 0 never does")
 	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, past the consumer")
@@ -158,6 +160,9 @@ func (o *options) validateWork() error {
 	}
 	if o.nodeFailureDelay < 0 {
 		faults = append(faults, fmt.Errorf("--node-failure-delay is %s: use 0 or a positive duration such as 1m", o.nodeFailureDelay))
+	}
+	if o.drainTimeout < 0 {
+		faults = append(faults, fmt.Errorf("--virtual-node-drain-timeout is %s: use 0 or a positive duration such as 10m", o.drainTimeout))
 	}
 	if o.recordAfter < 0 {
 		faults = append(faults, fmt.Errorf("--shadow-pod-record-after is %s: use 0 or a positive duration such as 10s", o.recordAfter))

@@ -121,7 +121,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if nso.DeletionTimestamp != nil {
 		return reconcile.Result{}, c.withdraw(ctx, nso, providers)
 	}
-	err = errors.Join(c.extend(ctx, nso, providers), c.writeStatus(ctx, nso, providers))
+	err = c.extend(ctx, nso, providers)
+	if !errors.Is(err, errStatusesLeft) { // the status says whose they are
+		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
+	}
 	return reconcile.Result{RequeueAfter: c.nextLeave(providers)}, err
 }
 
@@ -166,9 +169,12 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 		case no:
 			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
 			if p.hasLeft(nso) {
-				problems = append(problems, c.clearStatuses(ctx, nso.Namespace, func(from string) bool { return from == p.id }))
+				problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, p.id))
 			}
 		}
+	}
+	for _, id := range removed(nso, providers) {
+		problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, id))
 	}
 	c.complain(nso, closed, []complaint{
 		{invalidReason, renaming(renamed, remoteNamespace)}, {takenReason, c.rivalry(nso, providers)}, {accessReason, strangers(admitted)},

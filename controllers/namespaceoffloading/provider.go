@@ -78,6 +78,9 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	}
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
+		if resource.DeletionTimestamp != nil {
+			continue // no namespace is extended to it any more; those that are stay until it is drained
+		}
 		p := get(resource.Spec.ClusterID.String())
 		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
 	}

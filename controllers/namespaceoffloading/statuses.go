@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -61,6 +62,29 @@ func (c *Controller) clearStatus(ctx context.Context, object client.Object, of f
 		return fmt.Errorf("taking back the status of %s %s, %w", object.GetName(), object.GetNamespace(), err)
 	}
 	return nil
+}
+
+// errStatusesLeft: statuses that came from a provider could not be taken back.
+var errStatusesLeft = errors.New("statuses were not taken back")
+
+// clearStatusesOf takes back what came from one provider.
+func (c *Controller) clearStatusesOf(ctx context.Context, namespace, provider string) error {
+	err := c.clearStatuses(ctx, namespace, func(from string) bool { return from == provider })
+	if err == nil {
+		return nil
+	}
+	return errors.Join(errStatusesLeft, err)
+}
+
+// removed returns the providers that the namespace was on, and of which there is neither a virtual node nor a map any more.
+func removed(nso *offloading.NamespaceOffloading, providers []*provider) (ids []string) {
+	for id, conditions := range nso.Status.RemoteNamespacesConditions {
+		wasThere := slices.ContainsFunc(conditions, func(c offloading.RemoteNamespaceCondition) bool { return c.Type == offloading.NamespaceReady })
+		if wasThere && !slices.ContainsFunc(providers, func(p *provider) bool { return p.id == id }) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // hasLeft reports whether the remote namespace there is gone since the status was written.

@@ -218,6 +218,25 @@ func (h *held) confines(manager client.Client) {
 	h.refused(manager, namespace("kube-own", same), "reserved")
 	h.must(manager.Create(h.Context(), namespace("own-rome", same), client.DryRunAll))
 
+	virtual := map[string]string{wire.TypeLabel: wire.VirtualNodeType}
+	ofNode := map[string]string{wire.VirtualNodeLabel: "milan"}
+	for _, object := range []client.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: virtual}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: ofNode}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "theirs"}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "milan", Labels: ofNode}},
+	} {
+		h.must(h.admin.Create(h.Context(), object))
+		err := manager.Delete(h.Context(), object, client.DryRunAll)
+		if allowed := object.GetName() == "milan"; (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "The controller manager ") {
+			h.Errorf("deleting %T %s: %v", object, object.GetName(), err)
+		}
+	}
+	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
+	if err := manager.Patch(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, cordon, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "only virtual nodes") {
+		h.Errorf("cordoning a node that is not virtual: %v", err)
+	}
+	h.must(manager.Patch(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}, cordon, client.DryRunAll))
+
 	binding := func(namespace, role string, subject rbacv1.Subject) *rbacv1.RoleBinding {
 		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
 			Subjects: []rbacv1.Subject{subject}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}}

@@ -110,7 +110,7 @@ func (l *Lab) createAccounts(ctx context.Context) error {
 func (l *Lab) grant(ctx context.Context) error {
 	kubelet := rbac.Kubelet{NodeName: NodeName, TenantNamespace: TenantNamespace, KubeconfigSecret: kubeconfigSecret, Subject: rbac.ServiceAccount(TenantNamespace, kubeletAccount)}
 	manager := rbac.Manager{Namespace: SystemNamespace, Subject: rbac.ServiceAccount(SystemNamespace, managerAccount)}
-	objects := slices.Concat(kubelet.Objects(), manager.Objects(), manager.Provider(TenantNamespace, kubeconfigSecret))
+	objects := slices.Concat(kubelet.Objects(), manager.Objects(), manager.VirtualNodes(), manager.Provider(TenantNamespace, kubeconfigSecret))
 	if err := rbac.Install(ctx, l.Consumer.Client, objects...); err != nil {
 		return err
 	}

@@ -121,6 +121,36 @@ func ControllerManagerProbe() Role {
 	}
 }
 
+// ControllerManagerVirtualNodes is what the controller manager of a consumer needs besides to drain and remove virtual nodes. (The
+// chart's admission policies hold it to nodes that are virtual, and to what bears the label of a virtual node.)
+func ControllerManagerVirtualNodes() Role {
+	return Role{
+		Name:    "controller-manager-virtual-nodes",
+		Purpose: "the controller manager, where there may be virtual nodes",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to hold VirtualNodes until they are drained",
+				"offloading.liqo.io", on("virtualnodes"), do("patch")),
+			grant("to report how that goes",
+				"offloading.liqo.io", on("virtualnodes/status"), do("patch")),
+			grant("to cordon virtual nodes, and to remove them",
+				"", on("nodes"), do("patch", "delete")),
+			grant("to drain them, as far as disruption budgets allow it",
+				"", on("pods/eviction"), do("create")),
+			grant("to know which data lies on a provider",
+				"", on("persistentvolumes"), do("list")),
+			grant("to take the remote namespaces back with the last virtual node of a provider",
+				"offloading.liqo.io", on("namespacemaps"), do("delete")),
+			grant("to remove virtual kubelets",
+				"apps", on("deployments"), do("list", "delete")),
+			grant("to remove what they ran as",
+				"", on("serviceaccounts"), do("list", "delete")),
+			grant("to remove what they were allowed",
+				"rbac.authorization.k8s.io", on("clusterroles", "clusterrolebindings", "roles", "rolebindings"), do("list", "delete")),
+		},
+	}
+}
+
 // ControllerManagerNodeFailure is what the controller manager needs besides to let the pods of failed nodes go. (The chart's
 // admission policies hold it to pods of ShadowPods that are being deleted already.)
 func ControllerManagerNodeFailure() Role {

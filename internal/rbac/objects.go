@@ -152,9 +152,17 @@ func (m Manager) Probe(tenantNamespace string) []Object {
 	return []Object{probe.role(tenantNamespace, name, strings.NewReplacer()), roleBinding(tenantNamespace, name, "Role", name, m.Subject)}
 }
 
+// VirtualNodes returns the role and the binding with which the controller manager of a consumer drains and removes virtual nodes.
+func (m Manager) VirtualNodes() []Object {
+	return m.everywhere(ControllerManagerVirtualNodes())
+}
+
 // NodeFailure returns the role and the binding with which the controller manager lets the pods of failed nodes go.
 func (m Manager) NodeFailure() []Object {
-	role := ControllerManagerNodeFailure()
+	return m.everywhere(ControllerManagerNodeFailure())
+}
+
+func (m Manager) everywhere(role Role) []Object {
 	name := prefixed(m.Prefix, role.Name)
 	return []Object{role.clusterRole(name, strings.NewReplacer()), clusterRoleBinding(name, name, m.Subject)}
 }

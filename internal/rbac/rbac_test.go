@@ -45,8 +45,13 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 			problems = append(problems, "the verb "+verb)
 		}
 	}
-	if slices.Contains(rule.Resources, "clusterroles") && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
-		problems = append(problems, "more of clusterroles than to bind named ones")
+	// Whoever takes a right away gives none; which ones may be taken is for admission to say.
+	takesAway := !slices.ContainsFunc(rule.Verbs, func(verb string) bool { return verb != "list" && verb != "delete" })
+	if slices.Contains(rule.Resources, "clusterroles") && !takesAway && !(named && slices.Equal(rule.Verbs, []string{"bind"})) {
+		problems = append(problems, "more of clusterroles than to bind named ones, or to delete them")
+	}
+	if slices.Contains(rule.Resources, "clusterrolebindings") && !takesAway {
+		problems = append(problems, "more of clusterrolebindings than to delete them")
 	}
 	for _, resource := range []string{"secrets", "configmaps"} {
 		if slices.Contains(rule.Resources, resource) && !named && !reflected {
@@ -57,10 +62,8 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 	if tokens := slices.Contains(rule.Resources, "serviceaccounts/token"); tokens && (scope != ExtendedScope || !slices.Equal(rule.Verbs, []string{"create"})) {
 		problems = append(problems, "serviceaccounts/token")
 	}
-	for _, resource := range []string{"nodes/proxy", "clusterrolebindings"} {
-		if slices.Contains(rule.Resources, resource) {
-			problems = append(problems, resource)
-		}
+	if slices.Contains(rule.Resources, "nodes/proxy") {
+		problems = append(problems, "nodes/proxy")
 	}
 	if named && slices.Contains(rule.Verbs, "create") {
 		problems = append(problems, "a named create, which RBAC never matches,")

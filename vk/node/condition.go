@@ -50,7 +50,8 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	if at < 0 {
 		at, conditions = len(conditions), append(conditions, offloadingv1beta1.VirtualNodeCondition{})
 	}
-	if current := conditions[at]; current.Status == next.Status && (current.Message == next.Message || problem == nil) {
+	current := conditions[at]
+	if isDrain := current.Status == offloadingv1beta1.DrainingConditionStatus; problem == nil && (isDrain || current.Status == next.Status) || current.Status == next.Status && current.Message == next.Message {
 		c.shown = next
 		return
 	}

@@ -24,6 +24,23 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/*
+refract.kubeletMetadata: the same, of what a virtual kubelet needs until its node is drained; (dict "root" $ "kubelet" an entry of
+virtualKubelets). Helm leaves it when the entry is removed. The controller manager deletes it with the VirtualNode.
+*/}}
+{{- define "refract.kubeletMetadata" -}}
+labels:
+  {{- include "refract.labels" .root | nindent 2 }}
+  liqo.io/virtual-node: {{ .kubelet.name }}
+annotations:
+  {{- if .root.Values.controllerManager.enabled }}
+  helm.sh/resource-policy: keep
+  {{- end }}
+  {{- with .root.Values.common.globalAnnotations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
 {{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x") */}}
 {{- define "refract.image" -}}
 {{ .image.name | required (printf "%s.image.name is required: no images are published, build/Dockerfile makes yours" .of) }}:{{ .image.version | default .root.Chart.AppVersion }}

@@ -95,7 +95,7 @@ func start(clusters []*Cluster) error {
 			return err
 		}
 		manager := rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(ManagerUser)}
-		if err := c.Grant(context.Background(), manager.Objects()...); err != nil {
+		if err := c.Grant(context.Background(), append(manager.Objects(), manager.VirtualNodes()...)...); err != nil {
 			return err
 		}
 	}

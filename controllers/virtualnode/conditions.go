@@ -1,0 +1,52 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualnode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+const fieldManager = "virtualnode-controller"
+
+func condition(kind offloading.VirtualNodeConditionType, status offloading.VirtualNodeConditionStatus, reason, message string) offloading.VirtualNodeCondition {
+	return offloading.VirtualNodeCondition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+// conditionOf returns the condition of that type, nil if there is none.
+func conditionOf(vn *offloading.VirtualNode, kind offloading.VirtualNodeConditionType) *offloading.VirtualNodeCondition {
+	for i := range vn.Status.Conditions {
+		if vn.Status.Conditions[i].Type == kind {
+			return &vn.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// show writes a condition if it is news. Of several of its type, which other implementations have written, one stays. The virtual
+// kubelet writes them, too, so that they are replaced only as they were read.
+func (c *Controller) show(ctx context.Context, v *virtualNode, next offloading.VirtualNodeCondition) error {
+	before := conditionOf(v.VirtualNode, next.Type)
+	if before != nil && before.Status == next.Status && before.Reason == next.Reason && before.Message == next.Message {
+		return nil
+	}
+	next.LastTransitionTime = metav1.NewTime(c.options.Clock.Now()).Rfc3339Copy()
+	if before != nil && before.Status == next.Status && !before.LastTransitionTime.IsZero() {
+		next.LastTransitionTime = before.LastTransitionTime
+	}
+	changed := v.DeepCopy()
+	changed.Status.Conditions = append(slices.DeleteFunc(changed.Status.Conditions, func(old offloading.VirtualNodeCondition) bool { return old.Type == next.Type }), next)
+	patch := client.MergeFromWithOptions(v.VirtualNode, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Status().Patch(ctx, changed, patch, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("writing the conditions of VirtualNode %s, %w", client.ObjectKeyFromObject(v.VirtualNode), err)
+	}
+	v.VirtualNode = changed
+	return nil
+}

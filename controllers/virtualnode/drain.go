@@ -1,0 +1,159 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+)
+
+// Reasons of conditions and Events, and the action of the latter.
+const (
+	drainingReason   = "Draining"
+	drainedReason    = "Drained"
+	timedOutReason   = "DrainTimedOut"
+	uncordonedReason = "NodeUncordoned"
+
+	drainAction = "Drain"
+)
+
+// evictionsAtOnce bounds one round, so that it ends before its deadline; the next one follows.
+const evictionsAtOnce = 200
+
+// drain cordons the node and evicts its pods. It reports whether none is left, and says on the VirtualNode which are.
+func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, err error) {
+	if v.node == nil {
+		return true, nil
+	}
+	if err := c.cordon(ctx, v.node); err != nil {
+		return false, err
+	}
+	pods, err := c.podsOf(ctx, v.Name)
+	if err != nil || len(pods) == 0 {
+		return err == nil, err
+	}
+	round, err := c.evict(ctx, pods)
+	if err != nil {
+		return false, err
+	}
+	return false, c.showDrain(ctx, v, round)
+}
+
+func (c *Controller) cordon(ctx context.Context, node *corev1.Node) error {
+	if node.Spec.Unschedulable {
+		return nil
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
+	if err := c.client.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}, patch, client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("cordoning node %s, %w", node.Name, err)
+	}
+	return nil
+}
+
+// podsOf returns the pods that are bound to a node, but those of DaemonSets and static ones: they belong to the node, and come back
+// at once. They go with it.
+func (c *Controller) podsOf(ctx context.Context, node string) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := c.live.List(ctx, list, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
+	}
+	return slices.DeleteFunc(list.Items, func(pod metav1.PartialObjectMetadata) bool {
+		owner := metav1.GetControllerOf(&pod)
+		_, static := pod.Annotations[corev1.MirrorPodAnnotationKey]
+		return static || owner != nil && owner.Kind == "DaemonSet"
+	}), nil
+}
+
+// round is what became of the pods of a node.
+type round struct {
+	left, ending int
+	held         []string // by a disruption budget, with what the API server says
+	refused      error    // of the first pod that cannot be evicted for another reason
+}
+
+func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetadata) (*round, error) {
+	done := &round{left: len(pods)}
+	for i := range pods {
+		pod := &pods[i]
+		if pod.DeletionTimestamp != nil {
+			done.ending++
+			continue
+		}
+		if i >= evictionsAtOnce+done.ending {
+			break
+		}
+		uid := pod.UID
+		eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}}
+		key := client.ObjectKeyFromObject(pod).String()
+		err := c.client.SubResource("eviction").Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}, eviction)
+		switch {
+		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is going, or another one by now
+			done.ending++
+		case apierrors.IsTooManyRequests(err):
+			done.held = append(done.held, key+": "+err.Error())
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("evicting pod %s, %w", key, err)
+		case done.refused == nil:
+			done.refused = fmt.Errorf("evicting pod %s, %w", key, err)
+		}
+	}
+	return done, nil
+}
+
+// showDrain says how far a drain is, and what keeps it.
+func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round) error {
+	message := fmt.Sprintf("%s left on the node, %d of them ending", count(done.left, "pod"), done.ending)
+	if len(done.held) > 0 {
+		message += fmt.Sprintf("; %d held by a disruption budget, such as %s", len(done.held), done.held[0])
+	}
+	if done.refused != nil {
+		message += "; " + done.refused.Error()
+	}
+	if v.cluster != nil && core.ConditionOf(v.cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusError {
+		message += fmt.Sprintf("; cluster %s does not answer, and they end when it does. If it never will, refractctl delete virtualnode %s --force", v.provider(), v.Name)
+	}
+	reason, since := drainingReason, c.drainingSince(v)
+	if over := c.options.Clock.Since(since) - c.options.DrainTimeout; c.options.DrainTimeout > 0 && over >= 0 {
+		reason = timedOutReason
+		c.report.Warn(v.VirtualNode, timedOutReason, drainAction, fmt.Sprintf(
+			"node %s is not drained after %s: %s. It goes on; delete the pods, or change the disruption budget, if it must not wait", v.Name, c.options.DrainTimeout, message))
+	}
+	if err := c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, reason, message)); err != nil {
+		return err
+	}
+	if done.refused != nil && !errors.Is(done.refused, context.Canceled) {
+		return done.refused // it is counted, and tried again
+	}
+	return nil
+}
+
+// drainingSince returns when the drain began.
+func (c *Controller) drainingSince(v *virtualNode) time.Time {
+	if before := conditionOf(v.VirtualNode, offloading.NodeConditionType); before != nil && before.Status == offloading.DrainingConditionStatus {
+		return before.LastTransitionTime.Time
+	}
+	return c.options.Clock.Now()
+}
+
+// count says how many there are of something.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what + " is"
+	}
+	return fmt.Sprintf("%d %ss are", n, what)
+}

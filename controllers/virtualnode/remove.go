@@ -1,0 +1,263 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualnode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/finalizer"
+	"github.com/refract-project/refract/controllers/internal/peers"
+)
+
+// Reasons of conditions and Events, and the action of the latter.
+const (
+	removingReason = "Removing"
+	dataLeftReason = "DataOnProvider"
+	removedReason  = "NodeRemoved"
+	givenUpReason  = "ProviderGivenUp"
+
+	removeAction = "Remove"
+)
+
+// remove takes a virtual node away whose VirtualNode is deleted.
+func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Result, error) {
+	if !controllerutil.ContainsFinalizer(v.VirtualNode, wire.VirtualNodeFinalizer) {
+		return reconcile.Result{}, nil
+	}
+	steps := []func(context.Context, *virtualNode) (done bool, err error){c.leave, c.withdraw, c.removeNodeStep, c.removeKubelet, c.removeAccess}
+	for _, step := range steps {
+		if done, err := step(ctx, v); err != nil || !done {
+			return reconcile.Result{RequeueAfter: again}, err
+		}
+	}
+	log.FromContext(ctx).Info("Removed a virtual node", "virtualnode", v.Name, "provider", v.provider())
+	return reconcile.Result{}, finalizer.Ensure(ctx, c.client, v.VirtualNode, wire.VirtualNodeFinalizer, false)
+}
+
+// leave drains the node, unless the provider is dead: no pod ends there any more, and Kubernetes deletes those of a node that is gone.
+func (c *Controller) leave(ctx context.Context, v *virtualNode) (done bool, err error) {
+	if !v.dead() {
+		return c.drain(ctx, v)
+	}
+	if v.node == nil {
+		return true, nil
+	}
+	if err := c.cordon(ctx, v.node); err != nil {
+		return false, err
+	}
+	return true, c.listLeftovers(ctx, v)
+}
+
+// listLeftovers says on the ForeignCluster, which stays, what a dead provider still has of ours.
+func (c *Controller) listLeftovers(ctx context.Context, v *virtualNode) error {
+	pods, err := c.podsOf(ctx, v.Name)
+	if err != nil {
+		return err
+	}
+	left := []string{fmt.Sprintf("%d pods", len(pods))}
+	mapping, err := c.mapping(ctx, v)
+	if err != nil {
+		return err
+	}
+	if mapping != nil && len(mapping.Status.CurrentMapping) > 0 {
+		left = append(left, "the namespaces "+strings.Join(remoteNamespaces(mapping), ", "))
+	}
+	volumes, err := c.volumes(ctx, v)
+	if err != nil {
+		return err
+	}
+	if len(volumes) > 0 {
+		left = append(left, "the data of the volumes "+strings.Join(volumes, ", "))
+	}
+	c.report.Warn(v.cluster, givenUpReason, removeAction, fmt.Sprintf("virtual node %s is removed without cluster %s, which was given up. Should it come back, it still has %s",
+		v.Name, v.provider(), strings.Join(left, ", ")))
+	return nil
+}
+
+func remoteNamespaces(mapping *offloading.NamespaceMap) []string {
+	var names []string
+	for _, status := range mapping.Status.CurrentMapping {
+		names = append(names, status.RemoteNamespace)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// withdraw deletes the NamespaceMap with the last virtual node of a provider, and so all remote namespaces there. It does not as long
+// as data lies in one of them: volumes stand for it that users still have.
+func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, err error) {
+	if last, err := c.isLast(ctx, v); err != nil || !last {
+		return err == nil, err
+	}
+	mapping, err := c.mapping(ctx, v)
+	if err != nil || mapping == nil {
+		return err == nil, err
+	}
+	if mapping.DeletionTimestamp == nil {
+		if held, err := c.holdsData(ctx, v); held || err != nil {
+			return false, err
+		}
+		if err := c.client.Delete(ctx, mapping, client.Preconditions{UID: &mapping.UID}); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("deleting NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
+		}
+	}
+	message := fmt.Sprintf("Waiting for cluster %s to delete %d remote namespaces", v.provider(), len(mapping.Status.CurrentMapping))
+	return false, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
+}
+
+// holdsData reports whether data lies on the provider that would be lost with its namespaces, and says so.
+func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error) {
+	if v.dead() {
+		return false, nil
+	}
+	volumes, err := c.volumes(ctx, v)
+	if err != nil || len(volumes) == 0 {
+		return false, err
+	}
+	message := fmt.Sprintf("cluster %s has the data of the volumes %s, which would be lost: delete their claims and volumes first", v.provider(), strings.Join(volumes, ", "))
+	c.report.Warn(v.VirtualNode, dataLeftReason, removeAction, message)
+	return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, dataLeftReason, "The node is drained, but "+message))
+}
+
+// volumes returns which PersistentVolumes stand for data of the provider.
+func (c *Controller) volumes(ctx context.Context, v *virtualNode) (names []string, err error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"))
+	if err := c.live.List(ctx, list, client.MatchingLabels{wire.DestinationLabel: v.provider()}); err != nil {
+		return nil, fmt.Errorf("listing the volumes of cluster %s, %w", v.provider(), err)
+	}
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
+
+// isLast reports whether no other virtual node of the provider stays.
+func (c *Controller) isLast(ctx context.Context, v *virtualNode) (bool, error) {
+	all := &offloading.VirtualNodeList{}
+	if err := c.live.List(ctx, all); err != nil {
+		return false, fmt.Errorf("listing VirtualNodes, %w", err)
+	}
+	return !slices.ContainsFunc(all.Items, func(other offloading.VirtualNode) bool {
+		return other.UID != v.UID && other.Spec.ClusterID == v.Spec.ClusterID && other.DeletionTimestamp == nil
+	}), nil
+}
+
+// mapping returns the NamespaceMap that goes to the provider, nil without one.
+func (c *Controller) mapping(ctx context.Context, v *virtualNode) (*offloading.NamespaceMap, error) {
+	list := &offloading.NamespaceMapList{}
+	if err := c.live.List(ctx, list, client.InNamespace(v.Namespace), client.MatchingLabels{wire.RemoteIDLabel: v.provider()}); err != nil {
+		return nil, fmt.Errorf("listing NamespaceMaps in %s, %w", v.Namespace, err)
+	}
+	for i := range list.Items {
+		if peers.IsOutgoing(&list.Items[i]) {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// removeNodeStep deletes the Node while the virtual kubelet still runs, so that it ends what Kubernetes deletes with the Node.
+func (c *Controller) removeNodeStep(ctx context.Context, v *virtualNode) (done bool, err error) {
+	if v.node != nil {
+		return false, c.removeNode(ctx, v)
+	}
+	if v.dead() || v.taken {
+		return true, nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := c.live.List(ctx, list, client.MatchingFields{"spec.nodeName": v.Name}); err != nil {
+		return false, fmt.Errorf("listing the pods of node %s, %w", v.Name, err)
+	}
+	return len(list.Items) == 0, nil
+}
+
+// removeNode deletes the Node.
+func (c *Controller) removeNode(ctx context.Context, v *virtualNode) error {
+	if v.node != nil {
+		err := c.client.Delete(ctx, v.node, client.Preconditions{UID: &v.node.UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting node %s, %w", v.Name, err)
+		}
+	}
+	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.NoneConditionStatus, removedReason, "The node was drained and removed"))
+}
+
+// removeKubelet deletes the Deployment of the virtual kubelet and waits for its pods to end.
+func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bool, err error) {
+	kubelets := &metav1.PartialObjectMetadataList{}
+	kubelets.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
+	if err := c.live.List(ctx, kubelets, client.InNamespace(v.Namespace)); err != nil {
+		return false, fmt.Errorf("listing Deployments in %s, %w", v.Namespace, err)
+	}
+	for i := range kubelets.Items {
+		deployment := &kubelets.Items[i]
+		if deployment.Name != kubeletName(v.Name) || deployment.DeletionTimestamp != nil {
+			continue
+		}
+		options := &client.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &deployment.UID}, PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
+		if err := c.client.Delete(ctx, deployment, options); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("deleting Deployment %s, %w", client.ObjectKeyFromObject(deployment), err)
+		}
+	}
+	pods := &metav1.PartialObjectMetadataList{}
+	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	ofKubelet := client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: v.Name}
+	if err := c.live.List(ctx, pods, client.InNamespace(v.Namespace), ofKubelet); err != nil {
+		return false, fmt.Errorf("listing the pods of the virtual kubelet of %s, %w", v.Name, err)
+	}
+	if len(pods.Items) == 0 {
+		return true, nil
+	}
+	message := fmt.Sprintf("Waiting for %d pods of the virtual kubelet to end", len(pods.Items))
+	return false, c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.DeletingConditionStatus, removingReason, message))
+}
+
+// kubeletName is the name of the Deployment of a virtual kubelet, as in Liqo.
+func kubeletName(virtualNode string) string { return "vk-" + virtualNode }
+
+// removeAccess deletes the ServiceAccount of the virtual kubelet, with its roles and their bindings, as far as they were made for this
+// virtual node.
+func (c *Controller) removeAccess(ctx context.Context, v *virtualNode) (done bool, err error) {
+	for _, kind := range []schema.GroupVersionKind{
+		rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
+		rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), rbacv1.SchemeGroupVersion.WithKind("Role"),
+		corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
+	} {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		if err := c.live.List(ctx, list, client.MatchingLabels{wire.VirtualNodeLabel: v.Name}); err != nil {
+			return false, fmt.Errorf("listing %ss of virtual node %s, %w", kind.Kind, v.Name, err)
+		}
+		for i := range list.Items {
+			object := &list.Items[i]
+			if kind.Kind == "ServiceAccount" && object.Namespace != v.Namespace {
+				continue
+			}
+			object.SetGroupVersionKind(kind)
+			if err := c.client.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.GetUID())}); client.IgnoreNotFound(err) != nil {
+				return false, fmt.Errorf("deleting %s %s, %w", kind.Kind, client.ObjectKeyFromObject(object), err)
+			}
+		}
+	}
+	return true, nil
+}
