@@ -44,6 +44,10 @@ func NewCommand(name string) *cobra.Command {
 	withCluster := []*cobra.Command{
 		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
+		group("cordon", "Keep new pods off something", newCordonCommand(access)),
+		group("drain", "Move all pods off something", newDrainCommand(access)),
+		group("uncordon", "Put something back into service", newUncordonCommand(access)),
+		group("delete", "Remove something, once nothing depends on it", newDeleteCommand(access)),
 		newInfoCommand(access),
 	}
 	for _, command := range withCluster {

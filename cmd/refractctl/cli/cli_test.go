@@ -86,7 +86,7 @@ func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStr
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	go func() {
 		defer stop()
-		done <- awaitOne(ctx, &bytes.Buffer{}, namespace, 0, func(ctx context.Context) (bool, string, error) {
+		done <- awaitOne(ctx, &bytes.Buffer{}, "namespace", namespace, 0, func(ctx context.Context) (bool, string, error) {
 			nso := &offloading.NamespaceOffloading{}
 			if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "offloading"}, nso); err != nil {
 				return false, "", client.IgnoreNotFound(err)
@@ -157,7 +157,7 @@ func TestAWaitThatIsTooLongTellsWhatIsMissing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		var progress bytes.Buffer
-		err := awaitOne(ctx, &progress, "stuck", time.Millisecond, func(context.Context) (bool, string, error) { return false, state, nil })
+		err := awaitOne(ctx, &progress, "namespace", "stuck", time.Millisecond, func(context.Context) (bool, string, error) { return false, state, nil })
 		if err == nil || !strings.Contains(err.Error(), "namespace stuck: not done after 1ms: "+want) || progress.String() != "stuck: "+state+"\n" {
 			t.Errorf("error = %v, progress = %q, want %q", err, progress.String(), want)
 		}

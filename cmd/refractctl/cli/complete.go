@@ -63,6 +63,17 @@ func (a *clusterAccess) completeExtended(cmd *cobra.Command, given []string, _ s
 	})
 }
 
+// completeVirtualNodes offers the virtual nodes of the cluster.
+func (a *clusterAccess) completeVirtualNodes(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	virtualNodes := &offloading.VirtualNodeList{}
+	return a.complete(cmd.Context(), given, virtualNodes, func() (names []string) {
+		for i := range virtualNodes.Items {
+			names = append(names, virtualNodes.Items[i].Name)
+		}
+		return names
+	})
+}
+
 // complete fills the list and offers the names in it that are not given yet.
 func (a *clusterAccess) complete(ctx context.Context, given []string, list client.ObjectList, names func() []string) ([]string, cobra.ShellCompDirective) {
 	c, err := a.client(completionTimeout)

@@ -30,7 +30,7 @@ const pollInterval = 200 * time.Millisecond
 func awaitExtended(ctx context.Context, c client.Client, progress io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error
 	for _, namespace := range namespaces {
-		problems = append(problems, awaitOne(ctx, progress, namespace, timeout, func(ctx context.Context) (bool, string, error) {
+		problems = append(problems, awaitOne(ctx, progress, "namespace", namespace, timeout, func(ctx context.Context) (bool, string, error) {
 			return extended(ctx, c, namespace)
 		}))
 	}
@@ -41,22 +41,22 @@ func awaitExtended(ctx context.Context, c client.Client, progress io.Writer, nam
 func awaitWithdrawn(ctx context.Context, c client.Client, progress io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error
 	for _, namespace := range namespaces {
-		problems = append(problems, awaitOne(ctx, progress, namespace, timeout, func(ctx context.Context) (bool, string, error) {
+		problems = append(problems, awaitOne(ctx, progress, "namespace", namespace, timeout, func(ctx context.Context) (bool, string, error) {
 			return withdrawn(ctx, c, namespace)
 		}))
 	}
 	return errors.Join(problems...)
 }
 
-// attempt does something to each namespace and returns those where it succeeded.
-func attempt(namespaces []string, do func(namespace string) error) ([]string, error) {
+// attempt does something to each object and returns those where it succeeded.
+func attempt(names []string, do func(name string) error) ([]string, error) {
 	var done []string
 	var problems []error
-	for _, namespace := range namespaces {
-		if err := do(namespace); err != nil {
+	for _, name := range names {
+		if err := do(name); err != nil {
 			problems = append(problems, err)
 		} else {
-			done = append(done, namespace)
+			done = append(done, name)
 		}
 	}
 	return done, errors.Join(problems...)
@@ -81,15 +81,14 @@ func validTimeout(timeout time.Duration) error {
 // noController is what is waited for when nobody has reconciled an object yet.
 const noController = "waiting for the controller manager of this cluster"
 
-// awaitOne asks look until it says done, and prints what it says whenever that
-// is news.
-func awaitOne(ctx context.Context, progress io.Writer, namespace string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
+// awaitOne asks look about the object of that kind and name until it says done, and prints what it says whenever that is news.
+func awaitOne(ctx context.Context, progress io.Writer, kind, name string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
 	said := ""
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		done, state, err := look(ctx)
 		if err == nil && state != said {
 			said = state
-			fmt.Fprintf(progress, "%s: %s\n", namespace, state)
+			fmt.Fprintf(progress, "%s: %s\n", name, state)
 		}
 		return done, err
 	})
@@ -100,9 +99,9 @@ func awaitOne(ctx context.Context, progress io.Writer, namespace string, timeout
 		if said == noController {
 			said += ", which does not answer (does it run?)"
 		}
-		return fmt.Errorf("namespace %s: not done after %s: %s; the controllers go on (see it with: refractctl info, or give a longer --timeout)", namespace, timeout, said)
+		return fmt.Errorf("%s %s: not done after %s: %s; the controllers go on (see it with: refractctl info, or give a longer --timeout)", kind, name, timeout, said)
 	case ctx.Err() != nil:
-		return fmt.Errorf("namespace %s: no longer waiting: %s; the controllers go on (see it with: refractctl info)", namespace, said)
+		return fmt.Errorf("%s %s: no longer waiting: %s; the controllers go on (see it with: refractctl info)", kind, name, said)
 	}
 	return err
 }

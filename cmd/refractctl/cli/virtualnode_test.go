@@ -1,0 +1,134 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// virtualNode creates one with its Node, which the controller would keep until it is drained.
+func virtualNode(t *testing.T, namespace, name string) *offloading.VirtualNode {
+	t.Helper()
+	if admin(t).Get(t.Context(), client.ObjectKey{Name: namespace}, &corev1.Namespace{}) != nil {
+		create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	}
+	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Finalizers: []string{wire.VirtualNodeFinalizer}}, Spec: offloading.VirtualNodeSpec{ClusterID: core.ClusterID(name)}}
+	create(t, vn)
+	return vn
+}
+
+// controller plays the controller: once the VirtualNode is as it should be it shows conditions, and then lets it go if it is deleted.
+func controller(t *testing.T, vn *offloading.VirtualNode, is func(*offloading.VirtualNode) bool, shown ...offloading.VirtualNodeCondition) <-chan error {
+	t.Helper()
+	c, done := admin(t), make(chan error, 1)
+	go func() {
+		done <- wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			current := &offloading.VirtualNode{}
+			if err := c.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil || !is(current) {
+				return false, err
+			}
+			for _, condition := range shown {
+				patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{condition}}})
+				if err == nil {
+					err = c.Status().Patch(ctx, current, client.RawPatch(types.MergePatchType, patch))
+				}
+				if err != nil {
+					return false, err
+				}
+				time.Sleep(3 * pollInterval) // for the command to look
+			}
+			if current.DeletionTimestamp == nil {
+				return true, nil
+			}
+			return true, c.Patch(ctx, current, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
+		})
+	}()
+	return done
+}
+
+func draining(reason, message string) offloading.VirtualNodeCondition {
+	return offloading.VirtualNodeCondition{Type: offloading.NodeConditionType, Status: offloading.DrainingConditionStatus, Reason: reason, Message: message, LastTransitionTime: metav1.Now()}
+}
+
+func unschedulable(t *testing.T, name string) bool {
+	t.Helper()
+	node := &corev1.Node{}
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKey{Name: name}, node))
+	return node.Spec.Unschedulable
+}
+
+func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
+	vn := virtualNode(t, "liqo-tenant-milan", "milan")
+	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}})
+	_, progress, err := refractctl(t, onCluster("cordon", "virtualnode", "milan")...)
+	require.NoError(t, err)
+	assert.Equal(t, "milan: cordoned\n", progress)
+	assert.True(t, unschedulable(t, "milan"))
+
+	asked := func(vn *offloading.VirtualNode) bool { return vn.Annotations[wire.DrainAnnotation] == "true" }
+	done := controller(t, vn, asked, draining("Draining", "2 pods are left on the node"), draining("Drained", "The node is drained"))
+	_, progress, err = refractctl(t, onCluster("drain", "virtualnode", "milan")...)
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	assert.Contains(t, progress, "milan: 2 pods are left on the node\nmilan: The node is drained\n")
+
+	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan")...)
+	require.NoError(t, err)
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
+	assert.False(t, asked(vn))
+	assert.False(t, unschedulable(t, "milan"))
+}
+
+func TestVirtualNodesAreRemoved(t *testing.T) {
+	vn := virtualNode(t, "liqo-tenant-turin", "turin")
+	_, _, err := refractctl(t, onCluster("delete", "virtualnode", "turin", "--force")...)
+	require.ErrorContains(t, err, "there is no ForeignCluster of cluster turin")
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
+	require.Nil(t, vn.DeletionTimestamp, "it is deleted in spite of the error")
+
+	cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "turin"}, Spec: core.ForeignClusterSpec{ClusterID: "turin"}}
+	create(t, cluster)
+	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "turin", "--timeout=300ms")...)
+	require.ErrorContains(t, err, "virtual node turin: not done after 300ms: waiting for the controller manager of this cluster, which does not answer")
+	done := controller(t, vn, func(vn *offloading.VirtualNode) bool { return vn.DeletionTimestamp != nil }, draining("Draining", "1 pod is left on the node"))
+	_, progress, err := refractctl(t, onCluster("delete", "virtualnode", "turin", "--force")...)
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	assert.Contains(t, progress, "turin: cluster turin is given up; what it still has is in the Events of its ForeignCluster")
+	assert.Contains(t, progress, "turin: 1 pod is left on the node\nturin: removed\n")
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKey{Name: "turin"}, cluster))
+	assert.Equal(t, "true", cluster.Annotations[wire.PermanentlyUnreachableAnnotation])
+}
+
+func TestVirtualNodesMustBeNamed(t *testing.T) {
+	virtualNode(t, "liqo-tenant-bari", "twice")
+	virtualNode(t, "liqo-tenant-pisa", "twice")
+	for _, test := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"drain", "virtualnode"}, "no virtual node is named"},
+		{[]string{"drain", "virtualnode", "nowhere"}, "there is no virtual node nowhere"},
+		{[]string{"delete", "virtualnode", "twice"}, "namespaces liqo-tenant-bari and liqo-tenant-pisa have a VirtualNode of that name"},
+		{[]string{"drain", "virtualnode", "twice", "--timeout=0s"}, "namespaces liqo-tenant-bari"},
+	} {
+		_, _, err := refractctl(t, onCluster(test.args...)...)
+		assert.ErrorContains(t, err, test.says)
+	}
+}
