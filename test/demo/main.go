@@ -74,6 +74,13 @@ func steps() []step {
 	}
 }
 
+// lastSteps end what the others have built.
+func lastSteps() []step {
+	return []step{
+		{"Leave without a trace", "The virtual node is deleted. Its pods are evicted, end in the cloud, and start in the home cluster; then the node goes, and all that the cloud had of it.", (*story).leave},
+	}
+}
+
 func run(ctx context.Context, keep bool, timeout time.Duration) (err error) {
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the demo took longer than %s", timeout))
 	defer cancel()
@@ -83,7 +90,11 @@ func run(ctx context.Context, keep bool, timeout time.Duration) (err error) {
 			err = errors.Join(err, s.lab.Down())
 		}
 	}()
-	for _, chapter := range steps() {
+	chapters := steps()
+	if !keep {
+		chapters = append(chapters, lastSteps()...)
+	}
+	for _, chapter := range chapters {
 		s.heading(chapter.title, chapter.why)
 		if err := chapter.tell(s, bounded); err != nil {
 			if ctx.Err() != nil {
