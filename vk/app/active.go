@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -230,11 +231,16 @@ func after(ctx context.Context, grace time.Duration) <-chan struct{} {
 // sharedLeaseName is the lease of all virtual nodes of one provider.
 const sharedLeaseName = "virtual-kubelet-leader-election"
 
+// sharedHolder is how the identities of the replicas of one node begin, by which they hold the lease. No node has a name with that character.
+func sharedHolder(nodeName string) string { return nodeName + "_" }
+
 // competeForShared lets this process reflect what all virtual nodes of the
 // provider share while it holds the lease. Losing it is no reason to end: the
 // process goes on with its own pods and competes again.
 func (a *active) competeForShared(ctx context.Context) error {
-	election := a.election(sharedLeaseName, a.NodeName+"_"+a.identity())
+	election := a.election(sharedLeaseName, sharedHolder(a.NodeName)+a.identity())
+	// This replica has the lease of the node, so no other one of the same node leads.
+	election.Gone = func(holder string) bool { return strings.HasPrefix(holder, sharedHolder(a.NodeName)) }
 	for ctx.Err() == nil {
 		err := election.Run(ctx, func(leading context.Context) error {
 			a.reflection.SetLeading(true)

@@ -40,6 +40,7 @@ func TestController(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) { test.run(t, s.in(t)) })
 	}
 	t.Run("the lease is held while the work ends", func(t *testing.T) { testSlowEnd(t, s.provider) })
+	t.Run("a lease is taken at once from a replica that is gone", func(t *testing.T) { testSupersede(t, s.provider) })
 	t.Run("election", func(t *testing.T) { testElection(t, s.provider) }) // stops the provider
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/internal/cmdutil"
@@ -31,6 +32,9 @@ type Election struct {
 	// Duration after which a silent holder is replaced, RenewDeadline after
 	// which a holder that cannot renew gives up, RetryPeriod between attempts.
 	Duration, RenewDeadline, RetryPeriod time.Duration
+	// Gone reports whether a holder is known not to lead any more, so that nobody need wait until its lease has run out. nil knows
+	// nothing.
+	Gone func(holder string) bool
 	// StandBy is called whenever another replica is seen to lead; nil is fine.
 	StandBy func(leader string)
 }
@@ -53,6 +57,7 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 	if err != nil {
 		return fmt.Errorf("setting up the election of %s/%s, %w", e.Namespace, e.Name, err)
 	}
+	e.supersede(ctx)
 	elector.Run(renewing)
 	if !term.started.Load() {
 		return nil
@@ -62,6 +67,25 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 		return errors.Join(fmt.Errorf("leading by the lease %s/%s, %w", e.Namespace, e.Name, ErrLeadershipLost), term.result)
 	}
 	return term.result
+}
+
+// supersede takes the lease from a holder that is gone. If that fails, it runs out as any other.
+func (e Election) supersede(ctx context.Context) {
+	if e.Gone == nil {
+		return
+	}
+	leases := e.Client.CoordinationV1().Leases(e.Namespace)
+	lease, err := leases.Get(ctx, e.Name, metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" || *lease.Spec.HolderIdentity == e.Identity || !e.Gone(*lease.Spec.HolderIdentity) {
+		return
+	}
+	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "holder", *lease.Spec.HolderIdentity)
+	lease.Spec.HolderIdentity = ptr.To("")
+	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil { // its version is that which was read
+		logger.Info("Waiting until the lease of a replica that is gone has run out", "reason", err.Error())
+		return
+	}
+	logger.Info("Took the lease from a replica that is gone")
 }
 
 // term is the time during which this replica leads.

@@ -9,12 +9,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -142,4 +144,30 @@ func testSlowEnd(t *testing.T, cluster *testenv.Cluster) {
 	if !errors.Is(err, node.ErrLeadershipLost) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// testSupersede: a lease is taken at once from a holder that is gone, and from no other.
+func testSupersede(t *testing.T, cluster *testenv.Cluster) {
+	client, err := kubernetes.NewForConfig(cluster.Config())
+	require.NoError(t, err)
+	leases := client.CoordinationV1().Leases(metav1.NamespaceDefault)
+	hour, now := int32(3600), metav1.NewMicroTime(time.Now())
+	for _, holder := range []string{"milan_dead", "turin_alive"} {
+		_, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(holder, "_", "-")},
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &hour, AcquireTime: &now, RenewTime: &now}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	// leads reports whether the lease is won before its holder has been silent for long.
+	leads := func(name string, patience time.Duration) (led bool) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		election := node.Election{Client: client, Namespace: metav1.NamespaceDefault, Name: name, Identity: "milan_next",
+			Duration: time.Hour, RenewDeadline: time.Minute, RetryPeriod: 200 * time.Millisecond,
+			Gone: func(holder string) bool { return strings.HasPrefix(holder, "milan_") }}
+		err := election.Run(ctx, func(context.Context) error { led = true; return nil })
+		require.NoError(t, err)
+		return led
+	}
+	assert.True(t, leads("milan-dead", 30*time.Second), "the lease of a holder that is gone was waited for")
+	assert.False(t, leads("turin-alive", 2*time.Second), "the lease of another node was taken")
 }
