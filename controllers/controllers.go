@@ -61,7 +61,7 @@ type Options struct {
 	ForeignClusters foreigncluster.Options
 	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
 	NodeFailure nodefailure.Options
-	// VirtualNodes says how virtual nodes are drained; Clock and what reports are set here.
+	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
 	VirtualNodes virtualnode.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
@@ -98,6 +98,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	foreignClusters := o.ForeignClusters
 	foreignClusters.Clock, foreignClusters.Failed, foreignClusters.Observed = o.Clock, m.Failed("foreigncluster"), m.Peer
 	virtualNodes := o.VirtualNodes
+	virtualNodes.Installation = virtualnode.Installation{ClusterID: o.ClusterID.String(), Namespace: o.Installation}
 	virtualNodes.Clock, virtualNodes.Failed = o.Clock, m.Failed("virtualnode")
 	controllers := []Controller{
 		shadowpod.NewController(c("shadowpod"), live, recorder("shadowpod"), shadowpod.Options{
@@ -208,6 +209,7 @@ func cacheOptions(config *rest.Config) (cache.Options, error) {
 		namespacemap.CacheOptions(),
 		namespaceoffloading.CacheOptions(),
 		foreigncluster.CacheOptions(),
+		virtualnode.CacheOptions(),
 		webhookcert.CacheOptions(rbac.WebhookName),
 	} {
 		maps.Copy(byObject, options)

@@ -70,6 +70,13 @@ const (
 // cluster dead.
 const PermanentlyUnreachableAnnotation = "liqo.io/foreign-cluster-permanently-unreachable"
 
+// PluginsConfigMapAnnotation on a VkOptionsTemplate names a ConfigMap, in the namespace of each virtual kubelet, whose binaryData are
+// modules for it.
+const PluginsConfigMapAnnotation = "plugins.refract.io/plugins-configmap"
+
+// TemplateHashAnnotation on the Deployment of a virtual kubelet is a sum of what was asked for.
+const TemplateHashAnnotation = "plugins.refract.io/template-hash"
+
 // DrainAnnotation, "true" on a VirtualNode, has its Node cordoned and drained, until the annotation is removed and the Node uncordoned.
 const DrainAnnotation = "plugins.refract.io/drain"
 

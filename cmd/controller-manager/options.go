@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -41,6 +42,7 @@ type options struct {
 	nodeFailure                            bool
 	nodeFailureDelay                       time.Duration
 	drainTimeout                           time.Duration
+	vkTemplate                             string
 	recordAfter                            time.Duration
 	denyDirectConnections                  bool
 	remoteClusterRole                      string
@@ -78,6 +80,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often to probe the API servers of peered clusters; 0 disables probes, and they count as healthy")
 	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "timeout of a probe; three failed probes in a row, a second apart, make a peered cluster unavailable")
 	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable force deletion of offloaded pods that are Terminating on a node that is not ready, so that they are recreated on another node; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
+	flags.StringVar(&o.vkTemplate, "vk-options-default-template", "", "VkOptionsTemplate, as namespace/name, of VirtualNodes that name none: how their virtual kubelets are run. Without it this process runs none, whatever VirtualNodes say")
 	flags.DurationVar(&o.drainTimeout, "virtual-node-drain-timeout", 10*time.Minute, "after how long to report that the drain of a virtual node is stuck; it goes on. 0 never does")
 	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
@@ -161,6 +164,9 @@ func (o *options) validateWork() error {
 	if o.nodeFailureDelay < 0 {
 		faults = append(faults, fmt.Errorf("--node-failure-delay is %s: use 0 or a positive duration such as 1m", o.nodeFailureDelay))
 	}
+	if _, err := o.defaultTemplate(); err != nil {
+		faults = append(faults, err)
+	}
 	if o.drainTimeout < 0 {
 		faults = append(faults, fmt.Errorf("--virtual-node-drain-timeout is %s: use 0 or a positive duration such as 10m", o.drainTimeout))
 	}
@@ -193,6 +199,18 @@ func (o *options) validateTenancy() error {
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
 	return errors.Join(err, ownErr, rangeErr)
+}
+
+// defaultTemplate returns how virtual kubelets are run, none when they are not.
+func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
+	if o.vkTemplate == "" {
+		return name, nil
+	}
+	var found bool
+	if name.Namespace, name.Name, found = strings.Cut(o.vkTemplate, "/"); !found || name.Namespace == "" || name.Name == "" {
+		return name, fmt.Errorf("--vk-options-default-template=%s: use namespace/name", o.vkTemplate)
+	}
+	return name, nil
 }
 
 // quotas returns how Quotas are enforced. The degree may be written in any case: Liqo's own default is not as its CRD wants it.

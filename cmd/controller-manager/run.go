@@ -79,6 +79,10 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
+	template, err := o.defaultTemplate()
+	if err != nil {
+		return err
+	}
 	quotas, err := o.quotas()
 	if err != nil {
 		return err
@@ -89,7 +93,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
 		ForeignClusters:            foreigncluster.Options{Workers: o.clusterWorkers, PingInterval: o.pingInterval, PingTimeout: o.pingTimeout},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
-		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DrainTimeout: o.drainTimeout},
+		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		NamespaceWorkers:           o.spaceWorkers,
 		RecordAfter:                o.recordAfter,
 		DenyDirectConnections:      o.denyDirectConnections,

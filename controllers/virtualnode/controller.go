@@ -1,27 +1,37 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package virtualnode takes virtual nodes out of service without losing what runs on them.
+// Package virtualnode runs the virtual kubelets of virtual nodes, and takes virtual nodes out of service without losing what runs there.
+//
+// The Deployment of a virtual kubelet is made of a VkOptionsTemplate and of the VirtualNode (see Forge), and follows both. What it runs
+// as, and may do, is given to it by whoever creates the VirtualNode: the chart. This controller hands out no rights.
 //
 // A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it goes: when the VirtualNode
 // is deleted, or its createNode is set to false. It is cordoned and its pods are evicted, so disruption budgets hold. Their
 // virtual kubelet ends them on the provider, which is why it stays until they are gone. Only then goes what else there is: with
-// the last virtual node of a provider the NamespaceMap and so the remote namespaces, then the Node, the Deployment of the virtual
-// kubelet, and the finalizer of the VirtualNode. Each step is one reconciliation that finds out for itself how far things are,
-// so that it goes on after a restart, and none waits: a pod that cannot be evicted keeps no other virtual node waiting.
+// the last virtual node of a provider the NamespaceMap and so the remote namespaces, then the Node, the virtual kubelet with its
+// rights, and the finalizer of the VirtualNode. Each step is one reconciliation that finds out for itself how far things are, so that it
+// goes on after a restart, and none waits: a pod that cannot be evicted keeps no other virtual node waiting.
 //
 // A provider that never comes back is declared dead on its ForeignCluster. Nothing is awaited from it then.
 package virtualnode
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -42,6 +52,10 @@ import (
 type Options struct {
 	// Workers is how many VirtualNodes are reconciled at once.
 	Workers int
+	// Installation says what the Deployments of virtual kubelets have in common.
+	Installation Installation
+	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that name none; none at all leaves virtual kubelets to somebody else.
+	DefaultTemplate types.NamespacedName
 	// DrainTimeout is after which time a drain that is not over is reported as stuck; 0 never does.
 	DrainTimeout time.Duration
 	// Clock returns the time.
@@ -50,7 +64,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller drains and removes virtual nodes.
+// Controller runs, drains and removes virtual nodes.
 type Controller struct {
 	client  client.Client
 	live    client.Reader // the pods of a node, and what must not be missed because a cache is late
@@ -66,8 +80,8 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "virtualnode" }
 
-// again is how often a virtual node is looked at while something is awaited whose end no watch reports.
-const again = 2 * time.Second
+// poll is how often a virtual node is looked at while something is awaited whose end no watch reports.
+const poll = 2 * time.Second
 
 // Reconcile takes the next step of a drain or a removal.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -80,25 +94,31 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := c.gather(ctx, v); err != nil {
 		return reconcile.Result{}, err
 	}
-	switch {
-	case v.DeletionTimestamp != nil:
+	if v.DeletionTimestamp != nil {
 		return c.remove(ctx, v)
-	case v.CreateNode() && !v.toBeDrained():
-		return reconcile.Result{}, c.serve(ctx, v)
 	}
 	if err := finalizer.Ensure(ctx, c.client, v.VirtualNode, wire.VirtualNodeFinalizer, true); err != nil {
 		return reconcile.Result{}, err
 	}
+	again, err := c.serve(ctx, v)
+	return reconcile.Result{RequeueAfter: again}, errors.Join(err, c.run(ctx, v))
+}
+
+// serve has the Node in service, drains it, or removes it.
+func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Duration, err error) {
+	if v.CreateNode() && !v.toBeDrained() {
+		return 0, c.endDrain(ctx, v)
+	}
 	drained, err := c.drain(ctx, v)
 	switch {
 	case err != nil:
-		return reconcile.Result{}, err
+		return 0, err
 	case !drained:
-		return reconcile.Result{RequeueAfter: again}, nil
+		return poll, nil
 	case !v.CreateNode():
-		return reconcile.Result{}, c.removeNode(ctx, v)
+		return 0, c.removeNode(ctx, v)
 	}
-	return reconcile.Result{}, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, drainedReason,
+	return 0, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, drainedReason,
 		"The node is drained; refractctl uncordon virtualnode "+v.Name+" puts it back into service"))
 }
 
@@ -109,12 +129,22 @@ type virtualNode struct {
 	node *corev1.Node
 	// taken: there is a Node of that name, which is somebody else's.
 	taken bool
+	// duplicate is the namespace of an older VirtualNode of the same name, "" if there is none.
+	duplicate string
+	// template says how to run the virtual kubelet, nil if there is none of that name.
+	template     *offloading.VkOptionsTemplate
+	templateName types.NamespacedName
 	// cluster is the provider, nil while there is no ForeignCluster.
 	cluster *core.ForeignCluster
 }
 
 // CreateNode reports whether there is to be a Node.
-func (v *virtualNode) CreateNode() bool { return v.Spec.CreateNode == nil || *v.Spec.CreateNode }
+func (v *virtualNode) CreateNode() bool {
+	if v.Spec.CreateNode == nil && v.template != nil {
+		return v.template.Spec.CreateNode
+	}
+	return v.Spec.CreateNode == nil || *v.Spec.CreateNode
+}
 
 func (v *virtualNode) toBeDrained() bool { return v.Annotations[wire.DrainAnnotation] == "true" }
 
@@ -123,30 +153,64 @@ func (v *virtualNode) provider() string { return v.Spec.ClusterID.String() }
 // dead reports whether an administrator has given the provider up.
 func (v *virtualNode) dead() bool { return peers.IsDead(v.cluster) }
 
-// gather reads the Node past the cache: what is decided by it cannot be taken back.
+// gather finds out how things are. It reads the Node past the cache: what is decided by it cannot be taken back.
 func (c *Controller) gather(ctx context.Context, v *virtualNode) (err error) {
+	all := &offloading.VirtualNodeList{}
+	if err := c.client.List(ctx, all); err != nil {
+		return fmt.Errorf("listing VirtualNodes, %w", err)
+	}
+	for i := range all.Items {
+		if other := &all.Items[i]; other.Name == v.Name && other.Namespace != v.Namespace && older(other, v.VirtualNode) {
+			v.duplicate = other.Namespace
+		}
+	}
 	node := &corev1.Node{}
 	err = c.live.Get(ctx, client.ObjectKey{Name: v.Name}, node)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("getting node %s, %w", v.Name, err)
-	}
 	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("getting node %s, %w", v.Name, err)
 	case err != nil:
-	case node.Labels[wire.TypeLabel] == wire.VirtualNodeType && node.Labels[wire.RemoteClusterIDLabel] == v.provider():
+	case v.duplicate == "" && node.Labels[wire.TypeLabel] == wire.VirtualNodeType && node.Labels[wire.RemoteClusterIDLabel] == v.provider():
 		v.node = node
 	default:
 		v.taken = true
+	}
+	if err := c.findTemplate(ctx, v); err != nil {
+		return err
 	}
 	v.cluster, err = peers.Find(ctx, c.client, v.provider())
 	return err
 }
 
-// serve makes sure that the end of a virtual node will be noticed, and takes back what a drain has said.
-func (c *Controller) serve(ctx context.Context, v *virtualNode) error {
-	if err := finalizer.Ensure(ctx, c.client, v.VirtualNode, wire.VirtualNodeFinalizer, true); err != nil {
-		return err
+// older reports whether a VirtualNode was there before another one.
+func older(a, b *offloading.VirtualNode) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Namespace < b.Namespace
 	}
-	c.report.Clear(client.ObjectKeyFromObject(v.VirtualNode))
+	return a.CreationTimestamp.Before(&b.CreationTimestamp)
+}
+
+func (c *Controller) findTemplate(ctx context.Context, v *virtualNode) error {
+	v.templateName = c.options.DefaultTemplate
+	if reference := v.Spec.VkOptionsTemplateRef; reference != nil {
+		v.templateName = types.NamespacedName{Namespace: cmp.Or(reference.Namespace, v.Namespace), Name: reference.Name}
+	}
+	if !c.runsKubelets() {
+		return nil
+	}
+	template := &offloading.VkOptionsTemplate{}
+	if err := c.client.Get(ctx, v.templateName, template); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("getting VkOptionsTemplate %s, %w", v.templateName, err)
+	}
+	v.template = template
+	return nil
+}
+
+// endDrain takes back what a drain has said.
+func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	if before := conditionOf(v.VirtualNode, offloading.NodeConditionType); before == nil || before.Status != offloading.DrainingConditionStatus {
 		return nil
 	}
@@ -156,9 +220,21 @@ func (c *Controller) serve(ctx context.Context, v *virtualNode) error {
 	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.RunningConditionStatus, uncordonedReason, "The node is no longer being drained"))
 }
 
+// runsKubelets reports whether virtual kubelets are run by this controller, and not by somebody else.
+func (c *Controller) runsKubelets() bool {
+	return c.options.DefaultTemplate != (types.NamespacedName{})
+}
+
 // Enforces says what the controller answers for: VirtualNodes.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(vn client.Object) bool { return controllerutil.ContainsFinalizer(vn, wire.VirtualNodeFinalizer) }
+}
+
+// CacheOptions says what the manager's cache holds for this controller: of the Deployments those of virtual kubelets.
+func CacheOptions() map[client.Object]cache.ByObject {
+	return map[client.Object]cache.ByObject{
+		&appsv1.Deployment{}: {Label: labels.SelectorFromSet(labels.Set{wire.ComponentLabel: wire.VirtualKubeletComponent})},
+	}
 }
 
 // Register adds the controller to mgr.
@@ -172,7 +248,17 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 			return vn.DeletionTimestamp != nil && vn.Spec.ClusterID.String() == object.GetLabels()[wire.RemoteClusterIDLabel]
 		})
 	})
-	return builder.ControllerManagedBy(mgr).
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		return c.matching(ctx, func(*offloading.VirtualNode) bool { return true })
+	})
+	ofKubelet := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, kubelet client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: kubelet.GetNamespace(), Name: kubelet.GetLabels()[wire.VirtualNodeLabel]}}}
+	})
+	building := builder.ControllerManagedBy(mgr)
+	if c.runsKubelets() { // otherwise it may lack the permission to watch these
+		building = building.Watches(&offloading.VkOptionsTemplate{}, all).Watches(&appsv1.Deployment{}, ofKubelet)
+	}
+	return building.
 		Named(c.Name()).
 		WithOptions(workers.Options(c.options.Workers)).
 		For(&offloading.VirtualNode{}, builder.WithPredicates(changed)).

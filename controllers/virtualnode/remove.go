@@ -33,6 +33,7 @@ const (
 	dataLeftReason = "DataOnProvider"
 	removedReason  = "NodeRemoved"
 	givenUpReason  = "ProviderGivenUp"
+	deletedReason  = "VkDeleted" // as in Liqo
 
 	removeAction = "Remove"
 )
@@ -45,7 +46,7 @@ func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Resu
 	steps := []func(context.Context, *virtualNode) (done bool, err error){c.leave, c.withdraw, c.removeNodeStep, c.removeKubelet, c.removeAccess}
 	for _, step := range steps {
 		if done, err := step(ctx, v); err != nil || !done {
-			return reconcile.Result{RequeueAfter: again}, err
+			return reconcile.Result{RequeueAfter: poll}, err
 		}
 	}
 	log.FromContext(ctx).Info("Removed a virtual node", "virtualnode", v.Name, "provider", v.provider())
@@ -218,6 +219,7 @@ func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bo
 		if err := c.client.Delete(ctx, deployment, options); client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("deleting Deployment %s, %w", client.ObjectKeyFromObject(deployment), err)
 		}
+		c.report.Tell(v.VirtualNode, nil, deletedReason, removeAction, "Deleted Deployment "+deployment.Name+" of the virtual kubelet")
 	}
 	pods := &metav1.PartialObjectMetadataList{}
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
@@ -238,6 +240,9 @@ func kubeletName(virtualNode string) string { return "vk-" + virtualNode }
 // removeAccess deletes the ServiceAccount of the virtual kubelet, with its roles and their bindings, as far as they were made for this
 // virtual node.
 func (c *Controller) removeAccess(ctx context.Context, v *virtualNode) (done bool, err error) {
+	if v.duplicate != "" {
+		return true, nil // it is that of the other one
+	}
 	for _, kind := range []schema.GroupVersionKind{
 		rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), rbacv1.SchemeGroupVersion.WithKind("ClusterRole"),
 		rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), rbacv1.SchemeGroupVersion.WithKind("Role"),

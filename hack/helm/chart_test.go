@@ -20,6 +20,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -177,13 +178,36 @@ func TestVirtualNodeMergesValues(t *testing.T) {
 	if diff := cmp.Diff([]string{"internal"}, patch.LabelsNotReflected); diff != "" {
 		t.Errorf("labels not reflected (-want +got):\n%s", diff)
 	}
-	if len(patch.AnnotationsNotReflected) != 11 || patch.NodeSelector["disk"] != "ssd" {
-		t.Errorf("the patch lacks the chart's list or the entry's selector: %+v", patch)
+	if patch.NodeSelector["disk"] != "ssd" {
+		t.Errorf("the patch lacks the entry's selector: %+v", patch)
+	}
+	template := get[*offloadingv1beta1.VkOptionsTemplate](t, objects(t, values(t, "pair")), releaseName+"-virtual-kubelet-default")
+	if len(template.Spec.AnnotationsNotReflected) != 11 {
+		t.Errorf("the template lacks the chart's list: %+v", template.Spec)
 	}
 }
 
+// What an entry says of its own virtual kubelet goes into a template of its own, the others share one.
+func TestVirtualKubeletsOfTheirOwnSettings(t *testing.T) {
+	all := deployed(t, values(t, "pair"))
+	own, shared := get[*appsv1.Deployment](t, all, "vk-milan"), get[*appsv1.Deployment](t, all, "vk-milan-gpu")
+	const flag = "--node-ping-interval=5s"
+	if args := own.Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, flag) || !slices.Contains(args, "--plugin-dir=/plugins") {
+		t.Errorf("of the first: %q", args)
+	}
+	if args := shared.Spec.Template.Spec.Containers[0].Args; slices.Contains(args, flag) {
+		t.Errorf("of the second: %q", args)
+	}
+	pod := own.Spec.Template.Spec
+	if pod.NodeSelector["kubernetes.io/os"] != "linux" || pod.PriorityClassName != "system-cluster-critical" || len(pod.Tolerations) != 1 || pod.ServiceAccountName != "milan" || *own.Spec.Replicas != 2 {
+		t.Errorf("the pod is %+v", pod)
+	}
+	get[*policyv1.PodDisruptionBudget](t, all, "vk-milan")
+	get[*policyv1.PodDisruptionBudget](t, all, releaseName+"-controller-manager")
+}
+
 func TestVirtualKubeletFollowsItsValues(t *testing.T) {
-	all := objects(t, values(t, "consumer"))
+	all := deployed(t, values(t, "consumer"))
 	arguments := get[*appsv1.Deployment](t, all, "vk-milan").Spec.Template.Spec.Containers[0].Args
 	for _, want := range []string{"--disable-ip-reflection", "--secret-reflection-workers=5", "--secret-reflection-type=AllowList", "--event-reflection-workers=0",
 		"--event-reflection-type=DenyList", "--persistentvolumeclaim-reflection-workers=3", "--home-api-server-host=api.home.example.com",
@@ -204,7 +228,7 @@ func TestAPIServerSupport(t *testing.T) {
 	given := func(all, one []any) (found []string, mayRequest bool) {
 		t.Helper()
 		entry := map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "s", "extraArgs": one}
-		rendered := objects(t, map[string]any{"discovery": map[string]any{"config": map[string]any{"clusterID": "rome"}},
+		rendered := deployed(t, map[string]any{"discovery": map[string]any{"config": map[string]any{"clusterID": "rome"}},
 			"virtualKubelets": []any{entry}, "virtualKubelet": map[string]any{"extra": map[string]any{"args": all}}})
 		for _, argument := range get[*appsv1.Deployment](t, rendered, "vk-milan").Spec.Template.Spec.Containers[0].Args {
 			if strings.HasPrefix(argument, flag) {
@@ -285,7 +309,7 @@ func TestNotesNameEveryVirtualNode(t *testing.T) {
 
 // Virtual kubelets bear the labels by which the reflection and users find them.
 func TestVirtualKubeletsAreLabelled(t *testing.T) {
-	labels := get[*appsv1.Deployment](t, objects(t, values(t, "consumer")), "vk-turin").Spec.Template.Labels
+	labels := get[*appsv1.Deployment](t, deployed(t, values(t, "consumer")), "vk-turin").Spec.Template.Labels
 	for key, want := range map[string]string{
 		wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: "turin", wire.RemoteClusterIDLabel: "turin",
 	} {

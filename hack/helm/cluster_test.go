@@ -43,7 +43,7 @@ func TestClusterAcceptsEveryObject(t *testing.T) {
 	}
 	for _, name := range cases {
 		t.Run(name, func(t *testing.T) {
-			for _, object := range objects(t, values(t, name)) {
+			for _, object := range deployed(t, values(t, name)) {
 				create(t, c, object)
 				if deployment, ok := object.(*appsv1.Deployment); ok {
 					template := deployment.Spec.Template

@@ -22,7 +22,7 @@ func TestCommandsKnowTheirArguments(t *testing.T) {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	for _, name := range cases {
-		for _, object := range objects(t, values(t, name)) {
+		for _, object := range deployed(t, values(t, name)) {
 			deployment, ok := object.(*appsv1.Deployment)
 			if !ok {
 				continue

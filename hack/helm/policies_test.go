@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,7 +54,7 @@ func hold(t *testing.T) *held {
 	for _, namespace := range []*corev1.Namespace{
 		{ObjectMeta: metav1.ObjectMeta{Name: releaseNamespace}},
 		{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-milan", Labels: map[string]string{wire.TenantNamespaceLabel: "true"}}},
 		{ObjectMeta: metav1.ObjectMeta{
 			Name:        remoteNamespace,
 			Labels:      map[string]string{wire.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"},
@@ -231,6 +232,17 @@ func (h *held) confines(manager client.Client) {
 			h.Errorf("deleting %T %s: %v", object, object.GetName(), err)
 		}
 	}
+	kubelet := func(namespace, name, account string) *appsv1.Deployment {
+		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: ofNode}, Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: ofNode},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: ofNode}, Spec: corev1.PodSpec{ServiceAccountName: account, Containers: []corev1.Container{{Name: "c", Image: "i"}}}},
+		}}
+	}
+	h.refused(manager, kubelet("somebody-elses", "vk-milan", "milan"), "only virtual kubelets")
+	h.refused(manager, kubelet("liqo-tenant-milan", "vk-turin", "milan"), "only virtual kubelets")
+	h.refused(manager, kubelet("liqo-tenant-milan", "vk-milan", "admin"), "only virtual kubelets")
+	h.must(manager.Create(h.Context(), kubelet("liqo-tenant-milan", "vk-milan", "milan"), client.DryRunAll))
+
 	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
 	if err := manager.Patch(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, cordon, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "only virtual nodes") {
 		h.Errorf("cordoning a node that is not virtual: %v", err)

@@ -28,6 +28,7 @@ import (
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/virtualnode"
 )
 
 const (
@@ -81,6 +82,25 @@ func objects(t *testing.T, vals map[string]any) []client.Object {
 		}
 	}
 	return found
+}
+
+// deployed returns the objects of the chart and the Deployments that the controller manager makes of them.
+func deployed(t *testing.T, vals map[string]any) []client.Object {
+	t.Helper()
+	all := objects(t, vals)
+	var kubelets []client.Object
+	for _, object := range all {
+		vn, ok := object.(*offloadingv1beta1.VirtualNode)
+		if !ok {
+			continue
+		}
+		template := get[*offloadingv1beta1.VkOptionsTemplate](t, all, vn.Spec.VkOptionsTemplateRef.Name)
+		require.Equal(t, vn.Spec.VkOptionsTemplateRef.Namespace, template.Namespace)
+		kubelet, err := virtualnode.Forge(vn, template, virtualnode.Installation{ClusterID: "home", Namespace: releaseNamespace})
+		require.NoError(t, err)
+		kubelets = append(kubelets, kubelet)
+	}
+	return append(all, kubelets...)
 }
 
 func decode(t *testing.T, name, text string) []client.Object {

@@ -121,8 +121,9 @@ func ControllerManagerProbe() Role {
 	}
 }
 
-// ControllerManagerVirtualNodes is what the controller manager of a consumer needs besides to drain and remove virtual nodes. (The
-// chart's admission policies hold it to nodes that are virtual, and to what bears the label of a virtual node.)
+// ControllerManagerVirtualNodes is what the controller manager of a consumer needs besides to run, drain and remove virtual nodes. (The
+// chart's admission policies hold it to nodes that are virtual, to Deployments of virtual kubelets in tenant namespaces, and in what it
+// deletes to what bears the label of a virtual node.)
 func ControllerManagerVirtualNodes() Role {
 	return Role{
 		Name:    "controller-manager-virtual-nodes",
@@ -141,8 +142,10 @@ func ControllerManagerVirtualNodes() Role {
 				"", on("persistentvolumes"), do("list")),
 			grant("to take the remote namespaces back with the last virtual node of a provider",
 				"offloading.liqo.io", on("namespacemaps"), do("delete")),
-			grant("to remove virtual kubelets",
-				"apps", on("deployments"), do("list", "delete")),
+			grant("to know how virtual kubelets are run",
+				"offloading.liqo.io", on("vkoptionstemplates"), do("get", "list", "watch")),
+			grant("to run virtual kubelets, to follow whether they work, and to remove them",
+				"apps", on("deployments"), do("get", "list", "watch", "create", "update", "delete")),
 			grant("to remove what they ran as",
 				"", on("serviceaccounts"), do("list", "delete")),
 			grant("to remove what they were allowed",

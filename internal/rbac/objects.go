@@ -152,7 +152,7 @@ func (m Manager) Probe(tenantNamespace string) []Object {
 	return []Object{probe.role(tenantNamespace, name, strings.NewReplacer()), roleBinding(tenantNamespace, name, "Role", name, m.Subject)}
 }
 
-// VirtualNodes returns the role and the binding with which the controller manager of a consumer drains and removes virtual nodes.
+// VirtualNodes returns the role and the binding with which the controller manager of a consumer runs, drains and removes virtual nodes.
 func (m Manager) VirtualNodes() []Object {
 	return m.everywhere(ControllerManagerVirtualNodes())
 }

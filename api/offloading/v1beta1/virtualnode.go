@@ -219,6 +219,12 @@ type VirtualNodeStatus struct {
 	//
 	// +optional
 	Conditions []VirtualNodeCondition `json:"conditions,omitempty"`
+
+	// EffectiveOffloadingPatch is spec.offloadingPatch with what the
+	// VkOptionsTemplate keeps from crossing besides.
+	//
+	// +optional
+	EffectiveOffloadingPatch *OffloadingPatch `json:"effectiveOffloadingPatch,omitempty"`
 }
 
 // VirtualNodeConditionType names one of the two halves of a virtual node.

@@ -41,9 +41,19 @@ annotations:
   {{- end }}
 {{- end -}}
 
-{{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x") */}}
+{{/* refract.defaultTemplate: the name of the VkOptionsTemplate of virtual nodes without settings of their own. */}}
+{{- define "refract.defaultTemplate" -}}
+{{ .Release.Name }}-virtual-kubelet-default
+{{- end -}}
+
+{{/* refract.ownTemplate: not empty when an entry of virtualKubelets has settings of its own. */}}
+{{- define "refract.ownTemplate" -}}
+{{- if or .extraArgs .cidrs }}true{{ end -}}
+{{- end -}}
+
+{{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x"); "needed" empty: one without a name is no error */}}
 {{- define "refract.image" -}}
-{{ .image.name | required (printf "%s.image.name is required: no images are published, build/Dockerfile makes yours" .of) }}:{{ .image.version | default .root.Chart.AppVersion }}
+{{ if and (hasKey . "needed") (not .needed) (not .image.name) }}virtual-kubelet{{ else }}{{ .image.name | required (printf "%s.image.name is required: no images are published, build/Dockerfile makes yours" .of) }}{{ end }}:{{ .image.version | default .root.Chart.AppVersion }}
 {{- end -}}
 
 {{/* refract.rules: the generated rules of a role; (dict "root" $ "role" NAME), with "kubelet" for the names that only an entry of virtualKubelets knows. */}}
@@ -85,6 +95,9 @@ affinity:
 {{- with .tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
 {{- end }}
 {{- with .imagePullSecrets }}
 imagePullSecrets:

@@ -1,0 +1,214 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualnode
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Reasons of conditions and Events, and the action of the latter.
+const (
+	createdReason         = "VkCreated" // as in Liqo
+	updatedReason         = "VkUpdated"
+	noTemplateReason      = "TemplateNotFound"
+	invalidTemplateReason = "InvalidTemplate"
+	conflictReason        = "DeploymentConflict"
+	duplicateReason       = "DuplicateVirtualNode"
+	progressingReason     = "DeploymentProgressing"
+	availableReason       = "DeploymentAvailable"
+
+	deployAction = "Deploy"
+)
+
+// problem keeps a virtual kubelet from being deployed until somebody changes something.
+type problem struct{ reason, message string }
+
+func (p *problem) Error() string { return p.message }
+
+// run makes the Deployment of the virtual kubelet what it should be, and shows whether it works.
+func (c *Controller) run(ctx context.Context, v *virtualNode) error {
+	if !c.runsKubelets() {
+		return nil
+	}
+	wrong, err := c.deploy(ctx, v)
+	if err != nil {
+		return err
+	}
+	if wrong != nil {
+		c.report.Warn(v.VirtualNode, wrong.reason, deployAction, wrong.message)
+		return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, wrong.reason, wrong.message))
+	}
+	c.report.Clear(client.ObjectKeyFromObject(v.VirtualNode))
+	return nil
+}
+
+func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, error) {
+	if v.duplicate != "" {
+		return &problem{duplicateReason, fmt.Sprintf("namespace %s has an older VirtualNode of this name, and nodes have one name each: delete this one, and create it under another name", v.duplicate)}, nil
+	}
+	if v.template == nil {
+		return &problem{noTemplateReason, fmt.Sprintf("there is no VkOptionsTemplate %s, which says how to run the virtual kubelet: create it, or name another one in spec.vkOptionsTemplateRef", v.templateName)}, nil
+	}
+	// Before the virtual kubelet runs: what is to stay here must not cross until it is known.
+	if err := c.publishPatch(ctx, v); err != nil {
+		return nil, err
+	}
+	desired, err := Forge(v.VirtualNode, v.template, c.options.Installation)
+	if err != nil {
+		return &problem{invalidTemplateReason, err.Error()}, nil
+	}
+	if !v.CreateNode() && v.node != nil { // the virtual kubelet ends its pods
+		container := containerOf(desired)
+		container.Args = withFlags(container.Args, []string{"--create-node=true"})
+	}
+	if err := seal(desired, v.VirtualNode); err != nil {
+		return nil, err
+	}
+	current := &appsv1.Deployment{}
+	err = c.live.Get(ctx, client.ObjectKeyFromObject(desired), current)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = c.client.Create(ctx, desired, client.FieldOwner(fieldManager))
+		if err == nil {
+			c.report.Tell(v.VirtualNode, nil, createdReason, deployAction, "Created Deployment "+desired.Name+" of the virtual kubelet")
+			current = desired
+		}
+	case err != nil:
+		return nil, fmt.Errorf("getting Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
+	case !equality.Semantic.DeepEqual(current.Spec.Selector, desired.Spec.Selector):
+		return &problem{conflictReason, fmt.Sprintf("Deployment %s/%s is not that of the virtual kubelet, its selector is another: delete it or rename this VirtualNode", current.Namespace, current.Name)}, nil
+	case !isCurrent(current, desired):
+		err = c.update(ctx, v, current, desired)
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s is refused: %s", desired.Namespace, desired.Name, err)}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
+	}
+	return nil, c.showKubelet(ctx, v, current)
+}
+
+// seal notes in the Deployment what was asked for, so that what is taken out of it is noticed, and whose it is.
+func seal(desired *appsv1.Deployment, vn *offloading.VirtualNode) error {
+	text, err := json.Marshal(desired.Spec)
+	if err != nil {
+		return fmt.Errorf("encoding the Deployment, %w", err)
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(text)
+	if desired.Annotations == nil {
+		desired.Annotations = map[string]string{}
+	}
+	desired.Annotations[wire.TemplateHashAnnotation] = strconv.FormatUint(sum.Sum64(), 36)
+	desired.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(vn, offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))}
+	return nil
+}
+
+// isCurrent reports whether a Deployment has all that is desired, and whether what is desired has not changed.
+func isCurrent(current, desired *appsv1.Deployment) bool {
+	return metav1.GetControllerOf(current) != nil && metav1.GetControllerOf(current).UID == metav1.GetControllerOf(desired).UID &&
+		contains(current.Annotations, desired.Annotations) && contains(current.Labels, desired.Labels) &&
+		equality.Semantic.DeepDerivative(desired.Spec, current.Spec)
+}
+
+func contains(all, some map[string]string) bool {
+	for key, value := range some {
+		if all[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// update replaces the spec. Labels and annotations of others stay.
+func (c *Controller) update(ctx context.Context, v *virtualNode, current, desired *appsv1.Deployment) error {
+	next := current.DeepCopy()
+	next.Spec, next.OwnerReferences = desired.Spec, desired.OwnerReferences
+	for _, m := range []struct{ into, from *map[string]string }{{&next.Labels, &desired.Labels}, {&next.Annotations, &desired.Annotations}} {
+		if *m.into == nil {
+			*m.into = map[string]string{}
+		}
+		maps.Copy(*m.into, *m.from)
+	}
+	if err := c.client.Update(ctx, next, client.FieldOwner(fieldManager)); err != nil {
+		return err
+	}
+	if next.Generation != current.Generation {
+		c.report.Tell(v.VirtualNode, nil, updatedReason, deployAction, "Updated Deployment "+desired.Name+" of the virtual kubelet")
+	}
+	*current = *next
+	return nil
+}
+
+// publishPatch writes what virtual kubelets go by.
+func (c *Controller) publishPatch(ctx context.Context, v *virtualNode) error {
+	patch := effectivePatch(v.VirtualNode, v.template)
+	if equality.Semantic.DeepEqual(v.Status.EffectiveOffloadingPatch, patch) {
+		return nil
+	}
+	changed := v.DeepCopy()
+	changed.Status.EffectiveOffloadingPatch = patch
+	if err := c.client.Status().Patch(ctx, changed, client.MergeFromWithOptions(v.VirtualNode, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("writing the offloading patch of VirtualNode %s, %w", client.ObjectKeyFromObject(v.VirtualNode), err)
+	}
+	v.VirtualNode = changed
+	return nil
+}
+
+// showKubelet says whether the virtual kubelet runs, and if not, why, as far as its pods say it.
+func (c *Controller) showKubelet(ctx context.Context, v *virtualNode, current *appsv1.Deployment) error {
+	if current.Status.AvailableReplicas > 0 && current.Status.ObservedGeneration == current.Generation {
+		return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.RunningConditionStatus, availableReason, "Deployment "+current.Name+" is available"))
+	}
+	if current.Status.AvailableReplicas > 0 { // an older version works until the new one does
+		return nil
+	}
+	message := "Waiting for Deployment " + current.Name + " to become available"
+	why, err := c.whyNot(ctx, v)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		message += ": " + why
+	}
+	return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, progressingReason, message))
+}
+
+func (c *Controller) whyNot(ctx context.Context, v *virtualNode) (string, error) {
+	pods := &corev1.PodList{}
+	ofKubelet := client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: v.Name}
+	if err := c.live.List(ctx, pods, client.InNamespace(v.Namespace), ofKubelet); err != nil {
+		return "", fmt.Errorf("listing the pods of the virtual kubelet of %s, %w", v.Name, err)
+	}
+	for i := range pods.Items {
+		for _, status := range pods.Items[i].Status.ContainerStatuses {
+			if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "ContainerCreating" {
+				return strings.TrimSuffix(fmt.Sprintf("pod %s: %s: %s", pods.Items[i].Name, waiting.Reason, waiting.Message), ": "), nil
+			}
+		}
+		for _, scheduled := range pods.Items[i].Status.Conditions {
+			if scheduled.Type == corev1.PodScheduled && scheduled.Status == corev1.ConditionFalse {
+				return fmt.Sprintf("pod %s: %s", pods.Items[i].Name, scheduled.Message), nil
+			}
+		}
+	}
+	return "", nil
+}

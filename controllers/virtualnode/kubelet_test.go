@@ -1,0 +1,209 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualnode_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+)
+
+// template creates a VkOptionsTemplate of that name, and returns a setting that makes it the default.
+func template(t *testing.T, name string) (*offloading.VkOptionsTemplate, func(*controllers.Options)) {
+	t.Helper()
+	created := &offloading.VkOptionsTemplate{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: offloading.VkOptionsTemplateSpec{
+			CreateNode: true, ContainerImage: "registry.example/vk:1", ExtraAnnotations: map[string]string{"a": "1", "b": "2"}, LabelsNotReflected: []string{"internal"},
+		},
+	}
+	consumer.Create(t, created)
+	return created, func(o *controllers.Options) { o.VirtualNodes.DefaultTemplate = client.ObjectKeyFromObject(created) }
+}
+
+// bare creates a VirtualNode and nothing else.
+func bare(t *testing.T, provider, name string, change ...func(*offloading.VirtualNode)) *offloading.VirtualNode {
+	t.Helper()
+	tenant := wire.TenantNamespace(provider)
+	if consumer.Client.Get(t.Context(), types.NamespacedName{Name: tenant}, &corev1.Namespace{}) != nil {
+		consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: provider}}})
+	}
+	vn := &offloading.VirtualNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, Labels: map[string]string{wire.RemoteClusterIDLabel: provider}},
+		Spec:       offloading.VirtualNodeSpec{ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: "kubeconfig"}},
+	}
+	for _, apply := range change {
+		apply(vn)
+	}
+	consumer.Create(t, vn)
+	if vn.Spec.CreateNode == nil {
+		consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name}})
+	}
+	return vn
+}
+
+// awaitDeployment waits until the Deployment of the virtual kubelet is as it should be.
+func awaitDeployment(t *testing.T, vn *offloading.VirtualNode, what string, is func(*appsv1.Deployment) bool) *appsv1.Deployment {
+	t.Helper()
+	current := deployment(vn)
+	controllertest.Eventually(t, "the Deployment of "+vn.Name+" to have "+what, func() error {
+		if err := consumer.Client.Get(t.Context(), client.ObjectKeyFromObject(current), current); err != nil {
+			return err
+		}
+		if !is(current) {
+			return fmt.Errorf("it is %+v", current.Spec)
+		}
+		return nil
+	})
+	return current
+}
+
+func image(of *appsv1.Deployment) string { return of.Spec.Template.Spec.Containers[0].Image }
+
+// kubeletPods waits for the pods of a virtual kubelet.
+func kubeletPods(t *testing.T, vn *offloading.VirtualNode) []corev1.Pod {
+	t.Helper()
+	pods := &corev1.PodList{}
+	controllertest.Eventually(t, "the pods of the virtual kubelet of "+vn.Name, func() error {
+		if err := consumer.Client.List(t.Context(), pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.VirtualNodeLabel: vn.Name}); err != nil || len(pods.Items) == 0 {
+			return fmt.Errorf("there are none (%w)", err)
+		}
+		return nil
+	})
+	return pods.Items
+}
+
+// A virtual kubelet is deployed as its template says it, follows it, and is repaired; its condition says whether it works.
+func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
+	options, byDefault := template(t, "follows")
+	first := consumer.StartManager(t, byDefault)
+	vn := bare(t, "lucca", "lucca")
+	awaitDeployment(t, vn, "the image", func(d *appsv1.Deployment) bool { return image(d) == "registry.example/vk:1" })
+	consumer.AwaitEvent(t, vn.Namespace, "VirtualNode", "lucca", "VkCreated")
+	consumer.Get(t, vn, vn.Namespace, vn.Name)
+	if patch := vn.Status.EffectiveOffloadingPatch; patch == nil || !slices.Equal(patch.LabelsNotReflected, []string{"internal"}) {
+		t.Errorf("the effective patch is %+v", patch)
+	}
+
+	pod := &kubeletPods(t, vn)[0]
+	consumer.PatchStatus(t, pod, `{"status":{"phase":"Pending","containerStatuses":[{"name":"virtual-kubelet","image":"i","imageID":"","ready":false,"restartCount":0,"state":{"waiting":{"reason":"ImagePullBackOff","message":"no such image"}}}]}}`)
+	consumer.Patch(t, vn, `{"metadata":{"annotations":{"look":"again"}}}`)
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.CreatingConditionStatus, "DeploymentProgressing", "ImagePullBackOff: no such image")
+	consumer.PatchStatus(t, pod, `{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.RunningConditionStatus, "DeploymentAvailable", "")
+
+	consumer.Patch(t, options, `{"spec":{"containerImage":"registry.example/vk:2","extraAnnotations":{"b":null}}}`)
+	awaitDeployment(t, vn, "the next image", func(d *appsv1.Deployment) bool {
+		return image(d) == "registry.example/vk:2" && len(d.Spec.Template.Annotations) == 1 && d.Spec.Template.Annotations["a"] == "1"
+	})
+	consumer.Patch(t, deployment(vn), `{"metadata":{"annotations":{"theirs":"1"}},"spec":{"replicas":5}}`)
+	awaitDeployment(t, vn, "its replicas", func(d *appsv1.Deployment) bool { return *d.Spec.Replicas == 1 && d.Annotations["theirs"] == "1" })
+	consumer.Delete(t, deployment(vn))
+	awaitDeployment(t, vn, "come back", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
+
+	first.Stop(t)
+	second := consumer.StartManager(t, byDefault)
+	marker := bare(t, "lucca", "lucca-2")
+	awaitDeployment(t, marker, "an image", func(d *appsv1.Deployment) bool { return image(d) != "" })
+	for _, write := range second.Writes.About("deployments") {
+		if !strings.Contains(write, "lucca-2") && !strings.HasPrefix(write, "POST") {
+			t.Errorf("after a restart there was the write %q", write)
+		}
+	}
+
+	consumer.Delete(t, options)
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "TemplateNotFound", "there is no VkOptionsTemplate default/follows")
+	awaitDeployment(t, vn, "stayed", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
+}
+
+// What cannot be deployed is a condition that says why, and an Event. Nothing else is touched.
+func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
+	_, byDefault := template(t, "cannot")
+	consumer.StartManager(t, byDefault)
+	missing := bare(t, "parma", "parma-missing", func(vn *offloading.VirtualNode) {
+		vn.Spec.VkOptionsTemplateRef = &corev1.ObjectReference{Name: "nowhere"}
+	})
+	invalid := bare(t, "parma", "parma-invalid", func(vn *offloading.VirtualNode) {
+		vn.Spec.Template = &offloading.DeploymentTemplate{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{PriorityClassName: "Not A Name"}}}}
+	})
+	theirs := map[string]string{"app": "theirs"}
+	consumer.Create(t, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: missing.Namespace, Name: "vk-parma-taken"}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: theirs},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: theirs}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "theirs"}}}},
+	}})
+	taken := bare(t, "parma", "parma-taken")
+
+	none := offloading.NoneConditionStatus
+	awaitCondition(t, missing, offloading.VirtualKubeletConditionType, none, "TemplateNotFound", "there is no VkOptionsTemplate liqo-tenant-parma/nowhere")
+	awaitCondition(t, invalid, offloading.VirtualKubeletConditionType, none, "InvalidTemplate", "priorityClassName")
+	awaitCondition(t, taken, offloading.VirtualKubeletConditionType, none, "DeploymentConflict", "its selector is another")
+	for name, reason := range map[string]string{"parma-missing": "TemplateNotFound", "parma-invalid": "InvalidTemplate", "parma-taken": "DeploymentConflict"} {
+		consumer.AwaitEvent(t, missing.Namespace, "VirtualNode", name, reason)
+	}
+	if current := awaitDeployment(t, taken, "stayed", func(*appsv1.Deployment) bool { return true }); image(current) != "theirs" {
+		t.Errorf("somebody else's Deployment runs %s", image(current))
+	}
+}
+
+// Of two VirtualNodes of one name the older one has the node; when the other one goes, nothing of the node's goes with it.
+func TestDuplicateVirtualNodes(t *testing.T) {
+	_, byDefault := template(t, "duplicate")
+	older := virtualNode(t, "trento", "twin")
+	first := consumer.StartManager(t, byDefault)
+	awaitFinalizer(t, older)
+	first.Stop(t)
+	controllertest.Eventually(t, "the next second", func() error {
+		if now := metav1.Now(); !older.CreationTimestamp.Before(&metav1.Time{Time: now.Truncate(1e9)}) {
+			return fmt.Errorf("it is %s", now)
+		}
+		return nil
+	})
+	younger := bare(t, "udine", "twin")
+	consumer.StartManager(t, byDefault)
+	awaitCondition(t, younger, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "DuplicateVirtualNode", "namespace liqo-tenant-trento has an older VirtualNode of this name")
+	consumer.Delete(t, younger)
+	consumer.AwaitGone(t, younger)
+	consumer.Get(t, node("twin"), "", "twin")
+	consumer.Get(t, deployment(older), older.Namespace, "vk-twin")
+	if len(access(t, "twin")) != 10 {
+		t.Errorf("of the older one these are left: %q", access(t, "twin"))
+	}
+}
+
+// A virtual kubelet keeps its node until that is drained.
+func TestTheNodeGoesBeforeItIsSwitchedOff(t *testing.T) {
+	_, byDefault := template(t, "switched")
+	consumer.StartManager(t, byDefault)
+	shop := consumer.Namespace(t)
+	vn := bare(t, "varese", "varese")
+	consumer.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "varese", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "varese"}}})
+	web := pod(t, shop, "web", "varese")
+	creates := func(flag string) func(*appsv1.Deployment) bool {
+		return func(d *appsv1.Deployment) bool { return slices.Contains(d.Spec.Template.Spec.Containers[0].Args, flag) }
+	}
+	awaitDeployment(t, vn, "a node", creates("--create-node=true"))
+	consumer.Patch(t, vn, `{"spec":{"createNode":false}}`)
+	awaitEvicted(t, web)
+	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "1 pod is left")
+	require.True(t, creates("--create-node=true")(awaitDeployment(t, vn, "stayed", func(*appsv1.Deployment) bool { return true })))
+	end(t, web)
+	consumer.AwaitGone(t, node("varese"))
+	awaitDeployment(t, vn, "no node any more", creates("--create-node=false"))
+	assert.NotNil(t, vn)
+}
