@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"maps"
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -119,6 +120,7 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 		m.events.Warn("VirtualNode", object, InvalidObjectReason, "spec.offloadingPatch is not an object; the last valid value stays in force")
 		return
 	}
+	patch = withSkipLists(patch, raw.Map(raw.Nested(object.Object, "status", "effectiveOffloadingPatch")))
 	changed := m.change(func(s *settings) {
 		s.patch = patch
 		s.loadBalancerClass = defaultClass(spec["loadBalancerClasses"], "loadBalancerClassName")
@@ -129,6 +131,27 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 		m.log.Info("The VirtualNode's patch or classes changed: every object is reconciled again")
 		m.enqueueKinds(func(Kind) bool { return true })
 	}
+}
+
+// withSkipLists returns the patch with those keys that a VkOptionsTemplate keeps from crossing besides. All else is as the user wrote it.
+func withSkipLists(patch, effective map[string]any) map[string]any {
+	for _, field := range []string{"labelsNotReflected", "annotationsNotReflected"} {
+		all, _ := patch[field].([]any)
+		more, _ := effective[field].([]any)
+		for _, key := range more {
+			if !slices.Contains(all, key) {
+				all = append(slices.Clip(all), key)
+			}
+		}
+		if before, _ := patch[field].([]any); len(all) > len(before) {
+			patch = maps.Clone(patch)
+			if patch == nil {
+				patch = map[string]any{}
+			}
+			patch[field] = all
+		}
+	}
+	return patch
 }
 
 // defaultClass picks the class marked as default, else the first.
