@@ -182,3 +182,29 @@ func TestLostClaimIsNotMadeAgain(t *testing.T) {
 		t.Error("an empty claim was made")
 	}
 }
+
+// While the provider reports trouble with the remote namespace, nothing is decided about the volumes of its claims: the data is there.
+func TestReleasedVolumesStayWhileTheNamespaceIsInTrouble(t *testing.T) {
+	t.Parallel()
+	l := newClaimLab(t, "Delete")
+	l.Start()
+	l.claim("data", l.Node)
+	_, volume := l.bound("data")
+	l.Settled()
+	l.WriteMap(l.ID, map[string]any{l.Namespace: map[string]any{"remoteNamespace": l.RemoteNS, "phase": "CreationLoopBackOff"}})
+	l.Eventually(func() error {
+		if _, still := l.Manager.RemoteNamespace(l.Namespace); still {
+			return fmt.Errorf("%s is still extended", l.Namespace)
+		}
+		return nil
+	})
+	l.Local.Delete(t, reflection.ClaimKind, l.Namespace, "data")
+	l.Present(l.Local, "PersistentVolume", "", volume.GetName(), reflectiontest.Field("status.phase", "Released"))
+	l.Settled()
+	if l.Local.Get(t, "PersistentVolume", "", volume.GetName()) == nil {
+		t.Error("the volume was deleted before it is known that the namespace is not extended any more")
+	}
+	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
+	l.Absent(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")
+	l.Absent(l.Local, "PersistentVolume", "", volume.GetName())
+}

@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
@@ -464,5 +466,55 @@ func TestEventsOfFurtherResources(t *testing.T) {
 	l.say("later", copied, warning)
 	for _, name := range []string{"early", "later"} {
 		l.Present(l.Local, "Event", l.Namespace, name, reflectiontest.Field("involvedObject.kind", "Lease"), reflectiontest.Field("involvedObject.apiVersion", "coordination.k8s.io/v1"))
+	}
+}
+
+// An Event of this cluster that has taken the name of a copy stays when the provider's Event goes.
+func TestForeignEventsAreNotTakenBack(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, withEvents(t, reflection.PodKind)).start()
+	pod, _ := l.shadowed("web")
+	remote := l.RunRemote("web", "")
+	for _, name := range []string{"taken", "marker"} {
+		l.say(name, remote, warning)
+		l.Present(l.Local, "Event", l.Namespace, name)
+	}
+	l.Local.Delete(t, "Event", l.Namespace, "taken")
+	foreign := l.Local.Create(t, l.Namespace, said("taken", pod, normal))
+	l.Remote.Delete(t, "Event", l.RemoteNS, "taken")
+	l.Remote.Delete(t, "Event", l.RemoteNS, "marker")
+	l.Absent(l.Local, "Event", l.Namespace, "marker")
+	l.Settled()
+	if now := l.Local.Get(t, "Event", l.Namespace, "taken"); now == nil || now.GetUID() != foreign.GetUID() {
+		t.Errorf("the Event of this cluster became %v", now)
+	}
+}
+
+// What waits to be written is bounded: what comes on top is dropped, and counted, but no warning.
+func TestEventsThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	clock := clocktesting.NewFakeClock(time.Now()) // nothing settles
+	l := newLab(t, withEvents(t, reflection.PodKind), func(o *reflection.Options) { o.Clock, o.Registerer = clock, registry }).start()
+	l.shadowed("web")
+	remote := l.RunRemote("web", "")
+	scope := l.Manager.Scope(reflection.EventKind, l.Namespace)
+	in := scope.State.(cache.ReflectorStore)
+	receive := func(name, fields string) {
+		l.Helper()
+		parsed := &unstructured.Unstructured{}
+		require.NoError(t, yaml.Unmarshal([]byte(said(name, remote, fields)), &parsed.Object))
+		require.NoError(t, in.Add(parsed))
+	}
+	for n := range event.WaitingMost {
+		receive(fmt.Sprintf("early-%d", n), normal)
+	}
+	receive("late", normal)
+	receive("warning", warning)
+	if event.Waiting(scope, "early-0") == nil || event.Waiting(scope, "late") != nil {
+		t.Error("the late Event should be dropped, and the first one wait")
+	}
+	if dropped := gathered(t, registry)["refract_events_dropped_total"]; dropped != 1 {
+		t.Errorf("%v Events are counted as dropped, want 1", dropped)
 	}
 }

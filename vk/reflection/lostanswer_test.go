@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -168,5 +169,31 @@ func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	}
 	for _, copied := range of {
 		l.Absent(l.Remote, copied, l.RemoteNS, "web")
+	}
+}
+
+// While the watches there show nothing, somebody replaces a copy at the provider. It is deleted by name, but only the very copy that is known.
+func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, configuration(t))
+	way := l.throughLossy()
+	l.Start()
+	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {mode: fast}}`)
+	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings")
+	l.Settled()
+	way.held.Store(true)
+	l.Remote.Delete(t, "ConfigMap", l.RemoteNS, "settings")
+	foreign := l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {whose: theirs}}`)
+	l.Local.Delete(t, "ConfigMap", l.Namespace, "settings")
+	l.Eventually(func() error {
+		if !slices.Contains(l.Remote.Writes(t), "delete configmaps settings") {
+			return errors.New("the copy was not asked to be deleted")
+		}
+		return nil
+	})
+	way.held.Store(false)
+	l.Settled()
+	if now := l.Remote.Get(t, "ConfigMap", l.RemoteNS, "settings"); now == nil || now.GetUID() != foreign.GetUID() {
+		t.Errorf("what was there in place of the copy became %v", now)
 	}
 }

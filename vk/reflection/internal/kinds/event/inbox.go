@@ -27,8 +27,8 @@ const (
 	Window = 10 * time.Second
 	// eventTrial is how long an Event waits for the object that it is about to be known: they come by different watches.
 	eventTrial = 10 * time.Second
-	// waitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. What comes on top is dropped and counted.
-	waitingMost = 10000
+	// WaitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. What comes on top is dropped and counted.
+	WaitingMost = 10000
 	// missedMost bounds the kinds that are remembered for having been dropped: whoever writes Events there names them.
 	missedMost = 100
 )
@@ -179,7 +179,7 @@ func (b *inbox) see(event *unstructured.Unstructured) {
 		b.entries[name] = e
 	}
 	warning := event.Object["type"] == corev1.EventTypeWarning
-	if b.waiting >= waitingMost && e.event == nil && !warning {
+	if b.waiting >= WaitingMost && e.event == nil && !warning {
 		b.h.EventDropped()
 		b.done(e, hash)
 		b.sweep(name, e)
