@@ -26,6 +26,8 @@ type lossy struct {
 	armed atomic.Bool   // the next create of a ShadowPod is lost, and everything after it, until mended
 	cut   atomic.Bool
 	held  atomic.Bool // watches show nothing
+	// expire: watches show nothing, and have to begin again with a list.
+	expire atomic.Bool
 }
 
 var errLost = &lostConnection{}
@@ -56,7 +58,7 @@ func (y *lossy) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response, err := y.next.RoundTrip(request)
 	if err == nil && request.URL.Query().Has("watch") {
-		response.Body = &heldBody{response.Body, &y.held}
+		response.Body = &heldBody{response.Body, &y.held, &y.expire}
 	}
 	return response, err
 }
@@ -69,11 +71,20 @@ func (y *lossy) send(request *http.Request) {
 
 type heldBody struct {
 	io.ReadCloser
-	held *atomic.Bool
+	held, expire *atomic.Bool
 }
+
+// expired is what an API server says whose history does not reach back so far.
+const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version","reason":"Expired","code":410}}`
 
 func (b *heldBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if b.expire.Load() {
+		for b.expire.Load() {
+			time.Sleep(5 * time.Millisecond)
+		}
+		return copy(p, expired), io.EOF
+	}
 	for b.held.Load() && err == nil {
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -84,7 +95,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 func (l *lab) throughLossy() *lossy {
 	way := &lossy{}
 	l.Options.Remote.Wrap(func(next http.RoundTripper) http.RoundTripper { way.next = next; return way })
-	l.Cleanup(func() { way.held.Store(false) })
+	l.Cleanup(func() { way.held.Store(false); way.expire.Store(false) })
 	return way
 }
 
@@ -196,4 +207,23 @@ func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
 	if now := l.Remote.Get(t, "ConfigMap", l.RemoteNS, "settings"); now == nil || now.GetUID() != foreign.GetUID() {
 		t.Errorf("what was there in place of the copy became %v", now)
 	}
+}
+
+// A pod is created and deleted again while the watches there show nothing, and then start over with what is left: they report neither that
+// its ShadowPod came nor that it went. The pod goes nevertheless.
+func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	way := l.throughLossy()
+	l.Start()
+	l.Pod("marker")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "marker")
+	l.Settled()
+	way.expire.Store(true)
+	l.Pod("web-0")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
+	l.Local.Delete(t, "Pod", l.Namespace, "web-0")
+	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
+	way.expire.Store(false)
+	l.Absent(l.Local, "Pod", l.Namespace, "web-0")
 }

@@ -142,7 +142,8 @@ func (w written) known(version uint64) bool {
 }
 
 // Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
-// either. They fell into a gap of the watch: what it begins with again does not report what came and went meanwhile.
+// either. They fell into a gap of the watch: what it begins with again does not report what came and went meanwhile. That goes for our
+// deletion of what we have created in the same gap, too: whoever waits for its end will not be told.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +152,7 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 			continue
 		}
 		delete(c.last, key)
-		if present := cached(key); !entry.known(version(present)) && (present != nil || entry.object != nil) {
+		if !entry.known(version(cached(key))) {
 			keys = append(keys, key)
 		}
 	}

@@ -115,7 +115,7 @@ func TestUnobserved(t *testing.T) {
 		t.Errorf("the watch still has time, and %v are looked at", got)
 	}
 	clock.Step(Grace + time.Second)
-	if got, want := look(), []string{"going", "late", "lost"}; !slices.Equal(got, want) {
+	if got, want := look(), []string{"going", "gone", "late", "lost"}; !slices.Equal(got, want) {
 		t.Errorf("%v are looked at, want %v", got, want)
 	}
 	if got := look(); len(got) > 0 {
