@@ -4,6 +4,7 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -131,6 +132,9 @@ func (l *Lab) storeIdentity(ctx context.Context) error {
 	kubeconfig, err := os.ReadFile(path)
 	if err != nil {
 		return err
+	}
+	if l.Link != nil {
+		kubeconfig = bytes.ReplaceAll(kubeconfig, []byte(l.Provider.address()), []byte(l.Link.Address()))
 	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{

@@ -69,6 +69,8 @@ type Options struct {
 	Elect bool
 	// Balanced has our processes reach both API servers through a load balancer each.
 	Balanced bool
+	// Linked has the consumer's processes reach the provider through Lab.Link.
+	Linked bool
 	// Log receives the progress.
 	Log func(format string, args ...any)
 }
@@ -90,6 +92,8 @@ type Lab struct {
 	Consumer, Provider *Side
 	// PluginDir is watched by the virtual kubelet.
 	PluginDir string
+	// Link is the way from the consumer to the provider's API server, nil unless Options.Linked.
+	Link *testenv.Link
 
 	opts      Options
 	dir, bin  string
@@ -141,6 +145,11 @@ func (l *Lab) up(ctx context.Context) error {
 		return err
 	}
 	var err error
+	if l.opts.Linked {
+		if l.Link, err = testenv.NewLink(l.Provider.address()); err != nil {
+			return err
+		}
+	}
 	if l.ports, err = pickPorts(); err != nil {
 		return err
 	}
@@ -222,6 +231,9 @@ func newSide(cluster *testenv.Cluster, id string) (*Side, error) {
 func (l *Lab) Down() error {
 	var err error
 	defer l.ports.release()
+	if l.Link != nil {
+		l.Link.Close()
+	}
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		if side == nil {
 			continue

@@ -121,18 +121,18 @@ func (l *Lab) servingCertificate() (certificate, key string, err error) {
 }
 
 // KillKubelet ends the virtual kubelet at once, as a crash does.
-func (l *Lab) KillKubelet() {
-	if command := l.running[kubeletName]; command != nil {
-		command.Kill()
-		delete(l.running, kubeletName)
-	}
-}
+func (l *Lab) KillKubelet() { l.kill(kubeletName) }
 
 // KillConsumerManager ends the consumer's controller manager at once, and with it the scheduling webhook.
-func (l *Lab) KillConsumerManager() {
-	if command := l.running[consumerManagerName]; command != nil {
+func (l *Lab) KillConsumerManager() { l.kill(consumerManagerName) }
+
+// KillProviderManager ends the provider's controller manager at once.
+func (l *Lab) KillProviderManager() { l.kill(providerManagerName) }
+
+func (l *Lab) kill(name string) {
+	if command := l.running[name]; command != nil {
 		command.Kill()
-		delete(l.running, consumerManagerName)
+		delete(l.running, name)
 	}
 }
 

@@ -16,6 +16,44 @@ import (
 	"strings"
 )
 
+// etcd calls the gateway of etcd's API.
+func (c *Cluster) etcd(ctx context.Context, method, body string) (io.ReadCloser, error) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", c.path(strings.TrimPrefix(etcdSocket, "unix://")))
+	}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/"+method, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
+		return nil, errors.Join(fmt.Errorf("etcd answers %s: %s", response.Status, text), response.Body.Close())
+	}
+	return response.Body, nil
+}
+
+// Compact forgets the history of all objects, so that every watch that has to begin again must list first.
+func (c *Cluster) Compact(ctx context.Context) error {
+	response, err := c.etcd(ctx, "maintenance/status", "{}")
+	if err != nil {
+		return fmt.Errorf("asking etcd of cluster %s for its revision, %w", c.opts.Name, err)
+	}
+	var status struct{ Header struct{ Revision string } }
+	err = json.NewDecoder(response).Decode(&status)
+	if err := errors.Join(err, response.Close()); err != nil {
+		return fmt.Errorf("asking etcd of cluster %s for its revision, %w", c.opts.Name, err)
+	}
+	response, err = c.etcd(ctx, "kv/compaction", fmt.Sprintf(`{"revision":%q}`, status.Header.Revision))
+	if err != nil {
+		return fmt.Errorf("compacting etcd of cluster %s, %w", c.opts.Name, err)
+	}
+	return response.Close()
+}
+
 // Backup writes a snapshot of etcd to a new file, as `etcdctl snapshot save` does.
 func (c *Cluster) Backup(ctx context.Context, path string) (err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -23,20 +61,12 @@ func (c *Cluster) Backup(ctx context.Context, path string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", c.path(strings.TrimPrefix(etcdSocket, "unix://")))
-	}}}
-	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://etcd/v3/maintenance/snapshot", strings.NewReader("{}"))
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
+	response, err := c.etcd(ctx, "maintenance/snapshot", "{}")
 	if err != nil {
 		return fmt.Errorf("backing up etcd of cluster %s, %w", c.opts.Name, err)
 	}
-	defer func() { _ = response.Body.Close() }()
-	for parts := json.NewDecoder(response.Body); ; {
+	defer func() { _ = response.Close() }()
+	for parts := json.NewDecoder(response); ; {
 		var part struct {
 			Result struct{ Blob []byte }
 			Error  *struct{ Message string }

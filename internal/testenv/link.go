@@ -1,0 +1,181 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Link is the way from one cluster to the API server of another. It can be cut, stall in one direction or in both, and be slow. Its
+// methods are safe for concurrent use.
+type Link struct {
+	listener net.Listener
+	target   string
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	closed  bool
+	cut     bool
+	stalled [2]bool
+	delay   time.Duration
+	open    map[net.Conn]bool
+}
+
+// Direction is one of the two of a Link.
+type Direction int
+
+// The directions.
+const (
+	// There is from the client to the server.
+	There Direction = iota
+	// Back is from the server to the client.
+	Back
+)
+
+// NewLink listens on a port of 127.0.0.1 for the server at target, host and port, until Close.
+func NewLink(target string) (*Link, error) {
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting a link to %s, %w", target, err)
+	}
+	l := &Link{listener: listener, target: target, open: map[net.Conn]bool{}}
+	l.changed = sync.NewCond(&l.mu)
+	l.wg.Go(func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.wg.Go(func() { l.carry(near) })
+		}
+	})
+	return l, nil
+}
+
+// Address is where clients find it, host and port.
+func (l *Link) Address() string { return l.listener.Addr().String() }
+
+// Close ends all connections.
+func (l *Link) Close() {
+	_ = l.listener.Close()
+	l.set(func() { l.closed, l.cut = true, true })
+	l.wg.Wait()
+}
+
+// Cut ends all connections, and those to come.
+func (l *Link) Cut() { l.set(func() { l.cut = true }) }
+
+// Drop ends the connections that there are. New ones live.
+func (l *Link) Drop() { l.set(l.drop) }
+
+// Stall lets nothing pass in the directions, while connections live.
+func (l *Link) Stall(directions ...Direction) {
+	l.set(func() {
+		for _, direction := range directions {
+			l.stalled[direction] = true
+		}
+	})
+}
+
+// Slow holds each piece of data up for that long.
+func (l *Link) Slow(delay time.Duration) { l.set(func() { l.delay = delay }) }
+
+// Mend makes it work again.
+func (l *Link) Mend() { l.set(func() { l.cut, l.stalled, l.delay = l.closed, [2]bool{}, 0 }) }
+
+func (l *Link) set(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+	if l.cut {
+		l.drop()
+	}
+	l.changed.Broadcast()
+}
+
+func (l *Link) drop() {
+	for end := range l.open {
+		_ = end.Close()
+	}
+	clear(l.open)
+}
+
+func (l *Link) carry(near net.Conn) {
+	defer func() { _ = near.Close() }()
+	far, err := net.DialTimeout("tcp4", l.target, time.Second)
+	if err != nil {
+		return
+	}
+	defer func() { _ = far.Close() }()
+	if !l.add(near, far) {
+		return
+	}
+	defer l.remove(near, far)
+	var ends sync.WaitGroup
+	ends.Go(func() { l.copy(There, far, near) })
+	l.copy(Back, near, far)
+	ends.Wait()
+}
+
+func (l *Link) add(ends ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, end := range ends {
+		l.open[end] = !l.cut
+	}
+	return !l.cut
+}
+
+func (l *Link) remove(ends ...net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, end := range ends {
+		delete(l.open, end)
+	}
+}
+
+// copy ends both connections when one has ended.
+func (l *Link) copy(direction Direction, to, from net.Conn) {
+	defer func() { _, _ = to.Close(), from.Close() }()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if l.pass(direction, from) != nil {
+				return
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+var errCut = errors.New("the link is cut")
+
+// pass waits until data may go on.
+func (l *Link) pass(direction Direction, from net.Conn) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.stalled[direction] && l.open[from] {
+		l.changed.Wait()
+	}
+	if !l.open[from] {
+		return errCut
+	}
+	if delay := l.delay; delay > 0 {
+		l.mu.Unlock()
+		time.Sleep(delay)
+		l.mu.Lock()
+	}
+	return nil
+}
