@@ -89,6 +89,10 @@ verify-generate:
 demo: tools ## Watch it work: two real clusters, an application offloaded, plugins swapped (ARGS=--keep leaves it up)
 	@go run ./test/demo $(ARGS)
 
+.PHONY: chaos
+chaos: tools ## Break two joined clusters at random, and check that nothing is lost (ARGS='--rounds=200 --seed=1')
+	@go run ./test/chaos $(ARGS)
+
 ##@ Measure
 
 .PHONY: bench

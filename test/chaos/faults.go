@@ -1,0 +1,165 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/refract-project/refract/internal/lab"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// fault is something that breaks, and is repaired.
+type fault struct {
+	name string
+	// of is what it is about: two faults of the same thing are not inflicted at once.
+	of string
+	// late faults are repaired after the others: what they start needs those.
+	late            bool
+	inflict, repair func(context.Context, *game) error
+}
+
+// all faults that there are.
+func all() []fault {
+	return []fault{
+		process("kill-kubelet", (*lab.Lab).KillKubelet, (*lab.Lab).StartKubelet),
+		process("kill-consumer-manager", (*lab.Lab).KillConsumerManager, (*lab.Lab).StartConsumerManager),
+		process("kill-provider-manager", (*lab.Lab).KillProviderManager, (*lab.Lab).StartProviderManager),
+		stopServer("stop-consumer-apiserver", func(g *game) *lab.Side { return g.Consumer }),
+		stopServer("stop-provider-apiserver", func(g *game) *lab.Side { return g.Provider }),
+		pauseStorage("pause-consumer-etcd", func(g *game) *lab.Side { return g.Consumer }),
+		pauseStorage("pause-provider-etcd", func(g *game) *lab.Side { return g.Provider }),
+		compact("compact-consumer", func(g *game) *lab.Side { return g.Consumer }),
+		compact("compact-provider", func(g *game) *lab.Side { return g.Provider }),
+		link("cut-link", func(l *testenv.Link) { l.Cut() }),
+		link("stall-link", func(l *testenv.Link) { l.Stall(testenv.There, testenv.Back) }),
+		link("one-way-link-there", func(l *testenv.Link) { l.Stall(testenv.Back) }),
+		link("one-way-link-back", func(l *testenv.Link) { l.Stall(testenv.There) }),
+		link("slow-link", func(l *testenv.Link) { l.Slow(300 * time.Millisecond) }),
+		flapping(),
+	}
+}
+
+// chosen returns the faults of these names, separated by commas; all for "".
+func chosen(names string) ([]fault, error) {
+	known := all()
+	if names == "" {
+		return known, nil
+	}
+	var found []fault
+	for name := range strings.SplitSeq(names, ",") {
+		at := slices.IndexFunc(known, func(f fault) bool { return f.name == name })
+		if at < 0 {
+			var possible []string
+			for _, fault := range known {
+				possible = append(possible, fault.name)
+			}
+			return nil, fmt.Errorf("--only=%s: there is no fault %s; use some of %s", names, name, strings.Join(possible, ", "))
+		}
+		found = append(found, known[at])
+	}
+	return found, nil
+}
+
+func clashes(inflicted []fault, next fault) bool {
+	return slices.ContainsFunc(inflicted, func(f fault) bool { return f.of == next.of })
+}
+
+// repairOrder has the last one repaired first, but processes of ours last.
+func repairOrder(inflicted []fault) []fault {
+	order := slices.Clone(inflicted)
+	slices.Reverse(order)
+	slices.SortStableFunc(order, func(a, b fault) int {
+		switch {
+		case a.late == b.late:
+			return 0
+		case a.late:
+			return 1
+		}
+		return -1
+	})
+	return order
+}
+
+func process(name string, kill func(*lab.Lab), start func(*lab.Lab, context.Context) error) fault {
+	return fault{name: name, of: name, late: true,
+		inflict: func(_ context.Context, g *game) error { kill(g.Lab); return nil },
+		repair: func(ctx context.Context, g *game) error {
+			return eventually(ctx, func(ctx context.Context) error { return start(g.Lab, ctx) })
+		},
+	}
+}
+
+func stopServer(name string, of func(*game) *lab.Side) fault {
+	return fault{name: name, of: strings.Fields(strings.ReplaceAll(name, "-", " "))[1],
+		inflict: func(_ context.Context, g *game) error { return of(g).StopAPIServer() },
+		repair:  func(ctx context.Context, g *game) error { return of(g).StartAPIServer(ctx) },
+	}
+}
+
+func pauseStorage(name string, of func(*game) *lab.Side) fault {
+	signal := func(g *game, signal syscall.Signal) error { return syscall.Kill(of(g).Processes()["etcd"], signal) }
+	return fault{name: name, of: strings.Fields(strings.ReplaceAll(name, "-", " "))[1],
+		inflict: func(_ context.Context, g *game) error { return signal(g, syscall.SIGSTOP) },
+		repair:  func(_ context.Context, g *game) error { return signal(g, syscall.SIGCONT) },
+	}
+}
+
+// compact needs no repair.
+func compact(name string, of func(*game) *lab.Side) fault {
+	return fault{name: name, of: name,
+		inflict: func(ctx context.Context, g *game) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if err := of(g).Compact(ctx); err != nil {
+				g.say("%s had no effect: %v", name, err) // its etcd may be paused
+			}
+			return nil
+		},
+		repair: func(context.Context, *game) error { return nil },
+	}
+}
+
+func link(name string, spoil func(*testenv.Link)) fault {
+	return fault{name: name, of: "link",
+		inflict: func(_ context.Context, g *game) error { spoil(g.Link); return nil },
+		repair:  func(_ context.Context, g *game) error { g.Link.Mend(); return nil },
+	}
+}
+
+// flapping ends all connections again and again.
+func flapping() fault {
+	var stop context.CancelFunc
+	return fault{name: "flapping-link", of: "link",
+		inflict: func(ctx context.Context, g *game) error {
+			ctx, stop = context.WithCancel(ctx)
+			go func() {
+				for ctx.Err() == nil {
+					g.Link.Drop()
+					pause(ctx, 300*time.Millisecond)
+				}
+			}()
+			return nil
+		},
+		repair: func(_ context.Context, g *game) error { stop(); g.Link.Mend(); return nil },
+	}
+}
+
+// eventually tries again until it works.
+func eventually(ctx context.Context, do func(context.Context) error) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := do(bounded)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, 200*time.Millisecond)
+	}
+}

@@ -1,0 +1,191 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Chaos breaks two joined clusters in every way it knows, again and again, while users work in one of them, and checks after each round
+// that nothing was lost, doubled or left. `make chaos` runs it; see `make chaos ARGS=--help`.
+//
+// A round is a random sequence of faults and of what users do, both drawn from one seed, then a repair of all faults and a quiet period in
+// which the oracle must become content: it computes from the consumer's state alone, and the documented rules, what the provider is to
+// hold (see oracle.go). While faults last, witnesses watch that no pod ends that nobody has deleted (see witness.go). The order of
+// what happens follows the seed; the time that the processes take does not.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// options are the flags.
+type options struct {
+	seed          uint64
+	rounds        int
+	faults        int
+	only          string
+	length, quiet time.Duration
+	keep          bool
+}
+
+func main() {
+	var o options
+	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "what the rounds are drawn from; by default the time")
+	flag.IntVar(&o.rounds, "rounds", 10, "number of rounds")
+	flag.IntVar(&o.faults, "faults", 2, "maximum number of faults of a round, which overlap")
+	flag.StringVar(&o.only, "only", "", "faults to draw from, separated by commas; all of them when empty")
+	flag.DurationVar(&o.length, "length", 10*time.Second, "how long the faults of a round last")
+	flag.DurationVar(&o.quiet, "quiet", 2*time.Minute, "how long the clusters may take to be as they should be again")
+	flag.BoolVar(&o.keep, "keep", false, "leave the clusters up after a failure, until Ctrl-C")
+	flag.Parse()
+	ctrllog.SetLogger(logr.Discard()) // a library asks for one
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, &o); err != nil {
+		fmt.Fprintf(os.Stderr, "\nchaos: %v\nTo run it again: make chaos ARGS='--seed=%d --rounds=%d --faults=%d --length=%s --only=%s'\n", err, o.seed, o.rounds, o.faults, o.length, o.only)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// game is one run.
+type game struct {
+	*lab.Lab
+	options
+	random  *rand.Rand
+	begun   time.Time
+	users   *users
+	witness *witness
+}
+
+func (g *game) say(format string, args ...any) {
+	fmt.Printf("%7.1fs  %s\n", time.Since(g.begun).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func run(ctx context.Context, o *options) (err error) {
+	faults, err := chosen(o.only)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("seed %d\n", o.seed)
+	g := &game{options: *o, random: rand.New(rand.NewPCG(o.seed, 0)), begun: time.Now()} //nolint:gosec // it is to be repeatable
+	if g.Lab, err = lab.Up(ctx, lab.Options{ConsumerNodes: 1, ProviderNodes: 2, Linked: true, Elect: true}); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil && o.keep && ctx.Err() == nil {
+			g.say("%v\nThe clusters stay up until Ctrl-C: export KUBECONFIG=%s", err, g.Kubeconfig())
+			<-ctx.Done()
+		}
+		err = errors.Join(err, g.Down())
+	}()
+	if err := errors.Join(g.StartAll(ctx), g.AwaitNodeReady(ctx)); err != nil {
+		return err
+	}
+	if g.witness, err = newWitness(ctx, g.Lab); err != nil {
+		return err
+	}
+	g.users = newUsers(g)
+	if err := g.users.begin(ctx); err != nil {
+		return err
+	}
+	if err := g.settle(ctx, 0); err != nil {
+		return err
+	}
+	for round := 1; round <= o.rounds; round++ {
+		if err := g.round(ctx, round, faults); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	g.say("%d rounds, all of them clean", o.rounds)
+	return nil
+}
+
+// round breaks things, repairs them, and checks.
+func (g *game) round(ctx context.Context, number int, faults []fault) error {
+	var inflicted []fault
+	for range 1 + g.random.IntN(g.faults) {
+		next := faults[g.random.IntN(len(faults))]
+		if !clashes(inflicted, next) {
+			inflicted = append(inflicted, next)
+		}
+	}
+	names := make([]string, 0, len(inflicted))
+	for _, fault := range inflicted {
+		names = append(names, fault.name)
+	}
+	g.say("round %d: %s", number, strings.Join(names, ", "))
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan struct{})
+	seed := g.random.Uint64()
+	go func() { defer close(ended); g.users.work(working, seed) }()
+	each := g.length / time.Duration(len(inflicted)+1)
+	for i, fault := range inflicted {
+		if err := fault.inflict(ctx, g); err != nil {
+			return fmt.Errorf("inflicting %s, %w", fault.name, err)
+		}
+		if wait := each; i < len(inflicted)-1 {
+			pause(ctx, wait)
+		}
+	}
+	pause(ctx, 2*each)
+	for _, fault := range repairOrder(inflicted) {
+		if err := fault.repair(ctx, g); err != nil {
+			return fmt.Errorf("repairing %s, %w", fault.name, err)
+		}
+	}
+	stop()
+	<-ended
+	return g.settle(ctx, number)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// settle waits until the oracle is content, and stays so for a moment.
+func (g *game) settle(ctx context.Context, round int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, g.quiet, fmt.Errorf("the clusters were not as they should be after %s", g.quiet))
+	defer cancel()
+	begun := time.Now()
+	clean := 0
+	err := g.Wait(ctx, "the oracle to be content", func(ctx context.Context) (string, error) {
+		if seen := g.witness.complaints(); len(seen) > 0 {
+			return "", fmt.Errorf("while things were broken: %s", strings.Join(seen, "; "))
+		}
+		wrong, err := g.examine(ctx)
+		if err != nil {
+			return "", err
+		}
+		if len(wrong) > 0 {
+			clean = 0
+			return fmt.Sprintf("%d differences: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 8)], "; ")), nil
+		}
+		if clean++; clean < 5 {
+			return "it is content, for how long is to be seen", nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return err
+	}
+	if seen := g.witness.complaints(); len(seen) > 0 {
+		return fmt.Errorf("while things were broken: %s", strings.Join(seen, "; "))
+	}
+	g.say("round %d: clean after %.1f s, %s", round, time.Since(begun).Seconds(), g.users.summary())
+	return nil
+}

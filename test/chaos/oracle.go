@@ -1,0 +1,253 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// state is what one cluster holds of a kind: what matters of each object, by namespace and name.
+type state map[string]string
+
+// examine compares what the provider has with what follows from the consumer's state by the documented rules, and the statuses of pods
+// the other way round. It shares no code with the reflection.
+func (g *game) examine(ctx context.Context) (wrong []string, err error) {
+	extended, err := g.extended(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range []struct {
+		name            string
+		expected, there func(context.Context, string) (state, error)
+	}{
+		{"configmap", g.expectedConfigMaps, g.configMapsThere},
+		{"secret", g.expectedSecrets, g.secretsThere},
+		{"service", g.expectedServices, g.servicesThere},
+		{"shadowpod", g.expectedShadows, g.shadowsThere},
+		{"pod", g.podsHere, g.podsThere},
+	} {
+		for _, namespace := range extended {
+			expected, err := kind.expected(ctx, namespace)
+			if err != nil {
+				return nil, err
+			}
+			found, err := kind.there(ctx, namespace)
+			if err != nil {
+				return nil, err
+			}
+			wrong = append(wrong, differences(kind.name, namespace, expected, found)...)
+		}
+	}
+	left, err := g.leftNamespaces(ctx, extended)
+	return append(wrong, left...), err
+}
+
+func differences(kind, namespace string, expected, found state) (wrong []string) {
+	for name, want := range expected {
+		switch got, there := found[name]; {
+		case !there:
+			wrong = append(wrong, fmt.Sprintf("%s %s/%s (%s) is missing", kind, namespace, name, want))
+		case got != want:
+			wrong = append(wrong, fmt.Sprintf("%s %s/%s is %q, not %q", kind, namespace, name, got, want))
+		}
+	}
+	for name := range found {
+		if _, known := expected[name]; !known {
+			wrong = append(wrong, fmt.Sprintf("%s %s/%s is left", kind, namespace, name))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// extended lists the namespaces of the consumer that are extended and not being withdrawn.
+func (g *game) extended(ctx context.Context) (names []string, err error) {
+	list, err := g.Consumer.Dynamic.Resource(offloadings).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].GetDeletionTimestamp() == nil {
+			names = append(names, list.Items[i].GetNamespace())
+		}
+	}
+	return names, nil
+}
+
+// leftNamespaces lists remote namespaces of namespaces that are not extended.
+func (g *game) leftNamespaces(ctx context.Context, extended []string) (left []string, err error) {
+	list, err := g.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: wire.RemoteClusterIDLabel + "=" + lab.ConsumerID + ",!" + wire.TenantNamespaceLabel})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if local, _ := strings.CutSuffix(list.Items[i].Name, "-"+lab.ConsumerID); !slices.Contains(extended, local) {
+			left = append(left, "namespace "+list.Items[i].Name+" is left")
+		}
+	}
+	return left, nil
+}
+
+func content(data map[string]string) string {
+	var pairs []string
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		pairs = append(pairs, key+"="+data[key])
+	}
+	return strings.Join(pairs, ",")
+}
+
+// Every ConfigMap crosses; that with the root certificates under another name.
+func (g *game) expectedConfigMaps(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Consumer.Client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+	found := state{}
+	if err == nil {
+		for i := range list.Items {
+			name := list.Items[i].Name
+			if name == "kube-root-ca.crt" {
+				name += "." + lab.ConsumerID[:min(len(lab.ConsumerID), 5)]
+			}
+			found[name] = content(list.Items[i].Data)
+		}
+	}
+	return found, err
+}
+
+// The provider's own root certificates are its own.
+func (g *game) configMapsThere(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Provider.Client.CoreV1().ConfigMaps(remote(namespace)).List(ctx, metav1.ListOptions{})
+	found := state{}
+	if err == nil {
+		for i := range list.Items {
+			if list.Items[i].Name != "kube-root-ca.crt" {
+				found[list.Items[i].Name] = content(list.Items[i].Data)
+			}
+		}
+	}
+	return found, err
+}
+
+func secrets(list *corev1.SecretList) state {
+	found := state{}
+	for i := range list.Items {
+		if list.Items[i].Type != corev1.SecretTypeServiceAccountToken {
+			found[list.Items[i].Name] = string(list.Items[i].Data["value"])
+		}
+	}
+	return found
+}
+
+func (g *game) expectedSecrets(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Consumer.Client.CoreV1().Secrets(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return secrets(list), nil
+}
+
+func (g *game) secretsThere(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Provider.Client.CoreV1().Secrets(remote(namespace)).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return secrets(list), nil
+}
+
+func services(list *corev1.ServiceList) state {
+	found := state{}
+	for i := range list.Items {
+		found[list.Items[i].Name] = fmt.Sprint(list.Items[i].Spec.Ports[0].Port)
+	}
+	return found
+}
+
+func (g *game) expectedServices(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Consumer.Client.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return services(list), nil
+}
+
+func (g *game) servicesThere(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Provider.Client.CoreV1().Services(remote(namespace)).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return services(list), nil
+}
+
+// A pod that is bound to the virtual node has a ShadowPod with its image, until it is gone.
+func (g *game) expectedShadows(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Consumer.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	found := state{}
+	if err == nil {
+		for i := range list.Items {
+			found[list.Items[i].Name] = list.Items[i].Spec.Containers[0].Image
+		}
+	}
+	return found, err
+}
+
+func (g *game) shadowsThere(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Provider.Dynamic.Resource(schema.GroupVersionResource(offloading.GroupVersion.WithResource("shadowpods"))).Namespace(remote(namespace)).List(ctx, metav1.ListOptions{})
+	found := state{}
+	if err == nil {
+		for i := range list.Items {
+			containers, _, _ := unstructured.NestedSlice(list.Items[i].Object, "spec", "pod", "containers")
+			image := ""
+			if len(containers) == 1 {
+				container, _ := containers[0].(map[string]any)
+				image, _ = container["image"].(string)
+			}
+			found[list.Items[i].GetName()] = image
+		}
+	}
+	return found, err
+}
+
+// A pod's status is that of the provider's pod, whatever its address.
+func statuses(list *corev1.PodList) state {
+	found := state{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		ready := corev1.ConditionUnknown
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodReady {
+				ready = condition.Status
+			}
+		}
+		going := pod.DeletionTimestamp != nil
+		found[pod.Name] = fmt.Sprintf("%s ready=%s containers=%d going=%t", pod.Status.Phase, ready, len(pod.Status.ContainerStatuses), going)
+	}
+	return found
+}
+
+func (g *game) podsHere(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Consumer.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return statuses(list), nil
+}
+
+func (g *game) podsThere(ctx context.Context, namespace string) (state, error) {
+	list, err := g.Provider.Client.CoreV1().Pods(remote(namespace)).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return statuses(list), nil
+}

@@ -1,0 +1,117 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// witness watches the pods of both clusters all the time. A pod that no user has deleted must not end, in neither cluster, nor be replaced by
+// another one of its name. No node fails here, so nothing else is a reason.
+type witness struct {
+	mu     sync.Mutex
+	gone   map[types.NamespacedName]bool // deleted by users
+	left   map[string]bool               // namespaces that were withdrawn
+	uids   map[types.NamespacedName]types.UID
+	phases map[types.UID]corev1.PodPhase // of the provider's pods that have finished
+	seen   []string
+}
+
+func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
+	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, phases: map[types.UID]corev1.PodPhase{}}
+	for side, local := range map[*lab.Side]func(string) (string, bool){
+		l.Consumer: func(namespace string) (string, bool) { return namespace, strings.HasPrefix(namespace, "chaos-") },
+		l.Provider: func(namespace string) (string, bool) { return strings.CutSuffix(namespace, "-"+lab.ConsumerID) },
+	} {
+		factory := informers.NewSharedInformerFactory(side.Client, 0)
+		informer := factory.Core().V1().Pods().Informer()
+		notice := func(object any, deleted bool) {
+			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = tombstone.Obj
+			}
+			pod, ok := object.(*corev1.Pod)
+			if !ok {
+				return
+			}
+			if namespace, ours := local(pod.Namespace); ours {
+				w.notice(side.ID, types.NamespacedName{Namespace: namespace, Name: pod.Name}, pod, deleted)
+			}
+		}
+		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(object any) { notice(object, false) }, UpdateFunc: func(_, object any) { notice(object, false) }, DeleteFunc: func(object any) { notice(object, true) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+	}
+	return w, nil
+}
+
+func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.Pod, deleted bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.gone[key] || w.left[key.Namespace] {
+		return
+	}
+	complain := func(format string, args ...any) {
+		w.seen = append(w.seen, fmt.Sprintf("in %s, pod %s %s", cluster, key, fmt.Sprintf(format, args...)))
+	}
+	if cluster == lab.ConsumerID {
+		switch before, known := w.uids[key]; {
+		case deleted:
+			complain("was deleted, and by no user")
+		case pod.DeletionTimestamp != nil:
+			complain("is being deleted, and by no user")
+		case known && before != pod.UID:
+			complain("is another one")
+		}
+		w.uids[key] = pod.UID
+		return
+	}
+	if pod.Labels[wire.ManagedByLabel] != wire.ManagedByShadowPod {
+		return
+	}
+	if deleted || pod.DeletionTimestamp != nil {
+		complain("was deleted, though that of the consumer goes on")
+	}
+	if known := w.phases[pod.UID]; known != "" && pod.Status.Phase != known {
+		complain("had finished and is %s", pod.Status.Phase)
+	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		w.phases[pod.UID] = pod.Status.Phase
+	}
+}
+
+// deleted announces that a user deletes a pod.
+func (w *witness) deleted(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gone[key] = true
+}
+
+// withdrawn announces that a user withdraws a namespace, which deletes what is there.
+func (w *witness) withdrawn(namespace string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left[namespace] = true
+}
+
+func (w *witness) complaints() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.seen...)
+}
