@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
@@ -26,6 +28,7 @@ type lossy struct {
 	armed atomic.Bool   // the next create of a ShadowPod is lost, and everything after it, until mended
 	cut   atomic.Bool
 	held  atomic.Bool // watches show nothing
+	only  string      // only those of paths that end like this
 	// expire: watches show nothing, and have to begin again with a list.
 	expire atomic.Bool
 }
@@ -57,7 +60,7 @@ func (y *lossy) RoundTrip(request *http.Request) (*http.Response, error) {
 		return nil, errLost
 	}
 	response, err := y.next.RoundTrip(request)
-	if err == nil && request.URL.Query().Has("watch") {
+	if err == nil && request.URL.Query().Has("watch") && strings.HasSuffix(request.URL.Path, y.only) {
 		response.Body = &heldBody{response.Body, &y.held, &y.expire}
 	}
 	return response, err
@@ -226,4 +229,35 @@ func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
 	way.expire.Store(false)
 	l.Absent(l.Local, "Pod", l.Namespace, "web-0")
+}
+
+// The watch of ShadowPods says that a pod has finished before that of pods shows it. How its containers ended is shown all the same.
+func TestEndOfAPodThatIsNotSeenYet(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.ChainsForPods()
+	way := l.throughLossy()
+	way.only = "/pods"
+	l.Start()
+	l.Pod("job")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "job")
+	l.Settled()
+	way.held.Store(true)
+	l.RunRemote("job", `{phase: Succeeded, containerStatuses: [{name: web, image: "web:1", imageID: "", ready: false, restartCount: 0, state: {terminated: {exitCode: 0, reason: Completed}}}]}`)
+	l.Remote.PatchYAML(t, "ShadowPod", l.RemoteNS, "job", `{status: {phase: Succeeded}}`, "status")
+	l.Eventually(func() error {
+		for _, request := range l.Remote.Requests(t) {
+			if request.Verb == "get" && request.ObjectRef.Resource == "pods" && request.ObjectRef.Name == "job" {
+				return nil
+			}
+		}
+		return errors.New("the provider was not asked for the pod")
+	})
+	way.held.Store(false)
+	l.Present(l.Local, "Pod", l.Namespace, "job", reflectiontest.Field("status.phase", "Succeeded"), func(pod *unstructured.Unstructured) error {
+		if statuses, _, _ := unstructured.NestedSlice(pod.Object, "status", "containerStatuses"); len(statuses) != 1 {
+			return errors.New("how its container ended is not shown")
+		}
+		return nil
+	})
 }

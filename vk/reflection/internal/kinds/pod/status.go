@@ -144,8 +144,34 @@ func (h *handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) err
 		}
 		return h.showInterruption(ctx, w, v, "the provider's pod is gone; it is being recreated")
 	}
+	switch there, err := h.isThere(ctx, v); {
+	case err != nil:
+		return err
+	case there:
+		return &engine.RetryAfter{After: unseen}
+	}
 	next := pods.Reject(v.status, corev1.PodPhase(phase), wire.RemotePodTerminatedReason, "", h.Clock().Now())
 	return h.PatchStatus(ctx, w, v.local, next, Marks{Offloaded: true})
+}
+
+// unseen is how long the watch gets to show a pod that is there.
+const unseen = time.Second
+
+// isThere asks the provider for the pod that the cache does not show: the watch of pods may be behind that of ShadowPods. What is shown of a
+// pod that has finished stays, and only the pod itself has the exit codes of its containers.
+func (h *handler) isThere(ctx context.Context, v *podView) (there bool, err error) {
+	err = h.CallRemote(ctx, func(ctx context.Context) error {
+		pod, err := h.Remote().Resource(podsResource).Namespace(v.scope.RemoteNamespace()).Get(ctx, h.RemoteName(v.key.Name), metav1.GetOptions{})
+		there = err == nil && h.Managed(pod) && !engine.StandsForAnother(pod, v.local)
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("getting pod %s/%s, %w", v.scope.RemoteNamespace(), v.key.Name, err)
+	}
+	return there, nil
 }
 
 // incomingStatus runs the chain on the provider's pod and makes the result acceptable here. It is nil when a plugin wants
