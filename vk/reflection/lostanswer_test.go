@@ -26,9 +26,11 @@ type lossy struct {
 	next  http.RoundTripper
 	late  time.Duration // by which a create whose answer is lost arrives after that
 	armed atomic.Bool   // the next create of a ShadowPod is lost, and everything after it, until mended
-	cut   atomic.Bool
-	held  atomic.Bool // watches show nothing
-	only  string      // only those of paths that end like this
+	// ending: likewise the next deletion of one.
+	ending atomic.Bool
+	cut    atomic.Bool
+	held   atomic.Bool // watches show nothing
+	only   string      // only those of paths that end like this
 	// expire: watches show nothing, and have to begin again with a list.
 	expire atomic.Bool
 }
@@ -57,6 +59,11 @@ func (y *lossy) RoundTrip(request *http.Request) (*http.Response, error) {
 		} else {
 			y.send(sent)
 		}
+		return nil, errLost
+	}
+	if strings.Contains(request.URL.Path, "/shadowpods/") && request.Method == http.MethodDelete && y.ending.CompareAndSwap(true, false) {
+		y.cut.Store(true)
+		y.send(request)
 		return nil, errLost
 	}
 	response, err := y.next.RoundTrip(request)
@@ -260,4 +267,24 @@ func TestEndOfAPodThatIsNotSeenYet(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Of such a ShadowPod the answer to the deletion is lost, too: the next one finds nothing.
+func TestDeletionWhoseAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	way := l.throughLossy()
+	l.Start()
+	l.Pod("marker")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "marker")
+	l.Settled()
+	way.expire.Store(true)
+	l.Pod("web-0")
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
+	way.ending.Store(true)
+	l.Local.Delete(t, "Pod", l.Namespace, "web-0")
+	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
+	way.cut.Store(false)
+	way.expire.Store(false)
+	l.Absent(l.Local, "Pod", l.Namespace, "web-0")
 }

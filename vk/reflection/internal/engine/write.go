@@ -300,12 +300,13 @@ func (r *reflector) remove(ctx context.Context, w *Worker, s *Scope, remote *uns
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %s/%s, %w", r.kind.target().Resource, s.namespace.remote, remote.GetName(), err)
 	}
-	if err == nil {
-		r.counted("delete", "remote")
-		s.writes.Deleted(key, remote)
-	} else {
-		s.writes.Vanished(key, uid)
-	}
 	w.Result = "deleted"
+	if err != nil {
+		// Maybe by a deletion of ours whose answer was lost. If the watch has never shown it, it will not show its end either.
+		s.writes.Vanished(key, uid)
+		return &RetryAfter{time.Millisecond}
+	}
+	r.counted("delete", "remote")
+	s.writes.Deleted(key, remote)
 	return nil
 }

@@ -125,9 +125,12 @@ func (c *Cache) View(key cache.ObjectName, cached *unstructured.Unstructured) (o
 	if !ok {
 		return cached, false
 	}
-	if entry.known(version(cached)) || c.clock.Since(entry.at) > Grace {
+	if entry.known(version(cached)) {
 		delete(c.last, key)
 		return cached, false
+	}
+	if c.clock.Since(entry.at) > Grace {
+		return cached, false // and Unobserved has yet to report it
 	}
 	if entry.object == nil {
 		return cached, cached != nil

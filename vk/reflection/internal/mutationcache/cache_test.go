@@ -115,6 +115,9 @@ func TestUnobserved(t *testing.T) {
 		t.Errorf("the watch still has time, and %v are looked at", got)
 	}
 	clock.Step(Grace + time.Second)
+	if seen, _ := c.View(named("lost"), nil); seen != nil { // by somebody who asks about it
+		t.Error("a write that the watch should have delivered long ago is believed")
+	}
 	if got, want := look(), []string{"going", "gone", "late", "lost"}; !slices.Equal(got, want) {
 		t.Errorf("%v are looked at, want %v", got, want)
 	}
