@@ -250,7 +250,7 @@ func (u *users) createConfig(ctx context.Context, random *rand.Rand) error {
 	return err
 }
 
-// any ConfigMap of the users' in a namespace, "" if there is none.
+// config names a ConfigMap of the users in one of their namespaces, "" if there is none.
 func (u *users) config(ctx context.Context, random *rand.Rand) (namespace, name string, err error) {
 	if namespace = u.namespace(random); namespace == "" {
 		return "", "", nil
