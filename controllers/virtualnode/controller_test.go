@@ -56,7 +56,7 @@ func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 	}
 	consumer.Create(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: name, Labels: labels}})
 	consumer.Create(t, &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "vk-" + name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: "vk-" + name, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "virtual-kubelet", Image: "vk"}}}},

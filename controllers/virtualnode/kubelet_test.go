@@ -159,6 +159,9 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	if current := awaitDeployment(t, taken, "stayed", func(*appsv1.Deployment) bool { return true }); image(current) != "theirs" {
 		t.Errorf("somebody else's Deployment runs %s", image(current))
 	}
+	consumer.Delete(t, taken)
+	consumer.AwaitGone(t, taken)
+	consumer.Get(t, deployment(taken), taken.Namespace, "vk-parma-taken")
 }
 
 // Of two VirtualNodes of one name the older one has the node; when the other one goes, nothing of the node's goes with it.

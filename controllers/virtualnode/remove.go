@@ -205,16 +205,13 @@ func (c *Controller) removeNode(ctx context.Context, v *virtualNode) error {
 
 // removeKubelet deletes the Deployment of the virtual kubelet and waits for its pods to end.
 func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bool, err error) {
-	kubelets := &metav1.PartialObjectMetadataList{}
-	kubelets.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("DeploymentList"))
-	if err := c.live.List(ctx, kubelets, client.InNamespace(v.Namespace)); err != nil {
-		return false, fmt.Errorf("listing Deployments in %s, %w", v.Namespace, err)
+	deployment := &metav1.PartialObjectMetadata{}
+	deployment.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+	err = c.live.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: kubeletName(v.Name)}, deployment)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("getting Deployment %s/%s, %w", v.Namespace, kubeletName(v.Name), err)
 	}
-	for i := range kubelets.Items {
-		deployment := &kubelets.Items[i]
-		if deployment.Name != kubeletName(v.Name) || deployment.DeletionTimestamp != nil {
-			continue
-		}
+	if ours := deployment.Labels[wire.VirtualNodeLabel] == v.Name; err == nil && ours && deployment.DeletionTimestamp == nil {
 		options := &client.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &deployment.UID}, PropagationPolicy: ptr.To(metav1.DeletePropagationForeground)}
 		if err := c.client.Delete(ctx, deployment, options); client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("deleting Deployment %s, %w", client.ObjectKeyFromObject(deployment), err)

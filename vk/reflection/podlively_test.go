@@ -43,7 +43,10 @@ spec:
   automountServiceAccountToken: false
   containers: [{name: web, image: "web:1", resources: {requests: {cpu: 100m}}}]`)
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {ephemeralContainers: [{name: early, image: "shell:1"}]}}`, "ephemeralcontainers")
-	watcher := reflectiontest.Must(l.Remote.Of("ShadowPod", l.RemoteNS).Watch(l.Context(), metav1.ListOptions{}))(t)
+	shadows := l.Remote.Of("ShadowPod", l.RemoteNS)
+	before := reflectiontest.Must(shadows.List(l.Context(), metav1.ListOptions{}))(t)
+	// From here on: without a version the watch may begin with what the ShadowPod has become.
+	watcher := reflectiontest.Must(shadows.Watch(l.Context(), metav1.ListOptions{ResourceVersion: before.GetResourceVersion()}))(t)
 	defer watcher.Stop()
 	l.Start()
 	made := (<-watcher.ResultChan()).Object.(*unstructured.Unstructured)
