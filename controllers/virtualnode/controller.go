@@ -101,7 +101,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	again, err := c.serve(ctx, v)
-	return reconcile.Result{RequeueAfter: again}, errors.Join(err, c.run(ctx, v))
+	fine, failed := c.run(ctx, v)
+	if err == nil && fine && again == 0 {
+		c.report.Clear(request.NamespacedName)
+	}
+	return reconcile.Result{RequeueAfter: again}, errors.Join(err, failed)
 }
 
 // serve has the Node in service, drains it, or removes it.

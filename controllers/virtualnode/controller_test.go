@@ -47,7 +47,7 @@ func virtualNode(t *testing.T, provider, name string) *offloading.VirtualNode {
 		consumer.Create(t, namespace)
 	}
 	consumer.Create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: provider}}})
-	labels := map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: name}
+	labels := map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.RemoteClusterIDLabel: provider, wire.VirtualNodeLabel: name}
 	for _, object := range (rbac.Kubelet{NodeName: name, TenantNamespace: tenant, KubeconfigSecret: "kubeconfig", Subject: rbac.ServiceAccount(tenant, name)}).Objects() {
 		if strings.HasSuffix(object.GetName(), "-"+name) {
 			object.SetLabels(labels)
@@ -205,9 +205,9 @@ func TestAVirtualNodeIsDrainedBeforeItGoes(t *testing.T) {
 
 	consumer.Delete(t, vn)
 	awaitEvicted(t, free)
-	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "2 pods are left on the node, 1 of them ending; 1 held by a disruption budget, such as "+shop+"/held")
+	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "2 pods left on the node, 1 terminating; 1 blocked by a PodDisruptionBudget, such as "+shop+"/held")
 	end(t, free)
-	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "1 pod is left")
+	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "1 pod left")
 	current := node("milan")
 	if consumer.Get(t, current, "", "milan"); !current.Spec.Unschedulable {
 		t.Error("the node is not cordoned")
@@ -306,7 +306,7 @@ func TestTheLastVirtualNodeTakesTheNamespacesBack(t *testing.T) {
 		t.Fatal("the NamespaceMap was deleted though data lies on the provider")
 	}
 	release(t, data)
-	awaitCondition(t, last, offloading.NodeConditionType, offloading.DeletingConditionStatus, "Removing", "Waiting for cluster turin to delete 1 remote namespaces")
+	awaitCondition(t, last, offloading.NodeConditionType, offloading.DeletingConditionStatus, "Removing", "Waiting for cluster turin to delete 1 remote namespace")
 	consumer.Get(t, node("turin-2"), "", "turin-2")
 	consumer.Patch(t, requested, `{"metadata":{"finalizers":null}}`)
 	consumer.AwaitGone(t, requested)
@@ -329,7 +329,7 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 	awaitFinalizer(t, vn)
 
 	consumer.Delete(t, vn)
-	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "held by a disruption budget")
+	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "blocked by a PodDisruptionBudget")
 	consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation))
 	controllertest.Eventually(t, "the NamespaceMap to be deleted", func() error {
 		if consumer.Get(t, requested, requested.Namespace, "bari"); requested.DeletionTimestamp == nil {
@@ -342,7 +342,7 @@ func TestAProviderThatIsGivenUp(t *testing.T) {
 	consumer.AwaitGone(t, deployment(vn))
 	consumer.AwaitGone(t, node("bari"))
 	left := consumer.AwaitEvent(t, "default", "ForeignCluster", "bari", "ProviderGivenUp")
-	for _, want := range []string{"1 pods", shop + "-rome", "data-of-bari"} {
+	for _, want := range []string{"1 pod,", shop + "-rome", "data-of-bari"} {
 		assert.Contains(t, left.Note, want)
 	}
 }
@@ -353,10 +353,20 @@ func TestDrainOnRequest(t *testing.T) {
 	vn := virtualNode(t, "genoa", "genoa")
 	web := pod(t, shop, "web", "genoa")
 	limit := budget(t, web)
-	consumer.StartManager(t, func(o *controllers.Options) { o.VirtualNodes.DrainTimeout = time.Nanosecond })
+	_, byDefault := template(t, "drain")
+	manager := consumer.StartManager(t, byDefault, func(o *controllers.Options) { o.VirtualNodes.DrainTimeout = time.Nanosecond })
 	consumer.Patch(t, vn, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.DrainAnnotation))
-	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "DrainTimedOut", "held by a disruption budget")
+	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "DrainTimedOut", "blocked by a PodDisruptionBudget")
 	consumer.AwaitEvent(t, vn.Namespace, "VirtualNode", "genoa", "DrainTimedOut")
+	for range 2 { // reconciliations meanwhile
+		before := deployment(vn)
+		consumer.Get(t, before, vn.Namespace, "vk-genoa")
+		consumer.Delete(t, before)
+		awaitDeployment(t, vn, "come back", func(d *appsv1.Deployment) bool { return d.UID != before.UID })
+	}
+	if told := manager.Metric(t, "refract_controller_warnings_total", "controller", "virtualnode", "reason", "DrainTimedOut"); told != 1 {
+		t.Errorf("that the drain is stuck was reported %v times", told)
+	}
 	consumer.Delete(t, limit)
 	awaitEvicted(t, web)
 	end(t, web)

@@ -5,7 +5,6 @@ package virtualnode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -64,19 +63,25 @@ func (c *Controller) cordon(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// podsOf returns the pods that are bound to a node, but those of DaemonSets and static ones: they belong to the node, and come back
-// at once. They go with it.
-func (c *Controller) podsOf(ctx context.Context, node string) ([]metav1.PartialObjectMetadata, error) {
+// boundTo returns all pods that are bound to a node.
+func (c *Controller) boundTo(ctx context.Context, node string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
 	if err := c.live.List(ctx, list, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return nil, fmt.Errorf("listing the pods of node %s, %w", node, err)
 	}
-	return slices.DeleteFunc(list.Items, func(pod metav1.PartialObjectMetadata) bool {
+	return list.Items, nil
+}
+
+// podsOf returns the pods to evict from a node: not those of DaemonSets, and no static ones. These are recreated at once, and go with the
+// node.
+func (c *Controller) podsOf(ctx context.Context, node string) ([]metav1.PartialObjectMetadata, error) {
+	bound, err := c.boundTo(ctx, node)
+	return slices.DeleteFunc(bound, func(pod metav1.PartialObjectMetadata) bool {
 		owner := metav1.GetControllerOf(&pod)
 		_, static := pod.Annotations[corev1.MirrorPodAnnotationKey]
 		return static || owner != nil && owner.Kind == "DaemonSet"
-	}), nil
+	}), err
 }
 
 // round is what became of the pods of a node.
@@ -117,29 +122,26 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 
 // showDrain says how far a drain is, and what keeps it.
 func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round) error {
-	message := fmt.Sprintf("%s left on the node, %d of them ending", count(done.left, "pod"), done.ending)
+	message := fmt.Sprintf("%s left on the node, %d terminating", count(done.left, "pod"), done.ending)
 	if len(done.held) > 0 {
-		message += fmt.Sprintf("; %d held by a disruption budget, such as %s", len(done.held), done.held[0])
+		message += fmt.Sprintf("; %d blocked by a PodDisruptionBudget, such as %s", len(done.held), done.held[0])
 	}
 	if done.refused != nil {
 		message += "; " + done.refused.Error()
 	}
 	if v.cluster != nil && core.ConditionOf(v.cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusError {
-		message += fmt.Sprintf("; cluster %s does not answer, and they end when it does. If it never will, refractctl delete virtualnode %s --force", v.provider(), v.Name)
+		message += fmt.Sprintf("; cluster %s is unreachable, so they cannot terminate there. If it is gone for good, run: refractctl delete virtualnode %s --force", v.provider(), v.Name)
 	}
 	reason, since := drainingReason, c.drainingSince(v)
 	if over := c.options.Clock.Since(since) - c.options.DrainTimeout; c.options.DrainTimeout > 0 && over >= 0 {
 		reason = timedOutReason
 		c.report.Warn(v.VirtualNode, timedOutReason, drainAction, fmt.Sprintf(
-			"node %s is not drained after %s: %s. It goes on; delete the pods, or change the disruption budget, if it must not wait", v.Name, c.options.DrainTimeout, message))
+			"node %s is not drained after %s: %s. Still trying; to speed it up, delete the pods or relax the PodDisruptionBudget", v.Name, c.options.DrainTimeout, message))
 	}
 	if err := c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, reason, message)); err != nil {
 		return err
 	}
-	if done.refused != nil && !errors.Is(done.refused, context.Canceled) {
-		return done.refused // it is counted, and tried again
-	}
-	return nil
+	return done.refused // it is counted, and retried
 }
 
 // drainingSince returns when the drain began.
@@ -150,10 +152,10 @@ func (c *Controller) drainingSince(v *virtualNode) time.Time {
 	return c.options.Clock.Now()
 }
 
-// count says how many there are of something.
+// count is "1 pod", or "2 pods".
 func count(n int, what string) string {
 	if n == 1 {
-		return "1 " + what + " is"
+		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss are", n, what)
+	return fmt.Sprintf("%d %ss", n, what)
 }

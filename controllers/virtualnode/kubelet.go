@@ -40,23 +40,18 @@ const (
 // problem keeps a virtual kubelet from being deployed until somebody changes something.
 type problem struct{ reason, message string }
 
-func (p *problem) Error() string { return p.message }
-
-// run makes the Deployment of the virtual kubelet what it should be, and shows whether it works.
-func (c *Controller) run(ctx context.Context, v *virtualNode) error {
+// run makes the Deployment of the virtual kubelet what it should be, and shows whether it works. fine is false when somebody has to
+// change something first.
+func (c *Controller) run(ctx context.Context, v *virtualNode) (fine bool, err error) {
 	if !c.runsKubelets() {
-		return nil
+		return true, nil
 	}
 	wrong, err := c.deploy(ctx, v)
-	if err != nil {
-		return err
+	if err != nil || wrong == nil {
+		return err == nil, err
 	}
-	if wrong != nil {
-		c.report.Warn(v.VirtualNode, wrong.reason, deployAction, wrong.message)
-		return c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, wrong.reason, wrong.message))
-	}
-	c.report.Clear(client.ObjectKeyFromObject(v.VirtualNode))
-	return nil
+	c.report.Warn(v.VirtualNode, wrong.reason, deployAction, wrong.message)
+	return false, c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, wrong.reason, wrong.message))
 }
 
 func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, error) {

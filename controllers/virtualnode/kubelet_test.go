@@ -167,7 +167,7 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 // Of two VirtualNodes of one name the older one has the node; when the other one goes, nothing of the node's goes with it.
 func TestDuplicateVirtualNodes(t *testing.T) {
 	_, byDefault := template(t, "duplicate")
-	older := virtualNode(t, "trento", "twin")
+	older := virtualNode(t, "trento", "same")
 	first := consumer.StartManager(t, byDefault)
 	awaitFinalizer(t, older)
 	first.Stop(t)
@@ -177,15 +177,15 @@ func TestDuplicateVirtualNodes(t *testing.T) {
 		}
 		return nil
 	})
-	younger := bare(t, "udine", "twin")
+	younger := bare(t, "udine", "same")
 	consumer.StartManager(t, byDefault)
 	awaitCondition(t, younger, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "DuplicateVirtualNode", "namespace liqo-tenant-trento has an older VirtualNode of this name")
 	consumer.Delete(t, younger)
 	consumer.AwaitGone(t, younger)
-	consumer.Get(t, node("twin"), "", "twin")
-	consumer.Get(t, deployment(older), older.Namespace, "vk-twin")
-	if len(access(t, "twin")) != 10 {
-		t.Errorf("of the older one these are left: %q", access(t, "twin"))
+	consumer.Get(t, node("same"), "", "same")
+	consumer.Get(t, deployment(older), older.Namespace, "vk-same")
+	if len(access(t, "same")) != 10 {
+		t.Errorf("of the older one these are left: %q", access(t, "same"))
 	}
 }
 
@@ -203,7 +203,7 @@ func TestTheNodeGoesBeforeItIsSwitchedOff(t *testing.T) {
 	awaitDeployment(t, vn, "a node", creates("--create-node=true"))
 	consumer.Patch(t, vn, `{"spec":{"createNode":false}}`)
 	awaitEvicted(t, web)
-	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "1 pod is left")
+	awaitCondition(t, vn, offloading.NodeConditionType, offloading.DrainingConditionStatus, "Draining", "1 pod left")
 	require.True(t, creates("--create-node=true")(awaitDeployment(t, vn, "stayed", func(*appsv1.Deployment) bool { return true })))
 	end(t, web)
 	consumer.AwaitGone(t, node("varese"))

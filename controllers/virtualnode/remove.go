@@ -73,7 +73,7 @@ func (c *Controller) listLeftovers(ctx context.Context, v *virtualNode) error {
 	if err != nil {
 		return err
 	}
-	left := []string{fmt.Sprintf("%d pods", len(pods))}
+	left := []string{count(len(pods), "pod")}
 	mapping, err := c.mapping(ctx, v)
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 			return false, fmt.Errorf("deleting NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
 		}
 	}
-	message := fmt.Sprintf("Waiting for cluster %s to delete %d remote namespaces", v.provider(), len(mapping.Status.CurrentMapping))
+	message := fmt.Sprintf("Waiting for cluster %s to delete %s", v.provider(), count(len(mapping.Status.CurrentMapping), "remote namespace"))
 	return false, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 
@@ -184,12 +184,8 @@ func (c *Controller) removeNodeStep(ctx context.Context, v *virtualNode) (done b
 	if v.dead() || v.taken {
 		return true, nil
 	}
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if err := c.live.List(ctx, list, client.MatchingFields{"spec.nodeName": v.Name}); err != nil {
-		return false, fmt.Errorf("listing the pods of node %s, %w", v.Name, err)
-	}
-	return len(list.Items) == 0, nil
+	left, err := c.boundTo(ctx, v.Name)
+	return err == nil && len(left) == 0, err
 }
 
 // removeNode deletes the Node.
@@ -227,7 +223,7 @@ func (c *Controller) removeKubelet(ctx context.Context, v *virtualNode) (done bo
 	if len(pods.Items) == 0 {
 		return true, nil
 	}
-	message := fmt.Sprintf("Waiting for %d pods of the virtual kubelet to end", len(pods.Items))
+	message := fmt.Sprintf("Waiting for %s of the virtual kubelet to terminate", count(len(pods.Items), "pod"))
 	return false, c.show(ctx, v, condition(offloading.VirtualKubeletConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,10 +30,10 @@ type lossy struct {
 	// ending: likewise the next deletion of one.
 	ending atomic.Bool
 	cut    atomic.Bool
-	held   atomic.Bool // watches show nothing
-	only   string      // only those of paths that end like this
-	// expire: watches show nothing, and have to begin again with a list.
-	expire atomic.Bool
+	held   gate   // shut: watches show nothing
+	only   string // only those of paths that end like this
+	// expire, shut: watches show nothing, and have to begin again with a list.
+	expire gate
 }
 
 var errLost = &lostConnection{}
@@ -79,9 +80,40 @@ func (y *lossy) send(request *http.Request) {
 	}
 }
 
+// gate lets everybody through unless it is shut. The zero value is open.
+type gate struct {
+	mu   sync.Mutex
+	open chan struct{} // closed by Store(false); nil while it is open
+}
+
+// Store shuts the gate, or opens it.
+func (g *gate) Store(shut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case shut && g.open == nil:
+		g.open = make(chan struct{})
+	case !shut && g.open != nil:
+		close(g.open)
+		g.open = nil
+	}
+}
+
+// wait until the gate is open, and reports whether it was shut.
+func (g *gate) wait() (shut bool) {
+	g.mu.Lock()
+	open := g.open
+	g.mu.Unlock()
+	if open == nil {
+		return false
+	}
+	<-open
+	return true
+}
+
 type heldBody struct {
 	io.ReadCloser
-	held, expire *atomic.Bool
+	held, expire *gate
 }
 
 // expired is what an API server says whose history does not reach back so far.
@@ -89,15 +121,10 @@ const expired = `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","me
 
 func (b *heldBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if b.expire.Load() {
-		for b.expire.Load() {
-			time.Sleep(5 * time.Millisecond)
-		}
+	if b.expire.wait() {
 		return copy(p, expired), io.EOF
 	}
-	for b.held.Load() && err == nil {
-		time.Sleep(5 * time.Millisecond)
-	}
+	b.held.wait()
 	return n, err
 }
 
@@ -219,10 +246,9 @@ func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
 	}
 }
 
-// A pod is created and deleted again while the watches there show nothing, and then start over with what is left: they report neither that
-// its ShadowPod came nor that it went. The pod goes nevertheless.
-func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
-	t.Parallel()
+// unseenShadow creates the pod web-0 while the watches there show nothing, which then start over with what is left.
+func unseenShadow(t *testing.T) (*lab, *lossy) {
+	t.Helper()
 	l := newLab(t)
 	way := l.throughLossy()
 	l.Start()
@@ -232,6 +258,14 @@ func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
 	way.expire.Store(true)
 	l.Pod("web-0")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
+	return l, way
+}
+
+// A pod is created and deleted again while the watches there show nothing, and then start over with what is left: they report neither that
+// its ShadowPod came nor that it went. The pod goes nevertheless.
+func TestAShadowPodInAGapOfTheWatch(t *testing.T) {
+	t.Parallel()
+	l, way := unseenShadow(t)
 	l.Local.Delete(t, "Pod", l.Namespace, "web-0")
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
 	way.expire.Store(false)
@@ -272,15 +306,7 @@ func TestEndOfAPodThatIsNotSeenYet(t *testing.T) {
 // Of such a ShadowPod the answer to the deletion is lost, too: the next one finds nothing.
 func TestDeletionWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	way := l.throughLossy()
-	l.Start()
-	l.Pod("marker")
-	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "marker")
-	l.Settled()
-	way.expire.Store(true)
-	l.Pod("web-0")
-	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
+	l, way := unseenShadow(t)
 	way.ending.Store(true)
 	l.Local.Delete(t, "Pod", l.Namespace, "web-0")
 	l.Absent(l.Remote, "ShadowPod", l.RemoteNS, "web-0")
