@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,12 +50,23 @@ func testMain(m *testing.M) int {
 func refractctl(t *testing.T, args ...string) (out, progress string, err error) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
+	err = execute(t, &stdout, &stderr, args)
+	return stdout.String(), stderr.String(), err
+}
+
+// refractctlTo runs a command line whose progress is looked at meanwhile.
+func refractctlTo(t *testing.T, progress io.Writer, args ...string) error {
+	t.Helper()
+	return execute(t, io.Discard, progress, args)
+}
+
+func execute(t *testing.T, out, progress io.Writer, args []string) error {
+	t.Helper()
 	command := NewCommand("refractctl")
 	command.SetArgs(args)
-	command.SetOut(&stdout)
-	command.SetErr(&stderr)
-	err = command.ExecuteContext(t.Context())
-	return stdout.String(), stderr.String(), err
+	command.SetOut(out)
+	command.SetErr(progress)
+	return command.ExecuteContext(t.Context())
 }
 
 // onCluster adds the flag that finds the test's cluster.

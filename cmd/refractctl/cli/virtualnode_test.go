@@ -6,6 +6,8 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,12 +35,33 @@ func virtualNode(t *testing.T, namespace, name string) *offloading.VirtualNode {
 	return vn
 }
 
-// controller plays the controller: once the VirtualNode is as it should be it shows conditions, and then lets it go if it is deleted.
-func controller(t *testing.T, vn *offloading.VirtualNode, is func(*offloading.VirtualNode) bool, shown ...offloading.VirtualNodeCondition) <-chan error {
+// printed is what a command prints while it runs.
+type printed struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (p *printed) Write(text []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.Write(text)
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.text.String()
+}
+
+const tick = 20 * time.Millisecond
+
+// controller plays the controller: once the VirtualNode is as it should be it shows conditions, each when the command has printed the one
+// before, and then lets it go if it is deleted.
+func controller(t *testing.T, progress *printed, vn *offloading.VirtualNode, is func(*offloading.VirtualNode) bool, shown ...offloading.VirtualNodeCondition) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
 	go func() {
-		done <- wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		done <- wait.PollUntilContextTimeout(t.Context(), tick, time.Minute, true, func(ctx context.Context) (bool, error) {
 			current := &offloading.VirtualNode{}
 			if err := c.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil || !is(current) {
 				return false, err
@@ -51,7 +74,12 @@ func controller(t *testing.T, vn *offloading.VirtualNode, is func(*offloading.Vi
 				if err != nil {
 					return false, err
 				}
-				time.Sleep(3 * pollInterval) // for the command to look
+				err = wait.PollUntilContextCancel(ctx, tick, true, func(context.Context) (bool, error) {
+					return strings.Contains(progress.String(), condition.Message), nil
+				})
+				if err != nil {
+					return false, err
+				}
 			}
 			if current.DeletionTimestamp == nil {
 				return true, nil
@@ -82,11 +110,11 @@ func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	assert.True(t, unschedulable(t, "milan"))
 
 	asked := func(vn *offloading.VirtualNode) bool { return vn.Annotations[wire.DrainAnnotation] == "true" }
-	done := controller(t, vn, asked, draining("Draining", "2 pods are left on the node"), draining("Drained", "The node is drained"))
-	_, progress, err = refractctl(t, onCluster("drain", "virtualnode", "milan")...)
-	require.NoError(t, err)
+	shown := &printed{}
+	done := controller(t, shown, vn, asked, draining("Draining", "2 pods are left on the node"), draining("Drained", "The node is drained"))
+	require.NoError(t, refractctlTo(t, shown, onCluster("drain", "virtualnode", "milan")...))
 	require.NoError(t, <-done)
-	assert.Contains(t, progress, "milan: 2 pods are left on the node\nmilan: The node is drained\n")
+	assert.Contains(t, shown.String(), "milan: 2 pods are left on the node\nmilan: The node is drained\n")
 
 	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan")...)
 	require.NoError(t, err)
@@ -106,12 +134,12 @@ func TestVirtualNodesAreRemoved(t *testing.T) {
 	create(t, cluster)
 	_, _, err = refractctl(t, onCluster("delete", "virtualnode", "turin", "--timeout=300ms")...)
 	require.ErrorContains(t, err, "virtual node turin: not done after 300ms: waiting for the controller manager of this cluster, which does not answer")
-	done := controller(t, vn, func(vn *offloading.VirtualNode) bool { return vn.DeletionTimestamp != nil }, draining("Draining", "1 pod is left on the node"))
-	_, progress, err := refractctl(t, onCluster("delete", "virtualnode", "turin", "--force")...)
-	require.NoError(t, err)
+	shown := &printed{}
+	done := controller(t, shown, vn, func(vn *offloading.VirtualNode) bool { return vn.DeletionTimestamp != nil }, draining("Draining", "1 pod is left on the node"))
+	require.NoError(t, refractctlTo(t, shown, onCluster("delete", "virtualnode", "turin", "--force")...))
 	require.NoError(t, <-done)
-	assert.Contains(t, progress, "turin: cluster turin is given up; what it still has is in the Events of its ForeignCluster")
-	assert.Contains(t, progress, "turin: 1 pod is left on the node\nturin: removed\n")
+	assert.Contains(t, shown.String(), "turin: cluster turin is given up; what it still has is in the Events of its ForeignCluster")
+	assert.Contains(t, shown.String(), "turin: 1 pod is left on the node\nturin: removed\n")
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKey{Name: "turin"}, cluster))
 	assert.Equal(t, "true", cluster.Annotations[wire.PermanentlyUnreachableAnnotation])
 }
