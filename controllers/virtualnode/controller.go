@@ -219,7 +219,7 @@ func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 		return nil
 	}
 	if v.node == nil {
-		return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.CreatingConditionStatus, uncordonedReason, "The node is registered as soon as the virtual kubelet runs"))
+		return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.CreatingConditionStatus, uncordonedReason, "Waiting for the virtual kubelet to register the node"))
 	}
 	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.RunningConditionStatus, uncordonedReason, "The node is no longer being drained"))
 }

@@ -56,10 +56,10 @@ func (c *Controller) run(ctx context.Context, v *virtualNode) (fine bool, err er
 
 func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, error) {
 	if v.duplicate != "" {
-		return &problem{duplicateReason, fmt.Sprintf("namespace %s has an older VirtualNode of this name, and nodes have one name each: delete this one, and create it under another name", v.duplicate)}, nil
+		return &problem{duplicateReason, fmt.Sprintf("an older VirtualNode of the same name exists in namespace %s, and node names are unique: delete this one, and recreate it under another name", v.duplicate)}, nil
 	}
 	if v.template == nil {
-		return &problem{noTemplateReason, fmt.Sprintf("there is no VkOptionsTemplate %s, which says how to run the virtual kubelet: create it, or name another one in spec.vkOptionsTemplateRef", v.templateName)}, nil
+		return &problem{noTemplateReason, fmt.Sprintf("VkOptionsTemplate %s not found: create it, or set spec.vkOptionsTemplateRef to an existing one", v.templateName)}, nil
 	}
 	// Before the virtual kubelet runs: what is to stay here must not cross until it is known.
 	if err := c.publishPatch(ctx, v); err != nil {
@@ -88,7 +88,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	case err != nil:
 		return nil, fmt.Errorf("getting Deployment %s, %w", client.ObjectKeyFromObject(desired), err)
 	case !equality.Semantic.DeepEqual(current.Spec.Selector, desired.Spec.Selector):
-		return &problem{conflictReason, fmt.Sprintf("Deployment %s/%s is not that of the virtual kubelet, its selector is another: delete it or rename this VirtualNode", current.Namespace, current.Name)}, nil
+		return &problem{conflictReason, fmt.Sprintf("Deployment %s/%s already exists with a different selector: delete it, or recreate this VirtualNode under another name", current.Namespace, current.Name)}, nil
 	case !isCurrent(current, desired):
 		err = c.update(ctx, v, current, desired)
 	}

@@ -128,7 +128,7 @@ func TestAVirtualKubeletFollowsItsTemplate(t *testing.T) {
 	}
 
 	consumer.Delete(t, options)
-	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "TemplateNotFound", "there is no VkOptionsTemplate default/follows")
+	awaitCondition(t, vn, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "TemplateNotFound", "VkOptionsTemplate default/follows not found")
 	awaitDeployment(t, vn, "stayed", func(d *appsv1.Deployment) bool { return d.DeletionTimestamp == nil })
 }
 
@@ -150,9 +150,9 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 	taken := bare(t, "parma", "parma-taken")
 
 	none := offloading.NoneConditionStatus
-	awaitCondition(t, missing, offloading.VirtualKubeletConditionType, none, "TemplateNotFound", "there is no VkOptionsTemplate liqo-tenant-parma/nowhere")
+	awaitCondition(t, missing, offloading.VirtualKubeletConditionType, none, "TemplateNotFound", "VkOptionsTemplate liqo-tenant-parma/nowhere not found")
 	awaitCondition(t, invalid, offloading.VirtualKubeletConditionType, none, "InvalidTemplate", "priorityClassName")
-	awaitCondition(t, taken, offloading.VirtualKubeletConditionType, none, "DeploymentConflict", "its selector is another")
+	awaitCondition(t, taken, offloading.VirtualKubeletConditionType, none, "DeploymentConflict", "a different selector")
 	for name, reason := range map[string]string{"parma-missing": "TemplateNotFound", "parma-invalid": "InvalidTemplate", "parma-taken": "DeploymentConflict"} {
 		consumer.AwaitEvent(t, missing.Namespace, "VirtualNode", name, reason)
 	}
@@ -179,7 +179,7 @@ func TestDuplicateVirtualNodes(t *testing.T) {
 	})
 	younger := bare(t, "udine", "same")
 	consumer.StartManager(t, byDefault)
-	awaitCondition(t, younger, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "DuplicateVirtualNode", "namespace liqo-tenant-trento has an older VirtualNode of this name")
+	awaitCondition(t, younger, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "DuplicateVirtualNode", "an older VirtualNode of the same name exists in namespace liqo-tenant-trento")
 	consumer.Delete(t, younger)
 	consumer.AwaitGone(t, younger)
 	consumer.Get(t, node("same"), "", "same")
