@@ -57,7 +57,7 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Workers of the controllers; NamespaceMaps on their way to providers have one each.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
-	// ForeignClusters says how peered clusters are checked; Clock and what reports are set here.
+	// ForeignClusters says how peered clusters are checked; ClusterID, Clock and what reports are set here.
 	ForeignClusters foreigncluster.Options
 	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
 	NodeFailure nodefailure.Options
@@ -96,6 +96,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	c := func(name string) client.Client { return m.Client(mgr.GetClient(), name, metrics.Local) }
 	recorder := func(name string) events.EventRecorder { return m.Recorder(mgr.GetEventRecorder(name), name) }
 	foreignClusters := o.ForeignClusters
+	foreignClusters.ClusterID = o.ClusterID.String()
 	foreignClusters.Clock, foreignClusters.Failed, foreignClusters.Observed = o.Clock, m.Failed("foreigncluster"), m.Peer
 	virtualNodes := o.VirtualNodes
 	virtualNodes.Installation = virtualnode.Installation{ClusterID: o.ClusterID.String(), Namespace: o.Installation}

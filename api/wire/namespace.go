@@ -33,6 +33,10 @@ const (
 	// HeartbeatLease is the Lease that a consumer renews in its tenant
 	// namespace on the provider, for as long as its API server answers.
 	HeartbeatLease = "refract-heartbeat"
+	// ClusterIDAnnotation names, on the HeartbeatLease, the cluster that the
+	// Lease is in. The provider writes it, so that a consumer notices that a
+	// kubeconfig leads to another cluster.
+	ClusterIDAnnotation = "plugins.refract.io/cluster-id"
 	// ProbeSecret holds, in the tenant namespace of a consumer, a kubeconfig
 	// with which this provider may ask the consumer's API server whether it lives.
 	ProbeSecret = "refract-probe"

@@ -84,3 +84,8 @@ const DrainAnnotation = "plugins.refract.io/drain"
 // is how the operator of a network fabric says whether addresses over there can
 // be reached.
 const NetworkStatusAnnotation = "plugins.refract.io/network-status"
+
+// NetworkProbeAnnotation, on a ForeignCluster, is an address over there that
+// tells whether the network between the clusters works: tcp://HOST:PORT, or an
+// http or https URL. It is asked from this cluster, as the API server is.
+const NetworkProbeAnnotation = "plugins.refract.io/network-probe"

@@ -17,6 +17,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
+	// ClusterID is the id of this cluster.
+	ClusterID string
 	// Workers is how many ForeignClusters are reconciled at once.
 	Workers int
 	// PingInterval is how often API servers are probed; with 0 they are not, and count as healthy.
@@ -59,8 +62,10 @@ type Controller struct {
 	client  client.Client
 	live    client.Reader // Secrets by name, and Connections
 	report  *report.Reporter
+	tenants *report.Reporter // of their number alone: what is cleared of one is not of the other
 	options Options
 	probes  *probes
+	fabrics *fabrics
 	beats   heartbeats
 	absent  absences
 	// changed carries the clusters whose API servers have begun or ceased to answer.
@@ -71,8 +76,8 @@ type Controller struct {
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	changed := make(chan event.GenericEvent)
 	return &Controller{
-		client: c, live: live, report: report.New(recorder), options: options, changed: changed,
-		probes: newProbes(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
+		client: c, live: live, report: report.New(recorder), tenants: report.New(recorder), options: options, changed: changed,
+		probes: newProbes(options, changed), fabrics: newFabrics(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
 	}
 }
 
@@ -83,7 +88,19 @@ func (c *Controller) Name() string { return "foreigncluster" }
 const (
 	unusableKubeconfigReason = "UnusableKubeconfig"
 	probeAction              = "Probe"
+	duplicateTenantReason    = "DuplicateTenantNamespace"
+	readAction               = "ReadTenantNamespace"
 )
+
+// warnOfIdle says which tenant namespaces of a cluster are without effect.
+func (c *Controller) warnOfIdle(f *facts) {
+	if len(f.idle) == 0 {
+		c.tenants.Clear(types.NamespacedName{Name: f.cluster.Name})
+		return
+	}
+	c.tenants.Warn(f.cluster, duplicateTenantReason, readAction, fmt.Sprintf("cluster %s has more than one tenant namespace: %s is used, and %s has no effect; remove the label %s from the one that is not meant",
+		f.id, f.tenant, strings.Join(f.idle, ", "), wire.TenantNamespaceLabel))
+}
 
 // refresh is how often a status is determined if nothing happens: kubeconfigs of Secrets are not watched, nor are Connections.
 const refresh = 10 * time.Second
@@ -96,6 +113,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if !facts.peered() || facts.cluster != nil && facts.cluster.DeletionTimestamp != nil {
 		c.probes.stop(request.Name)
+		c.fabrics.stop(request.Name)
 		c.beats.forget(request.Name)
 		c.observed(request.Name, nil, nil, 0)
 		return reconcile.Result{}, nil
@@ -104,6 +122,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		if facts.cluster, err = c.create(ctx, request.Name); err != nil {
 			return reconcile.Result{}, err
 		}
+	}
+	c.warnOfIdle(facts)
+	if err := c.sign(ctx, facts); err != nil {
+		return reconcile.Result{}, err
 	}
 	status, again := c.status(ctx, facts)
 	if err := c.write(ctx, facts.cluster, status); err != nil {
@@ -126,6 +148,7 @@ type facts struct {
 	id           string
 	cluster      *core.ForeignCluster // nil without one
 	tenant       string               // namespace, "" without one
+	idle         []string             // further tenant namespaces, which do not count
 	virtualNodes []offloading.VirtualNode
 	nodesReady   int  // of the virtual nodes
 	consumes     bool // the other cluster has asked for namespaces here
@@ -162,9 +185,15 @@ func (c *Controller) gather(ctx context.Context, id string) (*facts, error) {
 		return nil, fmt.Errorf("listing VirtualNodes, %w", err)
 	}
 	for i := range tenants.Items {
-		if tenants.Items[i].DeletionTimestamp == nil && (f.tenant == "" || tenants.Items[i].Name == wire.TenantNamespace(id)) {
-			f.tenant = tenants.Items[i].Name
+		if tenants.Items[i].DeletionTimestamp == nil {
+			f.idle = append(f.idle, tenants.Items[i].Name)
 		}
+	}
+	if len(f.idle) > 0 {
+		slices.Sort(f.idle)
+		at := max(0, slices.Index(f.idle, wire.TenantNamespace(id)))
+		f.tenant = f.idle[at]
+		f.idle = slices.Delete(f.idle, at, at+1)
 	}
 	for i := range virtualNodes.Items {
 		if string(virtualNodes.Items[i].Spec.ClusterID) == id {

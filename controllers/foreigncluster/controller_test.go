@@ -6,6 +6,7 @@ package foreigncluster_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -317,6 +318,37 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	annotate(`null`)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
+	// An address over there is asked, where one is named.
+	probe := func(value string) {
+		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkProbeAnnotation, value))
+	}
+	cable := testenv.NewCable(t, strings.TrimPrefix(provider.Config().Host, "https://"))
+	probe(fmt.Sprintf("%q", "https://"+cable.Address()))
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ProbeAnswered")
+	cable.SetCut(true)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "ProbeFailed")
+	cable.SetCut(false)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ProbeAnswered")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	probe(fmt.Sprintf("%q", "tcp://"+listener.Addr().String()))
+	controllertest.Eventually(t, "the other address to be asked", func() error {
+		consumer.Get(t, cluster, "", "lucca")
+		if message := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition).Message; message != "tcp://"+listener.Addr().String()+" answers" {
+			return fmt.Errorf("the message is %q", message)
+		}
+		return nil
+	})
+	require.NoError(t, listener.Close())
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "ProbeFailed")
+	for _, invalid := range []string{"gateway", "tcp://gateway", "ftp://gateway/file"} {
+		probe(fmt.Sprintf("%q", invalid))
+		invalidProbe := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "InvalidAnnotation")
+		assert.Contains(t, conditionIn(invalidProbe.Status.Conditions, core.NetworkStatusCondition).Message, "use tcp://HOST:PORT, or an http or https URL")
+	}
+	probe("null")
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+
 	connection := connectionOf("lucca", "Connected", time.Now())
 	consumer.Create(t, connection)
 	cluster = await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ConnectionEstablished")
@@ -332,6 +364,44 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	if cluster.Status.Modules.Networking.Enabled {
 		t.Errorf("the network module is %+v without a Connection", cluster.Status.Modules.Networking)
 	}
+}
+
+// A kubeconfig that leads to another cluster than it is meant for is refused, by what that cluster says of itself.
+func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
+	tenant(t, &provider, "arezzo")
+	stop := beat(t, "arezzo", as(t, "arezzo"), alwaysReady)
+	provider.StartManager(t)
+	lease := &coordinationv1.Lease{}
+	controllertest.Eventually(t, "the provider to say who it is", func() error {
+		if err := provider.Client.Get(t.Context(), types.NamespacedName{Namespace: wire.TenantNamespace("arezzo"), Name: wire.HeartbeatLease}, lease); err != nil {
+			return err
+		}
+		if got := lease.Annotations[wire.ClusterIDAnnotation]; got != "milan" {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
+	stop()
+	_, secret := providerOf(t, "perugia") // which in truth is milan
+	prober := rbac.Consumer{Subject: rbac.User("prober")}
+	require.NoError(t, provider.Grant(t.Context(), prober.TenantNamespace(wire.TenantNamespace("arezzo"))))
+	consumer.Patch(t, secret, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.RemoteTenantNamespaceAnnotation, wire.TenantNamespace("arezzo")))
+	consumer.StartManager(t)
+	cluster := await(t, &consumer, "perugia", core.APIServerStatusCondition, core.ConditionStatusError, "WrongCluster")
+	assert.Equal(t, `the API server belongs to cluster "milan", not to "perugia": replace the kubeconfig with one for "perugia"; nothing is sent there until then`,
+		conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message)
+}
+
+// One tenant namespace of a cluster counts; that there is another one is said.
+func TestTwoTenantNamespacesOfOneCluster(t *testing.T) {
+	tenant(t, &consumer, "pavia")
+	consumer.Create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: "a-second-one", Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "pavia"}}})
+	consumer.StartManager(t)
+	cluster := await(t, &consumer, "pavia", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+	assert.Equal(t, wire.TenantNamespace("pavia"), cluster.Status.TenantNamespace.Local)
+	event := consumer.AwaitEvent(t, "default", "ForeignCluster", "pavia", "DuplicateTenantNamespace")
+	assert.Contains(t, event.Note, "liqo-tenant-pavia is used, and a-second-one has no effect")
 }
 
 func connectionOf(id, value string, refreshed time.Time) *unstructured.Unstructured {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
@@ -19,6 +21,7 @@ import (
 type lease struct {
 	version  string // changes with every renewal
 	duration time.Duration
+	signed   bool // it says which cluster it is in
 }
 
 const (
@@ -38,7 +41,22 @@ func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, erro
 	if err != nil || found.Spec.RenewTime == nil {
 		return nil, nil
 	}
-	return &lease{version: string(found.UID) + "/" + found.ResourceVersion, duration: bounded(found.Spec.LeaseDurationSeconds)}, nil
+	return &lease{version: string(found.UID) + "/" + found.ResourceVersion, duration: bounded(found.Spec.LeaseDurationSeconds),
+		signed: found.Annotations[wire.ClusterIDAnnotation] == c.options.ClusterID}, nil
+}
+
+// sign writes on the Lease of a consumer which cluster this is: a consumer whose kubeconfig leads to the wrong cluster finds it out
+// by that, and sends nothing.
+func (c *Controller) sign(ctx context.Context, f *facts) error {
+	if f.heartbeat == nil || f.heartbeat.signed || c.options.ClusterID == "" {
+		return nil
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, wire.ClusterIDAnnotation, c.options.ClusterID)
+	object := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: f.tenant, Name: wire.HeartbeatLease}}
+	if err := c.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("writing the id of this cluster on Lease %s/%s, %w", f.tenant, wire.HeartbeatLease, err)
+	}
+	return nil
 }
 
 // bounded returns how long a Lease lasts that is to last so many seconds.

@@ -25,9 +25,12 @@ type network struct {
 }
 
 // networkOf asks those who may know, the most explicit first: the annotation that the operator of a network fabric sets on the
-// ForeignCluster, then the Connections of Liqo's network module.
+// ForeignCluster, an address over there that another annotation names, then the Connections of Liqo's network module.
 func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
 	if n := annotatedNetwork(f.cluster); n != nil {
+		return n, nil
+	}
+	if n := c.probedNetwork(f.cluster); n != nil {
 		return n, nil
 	}
 	return c.connectedNetwork(ctx, f.id)
@@ -37,6 +40,9 @@ func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) 
 const (
 	annotatedReason    = "SetByAnnotation"
 	invalidReason      = "InvalidAnnotation"
+	probeReason        = "ProbeAnswered"
+	probeFailedReason  = "ProbeFailed"
+	probePendingReason = "ProbePending"
 	connectedReason    = "ConnectionEstablished"
 	notConnectedReason = "ConnectionNotEstablished"
 	staleReason        = "ConnectionNotRefreshed"

@@ -12,7 +12,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
-	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/pinger"
 )
@@ -43,8 +42,9 @@ func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
 	return &probes{options: options, changed: changed, lifetime: context.Background(), running: map[string]*probe{}}
 }
 
-// of returns the probe of a cluster, which asks with the given kubeconfig from now on.
-func (p *probes) of(cluster string, kubeconfig []byte) (*probe, error) {
+// of returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace over there, where
+// it says who it is.
+func (p *probes) of(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	config, err := connection.Parse(kubeconfig)
@@ -66,6 +66,7 @@ func (p *probes) of(cluster string, kubeconfig []byte) (*probe, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn.Expect(connection.Peer{ClusterID: cluster, TenantNamespace: tenant})
 	ctx, stop := context.WithCancel(p.lifetime)
 	started := &probe{kubeconfig: kubeconfig, connection: conn, stop: stop}
 	livez := pinger.Livez(conn.URL(), conn.Streams())
@@ -77,16 +78,7 @@ func (p *probes) of(cluster string, kubeconfig []byte) (*probe, error) {
 		}
 		return err
 	}, p.options.PingInterval, p.options.PingTimeout, p.options.Clock)
-	changed := &core.ForeignCluster{}
-	changed.Spec.ClusterID = core.ClusterID(cluster)
-	started.pinger.Subscribe(func() {
-		go func() { // a reconciliation that is under way may take a while
-			select {
-			case p.changed <- event.GenericEvent{Object: changed}:
-			case <-ctx.Done():
-			}
-		}()
-	})
+	started.pinger.Subscribe(announce(ctx, cluster, p.changed))
 	p.running[cluster] = started
 	go started.pinger.Run(ctx)
 	return started, nil

@@ -4,7 +4,9 @@
 package foreigncluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connection"
 )
 
 // Reasons of the condition APIServerStatus. They also tell who found that out, after a restart.
@@ -24,13 +27,14 @@ const (
 	answersReason           = "Answers"
 	noAnswerReason          = "DoesNotAnswer"
 	invalidKubeconfigReason = "InvalidKubeconfig"
+	wrongClusterReason      = "WrongCluster"
 	notCheckedReason        = "NotChecked"
 	heartbeatReason         = "HeartbeatReceived"
 	heartbeatLostReason     = "HeartbeatLost"
 )
 
 func isProbeReason(reason string) bool {
-	return slices.Contains([]string{answersReason, noAnswerReason, invalidKubeconfigReason, notCheckedReason}, reason)
+	return slices.Contains([]string{answersReason, noAnswerReason, wrongClusterReason, invalidKubeconfigReason, notCheckedReason}, reason)
 }
 
 func isHeartbeatReason(reason string) bool {
@@ -145,20 +149,25 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 		return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: notCheckedReason,
 			Message: "the API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refresh}, nil
 	}
-	probe, err := c.probes.of(f.id, secret.Data[wire.KubeconfigSecretKey])
+	remote := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
+	probe, err := c.probes.of(f.id, cmp.Or(remote, wire.TenantNamespace(c.options.ClusterID)), secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return c.unusable(f, fmt.Sprintf("Secret %s, data.%s: %s", key, wire.KubeconfigSecretKey, err)), nil
 	}
 	c.report.Clear(types.NamespacedName{Name: f.cluster.Name})
 	status.APIServerURL = probe.connection.URL().String()
-	if remote := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]; remote != "" {
+	if remote != "" {
 		status.TenantNamespace.Remote = remote
 	}
 	if !probe.settled() {
 		return verdict{again: refresh}, nil // its first answer brings us back here
 	}
 	if down := probe.pinger.Unreachable(); down != nil {
-		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: noAnswerReason, Message: "the API server " + down.Error()}, again: refresh}, nil
+		reason := noAnswerReason
+		if wrong := (*connection.WrongClusterError)(nil); errors.As(down, &wrong) {
+			reason = wrongClusterReason
+		}
+		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "the API server " + down.Error()}, again: refresh}, nil
 	}
 	c.measured(status, probe)
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "the API server answers at " + status.APIServerURL},

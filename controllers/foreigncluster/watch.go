@@ -36,6 +36,7 @@ func CacheOptions() map[client.Object]cache.ByObject {
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 	c.probes.begin(ctx)
+	c.fabrics.begin(ctx)
 	byLabel := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, object client.Object) []reconcile.Request {
 		return requestFor(object.GetLabels()[wire.RemoteClusterIDLabel])
 	})

@@ -20,6 +20,7 @@ import (
 type access struct {
 	kubeconfig []byte
 	namespace  string
+	cluster    string // which it is meant for
 }
 
 // access reads it from the Secret of the peering's control-plane identity, or
@@ -41,7 +42,7 @@ func (c *Controller) access(ctx context.Context, local *offloading.NamespaceMap)
 		err := c.secrets.Get(ctx, client.ObjectKey{Namespace: local.Namespace, Name: name}, secret)
 		switch {
 		case err == nil && len(secret.Data[wire.KubeconfigSecretKey]) > 0:
-			return c.accessFrom(secret), nil
+			return c.accessFrom(secret, provider), nil
 		case err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 			return access{}, fmt.Errorf("getting Secret %s/%s, %w", local.Namespace, name, err)
 		}
@@ -50,10 +51,10 @@ func (c *Controller) access(ctx context.Context, local *offloading.NamespaceMap)
 		provider, names, local.Namespace, wire.KubeconfigSecretKey)
 }
 
-func (c *Controller) accessFrom(secret *corev1.Secret) access {
+func (c *Controller) accessFrom(secret *corev1.Secret, provider string) access {
 	namespace := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
 	if namespace == "" {
 		namespace = wire.TenantNamespace(c.options.ClusterID.String())
 	}
-	return access{kubeconfig: secret.Data[wire.KubeconfigSecretKey], namespace: namespace}
+	return access{kubeconfig: secret.Data[wire.KubeconfigSecretKey], namespace: namespace, cluster: provider}
 }

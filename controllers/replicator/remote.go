@@ -118,6 +118,7 @@ func (s *remotes) dial(key types.NamespacedName, config *rest.Config, with acces
 	if err != nil {
 		return nil, err
 	}
+	conn.Expect(connection.Peer{ClusterID: with.cluster, TenantNamespace: with.namespace})
 	r := &remote{access: with, origin: s.origin, connection: conn}
 	// The mapper is given, so that nothing is asked of the provider here: the
 	// lock is held, and a provider that is down must not keep others waiting.

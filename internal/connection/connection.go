@@ -33,6 +33,7 @@ type Connection struct {
 	api     swappable
 	streams swappable
 	most    int64
+	peer    atomic.Pointer[Peer]
 }
 
 // New makes no requests. An answer, and what a watch brings until everything is listed again, may have so many bytes; that of
@@ -162,6 +163,7 @@ func (c *Connection) Update(config *rest.Config) error {
 type endpoint struct {
 	server    *url.URL
 	transport http.RoundTripper
+	guard     *guard
 }
 
 // endpoints for requests and for streams.
@@ -176,8 +178,13 @@ func (c *Connection) endpoints(config *rest.Config) (api, streams *endpoint, err
 	api.transport = rewind.Transport(bounded{next: api.transport, most: c.most})
 	config = rest.CopyConfig(config)
 	config.NextProtos = []string{"http/1.1"}
-	streams, err = newEndpoint(config)
-	return api, streams, err
+	if streams, err = newEndpoint(config); err != nil {
+		return nil, nil, err
+	}
+	for _, e := range []*endpoint{api, streams} {
+		e.guard = &guard{expected: c.peer.Load, server: e.server, next: e.transport}
+	}
+	return api, streams, nil
 }
 
 func newEndpoint(config *rest.Config) (*endpoint, error) {
@@ -215,7 +222,7 @@ func (s *swappable) RoundTrip(request *http.Request) (*http.Response, error) {
 		}
 		request = moved
 	}
-	return e.transport.RoundTrip(request)
+	return e.guard.RoundTrip(request)
 }
 
 func (s *swappable) swap(e *endpoint) {

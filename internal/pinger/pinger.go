@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/refract-project/refract/internal/connection"
 )
 
 const (
@@ -145,6 +147,9 @@ func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) e
 			return err
 		}
 		response, err := transport.RoundTrip(request)
+		if wrong := (*connection.WrongClusterError)(nil); errors.As(err, &wrong) {
+			return wrong
+		}
 		if err != nil {
 			return fmt.Errorf("does not answer: pinging %s, %w", target, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/refract-project/refract/api/wire"
@@ -66,12 +68,10 @@ func replaceKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab, kubeconfig
 	return former
 }
 
-// testDeadProvider starts while the provider does not answer, and ends so.
-func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
-	require.NoError(t, l.Provider.StopAPIServer())
-	require.NoError(t, l.StartKubelet(ctx))
-	begin := time.Now()
-	require.NoError(t, l.Wait(ctx, "a node that is not ready", func(ctx context.Context) (string, error) {
+// awaitNotReady waits until the node is not ready, for a reason that contains text.
+func awaitNotReady(ctx context.Context, t *testing.T, l *lab.Lab, text string) {
+	t.Helper()
+	require.NoError(t, l.Wait(ctx, "a node that is not ready: "+text, func(ctx context.Context) (string, error) {
 		node, err := l.Consumer.Client.CoreV1().Nodes().Get(ctx, lab.NodeName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "it is not registered", nil
@@ -80,12 +80,38 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 			return "", err
 		}
 		for _, c := range node.Status.Conditions {
-			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "does not answer") {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, text) {
 				return "", nil
 			}
 		}
 		return "it has no such condition", nil
 	}))
+}
+
+// testWrongCluster has the provider say that it is another cluster than the one that the virtual node is for.
+func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
+	leases := l.Provider.Client.CoordinationV1().Leases(wire.TenantNamespace(lab.ConsumerID))
+	say := func(id string) {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, wire.ClusterIDAnnotation, id)
+		_, err := leases.Patch(ctx, wire.HeartbeatLease, types.MergePatchType, patch, metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	l.KillProviderManager() // which would correct it
+	require.NoError(t, l.StopKubelet(ctx))
+	say("elsewhere")
+	require.NoError(t, l.StartKubelet(ctx))
+	awaitNotReady(ctx, t, l, `belongs to cluster "elsewhere", not to "`+lab.ProviderID+`"`)
+	say(lab.ProviderID)
+	require.NoError(t, l.AwaitNodeReady(ctx))
+	require.NoError(t, l.StartProviderManager(ctx))
+}
+
+// testDeadProvider starts while the provider does not answer, and ends so.
+func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
+	require.NoError(t, l.Provider.StopAPIServer())
+	require.NoError(t, l.StartKubelet(ctx))
+	begin := time.Now()
+	awaitNotReady(ctx, t, l, "does not answer")
 	t.Logf("registered as not ready after %s", time.Since(begin))
 	begin = time.Now()
 	require.NoError(t, l.StopKubelet(ctx))

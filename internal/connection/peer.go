@@ -1,0 +1,162 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package connection
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Peer is the cluster that a kubeconfig is meant for.
+type Peer struct {
+	// ClusterID of it.
+	ClusterID string
+	// TenantNamespace of this cluster over there, where the peer says who it is.
+	TenantNamespace string
+}
+
+// WrongClusterError says that a kubeconfig leads to another cluster than the one it is meant for.
+type WrongClusterError struct{ Found, Expected string }
+
+func (e *WrongClusterError) Error() string {
+	return fmt.Sprintf("belongs to cluster %q, not to %q: replace the kubeconfig with one for %q; nothing is sent there until then", e.Found, e.Expected, e.Expected)
+}
+
+const (
+	// confirmation is how long an identity that was found counts: an address may come to lead elsewhere.
+	confirmation = time.Minute
+	// refusal is when a cluster that is the wrong one is asked again.
+	refusal = 5 * time.Second
+	// mostIdentity is the size of an answer about it, in bytes.
+	mostIdentity = 64 << 10
+	// identityTimeout bounds a request that others wait for.
+	identityTimeout = 10 * time.Second
+)
+
+// Expect lets requests through only while the API server belongs to the peer, as far as that can be known: what another
+// implementation runs does not say who it is, and is believed. Call it before the first request; it makes none.
+func (c *Connection) Expect(peer Peer) {
+	c.peer.Store(&peer)
+	for _, s := range []*swappable{&c.api, &c.streams} {
+		s.current.Load().guard.forget()
+	}
+}
+
+// guard asks an API server who it is before others may ask it anything. Safe for concurrent use.
+type guard struct {
+	expected func() *Peer // nil: whoever
+	server   *url.URL
+	next     http.RoundTripper
+
+	asking singleflight.Group
+
+	mu    sync.Mutex
+	until time.Time
+	known error // until then
+}
+
+// forget what is known.
+func (g *guard) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.until = time.Time{}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := g.check(request.Context()); err != nil {
+		if request.Body != nil {
+			_ = request.Body.Close() // as the interface has it; nothing was sent
+		}
+		return nil, err
+	}
+	return g.next.RoundTrip(request)
+}
+
+// CloseIdleConnections of what it guards.
+func (g *guard) CloseIdleConnections() {
+	if closer, ok := g.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+}
+
+// check asks who the server is if that is not known. Requests that come meanwhile wait for the same answer.
+func (g *guard) check(ctx context.Context) error {
+	peer := g.expected()
+	if peer == nil {
+		return nil
+	}
+	g.mu.Lock()
+	known, fresh := g.known, time.Now().Before(g.until)
+	g.mu.Unlock()
+	if fresh {
+		return known
+	}
+	asked := g.asking.DoChan("", func() (any, error) { return nil, g.ask(context.WithoutCancel(ctx), peer) })
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case answer := <-asked:
+		return answer.Err
+	}
+}
+
+// ask the server who it is, and remember what it says.
+func (g *guard) ask(ctx context.Context, peer *Peer) error {
+	found, err := g.identity(ctx, peer.TenantNamespace)
+	if err != nil {
+		return fmt.Errorf("asking the API server which cluster it belongs to, %w", err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.known, g.until = nil, time.Now().Add(confirmation)
+	if found != "" && found != peer.ClusterID {
+		g.known, g.until = &WrongClusterError{Found: found, Expected: peer.ClusterID}, time.Now().Add(refusal)
+	}
+	return g.known
+}
+
+// identity returns the id of the cluster, "" when it does not say.
+func (g *guard) identity(ctx context.Context, tenantNamespace string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
+	defer cancel()
+	path := g.server.JoinPath("apis/coordination.k8s.io/v1/namespaces", tenantNamespace, "leases", wire.HeartbeatLease).String()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := g.next.RoundTrip(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close() //nolint:errcheck // the answer was read
+	body, err := io.ReadAll(io.LimitReader(response.Body, mostIdentity))
+	if err != nil {
+		return "", err
+	}
+	switch code := response.StatusCode; {
+	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
+		return "", fmt.Errorf("it says %d %s", code, http.StatusText(code))
+	case code != http.StatusOK: // it does not say, or what is wrong is seen by the request itself
+		return "", nil
+	}
+	var lease metav1.PartialObjectMetadata
+	if err := json.Unmarshal(body, &lease); err != nil {
+		return "", errors.New("its answer is no JSON: something else answers there, check the server of the kubeconfig")
+	}
+	return lease.Annotations[wire.ClusterIDAnnotation], nil
+}
