@@ -13,6 +13,7 @@ import (
 // listenPorts are where our processes listen, all on 127.0.0.1. They stay the same when a process is started again.
 type listenPorts struct {
 	kubelet, kubeletMetrics, kubeletHealth           int
+	standby, standbyMetrics, standbyHealth           int
 	consumerMetrics, consumerHealth, consumerWebhook int
 	providerMetrics, providerHealth, providerWebhook int
 
@@ -34,6 +35,7 @@ func pickPorts() (listenPorts, error) {
 	var p listenPorts
 	for _, port := range []*int{
 		&p.kubelet, &p.kubeletMetrics, &p.kubeletHealth,
+		&p.standby, &p.standbyMetrics, &p.standbyHealth,
 		&p.consumerMetrics, &p.consumerHealth, &p.consumerWebhook,
 		&p.providerMetrics, &p.providerHealth, &p.providerWebhook,
 	} {

@@ -25,6 +25,7 @@ const stopTimeout = 10 * time.Second
 // names of our processes, in logs and measurements.
 const (
 	kubeletName         = "virtual-kubelet"
+	standbyName         = "virtual-kubelet-standby"
 	consumerManagerName = "controller-manager-home"
 	providerManagerName = "controller-manager-cloud"
 )
@@ -46,6 +47,15 @@ func (l *Lab) StartAll(ctx context.Context) error {
 
 // StartKubelet starts the virtual kubelet; AwaitNodeReady waits until it works.
 func (l *Lab) StartKubelet(ctx context.Context) error {
+	return l.startReplica(ctx, kubeletName, l.ports.kubelet, l.ports.kubeletMetrics, l.ports.kubeletHealth)
+}
+
+// StartStandby starts another replica of the virtual kubelet.
+func (l *Lab) StartStandby(ctx context.Context) error {
+	return l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth)
+}
+
+func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, health int) error {
 	kubeconfig := filepath.Join(l.dir, "kubelet.conf")
 	if err := l.Consumer.account(ctx, kubeconfig, TenantNamespace, kubeletAccount); err != nil {
 		return err
@@ -58,10 +68,10 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the address of the consumer's API server, %w", err)
 	}
-	return l.start(l.Consumer, kubeletName, "virtual-kubelet", append([]string{
+	return l.start(l.Consumer, name, "virtual-kubelet", append([]string{
 		"--home-kubeconfig=" + kubeconfig,
 		"--foreign-kubeconfig-secret-name=" + kubeconfigSecret,
-		"--nodename=" + NodeName, "--node-ip=127.0.0.1", "--listen-address=127.0.0.1", fmt.Sprintf("--listen-port=%d", l.ports.kubelet),
+		"--nodename=" + NodeName, "--node-ip=127.0.0.1", "--listen-address=127.0.0.1", fmt.Sprintf("--listen-port=%d", port),
 		"--tls-cert-file=" + certificate, "--tls-private-key-file=" + key,
 		"--tenant-namespace=" + TenantNamespace, "--liqo-namespace=" + SystemNamespace,
 		"--home-cluster-id=" + ConsumerID, "--foreign-cluster-id=" + ProviderID,
@@ -69,7 +79,7 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 		fmt.Sprintf("--enable-apiserver-support=%t", l.opts.APIServerSupport), "--home-api-server-host=" + server.Hostname(), "--home-api-server-port=" + server.Port(),
 		"--node-check-network=false",
 		"--plugin-dir=" + l.PluginDir, "--plugin-cache-dir=" + filepath.Join(l.dir, "plugin-cache"),
-		"--metrics-enabled", "--metrics-address=" + address(l.ports.kubeletMetrics), "--health-probe-address=" + address(l.ports.kubeletHealth),
+		"--metrics-enabled", "--metrics-address=" + address(metrics), "--health-probe-address=" + address(health),
 	}, l.opts.KubeletArgs...)...)
 }
 
@@ -122,6 +132,9 @@ func (l *Lab) servingCertificate() (certificate, key string, err error) {
 
 // KillKubelet ends the virtual kubelet at once, as a crash does.
 func (l *Lab) KillKubelet() { l.kill(kubeletName) }
+
+// KillStandby ends the other replica of the virtual kubelet at once.
+func (l *Lab) KillStandby() { l.kill(standbyName) }
 
 // KillConsumerManager ends the consumer's controller manager at once, and with it the scheduling webhook.
 func (l *Lab) KillConsumerManager() { l.kill(consumerManagerName) }

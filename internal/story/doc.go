@@ -15,7 +15,7 @@
 //	writes SIDE NUMBER [WORD...]              so many writes were made since the mark, by what is being tested, with all the words
 //	settle                                    wait until whatever is to happen has happened; mark and writes do
 //
-// KIND is what kubectl takes. A PATH is dotted; "[x]" picks the element of a list with that type, name, ip or key, "/" begins a
+// KIND is what kubectl takes. A PATH is dotted; "[x]" picks the element of a list with that type, name, ip or key, or at that place from 0, "/" begins a
 // last key that may have dots: status.conditions[Ready].status, metadata.labels/app.kubernetes.io/name. VALUE may be empty: there
 // is none. Variables of the stage are replaced in files and arguments.
 package story

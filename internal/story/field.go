@@ -5,6 +5,7 @@ package story
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -61,9 +62,15 @@ func lookUp(value any, path string) (any, error) {
 	return value, nil
 }
 
-// pick returns the element of a list that is called so, or nil.
+// pick returns the element of a list that is called so, or has that place, or nil.
 func pick(list any, name string) any {
 	elements, _ := list.([]any)
+	if at, err := strconv.Atoi(name); err == nil {
+		if at < 0 || at >= len(elements) {
+			return nil
+		}
+		return elements[at]
+	}
 	for _, element := range elements {
 		fields, _ := element.(map[string]any)
 		for _, key := range []string{"type", "name", "ip", "key"} {

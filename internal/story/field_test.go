@@ -19,6 +19,8 @@ func TestConditions(t *testing.T) {
 		"spec.replicas=3":                              "",
 		"spec.replicas=4":                              `spec.replicas is "3", want "4"`,
 		"spec.replicas!=3":                             `spec.replicas is "3", want !"3"`,
+		"spec.taints[0].effect=NoExecute":              "",
+		"spec.taints[1].effect=":                       "",
 		"spec.paused=":                                 "",
 		"spec.paused=true":                             `spec.paused is "", want "true"`,
 		"metadata.labels/app=web":                      "",

@@ -82,6 +82,15 @@ func (s *Side) resource(gvr schema.GroupVersionResource, namespace string) (dyna
 	return s.client.Resource(gvr).Namespace(namespace), nil
 }
 
+// Get returns what "KIND/NAME" or "KIND/NAMESPACE/NAME" names.
+func (s *Side) Get(ctx context.Context, what string) (*unstructured.Unstructured, error) {
+	resource, name, err := s.of(what)
+	if err != nil {
+		return nil, err
+	}
+	return resource.Get(ctx, name, metav1.GetOptions{})
+}
+
 // create creates the objects of a YAML stream, and sets their status where they have one.
 func (s *Side) create(ctx context.Context, text string) error {
 	decoder := utilyaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)

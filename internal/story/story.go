@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,6 +34,8 @@ type Stage struct {
 	Alone bool
 	// Settle waits until whatever is to happen has happened.
 	Settle func()
+	// Wait calls a check until it returns nil, or gives up with its last error; testenv.Wait when nil.
+	Wait func(check func() error) error
 }
 
 // Command does what a line says.
@@ -48,23 +51,38 @@ func Run(t *testing.T, dir string, stage func(*testing.T) *Stage) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
 		t.Run(name, func(t *testing.T) {
-			p := &play{T: t, Stage: stage(t)}
+			p := &play{ctx: t.Context(), Stage: stage(t)}
 			if !p.Alone {
 				t.Parallel()
 			}
-			p.run(file)
+			p.run(inPlace{t}, file)
 		})
 	}
 }
 
+// Play plays one scenario outside of a test, and returns what went wrong. What the scenario does and sees is given to log, in lines.
+func Play(ctx context.Context, file string, stage *Stage, log func(string)) error {
+	t := &alone{log: log}
+	ended := make(chan struct{})
+	go func() { // a failure ends the goroutine
+		defer close(ended)
+		(&play{ctx: ctx, Stage: stage}).run(t, file)
+	}()
+	<-ended
+	if t.failed {
+		return fmt.Errorf("story %s failed, see above", strings.TrimSuffix(filepath.Base(file), ".txt"))
+	}
+	return nil
+}
+
 // play is a story on its stage.
 type play struct {
-	*testing.T
 	*Stage
+	ctx    context.Context
 	marked map[string]int
 }
 
-func (p *play) run(file string) {
+func (p *play) run(t testscript.T, file string) {
 	p.mark()
 	commands := map[string]func(*testscript.TestScript, bool, []string){}
 	own := map[string]func(*testscript.TestScript, bool, []string) error{
@@ -82,7 +100,7 @@ func (p *play) run(file string) {
 			}
 		}
 	}
-	testscript.RunT(inPlace{p.T}, testscript.Params{
+	testscript.RunT(t, testscript.Params{
 		Files: []string{file}, Cmds: commands,
 		Setup: func(env *testscript.Env) error {
 			for name, value := range p.Vars {
@@ -104,6 +122,20 @@ func (inPlace) Parallel() {}
 
 // Verbose implements testscript.T.
 func (inPlace) Verbose() bool { return testing.Verbose() }
+
+// alone is a testscript.T of a program.
+type alone struct {
+	log    func(string)
+	failed bool
+}
+
+func (t *alone) Skip(args ...any)                   { t.Log(args...); runtime.Goexit() }
+func (t *alone) Fatal(args ...any)                  { t.Log(args...); t.FailNow() }
+func (*alone) Parallel()                            {}
+func (t *alone) Log(args ...any)                    { t.log(strings.TrimRight(fmt.Sprint(args...), "\n")) }
+func (t *alone) FailNow()                           { t.failed = true; runtime.Goexit() }
+func (t *alone) Run(_ string, f func(testscript.T)) { f(t) }
+func (*alone) Verbose() bool                        { return false }
 
 // side takes the side from the arguments, of which there are at least so many.
 func (p *play) side(args []string, least int) (*Side, []string, error) {
@@ -130,7 +162,7 @@ func (p *play) object(args []string, least int) (dynamic.ResourceInterface, stri
 func (p *play) create(ts *testscript.TestScript, _ bool, args []string) error {
 	s, files, err := p.side(args, 2)
 	for _, file := range files {
-		err = errors.Join(err, s.create(p.Context(), os.Expand(ts.ReadFile(file), ts.Getenv)))
+		err = errors.Join(err, s.create(p.ctx, os.Expand(ts.ReadFile(file), ts.Getenv)))
 	}
 	return err
 }
@@ -141,9 +173,9 @@ func (p *play) patch(_ *testscript.TestScript, _ bool, args []string) error {
 	case err != nil:
 		return err
 	case len(args) == 4 && args[1] == "-s":
-		return s.patch(p.Context(), args[0], args[3], args[2])
+		return s.patch(p.ctx, args[0], args[3], args[2])
 	}
-	return s.patch(p.Context(), args[0], args[1])
+	return s.patch(p.ctx, args[0], args[1])
 }
 
 func (p *play) delete(_ *testscript.TestScript, _ bool, args []string) error {
@@ -151,7 +183,7 @@ func (p *play) delete(_ *testscript.TestScript, _ bool, args []string) error {
 	if err != nil {
 		return err
 	}
-	return resource.Delete(p.Context(), name, metav1.DeleteOptions{})
+	return resource.Delete(p.ctx, name, metav1.DeleteOptions{})
 }
 
 func (p *play) expect(_ *testscript.TestScript, negated bool, args []string) error {
@@ -179,7 +211,11 @@ func (p *play) expect(_ *testscript.TestScript, negated bool, args []string) err
 }
 
 func (p *play) wait(check func(context.Context) error) error {
-	return testenv.Wait(func() error { return check(p.Context()) })
+	wait := p.Wait
+	if wait == nil {
+		wait = testenv.Wait
+	}
+	return wait(func() error { return check(p.ctx) })
 }
 
 func (p *play) event(_ *testscript.TestScript, negated bool, args []string) error {
@@ -188,7 +224,7 @@ func (p *play) event(_ *testscript.TestScript, negated bool, args []string) erro
 	}
 	if negated {
 		p.Settle()
-		found, err := p.events(p.Context(), args[0])
+		found, err := p.events(p.ctx, args[0])
 		if err == nil && len(found) > 0 {
 			err = fmt.Errorf("%s has the Events %q", args[0], found)
 		}
@@ -237,7 +273,7 @@ func (p *play) remember(ts *testscript.TestScript, _ bool, args []string) error 
 	if err != nil {
 		return err
 	}
-	found, err := resource.Get(p.Context(), name, metav1.GetOptions{})
+	found, err := resource.Get(p.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

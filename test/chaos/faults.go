@@ -35,6 +35,7 @@ func all() []fault {
 		stopServer("stop-provider-apiserver", func(g *game) *lab.Side { return g.Provider }),
 		pauseStorage("pause-consumer-etcd", func(g *game) *lab.Side { return g.Consumer }),
 		pauseStorage("pause-provider-etcd", func(g *game) *lab.Side { return g.Provider }),
+		pauseNodes(),
 		compact("compact-consumer", func(g *game) *lab.Side { return g.Consumer }),
 		compact("compact-provider", func(g *game) *lab.Side { return g.Provider }),
 		link("cut-link", func(l *testenv.Link) { l.Cut() }),
@@ -106,6 +107,17 @@ func stopServer(name string, of func(*game) *lab.Side) fault {
 func pauseStorage(name string, of func(*game) *lab.Side) fault {
 	signal := func(g *game, signal syscall.Signal) error { return syscall.Kill(of(g).Processes()["etcd"], signal) }
 	return fault{name: name, of: strings.Fields(strings.ReplaceAll(name, "-", " "))[1],
+		inflict: func(_ context.Context, g *game) error { return signal(g, syscall.SIGSTOP) },
+		repair:  func(_ context.Context, g *game) error { return signal(g, syscall.SIGCONT) },
+	}
+}
+
+// pauseNodes has all nodes of the provider cease to answer.
+func pauseNodes() fault {
+	signal := func(g *game, signal syscall.Signal) error {
+		return syscall.Kill(g.Provider.Processes()["kwok"], signal)
+	}
+	return fault{name: "pause-provider-nodes", of: "nodes",
 		inflict: func(_ context.Context, g *game) error { return signal(g, syscall.SIGSTOP) },
 		repair:  func(_ context.Context, g *game) error { return signal(g, syscall.SIGCONT) },
 	}

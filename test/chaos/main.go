@@ -36,6 +36,8 @@ type options struct {
 	only          string
 	length, quiet time.Duration
 	keep          bool
+	stories       string
+	repeat        int
 }
 
 func main() {
@@ -47,12 +49,17 @@ func main() {
 	flag.DurationVar(&o.length, "length", 10*time.Second, "how long the faults of a round last")
 	flag.DurationVar(&o.quiet, "quiet", 2*time.Minute, "how long the clusters may take to be as they should be again")
 	flag.BoolVar(&o.keep, "keep", false, "leave the clusters up after a failure, until Ctrl-C")
+	flag.StringVar(&o.stories, "stories", "", "play these documented stories instead of random rounds, separated by commas, or all of them, and print how long everything took")
+	flag.IntVar(&o.repeat, "repeat", 1, "with --stories: how often each is played")
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard()) // a library asks for one
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, &o); err != nil {
-		fmt.Fprintf(os.Stderr, "\nchaos: %v\nTo run it again: make chaos ARGS='--seed=%d --rounds=%d --faults=%d --length=%s --only=%s'\n", err, o.seed, o.rounds, o.faults, o.length, o.only)
+		fmt.Fprintf(os.Stderr, "\nchaos: %v\n", err)
+		if o.stories == "" {
+			fmt.Fprintf(os.Stderr, "To run it again: make chaos ARGS='--seed=%d --rounds=%d --faults=%d --length=%s --only=%s'\n", o.seed, o.rounds, o.faults, o.length, o.only)
+		}
 		stop()
 		os.Exit(1)
 	}
@@ -96,6 +103,9 @@ func run(ctx context.Context, o *options) (err error) {
 		return err
 	}
 	g.users = newUsers(g)
+	if o.stories != "" {
+		return g.tell(ctx, o.stories, o.repeat)
+	}
 	if err := g.users.begin(ctx); err != nil {
 		return err
 	}
