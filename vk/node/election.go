@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/internal/cmdutil"
@@ -44,48 +43,40 @@ type Election struct {
 // never before, so the next replica starts at once and the two never overlap.
 // The result is lead's, or ErrLeadershipLost; nil when ctx ended the wait.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
+	for e.awaitFree(ctx) {
+		if led, err := e.campaign(ctx, lead); led || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// campaign tries to take the lease, which was free a moment ago. led reports whether lead was run; else another replica was faster, or
+// ctx has ended.
+func (e Election) campaign(ctx context.Context, lead func(context.Context) error) (led bool, err error) {
 	term := &term{lead: lead, ended: make(chan struct{})}
 	// The lease is kept while lead comes to its end: hence not ctx itself.
 	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer context.AfterFunc(ctx, func() {
+	withdraw := func() {
 		if !term.started.Load() {
 			stop()
 		}
-	})()
-	elector, err := leaderelection.NewLeaderElector(e.config(ctx, term, stop))
-	if err != nil {
-		return fmt.Errorf("setting up the election of %s/%s, %w", e.Namespace, e.Name, err)
 	}
-	e.supersede(ctx)
+	defer context.AfterFunc(ctx, withdraw)()
+	elector, err := leaderelection.NewLeaderElector(e.config(ctx, term, stop, withdraw))
+	if err != nil {
+		return false, fmt.Errorf("setting up the election of %s/%s, %w", e.Namespace, e.Name, err)
+	}
 	elector.Run(renewing)
 	if !term.started.Load() {
-		return nil
+		return false, nil
 	}
 	<-term.ended
 	if !term.finished.Load() {
-		return errors.Join(fmt.Errorf("leading by the lease %s/%s, %w", e.Namespace, e.Name, ErrLeadershipLost), term.result)
+		return true, errors.Join(fmt.Errorf("leading by the lease %s/%s, %w", e.Namespace, e.Name, ErrLeadershipLost), term.result)
 	}
-	return term.result
-}
-
-// supersede takes the lease from a holder that is gone. If that fails, it runs out as any other.
-func (e Election) supersede(ctx context.Context) {
-	if e.Gone == nil {
-		return
-	}
-	leases := e.Client.CoordinationV1().Leases(e.Namespace)
-	lease, err := leases.Get(ctx, e.Name, metav1.GetOptions{})
-	if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" || *lease.Spec.HolderIdentity == e.Identity || !e.Gone(*lease.Spec.HolderIdentity) {
-		return
-	}
-	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "holder", *lease.Spec.HolderIdentity)
-	lease.Spec.HolderIdentity = ptr.To("")
-	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil { // its version is that which was read
-		logger.Info("Waiting until the lease of a replica that is gone has run out", "reason", err.Error())
-		return
-	}
-	logger.Info("Took the lease from a replica that is gone")
+	return true, term.result
 }
 
 // term is the time during which this replica leads.
@@ -109,7 +100,7 @@ func (t *term) serve(ctx, leading context.Context, stop func()) {
 	stop()
 }
 
-func (e Election) config(ctx context.Context, term *term, stop func()) leaderelection.LeaderElectionConfig {
+func (e Election) config(ctx context.Context, term *term, stop, withdraw func()) leaderelection.LeaderElectionConfig {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	return leaderelection.LeaderElectionConfig{
 		Lock: cmdutil.KeepUntil(&resourcelock.LeaseLock{
@@ -130,10 +121,7 @@ func (e Election) config(ctx context.Context, term *term, stop func()) leaderele
 				if leader == e.Identity || leader == "" { // released, and free for a moment
 					return
 				}
-				logger.Info("Another replica leads, standing by", "leader", leader)
-				if e.StandBy != nil {
-					e.StandBy(leader)
-				}
+				withdraw()
 			},
 		},
 	}

@@ -1,0 +1,77 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// mostVigil is the most that a replica which stands by sleeps between two looks at the lease. The elector of client-go sleeps for up to
+// 2.2 retry periods, for so long a lease that has run out, or was released, would lead nobody.
+const mostVigil = time.Second
+
+// awaitFree waits until nobody holds the lease: it is not there, was released, is ours, or was not renewed for as long as it lasts, by our
+// own clock. The lease of a holder that is known to be gone, or has run out, is cleared. It returns false when ctx has ended.
+func (e Election) awaitFree(ctx context.Context) bool {
+	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
+	leases := e.Client.CoordinationV1().Leases(e.Namespace)
+	var seen vigil
+	leader, trouble := "", ""
+	for ctx.Err() == nil {
+		lease, err := leases.Get(ctx, e.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return true
+		case err == nil:
+			holder := ptr.Deref(lease.Spec.HolderIdentity, "")
+			if holder == "" || holder == e.Identity {
+				return true
+			}
+			if e.Gone != nil && e.Gone(holder) || seen.expired(lease, e.Duration, time.Now()) {
+				lease.Spec.HolderIdentity = ptr.To("")
+				if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil { // its version is that which was read
+					logger.Info("Took the lease from a replica that is gone", "holder", holder)
+					return true
+				}
+			} else if holder != leader {
+				leader = holder
+				logger.Info("Another replica leads, standing by", "leader", leader)
+				if e.StandBy != nil {
+					e.StandBy(leader)
+				}
+			}
+		}
+		if err != nil && err.Error() != trouble && ctx.Err() == nil {
+			trouble = err.Error()
+			logger.Error(err, "The lease cannot be read, retrying")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(e.RetryPeriod, mostVigil)):
+		}
+	}
+	return false
+}
+
+// vigil remembers when a lease was seen to be renewed.
+type vigil struct {
+	version string
+	since   time.Time
+}
+
+// expired reports whether the lease was not renewed for as long as it lasts, which its holder may have set longer than we would.
+func (v *vigil) expired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
+	if version := string(lease.UID) + "/" + lease.ResourceVersion; version != v.version {
+		v.version, v.since = version, now
+		return false
+	}
+	return now.Sub(v.since) >= max(duration, time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0))*time.Second)
+}
