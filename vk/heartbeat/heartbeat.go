@@ -28,6 +28,8 @@ const (
 	// beatsPerLease is how many heartbeats may be lost until the Lease expires: a provider that is busy is no reason to take
 	// endpoints away from it.
 	beatsPerLease = 4
+	// failedRetry is when the next heartbeat is due after one that got no answer: until then no traffic comes.
+	failedRetry = 2 * time.Second
 	// deniedRetry is when a provider is asked again that allows no heartbeat: an upgrade brings the right.
 	deniedRetry  = 10 * time.Minute
 	fieldManager = "refract-heartbeat"
@@ -72,12 +74,15 @@ func (h *heart) beat(ctx context.Context) time.Duration {
 	defer cancel()
 	if err := h.Ready(attempt); err != nil {
 		h.report(ctx, fmt.Errorf("this cluster's API server is not ready, %w", err))
-		return h.Interval
+		return min(h.Interval, failedRetry)
 	}
 	err := h.renew(attempt)
 	h.report(ctx, err)
-	if apierrors.IsForbidden(err) {
+	switch {
+	case apierrors.IsForbidden(err):
 		return deniedRetry
+	case err != nil:
+		return min(h.Interval, failedRetry)
 	}
 	return h.Interval
 }
