@@ -30,7 +30,8 @@ const (
 	beatsPerLease = 4
 	// failedRetry is when the next heartbeat is due after one that got no answer: until then no traffic comes.
 	failedRetry = 2 * time.Second
-	// deniedRetry is when a provider is asked again that allows no heartbeat: an upgrade brings the right.
+	// deniedRetry is when a provider is asked again at the latest that allows no heartbeat: an upgrade brings the right. An API
+	// server that has just started denies what it allows a moment later, so the first denials say little.
 	deniedRetry  = 10 * time.Minute
 	fieldManager = "refract-heartbeat"
 )
@@ -66,6 +67,7 @@ func Run(ctx context.Context, o Options) {
 type heart struct {
 	Options
 	trouble string // of the last heartbeat
+	denied  int    // grows with every denial in a row
 }
 
 // beat sends one heartbeat and returns when the next one is due.
@@ -78,10 +80,12 @@ func (h *heart) beat(ctx context.Context) time.Duration {
 	}
 	err := h.renew(attempt)
 	h.report(ctx, err)
-	switch {
-	case apierrors.IsForbidden(err):
-		return deniedRetry
-	case err != nil:
+	if apierrors.IsForbidden(err) {
+		h.denied = min(2*h.denied+1, int(deniedRetry/failedRetry))
+		return time.Duration(h.denied) * failedRetry
+	}
+	h.denied = 0
+	if err != nil {
 		return min(h.Interval, failedRetry)
 	}
 	return h.Interval

@@ -1,0 +1,45 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package heartbeat
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+// An API server that has just started denies what it allows a moment later; one that goes on denying it is left in peace.
+func TestDenialsAreAskedAboutAgain(t *testing.T) {
+	code := http.StatusForbidden
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(`{"kind":"Lease","apiVersion":"coordination.k8s.io/v1"}`))
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	require.NoError(t, err)
+	h := &heart{Options: Options{ClusterID: "rome", Leases: client.CoordinationV1().Leases("liqo-tenant-rome"), Interval: 10 * time.Second, Clock: clock.RealClock{},
+		Ready: func(context.Context) error { return nil }}}
+	assert.Equal(t, failedRetry, h.beat(t.Context()))
+	next := time.Duration(0)
+	for range 20 {
+		next = h.beat(t.Context())
+	}
+	assert.Equal(t, deniedRetry, next)
+	code = http.StatusOK
+	assert.Equal(t, 10*time.Second, h.beat(t.Context()))
+	code = http.StatusForbidden
+	assert.Equal(t, failedRetry, h.beat(t.Context()), "it was allowed a moment ago")
+	code = http.StatusInternalServerError
+	assert.Equal(t, failedRetry, h.beat(t.Context()))
+}
