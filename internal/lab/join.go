@@ -6,6 +6,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
@@ -122,19 +124,9 @@ func (l *Lab) grant(ctx context.Context) error {
 
 // storeIdentity puts the consumer's access to the provider where virtual kubelet and controller manager look for it.
 func (l *Lab) storeIdentity(ctx context.Context) error {
-	path := filepath.Join(l.dir, "remote.conf")
-	if err := l.Provider.KubeconfigFor(path, RemoteUser, ConsumerID); err != nil {
-		return err
-	}
-	if err := l.Provider.direct(path); err != nil {
-		return err
-	}
-	kubeconfig, err := os.ReadFile(path)
+	kubeconfig, err := l.NewIdentity()
 	if err != nil {
 		return err
-	}
-	if l.Link != nil {
-		kubeconfig = bytes.ReplaceAll(kubeconfig, []byte(l.Provider.address()), []byte(l.Link.Address()))
 	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -148,6 +140,32 @@ func (l *Lab) storeIdentity(ctx context.Context) error {
 		return fmt.Errorf("storing the provider's kubeconfig, %w", err)
 	}
 	return nil
+}
+
+// NewIdentity returns a kubeconfig for the provider with a certificate of its own, as a renewal does.
+func (l *Lab) NewIdentity() ([]byte, error) {
+	path := filepath.Join(l.dir, "remote.conf")
+	if err := l.Provider.KubeconfigFor(path, RemoteUser, ConsumerID); err != nil {
+		return nil, err
+	}
+	if err := l.Provider.direct(path); err != nil {
+		return nil, err
+	}
+	kubeconfig, err := os.ReadFile(path)
+	if err != nil || l.Link == nil {
+		return kubeconfig, err
+	}
+	return bytes.ReplaceAll(kubeconfig, []byte(l.Provider.address()), []byte(l.Link.Address())), nil
+}
+
+// ReplaceIdentity puts another kubeconfig for the provider where our processes find it.
+func (l *Lab) ReplaceIdentity(ctx context.Context, kubeconfig []byte) error {
+	patch, err := json.Marshal(corev1.Secret{Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}})
+	if err != nil {
+		return err
+	}
+	_, err = l.Consumer.Client.CoreV1().Secrets(TenantNamespace).Patch(ctx, kubeconfigSecret, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 func (l *Lab) createVirtualNode(ctx context.Context) error {

@@ -6,12 +6,13 @@ package testenv
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
 )
 
-// Link is the way from one cluster to the API server of another. It can be cut, stall in one direction or in both, and be slow. Its
+// Link is the way from one cluster to the API server of another. It can be cut, stall in one direction or in both, be slow, and lose data. Its
 // methods are safe for concurrent use.
 type Link struct {
 	listener net.Listener
@@ -24,6 +25,7 @@ type Link struct {
 	cut     bool
 	stalled [2]bool
 	delay   time.Duration
+	loss    float64
 	open    map[net.Conn]bool
 }
 
@@ -86,8 +88,13 @@ func (l *Link) Stall(directions ...Direction) {
 // Slow holds each piece of data up for that long.
 func (l *Link) Slow(delay time.Duration) { l.set(func() { l.delay = delay }) }
 
+// Lose ends the connection of each piece of data with that probability, from 0 to 1.
+func (l *Link) Lose(probability float64) { l.set(func() { l.loss = probability }) }
+
 // Mend makes it work again.
-func (l *Link) Mend() { l.set(func() { l.cut, l.stalled, l.delay = l.closed, [2]bool{}, 0 }) }
+func (l *Link) Mend() {
+	l.set(func() { l.cut, l.stalled, l.delay, l.loss = l.closed, [2]bool{}, 0, 0 })
+}
 
 func (l *Link) set(change func()) {
 	l.mu.Lock()
@@ -160,7 +167,7 @@ func (l *Link) copy(direction Direction, to, from net.Conn) {
 	}
 }
 
-var errCut = errors.New("the link is cut")
+var errCut, errLost = errors.New("the link is cut"), errors.New("the link has lost data")
 
 // pass waits until data may go on.
 func (l *Link) pass(direction Direction, from net.Conn) error {
@@ -171,6 +178,9 @@ func (l *Link) pass(direction Direction, from net.Conn) error {
 	}
 	if !l.open[from] {
 		return errCut
+	}
+	if l.loss > 0 && rand.Float64() < l.loss { //nolint:gosec // no secret
+		return errLost
 	}
 	if delay := l.delay; delay > 0 {
 		l.mu.Unlock()

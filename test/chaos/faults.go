@@ -43,7 +43,14 @@ func all() []fault {
 		link("one-way-link-there", func(l *testenv.Link) { l.Stall(testenv.Back) }),
 		link("one-way-link-back", func(l *testenv.Link) { l.Stall(testenv.There) }),
 		link("slow-link", func(l *testenv.Link) { l.Slow(300 * time.Millisecond) }),
+		link("slow-provider", func(l *testenv.Link) { l.Slow(2 * time.Second) }),
+		link("lossy-link", func(l *testenv.Link) { l.Lose(0.02) }),
 		flapping(),
+		fillQuota(),
+		credentials("expired-credentials", expired),
+		credentials("renewed-credentials", (*lab.Lab).NewIdentity),
+		swapPlugins(),
+		drain(),
 	}
 }
 

@@ -88,6 +88,20 @@ func (u *users) next() int {
 	return u.number
 }
 
+// all returns the namespaces that are extended.
+func (u *users) all() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.namespaces)
+}
+
+// forget pods that somebody else has ended.
+func (u *users) forget(pods map[types.NamespacedName]bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.pods = slices.DeleteFunc(u.pods, func(pod types.NamespacedName) bool { return pods[pod] })
+}
+
 // namespace is one of those that are extended, "" if there is none.
 func (u *users) namespace(random *rand.Rand) string {
 	u.mu.Lock()

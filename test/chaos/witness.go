@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -25,12 +27,23 @@ type witness struct {
 	gone   map[types.NamespacedName]bool // deleted by users
 	left   map[string]bool               // namespaces that were withdrawn
 	uids   map[types.NamespacedName]types.UID
-	phases map[types.UID]corev1.PodPhase // of the provider's pods that have finished
-	seen   []string
+	phases map[types.UID]corev1.PodPhase      // of the provider's pods that have finished
+	ended  map[types.NamespacedName]types.UID // the same, by the consumer's pod
+	seen   []complaint
+
+	evicting bool                          // somebody drains the virtual node
+	evicted  map[types.NamespacedName]bool // by the API server's own account
+}
+
+// complaint is about a pod that nobody has touched.
+type complaint struct {
+	key  types.NamespacedName
+	text string
 }
 
 func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
-	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, phases: map[types.UID]corev1.PodPhase{}}
+	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, phases: map[types.UID]corev1.PodPhase{},
+		ended: map[types.NamespacedName]types.UID{}, evicted: map[types.NamespacedName]bool{}}
 	for side, local := range map[*lab.Side]func(string) (string, bool){
 		l.Consumer: func(namespace string) (string, bool) { return namespace, strings.HasPrefix(namespace, "chaos-") },
 		l.Provider: func(namespace string) (string, bool) { return strings.CutSuffix(namespace, "-"+lab.ConsumerID) },
@@ -68,9 +81,12 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 		return
 	}
 	complain := func(format string, args ...any) {
-		w.seen = append(w.seen, fmt.Sprintf("in %s, pod %s %s", cluster, key, fmt.Sprintf(format, args...)))
+		w.seen = append(w.seen, complaint{key, fmt.Sprintf("in %s, pod %s %s", cluster, key, fmt.Sprintf(format, args...))})
 	}
 	if cluster == lab.ConsumerID {
+		if w.evicting && isEvicted(pod) {
+			w.evicted[key] = true
+		}
 		switch before, known := w.uids[key]; {
 		case deleted:
 			complain("was deleted, and by no user")
@@ -91,9 +107,33 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	if known := w.phases[pod.UID]; known != "" && pod.Status.Phase != known {
 		complain("had finished and is %s", pod.Status.Phase)
 	}
-	if pod.Status.Phase == corev1.PodSucceeded {
-		w.phases[pod.UID] = pod.Status.Phase
+	if first := w.ended[key]; first != "" && first != pod.UID {
+		complain("had finished and is run again")
 	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		w.phases[pod.UID], w.ended[key] = pod.Status.Phase, pod.UID
+	}
+}
+
+// isEvicted reports whether the API server says so.
+func isEvicted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "EvictionByEvictionAPI"
+	})
+}
+
+// expectEvictions says that a drain begins.
+func (w *witness) expectEvictions() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.evicting = true
+}
+
+// evictions returns the pods that were evicted so far.
+func (w *witness) evictions() map[types.NamespacedName]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.evicted)
 }
 
 // deleted announces that a user deletes a pod.
@@ -113,5 +153,11 @@ func (w *witness) withdrawn(namespace string) {
 func (w *witness) complaints() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return append([]string(nil), w.seen...)
+	var left []string
+	for _, seen := range w.seen {
+		if !w.evicted[seen.key] { // the clusters are watched separately: one may have shown its part first
+			left = append(left, seen.text)
+		}
+	}
+	return left
 }
