@@ -31,6 +31,8 @@ type bench struct {
 	countsOnly, podsOnly bool
 	// noPlain leaves out what ratios are made with.
 	noPlain bool
+	// adopt is how many objects there are when the virtual kubelet is started again, 0 for the usual ones.
+	adopt int
 	// profiles is the folder of profiles, "" for none.
 	profiles string
 	profiled int

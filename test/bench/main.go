@@ -29,6 +29,7 @@ func main() {
 	profiles := flag.String("profiles", "", "folder for allocation profiles of the virtual kubelet, one for each phase (compare with: go tool pprof -base BEFORE AFTER)")
 	only := flag.Bool("pods-only", false, "measure the pods of the Deployment, and nothing else")
 	noPlain := flag.Bool("no-plain", false, "with --pods-only: leave out the plain nodes, and with them all ratios; for numbers of pods that take long")
+	adopt := flag.Int("adopt", 0, "measure a restart of the virtual kubelet with so many objects, and nothing else")
 	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
 	flag.Parse()
 	if *pods < least || *services < least {
@@ -48,7 +49,7 @@ func main() {
 		kubeletArgs = append(kubeletArgs, "--enable-profiling")
 	}
 	options := lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: true, KubeletArgs: kubeletArgs, Log: progress}
-	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, noPlain: *noPlain, profiles: *profiles}); err != nil {
+	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, noPlain: *noPlain, profiles: *profiles, adopt: *adopt}); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		cancel()
 		stop()
@@ -70,7 +71,10 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b.Lab = l
 	measures := []func(context.Context) error{
-		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.resources,
+		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.flips, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.resources,
+	}
+	if b.adopt > 0 {
+		measures = []func(context.Context) error{b.join, b.adopted, b.resources}
 	}
 	if b.podsOnly {
 		measures = []func(context.Context) error{b.join, b.plainPods, b.offloadedPods, b.resources}

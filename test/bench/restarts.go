@@ -61,8 +61,21 @@ func (b *bench) restart(ctx context.Context) error {
 	}
 	b.atMost("writes after it for what had not changed", float64(len(needless)), 0, "")
 	b.tally(needless, 1)
-	b.tally(needless, 1)
 	return b.delete(ctx, service, first)
+}
+
+// adopted measures a restart with many objects, and nothing else.
+func (b *bench) adopted(ctx context.Context) error {
+	progress("%d objects", b.adopt)
+	kinds := b.kinds()[1:3] // ConfigMaps and Secrets
+	for _, k := range kinds {
+		k.count = b.adopt / len(kinds)
+	}
+	if err := b.created(ctx, kinds...); err != nil {
+		return err
+	}
+	b.found("objects on the provider when the virtual kubelet is started again", "%d", b.adopt)
+	return b.restart(ctx)
 }
 
 // missed is how many objects of a kind are created, changed and deleted while the virtual kubelet cannot see it.
