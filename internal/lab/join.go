@@ -47,8 +47,12 @@ func (l *Lab) join(ctx context.Context) error {
 	if err := l.grant(ctx); err != nil {
 		return err
 	}
-	for side, port := range map[*Side]int{l.Consumer: l.ports.consumerWebhook, l.Provider: l.ports.providerWebhook} {
-		if err := side.installWebhook(ctx, port, l.opts.Quotas && side == l.Provider); err != nil {
+	webhook := address(l.ports.consumerWebhook)
+	if l.Webhook != nil {
+		webhook = l.Webhook.Address()
+	}
+	for side, at := range map[*Side]string{l.Consumer: webhook, l.Provider: address(l.ports.providerWebhook)} {
+		if err := side.installWebhook(ctx, at, l.opts.Quotas && side == l.Provider); err != nil {
 			return err
 		}
 	}

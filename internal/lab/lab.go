@@ -69,6 +69,8 @@ type Options struct {
 	Elect bool
 	// Balanced has our processes reach both API servers through a load balancer each.
 	Balanced bool
+	// Replicated has the consumer's API server ask the webhook through Lab.Webhook, behind which there may be two controller managers.
+	Replicated bool
 	// Linked has the consumer's processes reach the provider through Lab.Link.
 	Linked bool
 	// Log receives the progress.
@@ -94,6 +96,8 @@ type Lab struct {
 	PluginDir string
 	// Link is the way from the consumer to the provider's API server, nil unless Options.Linked.
 	Link *testenv.Link
+	// Webhook leads to the webhook of the consumer's controller managers, nil unless Options.Replicated.
+	Webhook *testenv.Balancer
 
 	opts      Options
 	dir, bin  string
@@ -152,6 +156,11 @@ func (l *Lab) up(ctx context.Context) error {
 	}
 	if l.ports, err = pickPorts(); err != nil {
 		return err
+	}
+	if l.opts.Replicated {
+		if l.Webhook, err = testenv.Balance(l.WebhookAddresses()...); err != nil {
+			return err
+		}
 	}
 	if err := l.writeKubeconfig(); err != nil {
 		return err
@@ -233,6 +242,9 @@ func (l *Lab) Down() error {
 	defer l.ports.release()
 	if l.Link != nil {
 		l.Link.Close()
+	}
+	if l.Webhook != nil {
+		l.Webhook.Close()
 	}
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		if side == nil {

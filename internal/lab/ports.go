@@ -15,6 +15,7 @@ type listenPorts struct {
 	kubelet, kubeletMetrics, kubeletHealth           int
 	standby, standbyMetrics, standbyHealth           int
 	consumerMetrics, consumerHealth, consumerWebhook int
+	secondMetrics, secondHealth, secondWebhook       int
 	providerMetrics, providerHealth, providerWebhook int
 
 	claims []io.Closer
@@ -37,6 +38,7 @@ func pickPorts() (listenPorts, error) {
 		&p.kubelet, &p.kubeletMetrics, &p.kubeletHealth,
 		&p.standby, &p.standbyMetrics, &p.standbyHealth,
 		&p.consumerMetrics, &p.consumerHealth, &p.consumerWebhook,
+		&p.secondMetrics, &p.secondHealth, &p.secondWebhook,
 		&p.providerMetrics, &p.providerHealth, &p.providerWebhook,
 	} {
 		found, claim, err := pickPort()

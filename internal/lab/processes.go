@@ -27,6 +27,7 @@ const (
 	kubeletName         = "virtual-kubelet"
 	standbyName         = "virtual-kubelet-standby"
 	consumerManagerName = "controller-manager-home"
+	secondManagerName   = "controller-manager-home-2"
 	providerManagerName = "controller-manager-cloud"
 )
 
@@ -99,13 +100,36 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 
 // StartConsumerManager starts the controllers that extend namespaces of the consumer.
 func (l *Lab) StartConsumerManager(ctx context.Context) error {
+	return l.startManagerReplica(ctx, consumerManagerName, l.ports.consumerWebhook, l.ports.consumerMetrics, l.ports.consumerHealth)
+}
+
+// StartSecondManager starts another replica of them, and returns when it answers the webhook.
+func (l *Lab) StartSecondManager(ctx context.Context) error {
+	if err := l.startManagerReplica(ctx, secondManagerName, l.ports.secondWebhook, l.ports.secondMetrics, l.ports.secondHealth); err != nil {
+		return err
+	}
+	return l.awaitReady(ctx, l.ports.secondHealth)
+}
+
+// StopConsumerManager ends the first replica as an upgrade does, with SIGTERM; StopSecondManager the other one.
+func (l *Lab) StopConsumerManager(ctx context.Context) error { return l.stop(ctx, consumerManagerName) }
+
+// StopSecondManager ends the other replica as an upgrade does, with SIGTERM.
+func (l *Lab) StopSecondManager(ctx context.Context) error { return l.stop(ctx, secondManagerName) }
+
+// WebhookAddresses are where the replicas of the consumer's controller manager answer the webhook.
+func (l *Lab) WebhookAddresses() []string {
+	return []string{address(l.ports.consumerWebhook), address(l.ports.secondWebhook)}
+}
+
+func (l *Lab) startManagerReplica(ctx context.Context, name string, webhook, metrics, health int) error {
 	kubeconfig := filepath.Join(l.dir, "manager-home.conf")
 	if err := l.Consumer.account(ctx, kubeconfig, SystemNamespace, managerAccount); err != nil {
 		return err
 	}
-	return l.start(l.Consumer, consumerManagerName, "controller-manager", append(webhookArgs(l.ports.consumerWebhook),
+	return l.start(l.Consumer, name, "controller-manager", append(webhookArgs(webhook),
 		"--kubeconfig="+kubeconfig, "--cluster-id="+ConsumerID, "--liqo-namespace="+SystemNamespace, fmt.Sprintf("--enable-leader-election=%t", l.opts.Elect),
-		"--metrics-address="+address(l.ports.consumerMetrics), "--health-probe-address="+address(l.ports.consumerHealth))...)
+		"--metrics-address="+address(metrics), "--health-probe-address="+address(health))...)
 }
 
 func (l *Lab) start(side *Side, name, program string, args ...string) error {
@@ -153,12 +177,14 @@ func (l *Lab) kill(name string) {
 func (l *Lab) ConsumerManager() *testenv.Command { return l.running[consumerManagerName] }
 
 // StopKubelet ends the virtual kubelet as an upgrade does, with SIGTERM.
-func (l *Lab) StopKubelet(ctx context.Context) error {
-	command := l.running[kubeletName]
+func (l *Lab) StopKubelet(ctx context.Context) error { return l.stop(ctx, kubeletName) }
+
+func (l *Lab) stop(ctx context.Context, name string) error {
+	command := l.running[name]
 	if command == nil {
 		return nil
 	}
-	delete(l.running, kubeletName)
+	delete(l.running, name)
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	return command.Interrupt(ctx)

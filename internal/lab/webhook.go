@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -20,18 +21,22 @@ import (
 
 // installWebhook does for the scheduling webhook what the chart does, but for the Service: there is no network that it could
 // lead into, so the API server calls the controller manager by its address on loopback.
-func (s *Side) installWebhook(ctx context.Context, port int, quotas bool) error {
+func (s *Side) installWebhook(ctx context.Context, at string, quotas bool) error {
+	_, port, err := net.SplitHostPort(at)
+	if err != nil {
+		return err
+	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: rbac.WebhookName}}
 	if _, err := s.Client.CoreV1().Secrets(SystemNamespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating the webhook's Secret in %s, %w", s.ID, err)
 	}
-	url := fmt.Sprintf("https://localhost:%d%s", port, podscheduling.Path)
+	url := fmt.Sprintf("https://localhost:%s%s", port, podscheduling.Path)
 	configuration := podscheduling.Configuration(rbac.WebhookName, SystemNamespace, admissionregistrationv1.WebhookClientConfig{URL: &url}, admissionregistrationv1.Ignore)
 	if quotas {
-		url := fmt.Sprintf("https://localhost:%d%s", port, quota.Path)
+		url := fmt.Sprintf("https://localhost:%s%s", port, quota.Path)
 		configuration.Webhooks = append(configuration.Webhooks, quota.Configuration(admissionregistrationv1.WebhookClientConfig{URL: &url}, admissionregistrationv1.Fail))
 	}
-	_, err := s.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
+	_, err = s.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(ctx, configuration, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating the webhook configuration in %s, %w", s.ID, err)
 	}
@@ -46,15 +51,24 @@ func webhookArgs(port int) []string {
 // AwaitWebhook returns when the consumer's API server can ask the controller manager about pods: that one has a certificate,
 // and this one knows whom to trust.
 func (l *Lab) AwaitWebhook(ctx context.Context) error {
+	if err := l.awaitReady(ctx, l.ports.consumerHealth); err != nil {
+		return err
+	}
 	return l.Wait(ctx, "the scheduling webhook", func(ctx context.Context) (string, error) {
-		if err := ready(ctx, address(l.ports.consumerHealth)); err != nil {
-			return err.Error(), nil
-		}
 		configuration, err := l.Consumer.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, rbac.WebhookName, metav1.GetOptions{})
 		if err == nil && len(configuration.Webhooks[0].ClientConfig.CABundle) == 0 {
 			return "the webhook's configuration has no CA bundle", nil
 		}
 		return "", err
+	})
+}
+
+func (l *Lab) awaitReady(ctx context.Context, port int) error {
+	return l.Wait(ctx, "the controller manager to be ready", func(ctx context.Context) (string, error) {
+		if err := ready(ctx, address(port)); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
 	})
 }
 

@@ -15,23 +15,26 @@ import (
 // redial is how often a balancer tries its server for a client that waits.
 const redial = 50 * time.Millisecond
 
-// Balancer stands before a server as a load balancer does: while the server is down, clients are connected and wait, so that
+// Balancer stands before servers as a load balancer does: while all of them are down, clients are connected and wait, so that
 // none of them sees a connection refused. Its methods are safe for concurrent use.
 type Balancer struct {
 	listener net.Listener
-	target   string
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	targets []string
+	next    int
 }
 
-// Balance listens on a port of 127.0.0.1 for the server at target, host and port, until Close.
-func Balance(target string) (*Balancer, error) {
+// Balance listens on a port of 127.0.0.1 for the servers at targets, host and port each, until Close.
+func Balance(targets ...string) (*Balancer, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("starting a balancer of %s, %w", target, err)
+		return nil, fmt.Errorf("starting a balancer of %s, %w", targets, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b := &Balancer{listener: listener, target: target, cancel: cancel}
+	b := &Balancer{listener: listener, targets: targets, cancel: cancel}
 	b.wg.Go(func() {
 		for {
 			client, err := listener.Accept()
@@ -46,6 +49,20 @@ func Balance(target string) (*Balancer, error) {
 
 // Address is where clients find it, host and port.
 func (b *Balancer) Address() string { return b.listener.Addr().String() }
+
+// Direct has new connections lead to these servers, in turn. Those that there are stay.
+func (b *Balancer) Direct(targets ...string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.targets = targets
+}
+
+func (b *Balancer) target() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next++
+	return b.targets[b.next%len(b.targets)]
+}
 
 // Close ends all connections.
 func (b *Balancer) Close() {
@@ -73,7 +90,7 @@ func (b *Balancer) carry(ctx context.Context, client net.Conn) {
 
 func (b *Balancer) dial(ctx context.Context) (net.Conn, error) {
 	for {
-		server, err := (&net.Dialer{}).DialContext(ctx, "tcp4", b.target)
+		server, err := (&net.Dialer{}).DialContext(ctx, "tcp4", b.target())
 		if err == nil {
 			return server, nil
 		}

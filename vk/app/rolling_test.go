@@ -1,0 +1,113 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// TestRollingUpdate replaces the replicas of the controller manager and of the virtual kubelet one after the other, as a Deployment does,
+// while pods and namespaces come all the time. Every pod passes the webhook, and every namespace is extended.
+func TestRollingUpdate(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	l := start(ctx, t, lab.Options{Replicated: true, Elect: true})
+	require.NoError(t, l.StartAll(ctx))
+	require.NoError(t, l.StartSecondManager(ctx))
+	require.NoError(t, l.StartStandby(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
+	offload(ctx, t, l, "shop")
+
+	require.NoError(t, l.Wait(ctx, "the webhook to be asked about the namespace", func(ctx context.Context) (string, error) {
+		namespace, err := l.Consumer.Client.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
+		if err == nil && namespace.Labels[wire.SchedulingEnabledLabel] != "true" {
+			return "it has no label yet", nil
+		}
+		return "", err
+	}))
+
+	working, stop := context.WithCancel(ctx)
+	defer stop()
+	type result struct {
+		pods   int
+		missed []string
+		err    error
+	}
+	users := make(chan result, 1)
+	go func() {
+		var r result
+		for ; working.Err() == nil && r.err == nil; r.pods++ {
+			var pod *corev1.Pod
+			pod, r.err = l.Consumer.Client.CoreV1().Pods("shop").Create(ctx, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", r.pods)},
+				Spec:       corev1.PodSpec{NodeSelector: map[string]string{"nowhere": "true"}, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+			}, metav1.CreateOptions{})
+			if r.err == nil && !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == wire.VirtualNodeTaint }) {
+				r.missed = append(r.missed, pod.Name) // the API server went on without the webhook
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		users <- r
+	}()
+	both := l.WebhookAddresses()
+	var names []string
+	for round := range 2 {
+		for replica, restart := range []struct{ stop, start func(context.Context) error }{
+			{l.StopConsumerManager, func(ctx context.Context) error { return firstError(l.StartConsumerManager(ctx), l.AwaitWebhook(ctx)) }},
+			{l.StopSecondManager, l.StartSecondManager},
+		} {
+			l.Webhook.Direct(both[1-replica]) // new connections; those that there are lead here still
+			time.Sleep(500 * time.Millisecond)
+			name := fmt.Sprintf("extended-%d-%d", round, replica)
+			names = append(names, name)
+			extend(ctx, t, l, name)
+			require.NoError(t, restart.stop(ctx))
+			require.NoError(t, restart.start(ctx))
+			l.Webhook.Direct(both...)
+		}
+	}
+	require.NoError(t, l.StopKubelet(ctx))
+	require.NoError(t, l.StartKubelet(ctx))
+	stop()
+	r := <-users
+	require.NoError(t, r.err)
+	assert.Positive(t, r.pods)
+	assert.Empty(t, r.missed, "pods of %d that did not pass the webhook", r.pods)
+	t.Logf("%d pods passed the webhook", r.pods)
+	for _, name := range names {
+		require.NoError(t, l.Wait(ctx, "namespace "+name+" to be extended", func(ctx context.Context) (string, error) {
+			found, err := l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(name).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
+			if err != nil {
+				return "", err
+			}
+			if phase, _, _ := unstructured.NestedString(found.Object, "status", "offloadingPhase"); phase != string(offloadingv1beta1.ReadyOffloadingPhaseType) {
+				return "its phase is " + phase, nil
+			}
+			return "", nil
+		}))
+	}
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
