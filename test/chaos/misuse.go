@@ -42,7 +42,7 @@ func fillQuota() fault {
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
 	var filled []string
-	return fault{name: name, of: name,
+	return fault{name: name, of: name, late: true,
 		inflict: func(ctx context.Context, g *game) error {
 			filled = g.users.all()
 			return g.attempt(ctx, name, func(ctx context.Context) error {
@@ -78,7 +78,7 @@ func credentials(name string, with func(*lab.Lab) ([]byte, error)) fault {
 		}
 		return g.ReplaceIdentity(ctx, kubeconfig)
 	}
-	return fault{name: name, of: "credentials",
+	return fault{name: name, of: "credentials", late: true,
 		inflict: func(ctx context.Context, g *game) error {
 			return g.attempt(ctx, name, func(ctx context.Context) error { return replace(ctx, g, with) })
 		},
@@ -128,7 +128,7 @@ func swapPlugins() fault {
 // drain evicts all pods of the virtual node, which takes no new ones until it is put back into service.
 func drain() fault {
 	const name = "drain"
-	return fault{name: name, of: name,
+	return fault{name: name, of: name, late: true,
 		inflict: func(ctx context.Context, g *game) error {
 			g.witness.expectEvictions()
 			return g.attempt(ctx, name, func(ctx context.Context) error {
