@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -218,9 +219,7 @@ func (c *Controller) readyNodes(ctx context.Context, virtualNodes []offloading.V
 		if client.IgnoreNotFound(err) != nil {
 			return 0, fmt.Errorf("getting node %s, %w", virtualNodes[i].Name, err)
 		}
-		if err == nil && slices.ContainsFunc(node.Status.Conditions, func(n corev1.NodeCondition) bool {
-			return n.Type == corev1.NodeReady && n.Status == corev1.ConditionTrue
-		}) {
+		if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil && condition.Status == corev1.ConditionTrue {
 			ready++
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
+	nodeutil "k8s.io/component-helpers/node/util"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -118,10 +119,8 @@ func (c *Controller) failed(ctx context.Context, name string) (since time.Time, 
 		}
 		return since, false, fmt.Errorf("getting node %s, %w", name, err)
 	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
-		}
+	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
+		return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
 	}
 	return since, false, nil // nobody has said anything about it
 }

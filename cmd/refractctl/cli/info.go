@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -154,17 +155,13 @@ func describeNodes(virtualNodes []offloading.VirtualNode, nodes []corev1.Node) [
 }
 
 func readiness(node *corev1.Node) string {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			switch condition.Status {
-			case corev1.ConditionTrue:
-				return "Ready"
-			case corev1.ConditionFalse:
-				return "NotReady"
-			}
-		}
+	switch _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
+	case condition == nil || condition.Status == corev1.ConditionUnknown:
+		return "Unknown"
+	case condition.Status == corev1.ConditionTrue:
+		return "Ready"
 	}
-	return "Unknown"
+	return "NotReady"
 }
 
 func describeNamespaces(offloadings []offloading.NamespaceOffloading) []namespaceInfo {
