@@ -6,6 +6,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,6 +38,8 @@ func all() []fault {
 		pauseStorage("pause-consumer-etcd", func(g *game) *lab.Side { return g.Consumer }),
 		pauseStorage("pause-provider-etcd", func(g *game) *lab.Side { return g.Provider }),
 		pauseNodes(),
+		restore("restore-consumer-etcd", func(g *game) *lab.Side { return g.Consumer }),
+		restore("restore-provider-etcd", func(g *game) *lab.Side { return g.Provider }),
 		compact("compact-consumer", func(g *game) *lab.Side { return g.Consumer }),
 		compact("compact-provider", func(g *game) *lab.Side { return g.Provider }),
 		link("cut-link", func(l *testenv.Link) { l.Cut() }),
@@ -127,6 +131,31 @@ func pauseNodes() fault {
 	return fault{name: "pause-provider-nodes", of: "nodes",
 		inflict: func(_ context.Context, g *game) error { return signal(g, syscall.SIGSTOP) },
 		repair:  func(_ context.Context, g *game) error { return signal(g, syscall.SIGCONT) },
+	}
+}
+
+// restore puts a cluster back to a snapshot of its etcd, when the other faults are repaired: everything since then has not happened.
+func restore(name string, of func(*game) *lab.Side) fault {
+	var backup string
+	var at time.Time
+	return fault{name: name, of: strings.Fields(strings.ReplaceAll(name, "-", " "))[1],
+		inflict: func(ctx context.Context, g *game) error {
+			dir, err := os.MkdirTemp("", "refract-snapshot-")
+			if err != nil {
+				return err
+			}
+			at, backup = time.Now(), filepath.Join(dir, "etcd.db")
+			return of(g).Backup(ctx, backup)
+		},
+		repair: func(ctx context.Context, g *game) error {
+			defer func() { _ = os.RemoveAll(filepath.Dir(backup)) }()
+			done := g.witness.putBack(of(g).ID, at)
+			if err := of(g).Restore(ctx, backup); err != nil {
+				return err
+			}
+			done()
+			return g.users.look(ctx)
+		},
 	}
 }
 

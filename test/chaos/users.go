@@ -95,6 +95,26 @@ func (u *users) all() []string {
 	return slices.Clone(u.namespaces)
 }
 
+// look finds out what there is, after the consumer was put back.
+func (u *users) look(ctx context.Context) error {
+	extended, err := u.g.extended(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := u.g.Consumer.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{LabelSelector: "chaos=pod"})
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.namespaces, u.pods = extended, nil
+	for i := range list.Items {
+		u.pods = append(u.pods, types.NamespacedName{Namespace: list.Items[i].Namespace, Name: list.Items[i].Name})
+	}
+	u.g.witness.remain(u.pods)
+	return nil
+}
+
 // forget pods that somebody else has ended.
 func (u *users) forget(pods map[types.NamespacedName]bool) {
 	u.mu.Lock()

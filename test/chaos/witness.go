@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,12 +28,22 @@ type witness struct {
 	gone   map[types.NamespacedName]bool // deleted by users
 	left   map[string]bool               // namespaces that were withdrawn
 	uids   map[types.NamespacedName]types.UID
-	phases map[types.UID]corev1.PodPhase      // of the provider's pods that have finished
+	phases map[types.UID]finish               // of the provider's pods that have finished
 	ended  map[types.NamespacedName]types.UID // the same, by the consumer's pod
 	seen   []complaint
 
 	evicting bool                          // somebody drains the virtual node
-	evicted  map[types.NamespacedName]bool // by the API server's own account
+	evicted  map[types.NamespacedName]bool // by the API server's own account, or lost with a restored cluster
+	restored map[string][]span             // what clusters do not remember, because they were put back
+}
+
+// span of time.
+type span struct{ from, to time.Time }
+
+// finish is how and when a pod was seen to have finished.
+type finish struct {
+	phase corev1.PodPhase
+	at    time.Time
 }
 
 // complaint is about a pod that nobody has touched.
@@ -42,7 +53,7 @@ type complaint struct {
 }
 
 func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
-	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, phases: map[types.UID]corev1.PodPhase{},
+	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, phases: map[types.UID]finish{}, restored: map[string][]span{},
 		ended: map[types.NamespacedName]types.UID{}, evicted: map[types.NamespacedName]bool{}}
 	for side, local := range map[*lab.Side]func(string) (string, bool){
 		l.Consumer: func(namespace string) (string, bool) { return namespace, strings.HasPrefix(namespace, "chaos-") },
@@ -80,6 +91,9 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	if w.gone[key] || w.left[key.Namespace] {
 		return
 	}
+	if w.lost(cluster, pod.CreationTimestamp.Time) {
+		return
+	}
 	complain := func(format string, args ...any) {
 		w.seen = append(w.seen, complaint{key, fmt.Sprintf("in %s, pod %s %s", cluster, key, fmt.Sprintf(format, args...))})
 	}
@@ -104,14 +118,47 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	if deleted || pod.DeletionTimestamp != nil {
 		complain("was deleted, though that of the consumer goes on")
 	}
-	if known := w.phases[pod.UID]; known != "" && pod.Status.Phase != known {
+	if known := w.phases[pod.UID]; known.phase != "" && pod.Status.Phase != known.phase && !w.lost(cluster, known.at) {
 		complain("had finished and is %s", pod.Status.Phase)
 	}
 	if first := w.ended[key]; first != "" && first != pod.UID {
 		complain("had finished and is run again")
 	}
 	if pod.Status.Phase == corev1.PodSucceeded {
-		w.phases[pod.UID], w.ended[key] = pod.Status.Phase, pod.UID
+		if w.phases[pod.UID].phase == "" {
+			w.phases[pod.UID] = finish{pod.Status.Phase, time.Now()}
+		}
+		w.ended[key] = pod.UID
+	}
+}
+
+// lost reports whether a cluster does not remember what happened at a time.
+func (w *witness) lost(cluster string, at time.Time) bool {
+	return slices.ContainsFunc(w.restored[cluster], func(s span) bool { return !at.Before(s.from) && !at.After(s.to) })
+}
+
+// unbound is how long a pod may have been created and not be bound yet: put back to that moment, it is bound again, maybe elsewhere.
+const unbound = 5 * time.Second
+
+// putBack says that a cluster is restored to what it was at that time, until done is called.
+func (w *witness) putBack(cluster string, to time.Time) (done func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.restored[cluster] = append(w.restored[cluster], span{to.Add(-unbound), to.Add(time.Hour)})
+	last := &w.restored[cluster][len(w.restored[cluster])-1]
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		last.to = time.Now()
+	}
+}
+
+// remain says which pods the consumer has after it was put back: with the others goes what was made of them.
+func (w *witness) remain(pods []types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for key := range w.uids {
+		w.evicted[key] = w.evicted[key] || !slices.Contains(pods, key)
 	}
 }
 
