@@ -304,7 +304,7 @@ func TestAKubeconfigIsReplaced(t *testing.T) {
 // The network is what somebody says about it: an annotation, or Liqo's Connections, which must be fresh.
 func TestTheNetworkIsChecked(t *testing.T) {
 	tenant(t, &consumer, "lucca")
-	consumer.StartManager(t)
+	m := consumer.StartManager(t)
 	cluster := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 	annotate := func(value string) {
 		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkStatusAnnotation, value))
@@ -339,6 +339,16 @@ func TestTheNetworkIsChecked(t *testing.T) {
 		}
 		return nil
 	})
+	// A restart takes nothing back, though it has not asked yet.
+	before := conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition)
+	m.Stop(t)
+	m = consumer.StartManager(t)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "ProbeAnswered")
+	for _, write := range m.Writes.About("foreignclusters", "lucca") {
+		t.Errorf("the restart has written %s", write)
+	}
+	consumer.Get(t, cluster, "", "lucca")
+	assert.Equal(t, before, conditionIn(cluster.Status.Conditions, core.NetworkStatusCondition))
 	require.NoError(t, listener.Close())
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "ProbeFailed")
 	for _, invalid := range []string{"gateway", "tcp://gateway", "ftp://gateway/file"} {

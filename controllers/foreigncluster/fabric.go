@@ -160,6 +160,9 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	select {
 	case <-asking.Settled():
 	default:
+		if known := conditionOf(cluster.Status.Conditions, core.NetworkStatusCondition); known != nil && isNetworkProbeReason(known.Reason) {
+			return &network{status: known.Status, reason: known.Reason, message: known.Message} // this process has only begun to ask
+		}
 		return &network{status: core.ConditionStatusPending, reason: probePendingReason, message: target + " has not answered yet"}
 	}
 	if down := asking.Unreachable(); down != nil {

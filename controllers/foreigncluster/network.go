@@ -54,6 +54,10 @@ func isConnectionReason(reason string) bool {
 	return reason == connectedReason || reason == notConnectedReason || reason == staleReason
 }
 
+func isNetworkProbeReason(reason string) bool {
+	return reason == probeReason || reason == probeFailedReason
+}
+
 func annotatedNetwork(cluster *core.ForeignCluster) *network {
 	value, set := cluster.Annotations[wire.NetworkStatusAnnotation]
 	if !set {
