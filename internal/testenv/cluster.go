@@ -145,7 +145,33 @@ func (c *Cluster) startControllers() error {
 	if c.opts.NoScheduler {
 		return nil
 	}
-	return c.run("kube-scheduler", c.tools.scheduler, c.schedulerArgs())
+	return c.keep("kube-scheduler", c.tools.scheduler, c.schedulerArgs())
+}
+
+// keptPause is how long after its end a component is started again.
+const keptPause = time.Second
+
+// keep runs a component that is started again when it ends, as a kubelet does with a static pod: the scheduler ends itself when its
+// cache contradicts what it watches, which is possible after its API server was away.
+func (c *Cluster) keep(name, path string, args []string) error {
+	if err := c.run(name, path, args); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	running := c.processes[name]
+	running.kept = true
+	c.mu.Unlock()
+	go func() {
+		<-running.ended
+		time.Sleep(keptPause)
+		c.mu.Lock()
+		meant := c.stopped || c.processes[name] != running
+		c.mu.Unlock()
+		if !meant {
+			_ = c.keep(name, path, args) // what fails is that the cluster was stopped
+		}
+	}()
+	return nil
 }
 
 func (c *Cluster) installCRDs() error {

@@ -23,6 +23,8 @@ type process struct {
 	cmd  *exec.Cmd
 	// ended is closed when the process has ended and was waited for.
 	ended chan struct{}
+	// kept processes are started again when they end.
+	kept bool
 }
 
 // startProcess runs a binary in dir with its output in a log file there, which later runs append to.

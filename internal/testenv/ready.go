@@ -43,7 +43,7 @@ func (c *Cluster) endedComponent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, p := range c.processes {
-		if slices.Contains(components, name) && p.hasEnded() {
+		if slices.Contains(components, name) && p.hasEnded() && !p.kept {
 			return p.failure()
 		}
 	}

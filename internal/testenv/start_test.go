@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -105,6 +106,20 @@ func TestEndedCommandDoesNotCountAsAComponent(t *testing.T) {
 		t.Errorf("the failure of a killed command: %v", err)
 	}
 	require.NoError(t, c.AddKwokNodes(t.Context(), 1, nil))
+}
+
+// The scheduler ends itself when it has lost track, and is started again.
+func TestTheSchedulerIsStartedAgain(t *testing.T) {
+	c := testenv.ForTest(t, testenv.Options{})[0]
+	first := c.Processes()["kube-scheduler"]
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	require.NoError(t, testenv.Wait(func() error {
+		if now := c.Processes()["kube-scheduler"]; now == first {
+			return errors.New("it is not started again")
+		}
+		return nil
+	}))
+	require.NoError(t, c.AddKwokNodes(t.Context(), 1, nil), "its end is no failure of the cluster")
 }
 
 // While the API server is down nobody else can take its port.
