@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -154,7 +155,7 @@ func restore(name string, of func(*game) *lab.Side) fault {
 				return err
 			}
 			done()
-			return g.users.look(ctx)
+			return errors.Join(g.users.look(ctx), g.users.lookAtTheirs(ctx))
 		},
 	}
 }

@@ -171,11 +171,14 @@ func pause(ctx context.Context, d time.Duration) {
 func (g *game) settle(ctx context.Context, round int) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.quiet, fmt.Errorf("the clusters were not as they should be after %s", g.quiet))
 	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	begun := time.Now()
 	clean := 0
 	err := g.Wait(ctx, "the oracle to be content", func(ctx context.Context) (string, error) {
 		if seen := g.witness.complaints(); len(seen) > 0 {
-			return "", fmt.Errorf("while things were broken: %s", strings.Join(seen, "; "))
+			giveUp(fmt.Errorf("while things were broken: %s", strings.Join(seen, "; ")))
+			return "", ctx.Err()
 		}
 		wrong, err := g.examine(ctx)
 		if err != nil {

@@ -39,6 +39,7 @@ func (g *game) examine(ctx context.Context) (wrong []string, err error) {
 		{"service", g.expectedServices, g.servicesThere},
 		{"shadowpod", g.expectedShadows, g.shadowsThere},
 		{"pod", g.podsHere, g.podsThere},
+		{"their configmap", g.expectedTheirs, g.theirsThere},
 	} {
 		for _, namespace := range extended {
 			expected, err := kind.expected(ctx, namespace)
@@ -132,8 +133,39 @@ func (g *game) configMapsThere(ctx context.Context, namespace string) (state, er
 	found := state{}
 	if err == nil {
 		for i := range list.Items {
-			if list.Items[i].Name != "kube-root-ca.crt" {
+			if name := list.Items[i].Name; name != "kube-root-ca.crt" && !strings.HasPrefix(name, theirsPrefix) {
 				found[list.Items[i].Name] = content(list.Items[i].Data)
+			}
+		}
+	}
+	return found, err
+}
+
+// What a user of the provider has there stays as it is.
+func (g *game) expectedTheirs(_ context.Context, namespace string) (state, error) {
+	found := state{}
+	if g.witness.isWithdrawn(namespace) { // which has deleted it, though a restored consumer does not know
+		return found, nil
+	}
+	g.users.mu.Lock()
+	defer g.users.mu.Unlock()
+	for _, name := range g.users.theirs[namespace] {
+		found[name] = "value=" + name
+	}
+	return found, nil
+}
+
+func (g *game) theirsThere(ctx context.Context, namespace string) (state, error) {
+	expected, err := g.expectedTheirs(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	list, err := g.Provider.Client.CoreV1().ConfigMaps(remote(namespace)).List(ctx, metav1.ListOptions{})
+	found := state{}
+	if err == nil {
+		for i := range list.Items {
+			if name := list.Items[i].Name; expected[name] != "" { // one may be there though the answer to its creation was lost
+				found[name] = content(list.Items[i].Data)
 			}
 		}
 	}

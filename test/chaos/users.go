@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,10 +35,11 @@ type users struct {
 	number     int
 	namespaces []string // extended
 	pods       []types.NamespacedName
+	theirs     map[string][]string // ConfigMaps that a user of the provider has in the remote namespaces
 	done, lost int
 }
 
-func newUsers(g *game) *users { return &users{g: g} }
+func newUsers(g *game) *users { return &users{g: g, theirs: map[string][]string{}} }
 
 // begin has something to lose before the first fault.
 func (u *users) begin(ctx context.Context) error {
@@ -57,7 +59,7 @@ func (u *users) work(ctx context.Context, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // it is to be repeatable
 	deeds := []func(context.Context, *rand.Rand) error{
 		u.createPod, u.createPod, u.createPod, u.deletePod, u.deletePod, u.finishPod,
-		u.createConfig, u.changeConfig, u.changeConfig, u.deleteConfig, u.createService, u.deleteService, u.extend, u.withdraw,
+		u.createConfig, u.changeConfig, u.changeConfig, u.deleteConfig, u.createService, u.deleteService, u.extend, u.withdraw, u.createTheirs,
 	}
 	for ctx.Err() == nil {
 		deed := deeds[random.IntN(len(deeds))]
@@ -282,6 +284,42 @@ func (u *users) createConfig(ctx context.Context, random *rand.Rand) error {
 	}
 	_, err := u.g.Consumer.Client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: name, Data: map[string]string{"value": name.Name}}, metav1.CreateOptions{})
 	return err
+}
+
+// theirsPrefix begins the names of what a user of the provider has in the remote namespaces.
+const theirsPrefix = "theirs-"
+
+// createTheirs is a user of the provider, whose object nobody of ours may touch.
+func (u *users) createTheirs(ctx context.Context, random *rand.Rand) error {
+	namespace := u.namespace(random)
+	if namespace == "" {
+		return nil
+	}
+	name := fmt.Sprintf("%s%d", theirsPrefix, u.next())
+	_, err := u.g.Provider.Client.CoreV1().ConfigMaps(remote(namespace)).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": name}}, metav1.CreateOptions{})
+	if err == nil {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.theirs[namespace] = append(u.theirs[namespace], name)
+	}
+	return err
+}
+
+// lookAtTheirs finds out what there is, after the provider was put back.
+func (u *users) lookAtTheirs(ctx context.Context) error {
+	list, err := u.g.Provider.Client.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	clear(u.theirs)
+	for i := range list.Items {
+		if local, ours := strings.CutSuffix(list.Items[i].Namespace, "-"+lab.ConsumerID); ours && strings.HasPrefix(list.Items[i].Name, theirsPrefix) {
+			u.theirs[local] = append(u.theirs[local], list.Items[i].Name)
+		}
+	}
+	return nil
 }
 
 // config names a ConfigMap of the users in one of their namespaces, "" if there is none.

@@ -197,6 +197,12 @@ func (w *witness) withdrawn(namespace string) {
 	w.left[namespace] = true
 }
 
+func (w *witness) isWithdrawn(namespace string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.left[namespace]
+}
+
 func (w *witness) complaints() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
