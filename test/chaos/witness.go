@@ -140,6 +140,12 @@ func (w *witness) lost(cluster string, at time.Time) bool {
 // unbound is how long a pod may have been created and not be bound yet: put back to that moment, it is bound again, maybe elsewhere.
 const unbound = 5 * time.Second
 
+func (w *witness) wasPutBack(cluster string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.restored[cluster]) > 0
+}
+
 // putBack says that a cluster is restored to what it was at that time, until done is called.
 func (w *witness) putBack(cluster string, to time.Time) (done func()) {
 	w.mu.Lock()
