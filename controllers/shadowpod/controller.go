@@ -98,6 +98,8 @@ type Controller struct {
 	refused memo.Memo[refusal]
 	// released remembers the pod that was let go last, until the cache shows it.
 	released memo.Memo[types.UID]
+	// ran remembers the ShadowPod of which a pod was there last.
+	ran memo.Memo[types.UID]
 	// forbidden counts attempts to create a pod that the API server forbade.
 	forbidden memo.Memo[int]
 }
@@ -129,6 +131,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 
 func (c *Controller) forget(key types.NamespacedName) {
 	c.finished.Drop(key)
+	c.ran.Drop(key)
 	c.recorded.Drop(key)
 	c.refused.Drop(key)
 	c.forbidden.Drop(key)
@@ -154,6 +157,9 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	}
 	switch {
 	case pod == nil:
+		if outdated, err := c.isOutdated(ctx, shadow); outdated || err != nil {
+			return outdatedRetry, err
+		}
 		if err := c.create(ctx, shadow); !errors.Is(err, errOverQuota) {
 			return 0, err
 		}
@@ -164,9 +170,29 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	return c.follow(ctx, shadow, pod)
 }
 
+// outdatedRetry is when a ShadowPod is looked at again that the cache shows and the API server does not have.
+const outdatedRetry = time.Second
+
+// isOutdated reports whether there is another ShadowPod by now, or none. It is asked when a pod is to be created again: after etcd was
+// restored, pods are gone at once, and the cache shows the ShadowPods of before for some seconds. A pod of one of these would start
+// and be deleted by the garbage collector, because it has no owner.
+func (c *Controller) isOutdated(ctx context.Context, shadow *unstructured.Unstructured) (bool, error) {
+	key := client.ObjectKeyFromObject(shadow)
+	if ran, known := c.ran.Get(key); !known || ran != shadow.GetUID() {
+		return false, nil
+	}
+	found := partial(shadow.GroupVersionKind(), key)
+	err := c.uncached.Get(ctx, key, found)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("getting ShadowPod %s, %w", key, err)
+	}
+	return err != nil || found.UID != shadow.GetUID(), nil
+}
+
 // follow keeps an existing pod of ours and its ShadowPod in step. The phase
 // comes first: it is the only part that could be lost for ever.
 func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
+	c.noteRan(shadow)
 	if phase := podend.FinalPhase(pod); phase != "" {
 		c.finished.Set(client.ObjectKeyFromObject(shadow), finish{shadow: shadow.GetUID(), phase: phase})
 		return 0, c.finish(ctx, shadow, pod, phase)
@@ -186,6 +212,14 @@ func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructur
 		}
 	}
 	return wait, c.align(ctx, shadow, pod)
+}
+
+// noteRan remembers that there is a pod.
+func (c *Controller) noteRan(shadow *unstructured.Unstructured) {
+	key := client.ObjectKeyFromObject(shadow)
+	if ran, known := c.ran.Get(key); !known || ran != shadow.GetUID() {
+		c.ran.Set(key, shadow.GetUID())
+	}
 }
 
 // finish records how the pod has ended, and then lets it go. pod is nil when it

@@ -107,6 +107,7 @@ func (c *Controller) persists(shadow *unstructured.Unstructured) bool {
 // created reports pods that came back: the first one is what everybody
 // expects, and an Event for it would be another write.
 func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
+	c.noteRan(shadow)
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
 	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
 	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
