@@ -89,14 +89,14 @@ func (c *Cluster) Backup(ctx context.Context, path string) (err error) {
 
 // Restore puts the cluster back to a backup, as an administrator does: with the control plane down, `etcdutl snapshot restore`
 // makes new data, with which everything is started again. Commands go on meanwhile. It returns when the API server is ready.
-func (c *Cluster) Restore(ctx context.Context, backup string) error {
+func (c *Cluster) Restore(ctx context.Context, backup string, flags ...string) error {
 	_, simulates := c.Processes()["kwok"]
 	c.stopComponents()
 	if err := os.RemoveAll(c.path("etcd")); err != nil {
 		return err
 	}
-	restore := exec.CommandContext(ctx, c.tools.etcdutl, "snapshot", "restore", backup, "--data-dir="+c.path("etcd"),
-		"--name=etcd", "--initial-cluster=etcd="+etcdPeerSocket, "--initial-advertise-peer-urls="+etcdPeerSocket)
+	restore := exec.CommandContext(ctx, c.tools.etcdutl, append([]string{"snapshot", "restore", backup, "--data-dir=" + c.path("etcd"),
+		"--name=etcd", "--initial-cluster=etcd=" + etcdPeerSocket, "--initial-advertise-peer-urls=" + etcdPeerSocket}, flags...)...)
 	if out, err := restore.CombinedOutput(); err != nil {
 		return fmt.Errorf("restoring etcd of cluster %s, %w: %s", c.opts.Name, err, out)
 	}
