@@ -96,8 +96,8 @@ type Controller struct {
 	recorded memo.Memo[recording]
 	// refused remembers what of a pod the API server does not take as it is sent.
 	refused memo.Memo[refusal]
-	// released remembers the pod that was let go last, until the cache shows it.
-	released memo.Memo[types.UID]
+	// released remembers the version of the pod that was let go last, until the cache shows a later one.
+	released memo.Memo[string]
 	// ran remembers the ShadowPod of which a pod was there last.
 	ran memo.Memo[types.UID]
 	// forbidden counts attempts to create a pod that the API server forbade.

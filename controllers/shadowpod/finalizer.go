@@ -52,7 +52,9 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	key := client.ObjectKeyFromObject(pod)
-	if last, ok := c.released.Get(key); ok && last == pod.UID {
+	// By its version: a pod that etcd was restored with has its finalizer again.
+	version := string(pod.UID) + "/" + pod.ResourceVersion
+	if last, ok := c.released.Get(key); ok && last == version {
 		return nil // done already: the cache has not caught up
 	}
 	path := jsonpatch.Pointer("metadata", "finalizers", strconv.Itoa(slices.Index(pod.Finalizers, FinalPhaseFinalizer)))
@@ -64,10 +66,11 @@ func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	written := partial(corev1.SchemeGroupVersion.WithKind("Pod"), key)
-	if err := c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager)); client.IgnoreNotFound(err) != nil {
+	err = c.client.Patch(ctx, written, patch, client.FieldOwner(wire.ShadowPodFieldManager))
+	if client.IgnoreNotFound(err) != nil && !apierrors.IsInvalid(err) { // invalid: it is not as cached any more, and will be seen as it is
 		return fmt.Errorf("releasing pod %s from its finalizer, %w", key, err)
 	}
-	c.released.Set(key, pod.UID)
+	c.released.Set(key, version)
 	return nil
 }
 

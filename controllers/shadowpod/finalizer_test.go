@@ -5,12 +5,14 @@ package shadowpod_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/shadowpod"
@@ -185,4 +187,28 @@ func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	settle(t, namespace)
 	provider.Patch(t, pod, `{"metadata":{"finalizers":null}}`)
 	awaitPod(t, shadow, pod.UID)
+}
+
+// A pod that etcd was restored with has its finalizer again, of which it was released before: it must not hold its namespace for ever.
+func TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain(t *testing.T) {
+	namespace := extended(t)
+	provider.StartManager(t)
+	shadow := task(namespace, "restored")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	bind(t, pod)
+	setPhase(t, pod, corev1.PodSucceeded)
+	held := func() bool {
+		provider.Get(t, pod, namespace, pod.Name)
+		return slices.Contains(pod.Finalizers, shadowpod.FinalPhaseFinalizer)
+	}
+	controllertest.Eventually(t, "the pod to be released", func() error {
+		if held() {
+			return errors.New("it is held")
+		}
+		return nil
+	})
+	provider.Patch(t, pod, `{"metadata":{"finalizers":["`+shadowpod.FinalPhaseFinalizer+`"]}}`)
+	require.NoError(t, client.IgnoreNotFound(provider.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
+	provider.AwaitGone(t, pod)
 }
