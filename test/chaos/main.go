@@ -8,6 +8,8 @@
 // which the oracle must become content: it computes from the consumer's state alone, and the documented rules, what the provider is to
 // hold (see oracle.go). While faults last, witnesses watch that no pod ends that nobody has deleted (see witness.go). The order of
 // what happens follows the seed; the time that the processes take does not.
+//
+// With --stories it plays the documented failures instead, one by one, and prints how long each takes to be noticed and to be over.
 package main
 
 import (

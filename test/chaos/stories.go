@@ -86,7 +86,7 @@ func (g *game) tell(ctx context.Context, names string, times int) error {
 		for range times {
 			g.say("story %s", name)
 			if err := g.play(ctx, name, target, measured); err != nil {
-				return errors.Join(err, measured.print())
+				return errors.Join(err, measured.print()) // of what was measured by then
 			}
 		}
 	}
@@ -195,7 +195,9 @@ func (s *telling) repair(_ bool, args []string) error {
 }
 
 func (s *telling) took(_ bool, args []string) error {
-	s.measured.add(s.name+": "+strings.Join(args, " "), time.Since(s.begun))
+	took := time.Since(s.begun)
+	s.measured.add(s.name+": "+strings.Join(args, " "), took)
+	s.say("  %s: %.1f s", strings.Join(args, " "), took.Seconds())
 	return nil
 }
 

@@ -33,7 +33,7 @@ type witness struct {
 	seen   []complaint
 
 	evicting bool                          // somebody drains the virtual node
-	evicted  map[types.NamespacedName]bool // by the API server's own account, or lost with a restored cluster
+	excused  map[types.NamespacedName]bool // evicted by the API server's own account, or lost with a restored cluster
 	restored map[string][]span             // what clusters do not remember, because they were put back
 }
 
@@ -54,7 +54,7 @@ type complaint struct {
 
 func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
 	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, phases: map[types.UID]finish{}, restored: map[string][]span{},
-		ended: map[types.NamespacedName]types.UID{}, evicted: map[types.NamespacedName]bool{}}
+		ended: map[types.NamespacedName]types.UID{}, excused: map[types.NamespacedName]bool{}}
 	for side, local := range map[*lab.Side]func(string) (string, bool){
 		l.Consumer: func(namespace string) (string, bool) { return namespace, strings.HasPrefix(namespace, "chaos-") },
 		l.Provider: func(namespace string) (string, bool) { return strings.CutSuffix(namespace, "-"+lab.ConsumerID) },
@@ -99,7 +99,7 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	}
 	if cluster == lab.ConsumerID {
 		if w.evicting && isEvicted(pod) {
-			w.evicted[key] = true
+			w.excused[key] = true
 		}
 		switch before, known := w.uids[key]; {
 		case deleted:
@@ -164,7 +164,7 @@ func (w *witness) remain(pods []types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for key := range w.uids {
-		w.evicted[key] = w.evicted[key] || !slices.Contains(pods, key)
+		w.excused[key] = w.excused[key] || !slices.Contains(pods, key)
 	}
 }
 
@@ -186,7 +186,7 @@ func (w *witness) expectEvictions() {
 func (w *witness) evictions() map[types.NamespacedName]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.evicted)
+	return maps.Clone(w.excused)
 }
 
 // deleted announces that a user deletes a pod.
@@ -214,7 +214,7 @@ func (w *witness) complaints() []string {
 	defer w.mu.Unlock()
 	var left []string
 	for _, seen := range w.seen {
-		if !w.evicted[seen.key] { // the clusters are watched separately: one may have shown its part first
+		if !w.excused[seen.key] { // the clusters are watched separately: one may have shown its part first
 			left = append(left, seen.text)
 		}
 	}
