@@ -51,7 +51,7 @@ func (b *bench) flipping() *kind {
 	for i := range flipEndpoints {
 		endpoints = append(endpoints, map[string]any{"addresses": []any{fmt.Sprintf("10.244.251.%d", i+1)}, "conditions": map[string]any{"ready": true}, "nodeName": "home-kwok-0"})
 	}
-	return &kind{name: "EndpointSlice", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), count: flipSlices,
+	return &kind{name: "EndpointSlice", prefix: "flip", source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), count: flipSlices,
 		content: map[string]any{"addressType": "IPv4", "endpoints": endpoints, "ports": []any{map[string]any{"name": "http", "port": int64(80)}}}}
 }
 

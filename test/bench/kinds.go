@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 // kind is what of a kind the benchmark makes, how many, and what may be written for it.
 type kind struct {
 	name           string
+	prefix         string // of the objects' names; "" is the name of the kind
 	source, target schema.GroupVersionResource
 	count          int
 	content        map[string]any // of each object, besides its name and labels
@@ -116,7 +118,9 @@ func (k *kind) copies() schema.GroupVersionResource {
 	return k.source
 }
 
-func (k *kind) object(i int) string { return fmt.Sprintf("%s-%04d", strings.ToLower(k.name), i) }
+func (k *kind) object(i int) string {
+	return fmt.Sprintf("%s-%04d", strings.ToLower(cmp.Or(k.prefix, k.name)), i)
+}
 
 //go:embed cluster
 var manifests embed.FS
