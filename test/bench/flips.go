@@ -42,7 +42,11 @@ func (b *bench) flips(ctx context.Context) error {
 		}
 		b.atMostTime(fmt.Sprintf("%d endpoints are %s after the condition of their cluster changed", flipSlices*flipEndpoints, flip.what), took.Seconds(), 1, " s")
 	}
-	return b.each(ctx, slices, 0, slices.count, b.delete)
+	if err := b.each(ctx, slices, 0, slices.count, b.delete); err != nil {
+		return err
+	}
+	_, err := b.settled(ctx)
+	return err
 }
 
 // flipping is the kind of the EndpointSlices.

@@ -71,7 +71,7 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b.Lab = l
 	measures := []func(context.Context) error{
-		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.flips, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.resources,
+		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.flips, b.resources,
 	}
 	if b.adopt > 0 {
 		measures = []func(context.Context) error{b.join, b.adopted, b.resources}
