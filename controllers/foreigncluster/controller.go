@@ -93,13 +93,13 @@ const (
 	readAction               = "ReadTenantNamespace"
 )
 
-// warnOfIdle says which tenant namespaces of a cluster are without effect.
+// warnOfIdle reports which tenant namespaces of a cluster are ignored.
 func (c *Controller) warnOfIdle(f *facts) {
 	if len(f.idle) == 0 {
 		c.tenants.Clear(types.NamespacedName{Name: f.cluster.Name})
 		return
 	}
-	c.tenants.Warn(f.cluster, duplicateTenantReason, readAction, fmt.Sprintf("cluster %s has more than one tenant namespace: %s is used, and %s has no effect; remove the label %s from the one that is not meant",
+	c.tenants.Warn(f.cluster, duplicateTenantReason, readAction, fmt.Sprintf("cluster %s has more than one tenant namespace: using %s, ignoring %s; remove the label %s from the one that should not be used",
 		f.id, f.tenant, strings.Join(f.idle, ", "), wire.TenantNamespaceLabel))
 }
 
@@ -149,7 +149,7 @@ type facts struct {
 	id           string
 	cluster      *core.ForeignCluster // nil without one
 	tenant       string               // namespace, "" without one
-	idle         []string             // further tenant namespaces, which do not count
+	idle         []string             // further tenant namespaces, which are ignored
 	virtualNodes []offloading.VirtualNode
 	nodesReady   int  // of the virtual nodes
 	consumes     bool // the other cluster has asked for namespaces here

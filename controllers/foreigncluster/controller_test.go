@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -173,6 +175,30 @@ func TestAHeartbeatIsLostWhileNobodyListens(t *testing.T) {
 	stop()
 	provider.StartManager(t)
 	await(t, &provider, "turin", core.APIServerStatusCondition, core.ConditionStatusError, "HeartbeatLost")
+}
+
+// A Lease of a consumer that is gone, from before providers wrote their id on it: that this controller annotates it is no heartbeat.
+func TestAnnotatingALeaseIsNoHeartbeat(t *testing.T) {
+	namespace := tenant(t, &provider, "siena")
+	renewed := metav1.NewMicroTime(time.Now().Add(-time.Hour))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: wire.HeartbeatLease},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("siena"), LeaseDurationSeconds: ptr.To[int32](5), RenewTime: &renewed}}
+	provider.Create(t, lease)
+	provider.StartManager(t)
+	cluster := &core.ForeignCluster{}
+	controllertest.Eventually(t, "the heartbeat to be lost", func() error {
+		if err := provider.Client.Get(t.Context(), types.NamespacedName{Name: "siena"}, cluster); err != nil {
+			return err
+		}
+		got := conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition)
+		require.NotEqual(t, core.ConditionStatusEstablished, got.Status, "%s: %s", got.Reason, got.Message)
+		if got.Reason != "HeartbeatLost" {
+			return fmt.Errorf("it is %s, %s (%s)", got.Status, got.Reason, got.Message)
+		}
+		return nil
+	})
+	require.NoError(t, provider.Client.Get(t.Context(), client.ObjectKeyFromObject(lease), lease))
+	assert.Equal(t, "milan", lease.Annotations[wire.ClusterIDAnnotation])
 }
 
 // A consumer renews its heartbeat, and reads or writes no other Lease.
@@ -398,7 +424,7 @@ func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 	consumer.Patch(t, secret, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.RemoteTenantNamespaceAnnotation, wire.TenantNamespace("arezzo")))
 	consumer.StartManager(t)
 	cluster := await(t, &consumer, "perugia", core.APIServerStatusCondition, core.ConditionStatusError, "WrongCluster")
-	assert.Equal(t, `the API server belongs to cluster "milan", not to "perugia": replace the kubeconfig with one for "perugia"; nothing is sent there until then`,
+	assert.Equal(t, `the API server belongs to cluster "milan", not "perugia": replace the kubeconfig with one for "perugia"; no requests are sent until then`,
 		conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message)
 }
 
@@ -411,7 +437,7 @@ func TestTwoTenantNamespacesOfOneCluster(t *testing.T) {
 	cluster := await(t, &consumer, "pavia", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 	assert.Equal(t, wire.TenantNamespace("pavia"), cluster.Status.TenantNamespace.Local)
 	event := consumer.AwaitEvent(t, "default", "ForeignCluster", "pavia", "DuplicateTenantNamespace")
-	assert.Contains(t, event.Note, "liqo-tenant-pavia is used, and a-second-one has no effect")
+	assert.Contains(t, event.Note, "using liqo-tenant-pavia, ignoring a-second-one")
 }
 
 func connectionOf(id, value string, refreshed time.Time) *unstructured.Unstructured {

@@ -21,7 +21,7 @@ import (
 type lease struct {
 	version  string // changes with every renewal
 	duration time.Duration
-	signed   bool // it says which cluster it is in
+	signed   bool // it has the id of this cluster
 }
 
 const (
@@ -41,12 +41,14 @@ func (c *Controller) heartbeat(ctx context.Context, tenant string) (*lease, erro
 	if err != nil || found.Spec.RenewTime == nil {
 		return nil, nil
 	}
-	return &lease{version: string(found.UID) + "/" + found.ResourceVersion, duration: bounded(found.Spec.LeaseDurationSeconds),
+	// Not its resource version: that changes when this controller annotates the Lease, too.
+	version := fmt.Sprintf("%s/%d", found.UID, found.Spec.RenewTime.UnixMicro())
+	return &lease{version: version, duration: bounded(found.Spec.LeaseDurationSeconds),
 		signed: found.Annotations[wire.ClusterIDAnnotation] == c.options.ClusterID}, nil
 }
 
-// sign writes on the Lease of a consumer which cluster this is: a consumer whose kubeconfig leads to the wrong cluster finds it out
-// by that, and sends nothing.
+// sign annotates the Lease of a consumer with the id of this cluster, by which a consumer notices that its kubeconfig leads to the wrong
+// cluster.
 func (c *Controller) sign(ctx context.Context, f *facts) error {
 	if f.heartbeat == nil || f.heartbeat.signed || c.options.ClusterID == "" {
 		return nil
@@ -54,7 +56,7 @@ func (c *Controller) sign(ctx context.Context, f *facts) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, wire.ClusterIDAnnotation, c.options.ClusterID)
 	object := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: f.tenant, Name: wire.HeartbeatLease}}
 	if err := c.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("writing the id of this cluster on Lease %s/%s, %w", f.tenant, wire.HeartbeatLease, err)
+		return fmt.Errorf("annotating Lease %s/%s with the id of this cluster, %w", f.tenant, wire.HeartbeatLease, err)
 	}
 	return nil
 }
