@@ -24,7 +24,7 @@ import (
 type Peer struct {
 	// ClusterID of it.
 	ClusterID string
-	// TenantNamespace of this cluster over there, where the peer says who it is.
+	// TenantNamespace of this cluster over there, with the Lease that has the peer's id.
 	TenantNamespace string
 }
 
@@ -32,32 +32,30 @@ type Peer struct {
 type WrongClusterError struct{ Found, Expected string }
 
 func (e *WrongClusterError) Error() string {
-	return fmt.Sprintf("belongs to cluster %q, not to %q: replace the kubeconfig with one for %q; nothing is sent there until then", e.Found, e.Expected, e.Expected)
+	return fmt.Sprintf("belongs to cluster %q, not %q: replace the kubeconfig with one for %q; no requests are sent until then", e.Found, e.Expected, e.Expected)
 }
 
 const (
-	// confirmation is how long an identity that was found counts: an address may come to lead elsewhere.
+	// confirmation is how long an id that was found counts: an address may come to lead elsewhere.
 	confirmation = time.Minute
+	// benefit is how long an API server counts that reports no id. It may be one that has just started, and denies what it allows in a
+	// moment, or one whose first heartbeat was not annotated yet.
+	benefit = 10 * time.Second
 	// refusal is when a cluster that is the wrong one is asked again.
 	refusal = 5 * time.Second
-	// mostIdentity is the size of an answer about it, in bytes.
+	// mostIdentity bounds the response with the id, in bytes.
 	mostIdentity = 64 << 10
 	// identityTimeout bounds a request that others wait for.
 	identityTimeout = 10 * time.Second
 )
 
-// Expect lets requests through only while the API server belongs to the peer, as far as that can be known: what another
-// implementation runs does not say who it is, and is believed. Call it before the first request; it makes none.
-func (c *Connection) Expect(peer Peer) {
-	c.peer.Store(&peer)
-	for _, s := range []*swappable{&c.api, &c.streams} {
-		s.current.Load().guard.forget()
-	}
-}
+// Expect lets requests through only while the API server belongs to the peer, as far as that can be known: other implementations report
+// no id, and are trusted. It must be called before the first request, and makes none.
+func (c *Connection) Expect(peer Peer) { c.peer.Store(&peer) }
 
-// guard asks an API server who it is before others may ask it anything. Safe for concurrent use.
+// guard lets requests through once the API server is known to be the expected one. Safe for concurrent use.
 type guard struct {
-	expected func() *Peer // nil: whoever
+	expected func() *Peer // nil: any
 	server   *url.URL
 	next     http.RoundTripper
 
@@ -66,13 +64,6 @@ type guard struct {
 	mu    sync.Mutex
 	until time.Time
 	known error // until then
-}
-
-// forget what is known.
-func (g *guard) forget() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.until = time.Time{}
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -86,14 +77,7 @@ func (g *guard) RoundTrip(request *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(request)
 }
 
-// CloseIdleConnections of what it guards.
-func (g *guard) CloseIdleConnections() {
-	if closer, ok := g.next.(interface{ CloseIdleConnections() }); ok {
-		closer.CloseIdleConnections()
-	}
-}
-
-// check asks who the server is if that is not known. Requests that come meanwhile wait for the same answer.
+// check asks which cluster the server belongs to if that is not known. Requests that come meanwhile wait for the same answer.
 func (g *guard) check(ctx context.Context) error {
 	peer := g.expected()
 	if peer == nil {
@@ -114,7 +98,7 @@ func (g *guard) check(ctx context.Context) error {
 	}
 }
 
-// ask the server who it is, and remember what it says.
+// ask the server for its cluster id, and remember the result.
 func (g *guard) ask(ctx context.Context, peer *Peer) error {
 	found, err := g.identity(ctx, peer.TenantNamespace)
 	if err != nil {
@@ -122,14 +106,19 @@ func (g *guard) ask(ctx context.Context, peer *Peer) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.known, g.until = nil, time.Now().Add(confirmation)
-	if found != "" && found != peer.ClusterID {
-		g.known, g.until = &WrongClusterError{Found: found, Expected: peer.ClusterID}, time.Now().Add(refusal)
+	now := time.Now()
+	switch found {
+	case peer.ClusterID:
+		g.known, g.until = nil, now.Add(confirmation)
+	case "":
+		g.known, g.until = nil, now.Add(benefit)
+	default:
+		g.known, g.until = &WrongClusterError{Found: found, Expected: peer.ClusterID}, now.Add(refusal)
 	}
 	return g.known
 }
 
-// identity returns the id of the cluster, "" when it does not say.
+// identity returns the id of the cluster, "" when it reports none.
 func (g *guard) identity(ctx context.Context, tenantNamespace string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, identityTimeout)
 	defer cancel()
@@ -150,13 +139,13 @@ func (g *guard) identity(ctx context.Context, tenantNamespace string) (string, e
 	}
 	switch code := response.StatusCode; {
 	case code == http.StatusTooManyRequests, code >= http.StatusInternalServerError:
-		return "", fmt.Errorf("it says %d %s", code, http.StatusText(code))
-	case code != http.StatusOK: // it does not say, or what is wrong is seen by the request itself
+		return "", fmt.Errorf("it returned %d %s", code, http.StatusText(code))
+	case code != http.StatusOK: // it reports none, or what is wrong is seen by the request itself
 		return "", nil
 	}
 	var lease metav1.PartialObjectMetadata
 	if err := json.Unmarshal(body, &lease); err != nil {
-		return "", errors.New("its answer is no JSON: something else answers there, check the server of the kubeconfig")
+		return "", errors.New("its response is not JSON: something else answers there, check the server of the kubeconfig")
 	}
 	return lease.Annotations[wire.ClusterIDAnnotation], nil
 }

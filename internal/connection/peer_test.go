@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// claimant is an API server that says of itself what it is told to, and counts what else it is asked.
+// claimant is an API server that reports the cluster id it is configured with, and counts all other requests.
 type claimant struct {
 	code     int
 	lease    string
@@ -49,11 +49,11 @@ func TestNothingIsSentToTheWrongCluster(t *testing.T) {
 		wantError string
 	}{
 		{"it is the one", 200, leaseOf("milan"), ""},
-		{"it does not say", 200, `{"metadata":{}}`, ""},
+		{"it reports none", 200, `{"metadata":{}}`, ""},
 		{"it has no such Lease", 404, `{}`, ""},
 		{"it may not be read", 403, `{}`, ""},
 		{"credentials have expired, which the request itself shows", 401, `{}`, ""},
-		{"it is another one", 200, leaseOf("turin"), `belongs to cluster "turin", not to "milan"`},
+		{"it is another one", 200, leaseOf("turin"), `belongs to cluster "turin", not "milan"`},
 		{"it is in trouble", 500, `{}`, "500 Internal Server Error"},
 		{"it is busy", 429, `{}`, "429 Too Many Requests"},
 		{"it is a web page", 200, "<html>", "check the server of the kubeconfig"},

@@ -32,6 +32,7 @@ type active struct {
 	*kubelet
 	provider   *connection.Connection
 	kubeconfig []byte // of the provider, when it comes from a Secret
+	tenant     string // namespace of this cluster on the provider
 	plugins    *plugins
 	reflection *reflection.Manager
 	pinger     *pinger.Pinger
@@ -52,6 +53,8 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 	if a.provider, a.kubeconfig, err = k.connect(ctx); err != nil {
 		return nil, err
 	}
+	a.tenant = a.remoteTenantNamespace(ctx)
+	a.provider.Expect(connection.Peer{ClusterID: k.ForeignClusterID, TenantNamespace: a.tenant})
 	k.ready.waitFor("the plugins are not loaded yet")
 	loaded, err := k.loadPlugins(ctx)
 	if err != nil {

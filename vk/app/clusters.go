@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/connection"
 )
 
@@ -28,11 +27,8 @@ const (
 // for a Secret that is usable; kubeconfig is nil without one.
 func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection, kubeconfig []byte, err error) {
 	if k.ForeignKubeconfig != "" {
-		if provider, err = k.ConnectByFile(); err != nil {
-			return nil, nil, err
-		}
-		provider.Expect(k.expected(wire.TenantNamespace(k.HomeClusterID)))
-		return provider, nil, nil
+		provider, err = k.ConnectByFile()
+		return provider, nil, err
 	}
 	k.ready.waitFor("the kubeconfig of the provider was not read yet")
 	warn := k.warnKubeconfig(ctx, "The kubeconfig of the provider is invalid, waiting for a valid one")
@@ -43,27 +39,7 @@ func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection,
 		k.ready.waitFor(err.Error())
 		warn(err)
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	provider.Expect(k.expected(k.remoteTenantNamespace(ctx)))
-	return provider, kubeconfig, nil
-}
-
-// expected is the cluster that the provider must be.
-func (k *kubelet) expected(tenantNamespace string) connection.Peer {
-	return connection.Peer{ClusterID: k.ForeignClusterID, TenantNamespace: tenantNamespace}
-}
-
-// remoteTenantNamespace is what the Secret with the kubeconfig says, else the name that it has by default.
-func (k *kubelet) remoteTenantNamespace(ctx context.Context) string {
-	if k.ForeignSecret != "" {
-		secret, err := k.client.CoreV1().Secrets(k.TenantNamespace).Get(ctx, k.ForeignSecret, metav1.GetOptions{})
-		if err == nil && secret.Annotations[wire.RemoteTenantNamespaceAnnotation] != "" {
-			return secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
-		}
-	}
-	return wire.TenantNamespace(k.HomeClusterID)
+	return provider, kubeconfig, err
 }
 
 func (k *kubelet) secret() connection.Secret {

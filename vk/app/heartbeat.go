@@ -6,10 +6,12 @@ package app
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/heartbeat"
 )
 
@@ -22,9 +24,20 @@ func (a *active) sendHeartbeats(ctx context.Context) {
 	}
 	heartbeat.Run(ctx, heartbeat.Options{
 		ClusterID: a.HomeClusterID, Interval: a.HeartbeatInterval, Clock: clock.RealClock{},
-		Leases: provider.CoordinationV1().Leases(a.remoteTenantNamespace(ctx)),
+		Leases: provider.CoordinationV1().Leases(a.tenant),
 		Ready: func(ctx context.Context) error {
 			return a.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		},
 	})
+}
+
+// remoteTenantNamespace is what the Secret with the kubeconfig says, else the name that it has by default.
+func (a *active) remoteTenantNamespace(ctx context.Context) string {
+	if a.kubeconfig != nil {
+		secret, err := a.client.CoreV1().Secrets(a.TenantNamespace).Get(ctx, a.ForeignSecret, metav1.GetOptions{})
+		if err == nil && secret.Annotations[wire.RemoteTenantNamespaceAnnotation] != "" {
+			return secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
+		}
+	}
+	return wire.TenantNamespace(a.HomeClusterID)
 }

@@ -100,7 +100,7 @@ func testWrongCluster(ctx context.Context, t *testing.T, l *lab.Lab) {
 	require.NoError(t, l.StopKubelet(ctx))
 	say("elsewhere")
 	require.NoError(t, l.StartKubelet(ctx))
-	awaitNotReady(ctx, t, l, `belongs to cluster "elsewhere", not to "`+lab.ProviderID+`"`)
+	awaitNotReady(ctx, t, l, `belongs to cluster "elsewhere", not "`+lab.ProviderID+`"`)
 	say(lab.ProviderID)
 	require.NoError(t, l.AwaitNodeReady(ctx))
 	require.NoError(t, l.StartProviderManager(ctx))
