@@ -27,21 +27,22 @@ func (e Election) awaitFree(ctx context.Context) bool {
 	leader, trouble := "", ""
 	for ctx.Err() == nil {
 		lease, err := leases.Get(ctx, e.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
+		if apierrors.IsNotFound(err) {
 			return true
-		case err == nil:
+		}
+		if err == nil {
 			holder := ptr.Deref(lease.Spec.HolderIdentity, "")
-			if holder == "" || holder == e.Identity {
+			gone := seen.expired(lease, e.Duration, time.Now()) || e.Gone != nil && e.Gone(holder)
+			switch {
+			case holder == "" || holder == e.Identity:
 				return true
-			}
-			if e.Gone != nil && e.Gone(holder) || seen.expired(lease, e.Duration, time.Now()) {
+			case gone:
 				lease.Spec.HolderIdentity = ptr.To("")
-				if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil { // its version is that which was read
+				if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil { // its version is that which was read
 					logger.Info("Took the lease from a replica that is gone", "holder", holder)
 					return true
 				}
-			} else if holder != leader {
+			case holder != leader:
 				leader = holder
 				logger.Info("Another replica leads, standing by", "leader", leader)
 				if e.StandBy != nil {
@@ -49,9 +50,9 @@ func (e Election) awaitFree(ctx context.Context) bool {
 				}
 			}
 		}
-		if err != nil && err.Error() != trouble && ctx.Err() == nil {
+		if err != nil && !apierrors.IsConflict(err) && err.Error() != trouble && ctx.Err() == nil {
 			trouble = err.Error()
-			logger.Error(err, "The lease cannot be read, retrying")
+			logger.Error(err, "The lease cannot be read or taken, retrying")
 		}
 		select {
 		case <-ctx.Done():
