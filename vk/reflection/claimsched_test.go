@@ -4,11 +4,14 @@
 package reflection_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/internal/testenv"
@@ -64,6 +67,13 @@ func TestPodsFollowTheirVolumes(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "db-0", reflectiontest.Field("spec.nodeName", l.Node))
 	l.deletePod("db-0")
 	l.Local.PatchYAML(t, "Node", "", l.Node, `{spec: {unschedulable: true}}`)
+	l.Eventually(func() error { // the scheduler knows as soon as others do
+		node, err := l.Local.Core.CoreV1().Nodes().Get(l.Context(), l.Node, metav1.GetOptions{})
+		if err == nil && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }) {
+			err = errors.New("the node has no taint yet")
+		}
+		return err
+	})
 	l.stateful("db-0", "data-db-0")
 	l.Present(l.Local, "Pod", l.Namespace, "db-0", says("PodScheduled", "False"), reflectiontest.Field("spec.nodeName", ""))
 }
