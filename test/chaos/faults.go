@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -156,7 +155,10 @@ func restore(name string, of func(*game) *lab.Side) fault {
 				return err
 			}
 			done()
-			return errors.Join(g.users.look(ctx), g.users.lookAtTheirs(ctx))
+			if of(g) == g.Provider {
+				return g.users.lookAtTheirs(ctx)
+			}
+			return g.users.look(ctx)
 		},
 	}
 }
