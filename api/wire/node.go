@@ -86,6 +86,6 @@ const DrainAnnotation = "plugins.refract.io/drain"
 const NetworkStatusAnnotation = "plugins.refract.io/network-status"
 
 // NetworkProbeAnnotation, on a ForeignCluster, is an address over there that
-// tells whether the network between the clusters works: tcp://HOST:PORT, or an
+// reports whether the network between the clusters works: tcp://HOST:PORT, or an
 // http or https URL. It is asked from this cluster, as the API server is.
 const NetworkProbeAnnotation = "plugins.refract.io/network-probe"

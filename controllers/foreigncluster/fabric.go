@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -23,12 +22,9 @@ import (
 // fabrics ask addresses of other clusters, across whatever connects their networks, whether they can be reached. Safe for concurrent
 // use.
 type fabrics struct {
+	running[*fabric]
 	options Options
 	changed chan<- event.GenericEvent
-
-	mu       sync.Mutex
-	lifetime context.Context // ends with the manager
-	running  map[string]*fabric
 }
 
 // fabric is the way to one cluster.
@@ -38,22 +34,17 @@ type fabric struct {
 	stop   context.CancelFunc
 }
 
+func (f *fabric) end() { f.stop() }
+
 func newFabrics(options Options, changed chan<- event.GenericEvent) *fabrics {
-	return &fabrics{options: options, changed: changed, lifetime: context.Background(), running: map[string]*fabric{}}
+	return &fabrics{running: newRunning[*fabric](), options: options, changed: changed}
 }
 
-// begin has everything end with ctx.
-func (f *fabrics) begin(ctx context.Context) {
+// to returns the pinger of the target, which it starts.
+func (f *fabrics) to(cluster, target string) (*pinger.Pinger, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.lifetime = ctx
-}
-
-// of returns who asks the target, and starts that.
-func (f *fabrics) of(cluster, target string) (*pinger.Pinger, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if known := f.running[cluster]; known != nil && known.target == target {
+	if known := f.of[cluster]; known != nil && known.target == target {
 		return known.pinger, nil
 	}
 	ask, err := reaching(target)
@@ -64,26 +55,12 @@ func (f *fabrics) of(cluster, target string) (*pinger.Pinger, error) {
 	ctx, stop := context.WithCancel(f.lifetime)
 	started := &fabric{target: target, stop: stop, pinger: pinger.New(ask, f.options.PingInterval, f.options.PingTimeout, f.options.Clock)}
 	started.pinger.Subscribe(announce(ctx, cluster, f.changed))
-	f.running[cluster] = started
+	f.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started.pinger, nil
 }
 
-// stop asks for the cluster no more.
-func (f *fabrics) stop(cluster string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.end(cluster)
-}
-
-func (f *fabrics) end(cluster string) {
-	if known := f.running[cluster]; known != nil {
-		known.stop()
-		delete(f.running, cluster)
-	}
-}
-
-// announce has a cluster looked at, without waiting for a reconciliation that is under way.
+// announce has a cluster reconciled, without waiting for a reconciliation that is under way.
 func announce(ctx context.Context, cluster string, changed chan<- event.GenericEvent) func() {
 	object := &core.ForeignCluster{}
 	object.Spec.ClusterID = core.ClusterID(cluster)
@@ -101,7 +78,7 @@ func announce(ctx context.Context, cluster string, changed chan<- event.GenericE
 func reaching(target string) (func(context.Context) error, error) {
 	parsed, err := url.Parse(target)
 	if err != nil || parsed.Host == "" {
-		return nil, errors.New("it is no address")
+		return nil, errors.New("it is not an address")
 	}
 	switch parsed.Scheme {
 	case "tcp":
@@ -138,7 +115,7 @@ func answered(ctx context.Context, client *http.Client, target string) error {
 		return err
 	}
 	if response.StatusCode >= http.StatusInternalServerError {
-		err = fmt.Errorf("it says %d %s", response.StatusCode, http.StatusText(response.StatusCode))
+		err = fmt.Errorf("it returned %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
 	return errors.Join(err, response.Body.Close())
 }
@@ -151,11 +128,11 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 		c.fabrics.stop(id)
 		return nil
 	}
-	asking, err := c.fabrics.of(id, target)
+	asking, err := c.fabrics.to(id, target)
 	if err != nil {
 		c.fabrics.stop(id)
 		return &network{status: core.ConditionStatusError, reason: invalidReason,
-			message: fmt.Sprintf("annotation %s is %.80q, and %v: use tcp://HOST:PORT, or an http or https URL", wire.NetworkProbeAnnotation, target, err)}
+			message: fmt.Sprintf("annotation %s is %.80q: %v; use tcp://HOST:PORT, or an http or https URL", wire.NetworkProbeAnnotation, target, err)}
 	}
 	select {
 	case <-asking.Settled():
@@ -167,7 +144,7 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	}
 	if down := asking.Unreachable(); down != nil {
 		return &network{status: core.ConditionStatusError, reason: probeFailedReason,
-			message: fmt.Sprintf("%s cannot be reached across the network between the clusters (%v): check routes and firewalls on the way", target, down)}
+			message: fmt.Sprintf("%s is unreachable across the network between the clusters (%v): check routes and firewalls", target, down)}
 	}
 	return &network{status: core.ConditionStatusEstablished, reason: probeReason, message: target + " answers"}
 }

@@ -18,12 +18,9 @@ import (
 
 // probes ask the API servers of providers whether they live. Safe for concurrent use.
 type probes struct {
+	running[*probe]
 	options Options
 	changed chan<- event.GenericEvent
-
-	mu       sync.Mutex
-	lifetime context.Context // ends with the manager
-	running  map[string]*probe
 }
 
 // probe asks one API server.
@@ -38,20 +35,22 @@ type probe struct {
 	noted   bool          // a latency was written to a status
 }
 
+func (p *probe) end() { p.stop() }
+
 func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
-	return &probes{options: options, changed: changed, lifetime: context.Background(), running: map[string]*probe{}}
+	return &probes{running: newRunning[*probe](), options: options, changed: changed}
 }
 
-// of returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace over there, where
-// it says who it is.
-func (p *probes) of(cluster, tenant string, kubeconfig []byte) (*probe, error) {
+// with returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace over there, with
+// the Lease that has its id.
+func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	if known := p.running[cluster]; known != nil {
+	if known := p.of[cluster]; known != nil {
 		if bytes.Equal(known.kubeconfig, kubeconfig) {
 			return known, nil
 		}
@@ -59,8 +58,7 @@ func (p *probes) of(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 			known.kubeconfig = kubeconfig
 			return known, nil
 		}
-		known.stop() // it is another API server: what the former one did says nothing about it
-		delete(p.running, cluster)
+		p.end(cluster) // it is another API server: what the former one did says nothing about it
 	}
 	conn, err := connection.New(config, maxAnswer)
 	if err != nil {
@@ -79,30 +77,13 @@ func (p *probes) of(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 		return err
 	}, p.options.PingInterval, p.options.PingTimeout, p.options.Clock)
 	started.pinger.Subscribe(announce(ctx, cluster, p.changed))
-	p.running[cluster] = started
+	p.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started, nil
 }
 
 // maxAnswer to a ping, in bytes.
 const maxAnswer = 1 << 20
-
-// stop asks the cluster no more.
-func (p *probes) stop(cluster string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if known := p.running[cluster]; known != nil {
-		known.stop()
-		delete(p.running, cluster)
-	}
-}
-
-// begin has probes end with ctx.
-func (p *probes) begin(ctx context.Context) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lifetime = ctx
-}
 
 func (p *probe) answered(after time.Duration) {
 	p.mu.Lock()
@@ -120,7 +101,7 @@ func (p *probe) took() time.Duration {
 // note that a latency was written.
 func (p *probes) note(cluster string) {
 	p.mu.Lock()
-	known := p.running[cluster]
+	known := p.of[cluster]
 	p.mu.Unlock()
 	if known != nil {
 		known.mu.Lock()

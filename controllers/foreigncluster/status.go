@@ -150,7 +150,7 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 			Message: "the API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refresh}, nil
 	}
 	remote := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
-	probe, err := c.probes.of(f.id, cmp.Or(remote, wire.TenantNamespace(c.options.ClusterID)), secret.Data[wire.KubeconfigSecretKey])
+	probe, err := c.probes.with(f.id, cmp.Or(remote, wire.TenantNamespace(c.options.ClusterID)), secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return c.unusable(f, fmt.Sprintf("Secret %s, data.%s: %s", key, wire.KubeconfigSecretKey, err)), nil
 	}

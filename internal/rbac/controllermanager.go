@@ -40,7 +40,7 @@ func providerRules() []Rule {
 			"core.liqo.io", on("foreignclusters"), do("get", "list", "watch", "create")),
 		grant("to report that",
 			"core.liqo.io", on("foreignclusters/status"), do("patch")),
-		grant("to listen to the heartbeats of consumers, and to write on them which cluster this is; no other Lease can be read",
+		grant("to watch the heartbeats of consumers, and to annotate them with the id of this cluster; no other Lease can be read",
 			"coordination.k8s.io", on("leases"), do("get", "list", "watch", "patch"), wire.HeartbeatLease),
 		grant("to know whether the network between the clusters is up, where Liqo's network module connects them",
 			"networking.liqo.io", on("connections"), do("list")),

@@ -86,7 +86,7 @@ func RemoteControlPlane() Role {
 				"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to send its heartbeat for the first time (creation cannot be bound to a name)",
 				"coordination.k8s.io", on("leases"), do("create")),
-			grant("to send its heartbeat, without which the provider does not know whether its endpoints can be used, and to read on it which cluster this is",
+			grant("to send its heartbeat, without which the provider does not know whether its endpoints can be used, and to read the cluster id from it",
 				"coordination.k8s.io", on("leases"), do("get", "patch"), wire.HeartbeatLease),
 		},
 	}
