@@ -38,6 +38,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/connection"
 )
 
 // refresh is how often a map is reconciled when nothing happens, in order to
@@ -113,10 +114,14 @@ func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 		return
 	}
 	provider := local.Labels[wire.RemoteIDLabel]
+	if wrong := (*connection.WrongClusterError)(nil); errors.As(err, &wrong) {
+		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf("the API server of provider %s %v", provider, wrong))
+		return
+	}
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonUnknown: // this was no answer of an API server
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
-			"the provider %s does not answer; it is asked again until it does (the log of the controller manager says more)", provider))
+			"provider %s does not respond, retrying until it does; see the log of the controller manager for the error", provider))
 	case metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
 		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("provider %s refused the request: %s", provider, err))
 	}

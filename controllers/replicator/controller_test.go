@@ -14,11 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -168,7 +171,7 @@ func TestADeadProviderIsNamed(t *testing.T) {
 	unreachable(t, dead, "dead-1", "127.0.0.1:1")
 	consumer.Create(t, outgoing(dead, "stranger", map[string]string{"shop": "shop-home"}))
 	consumer.StartManager(t)
-	for name, want := range map[string]string{"stranger": "no kubeconfig for the provider", "dead-1": "the provider dead-1 does not answer"} {
+	for name, want := range map[string]string{"stranger": "no kubeconfig for the provider", "dead-1": "provider dead-1 does not respond"} {
 		if event := consumer.AwaitEvent(t, dead, "NamespaceMap", name, "ProviderNotReachable"); !strings.Contains(event.Note, want) {
 			t.Errorf("note = %q, want %q in it", event.Note, want)
 		}
@@ -182,6 +185,20 @@ func TestADeadProviderIsNamed(t *testing.T) {
 	})
 	consumer.Delete(t, gone)
 	consumer.AwaitGone(t, gone)
+}
+
+// The kubeconfig leads to another cluster: that one hears nothing of our namespaces.
+func TestAMapIsNotSentToAnotherCluster(t *testing.T) {
+	here, there := peer(t, "pisa")
+	provider.Create(t, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: there, Name: wire.HeartbeatLease,
+		Annotations: map[string]string{wire.ClusterIDAnnotation: "milan"}}})
+	consumer.Create(t, outgoing(here, "pisa", map[string]string{"shop": "shop-home"}))
+	consumer.StartManager(t)
+	event := consumer.AwaitEvent(t, here, "NamespaceMap", "pisa", "ProviderNotReachable")
+	assert.Contains(t, event.Note, `belongs to cluster "milan", not "pisa"`)
+	maps := &offloading.NamespaceMapList{}
+	require.NoError(t, provider.Client.List(t.Context(), maps, client.InNamespace(there)))
+	assert.Empty(t, maps.Items)
 }
 
 // blackHole accepts connections and never says anything. It returns its
