@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,8 @@ import (
 )
 
 // TestRollingUpdate replaces the replicas of the controller manager and of the virtual kubelet one after the other, as a Deployment does,
-// while pods and namespaces come all the time. Every pod passes the webhook, and every namespace is extended.
+// while pods, ConfigMaps and namespaces come all the time. Every pod passes the webhook, every ConfigMap is reflected, and every namespace is
+// extended.
 func TestRollingUpdate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -44,13 +46,16 @@ func TestRollingUpdate(t *testing.T) {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
 	type result struct {
-		pods   int
-		missed []string
-		err    error
+		pods             int
+		missed, settings []string
+		err              error
 	}
 	users := make(chan result, 1)
+	var created atomic.Int64
 	go func() {
 		var r result
+		pace := time.NewTicker(10 * time.Millisecond)
+		defer pace.Stop()
 		for ; working.Err() == nil && r.err == nil; r.pods++ {
 			var pod *corev1.Pod
 			pod, r.err = l.Consumer.Client.CoreV1().Pods("shop").Create(ctx, &corev1.Pod{
@@ -60,19 +65,36 @@ func TestRollingUpdate(t *testing.T) {
 			if r.err == nil && !slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == wire.VirtualNodeTaint }) {
 				r.missed = append(r.missed, pod.Name) // the API server went on without the webhook
 			}
-			time.Sleep(10 * time.Millisecond)
+			if created.Add(1)%10 == 0 && r.err == nil {
+				name := fmt.Sprintf("settings-%d", r.pods)
+				_, r.err = l.Consumer.Client.CoreV1().ConfigMaps("shop").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+				r.settings = append(r.settings, name)
+			}
+			<-pace.C
 		}
 		users <- r
 	}()
+	startFirst := func(ctx context.Context) error {
+		if err := l.StartConsumerManager(ctx); err != nil {
+			return err
+		}
+		return l.AwaitWebhook(ctx)
+	}
 	both := l.WebhookAddresses()
 	var names []string
 	for round := range 2 {
 		for replica, restart := range []struct{ stop, start func(context.Context) error }{
-			{l.StopConsumerManager, func(ctx context.Context) error { return firstError(l.StartConsumerManager(ctx), l.AwaitWebhook(ctx)) }},
+			{l.StopConsumerManager, startFirst},
 			{l.StopSecondManager, l.StartSecondManager},
 		} {
 			l.Webhook.Direct(both[1-replica]) // new connections; those that there are lead here still
-			time.Sleep(500 * time.Millisecond)
+			before := created.Load()
+			require.NoError(t, l.Wait(ctx, "pods through the other replica", func(context.Context) (string, error) {
+				if n := created.Load() - before; n < 20 {
+					return fmt.Sprintf("%d were created", n), nil
+				}
+				return "", nil
+			}))
 			name := fmt.Sprintf("extended-%d-%d", round, replica)
 			names = append(names, name)
 			extend(ctx, t, l, name)
@@ -89,6 +111,14 @@ func TestRollingUpdate(t *testing.T) {
 	assert.Positive(t, r.pods)
 	assert.Empty(t, r.missed, "pods of %d that did not pass the webhook", r.pods)
 	t.Logf("%d pods passed the webhook", r.pods)
+	require.NoError(t, l.Wait(ctx, "the ConfigMaps to be reflected", func(ctx context.Context) (string, error) {
+		for _, name := range r.settings {
+			if _, err := l.Provider.Client.CoreV1().ConfigMaps("shop-"+lab.ConsumerID).Get(ctx, name, metav1.GetOptions{}); err != nil {
+				return fmt.Sprintf("of %d one is missing: %v", len(r.settings), err), nil
+			}
+		}
+		return "", nil
+	}))
 	for _, name := range names {
 		require.NoError(t, l.Wait(ctx, "namespace "+name+" to be extended", func(ctx context.Context) (string, error) {
 			found, err := l.Consumer.Dynamic.Resource(offloadingv1beta1.NamespaceOffloadingGVR).Namespace(name).Get(ctx, offloadingv1beta1.NamespaceOffloadingName, metav1.GetOptions{})
@@ -101,13 +131,4 @@ func TestRollingUpdate(t *testing.T) {
 			return "", nil
 		}))
 	}
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
