@@ -111,7 +111,7 @@ func (l *Lab) StartSecondManager(ctx context.Context) error {
 	return l.awaitReady(ctx, l.ports.secondHealth)
 }
 
-// StopConsumerManager ends the first replica as an upgrade does, with SIGTERM; StopSecondManager the other one.
+// StopConsumerManager ends the first replica with SIGTERM, as an upgrade does.
 func (l *Lab) StopConsumerManager(ctx context.Context) error { return l.stop(ctx, consumerManagerName) }
 
 // StopSecondManager ends the other replica as an upgrade does, with SIGTERM.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -26,9 +27,11 @@ import (
 
 // Stage is where a story plays.
 type Stage struct {
-	Sides    map[string]*Side // by what the story calls them
-	Home     string           // the side that has the Events
-	Vars     map[string]string
+	Sides map[string]*Side // by what the story calls them
+	Home  string           // the side that has the Events
+	Vars  map[string]string
+	// Files that every story has, besides its own.
+	Files    fs.FS
 	Commands map[string]Command // besides those of the package
 	// Alone stages play one story after the other.
 	Alone bool
@@ -106,7 +109,10 @@ func (p *play) run(t testscript.T, file string) {
 			for name, value := range p.Vars {
 				env.Setenv(name, value)
 			}
-			return nil
+			if p.Files == nil {
+				return nil
+			}
+			return os.CopyFS(env.WorkDir, p.Files)
 		},
 	})
 }

@@ -39,7 +39,9 @@ import (
 //
 // The variables NS and REMOTE are a namespace that is extended, and its remote namespace; NODE is the virtual node.
 //
-//go:embed stories/*.txt
+// The objects that several of them create are files of stories/objects.
+//
+//go:embed stories
 var stories embed.FS
 
 // figures are the measurements of a story by what they measure, in the order in which they came first.
@@ -109,7 +111,7 @@ func (f *figures) print() error {
 
 // play plays one story in a namespace of its own.
 func (g *game) play(ctx context.Context, name, file string, measured *figures) error {
-	namespace, err := g.users.extended(ctx)
+	namespace, err := g.users.stage(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,10 +123,14 @@ func (g *game) play(ctx context.Context, name, file string, measured *figures) e
 	if err != nil {
 		return err
 	}
+	objects, err := fs.Sub(stories, "stories/objects")
+	if err != nil {
+		return err
+	}
 	s := &telling{game: g, ctx: ctx, name: name, faults: all(), measured: measured, begun: time.Now(), sides: map[string]*story.Side{"consumer": consumer, "provider": provider}}
 	return story.Play(ctx, file, &story.Stage{
 		Sides: s.sides, Home: "consumer", Settle: func() {},
-		Vars: map[string]string{"NS": namespace, "REMOTE": remote(namespace), "NODE": lab.NodeName},
+		Files: objects, Vars: map[string]string{"NS": namespace, "REMOTE": remote(namespace), "NODE": lab.NodeName},
 		Commands: map[string]story.Command{
 			"inflict": s.inflict, "repair": s.repair, "start": s.start, "took": s.took, "steady": s.steady, "standby": s.standby, "refractctl": s.refractctl, "oracle": s.oracle,
 		},
@@ -245,8 +251,8 @@ func (s *telling) refractctl(_ bool, args []string) error {
 
 func (s *telling) oracle(bool, []string) error { return s.settle(s.ctx, 0) }
 
-// extended creates a namespace that is extended, for a story.
-func (u *users) extended(ctx context.Context) (string, error) {
+// stage creates a namespace for a story, and extends it.
+func (u *users) stage(ctx context.Context) (string, error) {
 	if err := u.extend(ctx, nil); err != nil {
 		return "", err
 	}
