@@ -62,9 +62,10 @@ func (g *game) examine(ctx context.Context) (wrong []string, err error) {
 	return append(wrong, left...), err
 }
 
-// leaveOutFinished drops pods that have finished once the provider was put back: it may have lost them, and they are not run again.
+// leaveOutFinished drops pods that have finished once a cluster was put back: the provider may have lost them, or have deleted them
+// before the consumer forgot that somebody had wanted it, and they are not run again.
 func (g *game) leaveOutFinished(ctx context.Context, namespace string, states ...state) error {
-	if !g.witness.wasPutBack(lab.ProviderID) {
+	if !g.witness.wasPutBack(lab.ProviderID) && !g.witness.wasPutBack(lab.ConsumerID) {
 		return nil
 	}
 	list, err := g.Consumer.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})

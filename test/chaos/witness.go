@@ -28,6 +28,7 @@ type witness struct {
 	gone   map[types.NamespacedName]bool // deleted by users
 	left   map[string]bool               // namespaces that were withdrawn
 	uids   map[types.NamespacedName]types.UID
+	born   map[types.NamespacedName]time.Time // when the consumer's was created
 	phases map[types.UID]finish               // of the provider's pods that have finished
 	ended  map[types.NamespacedName]types.UID // the same, by the consumer's pod
 	seen   []complaint
@@ -53,7 +54,7 @@ type complaint struct {
 }
 
 func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
-	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, phases: map[types.UID]finish{}, restored: map[string][]span{},
+	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, born: map[types.NamespacedName]time.Time{}, phases: map[types.UID]finish{}, restored: map[string][]span{},
 		ended: map[types.NamespacedName]types.UID{}, excused: map[types.NamespacedName]bool{}}
 	for side, local := range map[*lab.Side]func(string) (string, bool){
 		l.Consumer: func(namespace string) (string, bool) { return namespace, strings.HasPrefix(namespace, "chaos-") },
@@ -91,7 +92,10 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 	if w.gone[key] || w.left[key.Namespace] {
 		return
 	}
-	if w.lost(cluster, pod.CreationTimestamp.Time) {
+	if cluster == lab.ConsumerID {
+		w.born[key] = pod.CreationTimestamp.Time
+	}
+	if w.lost(cluster, pod.CreationTimestamp.Time) || w.lost(lab.ConsumerID, w.born[key]) { // a consumer that was put back may bind it again
 		return
 	}
 	complain := func(format string, args ...any) {
