@@ -64,8 +64,16 @@ var rules = []rule{
 		why:   "the controllers and the virtual kubelet are different processes, in different clusters",
 	},
 	{
-		in: "cmd", never: []string{module + "internal/testenv", "testing"},
+		in: "cmd", never: []string{module + "internal/testenv"},
 		why: "what is installed contains nothing of the tests",
+	},
+	{
+		in: "cmd/virtual-kubelet", never: []string{"testing", "helm.sh/"},
+		why: "what runs in clusters contains nothing of the tests, and no installer",
+	},
+	{
+		in: "cmd/controller-manager", never: []string{"testing", "helm.sh/"},
+		why: "what runs in clusters contains nothing of the tests, and no installer",
 	},
 }
 

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package helm
+package charts
 
 import (
 	"os/exec"
@@ -17,7 +17,7 @@ import (
 // fails before --help is looked at.
 func TestCommandsKnowTheirArguments(t *testing.T) {
 	bin := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "-C", "../..", "build", "-o", bin, "./cmd/controller-manager", "./cmd/virtual-kubelet")
+	build := exec.CommandContext(t.Context(), "go", "-C", "..", "build", "-o", bin, "./cmd/controller-manager", "./cmd/virtual-kubelet")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package helm
+package charts
 
 import (
 	"bufio"
@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	chartDir         = "../../charts/refract"
+	chartDir         = "refract"
 	releaseName      = "refract"
 	releaseNamespace = "liqo"
 )

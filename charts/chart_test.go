@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package helm
+package charts
 
 import (
 	"fmt"
@@ -390,7 +390,7 @@ func TestStorageClassWaitsForItsFirstPod(t *testing.T) {
 
 // The chart carries copies, because Helm reads nothing outside of it.
 func TestCRDsAreThoseOfTheAPI(t *testing.T) {
-	want, err := filepath.Glob("../../api/crds/*.yaml")
+	want, err := filepath.Glob("../api/crds/*.yaml")
 	if err != nil || len(want) == 0 {
 		t.Fatalf("no CRDs found: %v", err)
 	}

@@ -1,0 +1,165 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"helm.sh/helm/v4/pkg/cli/values"
+	"helm.sh/helm/v4/pkg/getter"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/release"
+)
+
+const (
+	// defaultRelease and defaultNamespace are those of the documentation.
+	defaultRelease   = "refract"
+	defaultNamespace = "liqo"
+	// installPatience is how long images may take to be pulled.
+	installPatience = 5 * time.Minute
+)
+
+// helmRelease are the flags of the commands that are about the release.
+type helmRelease struct {
+	access  *clusterAccess
+	name    string
+	dryRun  bool
+	timeout time.Duration
+}
+
+func (r *helmRelease) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&r.name, "release", defaultRelease, "name of the Helm release; its namespace is that of --namespace, or "+defaultNamespace)
+	flags.BoolVar(&r.dryRun, "dry-run", false, "check, and change nothing")
+	flags.DurationVar(&r.timeout, "timeout", installPatience, "how long to wait")
+}
+
+// installer returns that of the release, which tells out what it does.
+func (r *helmRelease) installer(out io.Writer) (*release.Installer, error) {
+	if err := validTimeout(r.timeout); err != nil {
+		return nil, err
+	}
+	c, err := r.access.client(requestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	namespace := r.access.namespace()
+	if namespace == "" {
+		namespace = defaultNamespace
+	}
+	return &release.Installer{Getter: r.access.flags, Client: c, Name: r.name, Namespace: namespace, DryRun: r.dryRun, Progress: printTo(out)}, nil
+}
+
+// printTo writes lines.
+func printTo(out io.Writer) func(string) {
+	return func(line string) { fmt.Fprintln(out, line) }
+}
+
+func newInstallCommand(access *clusterAccess) *cobra.Command {
+	r := &helmRelease{access: access}
+	var given values.Options
+	var clusterID, registry string
+	command := &cobra.Command{
+		Use:   "install",
+		Short: "Install Refract in a cluster, or upgrade it",
+		Long: "Install the Helm chart that is part of this program, with its CRDs, or upgrade the release and the CRDs, and wait until it runs. Values\n" +
+			"that were given before hold until they are given anew. The release can be shown and rolled back with helm.",
+		Example: "  refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract\n" +
+			"  refractctl install -f values.yaml --set metrics.enabled=true\n" +
+			"  refractctl install --dry-run > objects.yaml",
+		Args: cobra.NoArgs,
+		RunE: explained(func(cmd *cobra.Command, _ []string) error {
+			set, err := given.MergeValues(getter.Providers{})
+			if err != nil {
+				return fmt.Errorf("reading --values and --set, %w", err)
+			}
+			if clusterID != "" {
+				if err := core.ClusterID(clusterID).Validate(); err != nil {
+					return fmt.Errorf("--cluster-id: %w", err)
+				}
+				put(set, clusterID, "discovery", "config", "clusterID")
+			}
+			if registry != "" {
+				put(set, registry+"/controller-manager", "controllerManager", "image", "name")
+				put(set, registry+"/virtual-kubelet", "virtualKubelet", "image", "name")
+			}
+			installer, err := r.installer(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
+			defer cancel()
+			result, err := installer.Install(ctx, set)
+			if err != nil {
+				return err
+			}
+			if r.dryRun {
+				_, err := fmt.Fprint(cmd.OutOrStdout(), result.Manifest)
+				return err
+			}
+			if err := installer.Await(ctx); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "revision %d is running\n", result.Revision)
+			_, err = fmt.Fprint(cmd.OutOrStdout(), result.Notes)
+			return err
+		}),
+	}
+	r.addFlags(command)
+	flags := command.Flags()
+	flags.StringVar(&clusterID, "cluster-id", "", "name of this cluster among its peers (discovery.config.clusterID); required the first time")
+	flags.StringVar(&registry, "registry", "", "where the images controller-manager and virtual-kubelet are, with a path; required the first time, unless --set names both")
+	flags.StringArrayVarP(&given.ValueFiles, "values", "f", nil, "file with values of the chart, or - for the standard input (may be repeated)")
+	flags.StringArrayVar(&given.Values, "set", nil, "value of the chart, as PATH=VALUE (may be repeated)")
+	flags.StringArrayVar(&given.StringValues, "set-string", nil, "the same, always a string")
+	return command
+}
+
+// put a value at a path; what is there that is no map gives way.
+func put(into map[string]any, value string, path ...string) {
+	for _, key := range path[:len(path)-1] {
+		next, ok := into[key].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			into[key] = next
+		}
+		into = next
+	}
+	into[path[len(path)-1]] = value
+}
+
+func newUninstallCommand(access *clusterAccess) *cobra.Command {
+	r := &helmRelease{access: access}
+	var withCRDs bool
+	command := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove Refract from a cluster",
+		Long: "Remove the Helm release. While something is offloaded from this cluster, or to it, nothing is removed: the command says what it is,\n" +
+			"and how to end it.",
+		Example: "  refractctl uninstall --context=rome",
+		Args:    cobra.NoArgs,
+		RunE: explained(func(cmd *cobra.Command, _ []string) error {
+			installer, err := r.installer(cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
+			defer cancel()
+			err = installer.Uninstall(ctx, withCRDs)
+			if used := (*release.InUseError)(nil); errors.As(err, &used) {
+				return fmt.Errorf("nothing was removed, %w", err)
+			}
+			return err
+		}),
+	}
+	r.addFlags(command)
+	command.Flags().BoolVar(&withCRDs, "crds", false, "remove the CRDs, too, unless Liqo is installed")
+	return command
+}

@@ -1,0 +1,92 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// fieldOwner of what this program applies.
+const fieldOwner = client.FieldOwner("refractctl")
+
+// liqoCRD is one that Liqo has, and this chart has not.
+const liqoCRD = "tenants.authentication.liqo.io"
+
+var crdKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}
+
+// applyCRDs creates the CRDs and brings those up to date that are there. Where Liqo is installed they are Liqo's: only those that are
+// missing are created.
+func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
+	beside, err := i.exists(ctx, liqoCRD)
+	if err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		if beside {
+			there, err := i.exists(ctx, crd.GetName())
+			if err != nil {
+				return err
+			}
+			if there {
+				i.say("CRD %s is Liqo's, left as it is", crd.GetName())
+				continue
+			}
+		}
+		options := []client.ApplyOption{fieldOwner, client.ForceOwnership}
+		if i.DryRun {
+			options = append(options, client.DryRunAll)
+		}
+		if err := i.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(crd.DeepCopy()), options...); err != nil {
+			return fmt.Errorf("applying CRD %s, %w", crd.GetName(), err)
+		}
+	}
+	if i.DryRun {
+		return nil
+	}
+	for _, crd := range crds {
+		if err := i.await(ctx, "CRD "+crd.GetName(), func(ctx context.Context) (string, error) { return i.established(ctx, crd.GetName()) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *Installer) crd(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(crdKind)
+	if err := i.Client.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+		return nil, fmt.Errorf("getting CRD %s, %w", name, err)
+	}
+	return crd, nil
+}
+
+func (i *Installer) exists(ctx context.Context, name string) (bool, error) {
+	_, err := i.crd(ctx, name)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// established returns what is missing until objects of the kind can be created.
+func (i *Installer) established(ctx context.Context, name string) (missing string, err error) {
+	crd, err := i.crd(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	for _, condition := range conditions {
+		if c, ok := condition.(map[string]any); ok && c["type"] == string(apiextensionsv1.Established) && c["status"] == "True" {
+			return "", nil
+		}
+	}
+	return "it is not established yet", nil
+}

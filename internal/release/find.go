@@ -1,0 +1,89 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Installation is what runs in a cluster.
+type Installation struct {
+	// Name and Namespace of the Helm release.
+	Name, Namespace string
+	// ClusterID is the name of the cluster among its peers.
+	ClusterID string
+	// Version of the images.
+	Version string
+	// RolePrefix stands before the names of all roles.
+	RolePrefix string
+	// ServiceAccount of the controller manager, in Namespace.
+	ServiceAccount string
+	// Scheduling of the controller manager's pods: node selector, affinity, and the name of their priority class.
+	Scheduling corev1.PodSpec
+	// Consumes reports whether virtual nodes are made here.
+	Consumes bool
+	// HoldsToQuotas reports whether consumers are held to their Quotas here. Where they are not, a Quota must not exist: nobody notes whose
+	// a pod is.
+	HoldsToQuotas bool
+}
+
+// ErrNotInstalled is returned by Find.
+var ErrNotInstalled = errors.New("Refract is not installed")
+
+const (
+	nameLabel      = "app.kubernetes.io/name"
+	instanceLabel  = "app.kubernetes.io/instance"
+	versionLabel   = "app.kubernetes.io/version"
+	componentLabel = "app.kubernetes.io/component"
+
+	chartName         = "refract"
+	controllerManager = "controller-manager"
+	remoteRole        = "-virtual-kubelet-remote"
+)
+
+// Find returns what is installed: ErrNotInstalled without any, an error when there are several.
+func Find(ctx context.Context, c client.Client) (*Installation, error) {
+	all := &appsv1.DeploymentList{}
+	if err := c.List(ctx, all, client.MatchingLabels{nameLabel: chartName}); err != nil {
+		return nil, fmt.Errorf("listing Deployments, %w", err)
+	}
+	managers := slices.DeleteFunc(all.Items, func(d appsv1.Deployment) bool {
+		return d.Spec.Template.Labels[componentLabel] != controllerManager || len(d.Spec.Template.Spec.Containers) == 0
+	})
+	switch len(managers) {
+	case 0:
+		return nil, ErrNotInstalled
+	case 1:
+		return describe(&managers[0]), nil
+	}
+	return nil, fmt.Errorf("there are %d installations, by the Deployments %s and %s: uninstall one",
+		len(managers), client.ObjectKeyFromObject(&managers[0]), client.ObjectKeyFromObject(&managers[1]))
+}
+
+func describe(manager *appsv1.Deployment) *Installation {
+	argument := func(name string) string {
+		for _, given := range manager.Spec.Template.Spec.Containers[0].Args {
+			if value, ok := strings.CutPrefix(given, "--"+name+"="); ok {
+				return value
+			}
+		}
+		return ""
+	}
+	pod := &manager.Spec.Template.Spec
+	return &Installation{
+		Scheduling: corev1.PodSpec{NodeSelector: pod.NodeSelector, Affinity: pod.Affinity, PriorityClassName: pod.PriorityClassName},
+		Name:       manager.Labels[instanceLabel], Namespace: manager.Namespace, ClusterID: argument("cluster-id"), Version: manager.Labels[versionLabel],
+		RolePrefix: strings.TrimSuffix(argument("remote-cluster-role"), remoteRole), ServiceAccount: pod.ServiceAccountName,
+		Consumes:      argument("vk-options-default-template") != "",
+		HoldsToQuotas: argument("enable-resource-enforcement") == "true" && argument("enable-scheduling-webhook") == "true",
+	}
+}

@@ -1,0 +1,244 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/kube"
+	ri "helm.sh/helm/v4/pkg/release"
+	releasev1 "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage/driver"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Installer installs, upgrades and removes one release. It is not safe for concurrent use.
+type Installer struct {
+	// Getter and Client lead to the same cluster.
+	Getter genericclioptions.RESTClientGetter
+	Client client.Client
+	// Name and Namespace of the release.
+	Name, Namespace string
+	// DryRun changes nothing.
+	DryRun bool
+	// Progress is told what is done and waited for, without a line's end.
+	Progress func(line string)
+}
+
+// Result is what was installed, or would be.
+type Result struct {
+	// Revision of the release, from 1.
+	Revision int
+	// Manifest are the objects, as YAML, without CRDs.
+	Manifest string
+	// Notes for the user.
+	Notes string
+}
+
+// Install installs the chart with values, or upgrades it: values that were given before hold until they are given anew. CRDs come first.
+// It does not wait until anything runs, see Await.
+func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result, error) {
+	chart, err := load()
+	if err != nil {
+		return nil, err
+	}
+	crds, err := definitions(chart)
+	if err != nil {
+		return nil, err
+	}
+	config, err := i.configuration()
+	if err != nil {
+		return nil, err
+	}
+	upgrade, err := deployed(config, i.Name)
+	if err != nil {
+		return nil, err
+	}
+	// What is wrong with the values is to be found before anything is changed.
+	if _, err := i.apply(ctx, chart, values, upgrade, true); err != nil {
+		return nil, err
+	}
+	i.say("applying %d CRDs", len(crds))
+	if err := i.applyCRDs(ctx, crds); err != nil {
+		return nil, err
+	}
+	if upgrade {
+		i.say("upgrading release %s in namespace %s", i.Name, i.Namespace)
+	} else {
+		i.say("installing release %s in namespace %s", i.Name, i.Namespace)
+	}
+	done, err := i.apply(ctx, chart, values, upgrade, i.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	result, ok := done.(*releasev1.Release)
+	if !ok {
+		return nil, fmt.Errorf("helm returned a release of type %T", done)
+	}
+	return &Result{Revision: result.Version, Manifest: result.Manifest, Notes: result.Info.Notes}, nil
+}
+
+func (i *Installer) configuration() (*action.Configuration, error) {
+	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
+	if err := config.Init(i.Getter, i.Namespace, ""); err != nil {
+		return nil, fmt.Errorf("connecting to the cluster, %w", err)
+	}
+	return config, nil
+}
+
+// deployed reports whether the release exists.
+func deployed(config *action.Configuration, name string) (bool, error) {
+	history := action.NewHistory(config)
+	history.Max = 1
+	_, err := history.Run(name)
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the history of release %s, %w", name, err)
+	}
+	return true, nil
+}
+
+// helmTimeout bounds what Helm waits for, which is the deletion of objects.
+const helmTimeout = 2 * time.Minute
+
+func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (ri.Releaser, error) {
+	config, err := i.configuration() // a dry run leaves its traces in it
+	if err != nil {
+		return nil, err
+	}
+	strategy := action.DryRunNone
+	if dryRun {
+		strategy = action.DryRunClient // the server does not know the CRDs yet
+	}
+	if upgrade {
+		helm := action.NewUpgrade(config)
+		helm.Namespace, helm.SkipCRDs, helm.ResetThenReuseValues, helm.MaxHistory = i.Namespace, true, true, mostRevisions
+		helm.DryRunStrategy, helm.WaitStrategy, helm.Timeout = strategy, kube.HookOnlyStrategy, helmTimeout
+		done, err := helm.RunWithContext(ctx, i.Name, chart, values)
+		if err != nil {
+			return nil, fmt.Errorf("upgrading release %s/%s, %w", i.Namespace, i.Name, err)
+		}
+		return done, nil
+	}
+	helm := action.NewInstall(config)
+	helm.ReleaseName, helm.Namespace, helm.CreateNamespace, helm.SkipCRDs = i.Name, i.Namespace, true, true
+	helm.DryRunStrategy, helm.WaitStrategy, helm.Timeout = strategy, kube.HookOnlyStrategy, helmTimeout
+	if helm.KubeVersion, err = i.kubeVersion(); err != nil {
+		return nil, err
+	}
+	done, err := helm.RunWithContext(ctx, chart, values)
+	if err != nil {
+		return nil, fmt.Errorf("installing release %s/%s, %w", i.Namespace, i.Name, err)
+	}
+	return done, nil
+}
+
+// kubeVersion is that of the cluster, which a dry run does not ask for.
+func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
+	discovery, err := i.Getter.ToDiscoveryClient()
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster, %w", err)
+	}
+	version, err := discovery.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the version of the cluster, %w", err)
+	}
+	return common.ParseKubeVersion(version.GitVersion)
+}
+
+// mostRevisions of the release are kept, as Helm keeps them.
+const mostRevisions = 10
+
+// Await returns when the Deployments of the release are available, and tells what they wait for.
+func (i *Installer) Await(ctx context.Context) error {
+	all := &appsv1.DeploymentList{}
+	if err := i.Client.List(ctx, all, client.InNamespace(i.Namespace), client.MatchingLabels{instanceLabel: i.Name}); err != nil {
+		return fmt.Errorf("listing Deployments, %w", err)
+	}
+	for _, deployment := range all.Items {
+		key := client.ObjectKeyFromObject(&deployment)
+		if err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return i.available(ctx, key) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// available returns what is missing until all replicas of a Deployment are.
+func (i *Installer) available(ctx context.Context, key client.ObjectKey) (missing string, err error) {
+	deployment := &appsv1.Deployment{}
+	if err := i.Client.Get(ctx, key, deployment); err != nil {
+		return "", fmt.Errorf("getting Deployment %s, %w", key, err)
+	}
+	status, want := &deployment.Status, int32(1)
+	if deployment.Spec.Replicas != nil {
+		want = *deployment.Spec.Replicas
+	}
+	if status.ObservedGeneration == deployment.Generation && status.UpdatedReplicas == want && status.AvailableReplicas == want && status.Replicas == want {
+		return "", nil
+	}
+	missing = fmt.Sprintf("%d of %d replicas are up to date and available", min(status.UpdatedReplicas, status.AvailableReplicas), want)
+	pods := &corev1.PodList{}
+	if err := i.Client.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
+		return missing, nil //nolint:nilerr // the reason is an extra
+	}
+	for p := range pods.Items {
+		if reason := troubleOf(&pods.Items[p]); reason != "" {
+			return missing + ", pod " + pods.Items[p].Name + ": " + reason, nil
+		}
+	}
+	return missing, nil
+}
+
+// troubleOf says why a pod does not run, "" when it does or is about to.
+func troubleOf(pod *corev1.Pod) string {
+	for _, status := range pod.Status.ContainerStatuses {
+		if waiting := status.State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" {
+			return waiting.Reason + ", " + waiting.Message
+		}
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return condition.Reason + ", " + condition.Message
+		}
+	}
+	return ""
+}
+
+// await look to find nothing missing, until ctx ends. What is missing is told whenever it is something else.
+func (i *Installer) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
+	said := ""
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		missing, err := look(ctx)
+		if err == nil && missing != "" && missing != said {
+			i.say("%s: %s", what, missing)
+			said = missing
+		}
+		return missing == "", err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %s, and the timeout is over; run the command again to go on waiting", what, said)
+	}
+	return err
+}
+
+// pollInterval is how often the cluster is asked while waiting.
+const pollInterval = 250 * time.Millisecond
+
+func (i *Installer) say(format string, arguments ...any) {
+	i.Progress(fmt.Sprintf(format, arguments...))
+}
