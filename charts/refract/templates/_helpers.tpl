@@ -67,9 +67,9 @@ annotations:
 {{ $rules }}
 {{- end -}}
 
-{{/* refract.requestsTokens: empty when all virtual kubelets say --enable-apiserver-support=false or --apiserver-support-mode=Legacy, and nothing else of it. */}}
+{{/* refract.requestsTokens: empty when all virtual kubelets say --enable-apiserver-support=false or --apiserver-support-mode=Legacy, and nothing else of it. Without any in the values, those that refractctl peer makes are meant. */}}
 {{- define "refract.requestsTokens" -}}
-{{- range .Values.virtualKubelets -}}
+{{- range .Values.virtualKubelets | default (list dict) -}}
 {{- $arguments := concat $.Values.virtualKubelet.extra.args (.extraArgs | default list) | join "\n" -}}
 {{- $said := regexFindAll "(?m)^--enable-apiserver-support(=.*)?$" $arguments -1 | uniq | join " " -}}
 {{- $mode := regexFindAll "(?m)^--apiserver-support-mode(=.*)?$" $arguments -1 | uniq | join " " -}}

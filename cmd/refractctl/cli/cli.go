@@ -18,7 +18,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/internal/cmdutil"
 )
@@ -28,6 +30,7 @@ const program = "refractctl"
 
 // Main runs the command line of this process under the given name and ends it.
 func Main(name string) {
+	log.SetLogger(logr.Discard()) // libraries have nothing to say to users
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := NewCommand(name).ExecuteContext(ctx)
@@ -42,6 +45,7 @@ func Main(name string) {
 func NewCommand(name string) *cobra.Command {
 	access := newClusterAccess()
 	withCluster := []*cobra.Command{
+		newInstallCommand(access), newUninstallCommand(access), newPeerCommand(access), newUnpeerCommand(access),
 		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
 		group("cordon", "Keep new pods off something", newCordonCommand(access)),
@@ -54,10 +58,12 @@ func NewCommand(name string) *cobra.Command {
 		access.addFlags(command)
 	}
 	plugin := group("plugin", "Look at plugins and try them out, without a cluster", newInspectCommand(), newRunCommand())
-	root := group(strings.ReplaceAll(name, " ", "-"), "Extend namespaces to other clusters, and try plugins out",
+	root := group(strings.ReplaceAll(name, " ", "-"), "Join clusters, extend namespaces to other ones, and try plugins out",
 		append(withCluster, plugin, newVersionCommand())...)
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
-	root.Example = "  refractctl info\n" +
+	root.Example = "  refractctl install --cluster-id=rome --registry=registry.example.com/refract\n" +
+		"  refractctl peer --remote-context=milan\n" +
+		"  refractctl info\n" +
 		"  refractctl offload namespace shop\n" +
 		"  refractctl plugin run strip.wasm -f service.yaml --diff"
 	root.Version = cmdutil.Version()

@@ -1,0 +1,84 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+const (
+	fieldOwner     = client.FieldOwner("refractctl")
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "refractctl"
+)
+
+// meta is that of an object of ours.
+func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
+	all := map[string]string{managedByLabel: managedBy}
+	maps.Copy(all, labels)
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: all}
+}
+
+func isOurs(object client.Object) bool { return object.GetLabels()[managedByLabel] == managedBy }
+
+// apply creates an object, or has it as it should be, if it is ours. What somebody else has made, such as the chart, is left as it is.
+func (c *Cluster) apply(ctx context.Context, object client.Object) error {
+	kind, err := apiutil.GVKForObject(object, c.Client.Scheme())
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(object)
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(kind)
+	err = c.Client.Get(ctx, key, found)
+	if err == nil && !isOurs(found) {
+		return nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cluster %s: getting %s %s, %w", c.Name, kind.Kind, key, err)
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return fmt.Errorf("encoding %s %s, %w", kind.Kind, key, err)
+	}
+	desired := &unstructured.Unstructured{Object: fields}
+	desired.SetGroupVersionKind(kind)
+	unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
+	unstructured.RemoveNestedField(fields, "status")
+	if err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("cluster %s: applying %s %s, %w", c.Name, kind.Kind, key, err)
+	}
+	return nil
+}
+
+// remove deletes an object if it is ours and is there.
+func (c *Cluster) remove(ctx context.Context, object client.Object) error {
+	kind, err := apiutil.GVKForObject(object, c.Client.Scheme())
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(object)
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(kind)
+	err = c.Client.Get(ctx, key, found)
+	if apierrors.IsNotFound(err) || err == nil && !isOurs(found) {
+		return nil
+	}
+	if err == nil {
+		err = client.IgnoreNotFound(c.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID}))
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: deleting %s %s, %w", c.Name, kind.Kind, key, err)
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// mostSkew of the clocks: certificates and leases are dated.
+const mostSkew = time.Minute
+
+// check finds out whether the clusters can be joined. It changes nothing, and reports all that it finds.
+func (o *Options) check(ctx context.Context) error {
+	if err := o.inspect(ctx); err != nil {
+		return err
+	}
+	var found []error
+	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkNode} {
+		found = append(found, look(ctx))
+	}
+	return errors.Join(found...)
+}
+
+// inspect both clusters.
+func (o *Options) inspect(ctx context.Context) error {
+	if err := errors.Join(o.Consumer.inspect(ctx), o.Provider.inspect(ctx)); err != nil {
+		return err
+	}
+	if o.VirtualNode == "" {
+		o.VirtualNode = o.Provider.ID()
+	}
+	return nil
+}
+
+func (o *Options) checkSides(context.Context) error {
+	consumer, provider := o.Consumer, o.Provider
+	switch {
+	case consumer.uid == provider.uid:
+		return fmt.Errorf("%s and %s are the same cluster: name another one as the provider", consumer.Name, provider.Name)
+	case consumer.ID() == provider.ID():
+		return fmt.Errorf("both clusters have the id %q: ids are unique among peers, so install Refract in one of them again with another --cluster-id", consumer.ID())
+	case !consumer.installation.Consumes:
+		return fmt.Errorf("cluster %s: virtual nodes are switched off: upgrade release %s with --set offloading.enabled=true", consumer.Name, consumer.installation.Name)
+	}
+	return errors.Join(core.ClusterID(consumer.ID()).Validate(), core.ClusterID(provider.ID()).Validate())
+}
+
+// checkServer keeps an address from being given to the consumer that leads to itself.
+func (o *Options) checkServer(context.Context) error {
+	server, err := url.Parse(o.server())
+	if err != nil || server.Scheme != "https" || server.Host == "" {
+		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with --remote-api-server-url", o.Provider.Name, o.server())
+	}
+	host := server.Hostname()
+	if ip := net.ParseIP(host); o.APIServerURL == "" && (host == "localhost" || ip != nil && ip.IsLoopback()) {
+		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: give the address that they can reach with --remote-api-server-url",
+			o.Provider.Name, server.Host, o.Consumer.Name)
+	}
+	_, err = o.authority()
+	return err
+}
+
+func (o *Options) checkClocks(ctx context.Context) error {
+	var offsets []time.Duration
+	for _, c := range []*Cluster{o.Consumer, o.Provider} {
+		offset, err := clockOf(ctx, c.Config)
+		if err != nil {
+			return fmt.Errorf("cluster %s: asking for its time, %w", c.Name, err)
+		}
+		offsets = append(offsets, offset)
+	}
+	if skew := (offsets[0] - offsets[1]).Abs().Round(time.Second); skew > mostSkew {
+		return fmt.Errorf("the clocks of %s and %s are %s apart: synchronise them (NTP), certificates and leases depend on it", o.Consumer.Name, o.Provider.Name, skew)
+	}
+	return nil
+}
+
+// clockOf returns how far the clock of an API server is ahead of ours.
+func clockOf(ctx context.Context, config *rest.Config) (time.Duration, error) {
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return 0, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(config.Host, "/")+"/version", nil)
+	if err != nil {
+		return 0, err
+	}
+	asked := time.Now()
+	response, err := httpClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	if err := response.Body.Close(); err != nil {
+		return 0, err
+	}
+	there, err := http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		return 0, nil //nolint:nilerr // a proxy has removed it: then nobody knows
+	}
+	return there.Sub(asked.Add(time.Since(asked) / 2)), nil
+}
+
+// checkVersions allows one minor version of difference, which an upgrade of one cluster after the other takes.
+func (o *Options) checkVersions(context.Context) error {
+	consumer, err := version.ParseGeneric(o.Consumer.installation.Version)
+	if err != nil {
+		return nil //nolint:nilerr // a version of the user's own
+	}
+	provider, err := version.ParseGeneric(o.Provider.installation.Version)
+	if err != nil {
+		return nil //nolint:nilerr // likewise
+	}
+	if consumer.Major() == provider.Major() && max(consumer.Minor(), provider.Minor())-min(consumer.Minor(), provider.Minor()) <= 1 {
+		return nil
+	}
+	return fmt.Errorf("%s has version %s and %s has %s: more than one minor version apart, upgrade the older one with refractctl install", o.Consumer.Name, consumer, o.Provider.Name, provider)
+}
+
+// right is one that whoever runs this needs.
+type right struct{ verb, group, resource, subresource, name string }
+
+var (
+	common = []right{
+		{"create", "", "namespaces", "", ""}, {"create", rbacv1.GroupName, "clusterrolebindings", "", ""}, {"create", rbacv1.GroupName, "rolebindings", "", ""},
+	}
+	consumerRights = append([]right{
+		{"create", "", "secrets", "", ""}, {"create", "", "serviceaccounts", "", ""}, {"create", rbacv1.GroupName, "clusterroles", "", ""},
+		{"create", rbacv1.GroupName, "roles", "", ""}, {"create", "policy", "poddisruptionbudgets", "", ""}, {"create", offloading.GroupVersion.Group, "virtualnodes", "", ""},
+	}, common...)
+	providerRights = append([]right{
+		{"create", certificatesv1.GroupName, "certificatesigningrequests", "", ""}, {"update", certificatesv1.GroupName, "certificatesigningrequests", "approval", ""},
+		{"approve", certificatesv1.GroupName, "signers", "", certificatesv1.KubeAPIServerClientSignerName}, {"create", offloading.GroupVersion.Group, "quotas", "", ""},
+	}, common...)
+)
+
+func (o *Options) checkRights(ctx context.Context) error {
+	return errors.Join(o.Consumer.lacks(ctx, consumerRights), o.Provider.lacks(ctx, providerRights))
+}
+
+// lacks lists the rights that are missing.
+func (c *Cluster) lacks(ctx context.Context, rights []right) error {
+	var missing []string
+	for _, r := range rights {
+		review, err := c.Clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Name: r.name,
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("cluster %s: asking for your rights, %w", c.Name, err)
+		}
+		if !review.Status.Allowed {
+			missing = append(missing, strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/"))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("cluster %s: you may not %s: use the credentials of an administrator", c.Name, strings.Join(missing, ", nor "))
+	}
+	return nil
+}
+
+// checkRoles looks for the roles that the chart has since peerings are made without it.
+func (o *Options) checkRoles(ctx context.Context) error {
+	for _, c := range []*Cluster{o.Consumer, o.Provider} {
+		for _, name := range sharedRoles(c.installation.RolePrefix) {
+			err := c.Client.Get(ctx, client.ObjectKey{Name: name}, &rbacv1.ClusterRole{})
+			if apierrors.IsNotFound(err) {
+				return fmt.Errorf("cluster %s: there is no ClusterRole %s: upgrade release %s with refractctl install", c.Name, name, c.installation.Name)
+			}
+			if err != nil {
+				return fmt.Errorf("cluster %s: getting ClusterRole %s, %w", c.Name, name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkNode keeps a virtual node from being made under a name that is taken.
+func (o *Options) checkNode(ctx context.Context) error {
+	consumer, provider := o.Consumer, o.Provider.ID()
+	all := &offloading.VirtualNodeList{}
+	if err := consumer.Client.List(ctx, all); err != nil {
+		return fmt.Errorf("cluster %s: listing VirtualNodes, %w", consumer.Name, err)
+	}
+	for i := range all.Items {
+		vn := &all.Items[i]
+		key := client.ObjectKeyFromObject(vn)
+		switch mine := vn.Namespace == wire.TenantNamespace(provider) && string(vn.Spec.ClusterID) == provider && isOurs(vn); {
+		case vn.Name != o.VirtualNode:
+		case !mine:
+			return fmt.Errorf("cluster %s: VirtualNode %s exists, and this program has not made it: remove it, or give another --virtual-node", consumer.Name, key)
+		case vn.DeletionTimestamp != nil:
+			return fmt.Errorf("cluster %s: VirtualNode %s is being deleted: run the command again when it is gone", consumer.Name, key)
+		default:
+			return nil
+		}
+	}
+	node := &corev1.Node{}
+	err := consumer.Client.Get(ctx, client.ObjectKey{Name: o.VirtualNode}, node)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cluster %s: getting node %s, %w", consumer.Name, o.VirtualNode, err)
+	}
+	if err == nil {
+		return fmt.Errorf("cluster %s: there is a node %s: give another --virtual-node", consumer.Name, o.VirtualNode)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// secretName is that of the Secret which opens a provider, as in Liqo.
+func secretName(provider string) string { return "kubeconfig-controlplane-" + provider }
+
+// user is the name under which a consumer authenticates at its providers; its group is the id of the cluster, too.
+func user(consumer string) string { return consumer }
+
+// sharedRoles are ClusterRoles of the chart, to which bindings refer.
+func sharedRoles(prefix string) []string {
+	var names []string
+	for _, role := range []rbac.Role{rbac.VirtualKubeletLocal(), rbac.VirtualKubeletExtended(), rbac.VirtualKubeletRemote(), rbac.VirtualKubeletRemoteClusterwide(), rbac.RemoteControlPlane()} {
+		names = append(names, role.Named(prefix))
+	}
+	return names
+}
+
+// ownRoles returns the objects that are not the chart's, with our labels.
+func ownRoles(prefix string, labels map[string]string, objects []rbac.Object) []client.Object {
+	shared := sharedRoles(prefix)
+	var own []client.Object
+	for _, object := range objects {
+		if _, is := object.(*rbacv1.ClusterRole); is && slices.Contains(shared, object.GetName()) {
+			continue
+		}
+		object.SetLabels(meta("", "", labels).Labels)
+		own = append(own, object)
+	}
+	return own
+}
+
+// atProvider returns what a consumer needs at its provider, but for the tenant namespace.
+func (o *Options) atProvider() []client.Object {
+	consumer, prefix := o.Consumer.ID(), o.Provider.installation.RolePrefix
+	tenant := wire.TenantNamespace(consumer)
+	access := rbac.Consumer{Prefix: prefix, Subject: rbac.Group(consumer)}
+	objects := ownRoles(prefix, nil, append(access.Objects(), access.TenantNamespace(tenant)))
+	if o.Provider.installation.HoldsToQuotas {
+		objects = append(objects, o.quota())
+	}
+	return objects
+}
+
+func (o *Options) quota() *offloading.Quota {
+	consumer := o.Consumer.ID()
+	return &offloading.Quota{ObjectMeta: meta(wire.TenantNamespace(consumer), user(consumer), nil),
+		Spec: offloading.QuotaSpec{User: user(consumer), LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: o.Resources}}
+}
+
+// atConsumer returns what a virtual node needs, but for the tenant namespace, the Secret and the VirtualNode.
+func (o *Options) atConsumer() []client.Object {
+	prefix, tenant := o.Consumer.installation.RolePrefix, wire.TenantNamespace(o.Provider.ID())
+	secret, name := secretName(o.Provider.ID()), o.VirtualNode
+	// The controller manager deletes what bears this label with the VirtualNode.
+	ofNode := map[string]string{wire.VirtualNodeLabel: name}
+	kubelet := rbac.Kubelet{Prefix: prefix, NodeName: name, TenantNamespace: tenant, KubeconfigSecret: secret, Subject: rbac.ServiceAccount(tenant, name)}
+	objects := []client.Object{&corev1.ServiceAccount{ObjectMeta: meta(tenant, name, ofNode)}}
+	objects = append(objects, ownRoles(prefix, ofNode, kubelet.Objects())...)
+	objects = append(objects, ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secret))...)
+	return append(objects, &policyv1.PodDisruptionBudget{ObjectMeta: meta(tenant, "vk-"+name, ofNode), Spec: policyv1.PodDisruptionBudgetSpec{
+		MaxUnavailable: ptr.To(intstr.FromInt32(1)),
+		Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: name}},
+	}})
+}
+
+func (o *Options) secret(kubeconfig []byte) *corev1.Secret {
+	object := meta(wire.TenantNamespace(o.Provider.ID()), secretName(o.Provider.ID()), map[string]string{wire.RemoteClusterIDLabel: o.Provider.ID()})
+	object.Annotations = map[string]string{wire.RemoteTenantNamespaceAnnotation: wire.TenantNamespace(o.Consumer.ID())}
+	return &corev1.Secret{ObjectMeta: object, Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}}
+}
+
+// virtualNode returns a VirtualNode whose virtual kubelet is scheduled as the controller manager is. It has the fields that it needs, and
+// no others: the template of its Deployment is stored without a schema, with whatever is in it.
+func (o *Options) virtualNode() (*unstructured.Unstructured, error) {
+	provider := o.Provider.ID()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&offloading.VirtualNode{
+		ObjectMeta: meta(wire.TenantNamespace(provider), o.VirtualNode, map[string]string{wire.RemoteClusterIDLabel: provider}),
+		Spec: offloading.VirtualNodeSpec{
+			ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secretName(provider)},
+			ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding VirtualNode %s, %w", o.VirtualNode, err)
+	}
+	scheduling, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&o.Consumer.installation.Scheduling)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the template of VirtualNode %s, %w", o.VirtualNode, err)
+	}
+	delete(scheduling, "containers") // which ToUnstructured writes as null
+	if len(scheduling) > 0 {
+		if err := unstructured.SetNestedMap(fields, scheduling, "spec", "template", "spec", "template", "spec"); err != nil {
+			return nil, fmt.Errorf("encoding the template of VirtualNode %s, %w", o.VirtualNode, err)
+		}
+	}
+	vn := &unstructured.Unstructured{Object: fields}
+	vn.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))
+	return vn, nil
+}

@@ -1,0 +1,175 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	nodeutil "k8s.io/component-helpers/node/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Options say which clusters are joined, and how. They are not safe for concurrent use.
+type Options struct {
+	Consumer, Provider *Cluster
+	// VirtualNode is its name, by default the id of the provider.
+	VirtualNode string
+	// Resources that the virtual node offers, and that the provider holds the consumer to.
+	Resources corev1.ResourceList
+	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
+	APIServerURL string
+	// DryRun checks, and changes nothing.
+	DryRun bool
+	// Progress is told what is done and waited for, without a line's end.
+	Progress func(line string)
+}
+
+// Peer joins the clusters and returns when the virtual node is Ready. It may be called again: what is there already stays, and a
+// certificate that has less than a third of its life left is renewed.
+func (o *Options) Peer(ctx context.Context) error {
+	if err := o.check(ctx); err != nil {
+		return err
+	}
+	o.say("consumer %s (%s) and provider %s (%s) can be joined", o.Consumer.ID(), o.Consumer.Name, o.Provider.ID(), o.Provider.Name)
+	if o.DryRun {
+		return nil
+	}
+	if err := o.prepareProvider(ctx); err != nil {
+		return err
+	}
+	if err := o.prepareConsumer(ctx); err != nil {
+		return err
+	}
+	return o.awaitReady(ctx)
+}
+
+func (o *Options) prepareProvider(ctx context.Context) error {
+	o.say("%s: admitting consumer %s, in namespace %s", o.Provider.ID(), o.Consumer.ID(), wire.TenantNamespace(o.Consumer.ID()))
+	if err := o.Provider.tenantNamespace(ctx, o.Consumer.ID()); err != nil {
+		return err
+	}
+	if !o.Provider.installation.HoldsToQuotas {
+		o.say("%s: warning: quotas are not enforced here (webhook.enabled, controllerManager.config.enableResourceEnforcement), %s may use more than its virtual node shows",
+			o.Provider.ID(), o.Consumer.ID())
+		if err := o.Provider.remove(ctx, o.quota()); err != nil { // of an earlier peering
+			return err
+		}
+	}
+	return o.Provider.applyAll(ctx, o.atProvider())
+}
+
+func (o *Options) prepareConsumer(ctx context.Context) error {
+	if err := o.Consumer.tenantNamespace(ctx, o.Provider.ID()); err != nil {
+		return err
+	}
+	access, isNew, err := o.identity(ctx)
+	if err != nil {
+		return err
+	}
+	if isNew {
+		o.say("%s: signed a certificate for %s", o.Provider.ID(), o.Consumer.ID())
+	}
+	o.say("%s: the access to %s expires on %s, run the command again before that", o.Consumer.ID(), o.Provider.ID(), access.expires.UTC().Format(time.DateOnly))
+	if err := o.Consumer.apply(ctx, o.secret(access.kubeconfig)); err != nil {
+		return err
+	}
+	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
+	vn, err := o.virtualNode()
+	if err != nil {
+		return err
+	}
+	return o.Consumer.applyAll(ctx, append(o.atConsumer(), vn))
+}
+
+func (c *Cluster) applyAll(ctx context.Context, objects []client.Object) error {
+	for _, object := range objects {
+		if err := c.apply(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitReady returns when pods can be scheduled on the virtual node.
+func (o *Options) awaitReady(ctx context.Context) error {
+	return o.await(ctx, "virtual node "+o.VirtualNode, func(ctx context.Context) (missing string, err error) {
+		node := &corev1.Node{}
+		err = o.Consumer.Client.Get(ctx, client.ObjectKey{Name: o.VirtualNode}, node)
+		if client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("cluster %s: getting node %s, %w", o.Consumer.Name, o.VirtualNode, err)
+		}
+		if err != nil {
+			return o.withoutNode(ctx)
+		}
+		switch _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
+		case condition == nil:
+			return "the node has no status yet", nil
+		case condition.Status != corev1.ConditionTrue:
+			return fmt.Sprintf("not ready: %s, %s", condition.Reason, condition.Message), nil
+		}
+		o.say("virtual node %s is ready", o.VirtualNode)
+		return "", nil
+	})
+}
+
+// withoutNode says what the controllers have said about a virtual node that has no Node yet.
+func (o *Options) withoutNode(ctx context.Context) (string, error) {
+	vn := &offloading.VirtualNode{}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.VirtualNode}
+	if err := o.Consumer.Client.Get(ctx, key, vn); err != nil {
+		return "", fmt.Errorf("cluster %s: getting VirtualNode %s, %w", o.Consumer.Name, key, err)
+	}
+	for _, condition := range vn.Status.Conditions {
+		if condition.Message != "" && condition.Status != offloading.RunningConditionStatus {
+			return fmt.Sprintf("%s, %s", condition.Reason, condition.Message), nil
+		}
+	}
+	cluster := &core.ForeignCluster{}
+	err := o.Consumer.Client.Get(ctx, client.ObjectKey{Name: o.Provider.ID()}, cluster)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("cluster %s: getting ForeignCluster %s, %w", o.Consumer.Name, o.Provider.ID(), err)
+	}
+	for _, condition := range cluster.Status.Conditions {
+		if condition.Type == core.APIServerStatusCondition && condition.Status == core.ConditionStatusError {
+			return "the provider is unreachable from the controller manager: " + condition.Message, nil
+		}
+	}
+	return "its virtual kubelet has not registered the node yet", nil
+}
+
+// await look to find nothing missing. What is missing is told whenever it is something else.
+func (o *Options) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
+	said := ""
+	err := await(ctx, func(ctx context.Context) (bool, error) {
+		missing, err := look(ctx)
+		if err == nil && missing != "" && missing != said {
+			o.say("%s: %s", what, missing)
+			said = missing
+		}
+		return missing == "", err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s: %s, and the timeout is over; run the command again to go on", what, said)
+	}
+	return err
+}
+
+func await(ctx context.Context, done wait.ConditionWithContextFunc) error {
+	return wait.PollUntilContextCancel(ctx, pollInterval, true, done)
+}
+
+// pollInterval is how often a cluster is asked while waiting.
+const pollInterval = 250 * time.Millisecond
+
+func (o *Options) say(format string, arguments ...any) { o.Progress(fmt.Sprintf(format, arguments...)) }

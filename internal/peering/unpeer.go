@@ -1,0 +1,184 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// Unpeer drains the virtual nodes of the provider, removes them, and then all that Peer has made on both sides. It may be called again
+// after it was interrupted.
+func (o *Options) Unpeer(ctx context.Context) error {
+	if err := o.inspect(ctx); err != nil {
+		return err
+	}
+	if err := o.checkSides(ctx); err != nil {
+		return err
+	}
+	nodes, err := o.virtualNodes(ctx)
+	if err != nil || o.DryRun {
+		return err
+	}
+	for i := range nodes {
+		if err := o.removeNode(ctx, &nodes[i]); err != nil {
+			return err
+		}
+	}
+	if err := o.unused(ctx); err != nil {
+		return err
+	}
+	if err := o.leaveConsumer(ctx); err != nil {
+		return err
+	}
+	return o.leaveProvider(ctx)
+}
+
+// virtualNodes returns those of the provider, all of which must be ours.
+func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, error) {
+	all := &offloading.VirtualNodeList{}
+	if err := o.Consumer.Client.List(ctx, all); err != nil {
+		return nil, fmt.Errorf("cluster %s: listing VirtualNodes, %w", o.Consumer.Name, err)
+	}
+	nodes := slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return string(vn.Spec.ClusterID) != o.Provider.ID() })
+	for i := range nodes {
+		if !isOurs(&nodes[i]) {
+			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not made by this program, probably by the chart: remove it where it is declared (virtualKubelets) first",
+				o.Consumer.Name, client.ObjectKeyFromObject(&nodes[i]))
+		}
+		o.say("%s: virtual node %s is to be drained and removed", o.Consumer.ID(), nodes[i].Name)
+	}
+	return nodes, nil
+}
+
+// removeNode has the controllers drain and remove a virtual node.
+func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) error {
+	key := client.ObjectKeyFromObject(vn)
+	if err := o.Consumer.Client.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cluster %s: deleting VirtualNode %s, %w", o.Consumer.Name, key, err)
+	}
+	return o.await(ctx, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
+		err := o.Consumer.Client.Get(ctx, key, vn)
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("cluster %s: getting VirtualNode %s, %w", o.Consumer.Name, key, err)
+		}
+		for _, condition := range vn.Status.Conditions {
+			if condition.Status == offloading.DeletingConditionStatus || condition.Status == offloading.DrainingConditionStatus {
+				return condition.Message, nil
+			}
+		}
+		return "waiting for the controller manager", nil
+	})
+}
+
+// unused fails as long as the provider has namespaces of the consumer: they would be deleted with the tenant namespace.
+func (o *Options) unused(ctx context.Context) error {
+	maps := &offloading.NamespaceMapList{}
+	if err := o.Provider.Client.List(ctx, maps, client.InNamespace(wire.TenantNamespace(o.Consumer.ID()))); err != nil {
+		return fmt.Errorf("cluster %s: listing NamespaceMaps, %w", o.Provider.Name, err)
+	}
+	var names []string
+	for i := range maps.Items {
+		if maps.Items[i].Labels[wire.ReplicatedLabel] != "true" {
+			continue
+		}
+		for _, status := range maps.Items[i].Status.CurrentMapping {
+			names = append(names, status.RemoteNamespace)
+		}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		return fmt.Errorf("cluster %s still has namespaces of %s: %s; delete them there if nobody needs them, and run the command again",
+			o.Provider.Name, o.Consumer.ID(), strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func (o *Options) leaveConsumer(ctx context.Context) error {
+	o.say("%s: removing the access to %s", o.Consumer.ID(), o.Provider.ID())
+	objects := append(o.atConsumer(), o.secret(nil))
+	slices.Reverse(objects)
+	return o.leave(ctx, o.Consumer, o.Provider.ID(), objects)
+}
+
+func (o *Options) leaveProvider(ctx context.Context) error {
+	o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
+	objects := append(o.atProvider(), o.quota())
+	slices.Reverse(objects)
+	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
+}
+
+// leave removes the objects, the tenant namespace and the ForeignCluster of a peer. The last two stay while the clusters are also
+// joined the other way round.
+func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []client.Object) error {
+	for _, object := range objects {
+		if err := c.remove(ctx, object); err != nil {
+			return err
+		}
+	}
+	shared, err := c.stillPeered(ctx, peer)
+	if err != nil || shared {
+		return err
+	}
+	tenant := &corev1.Namespace{ObjectMeta: meta("", wire.TenantNamespace(peer), nil)}
+	if err := c.remove(ctx, tenant); err != nil {
+		return err
+	}
+	if err := o.await(ctx, "namespace "+tenant.Name+" of "+c.ID(), func(ctx context.Context) (string, error) { return c.gone(ctx, tenant.Name) }); err != nil {
+		return err
+	}
+	cluster := &core.ForeignCluster{ObjectMeta: meta("", peer, nil)}
+	if err := c.Client.Delete(ctx, cluster); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cluster %s: deleting ForeignCluster %s, %w", c.Name, peer, err)
+	}
+	return nil
+}
+
+// stillPeered reports whether the peer is a provider of this cluster still, or a consumer.
+func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
+	tenant := wire.TenantNamespace(peer)
+	nodes := &offloading.VirtualNodeList{}
+	if err := c.Client.List(ctx, nodes, client.InNamespace(tenant)); err != nil {
+		return false, fmt.Errorf("cluster %s: listing VirtualNodes, %w", c.Name, err)
+	}
+	access := rbac.Consumer{Prefix: c.installation.RolePrefix, Subject: rbac.Group(peer)}.TenantNamespace(tenant)
+	err := c.Client.Get(ctx, client.ObjectKeyFromObject(access), &rbacv1.RoleBinding{})
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("cluster %s: getting RoleBinding %s, %w", c.Name, client.ObjectKeyFromObject(access), err)
+	}
+	return len(nodes.Items) > 0 || err == nil, nil
+}
+
+// gone returns what is left of a namespace of ours; one that is not ours stays.
+func (c *Cluster) gone(ctx context.Context, name string) (left string, err error) {
+	namespace := &corev1.Namespace{}
+	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, namespace)
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && !isOurs(namespace):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("cluster %s: getting namespace %s, %w", c.Name, name, err)
+	}
+	for _, condition := range namespace.Status.Conditions {
+		if condition.Type == corev1.NamespaceContentRemaining && condition.Status == corev1.ConditionTrue {
+			return condition.Message, nil
+		}
+	}
+	return "it is being deleted", nil
+}
