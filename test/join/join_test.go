@@ -1,0 +1,274 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package join makes two empty clusters one, with refractctl alone, and parts them again. The control planes are real, with their signers
+// and garbage collectors. Their nodes are simulated: what the Deployments of the chart and of the controllers ask for runs on this
+// machine instead, with the arguments and the ServiceAccount that the pods have.
+package join
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/cmd/refractctl/cli"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// side is one of the clusters.
+type side struct {
+	*testenv.Cluster
+	client  kubernetes.Interface
+	webhook int // port of its controller manager
+}
+
+// world is where the test plays.
+type world struct {
+	*testing.T
+	rome, milan *side
+	kubeconfig  string
+}
+
+func begin(t *testing.T) *world {
+	t.Helper()
+	log.SetLogger(logr.Discard())
+	w := &world{T: t, kubeconfig: filepath.Join(t.TempDir(), "config")}
+	merged := clientcmdapi.NewConfig()
+	for i, cluster := range testenv.ForTest(t, testenv.Options{Name: "rome", KwokNodes: 1}, testenv.Options{Name: "milan", KwokNodes: 1}) {
+		client, err := kubernetes.NewForConfig(cluster.Config())
+		require.NoError(t, err)
+		s := &side{Cluster: cluster, client: client}
+		if i == 0 {
+			w.rome = s
+		} else {
+			w.milan = s
+		}
+		own, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+		require.NoError(t, err)
+		name := []string{"rome", "milan"}[i]
+		context := own.Contexts[own.CurrentContext]
+		merged.Clusters[name], merged.AuthInfos[name] = own.Clusters[context.Cluster], own.AuthInfos[context.AuthInfo]
+		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	stranger := filepath.Join(t.TempDir(), "stranger")
+	require.NoError(t, w.milan.KubeconfigFor(stranger, "stranger"))
+	own, err := clientcmd.LoadFromFile(stranger)
+	require.NoError(t, err)
+	merged.AuthInfos["stranger"] = own.AuthInfos["stranger"]
+	merged.Contexts["stranger"] = &clientcmdapi.Context{Cluster: "milan", AuthInfo: "stranger"}
+	merged.CurrentContext = "rome"
+	require.NoError(t, clientcmd.WriteToFile(*merged, w.kubeconfig))
+	return w
+}
+
+// refractctl runs a command line and returns what it prints.
+func (w *world) refractctl(args ...string) (output string, err error) {
+	w.Helper()
+	var out bytes.Buffer
+	command := cli.NewCommand("refractctl")
+	command.SetArgs(append(args, "--kubeconfig="+w.kubeconfig))
+	command.SetOut(&out)
+	command.SetErr(&out)
+	err = command.ExecuteContext(w.Context())
+	w.Logf("refractctl %s\n%s", strings.Join(args, " "), out.String())
+	return out.String(), err
+}
+
+// must run without an error.
+func (w *world) must(args ...string) string {
+	w.Helper()
+	output, err := w.refractctl(args...)
+	require.NoError(w, err)
+	return output
+}
+
+// refused is a command that fails with all of the words.
+func (w *world) refused(args []string, words ...string) {
+	w.Helper()
+	_, err := w.refractctl(args...)
+	require.Error(w, err)
+	for _, word := range words {
+		assert.ErrorContains(w, err, word)
+	}
+}
+
+// inventory lists all objects of a cluster that last, one a line.
+func (w *world) inventory(s *side) string {
+	w.Helper()
+	config := s.Config()
+	config.WarningHandler = rest.NoWarnings{}
+	resources, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
+	require.NoError(w, err)
+	client := metadata.NewForConfigOrDie(config)
+	var lines []string
+	for _, group := range resources {
+		for _, resource := range group.APIResources {
+			if resource.Kind == "Event" || resource.Name == "componentstatuses" || !slices.Contains(resource.Verbs, "list") {
+				continue
+			}
+			gv, err := schema.ParseGroupVersion(group.GroupVersion)
+			require.NoError(w, err)
+			list, err := client.Resource(gv.WithResource(resource.Name)).List(w.Context(), metav1.ListOptions{})
+			if apierrors.IsNotFound(err) {
+				continue // its CRD has just been deleted
+			}
+			require.NoError(w, err)
+			for i := range list.Items {
+				lines = append(lines, fmt.Sprintf("%s %s/%s", resource.Name, list.Items[i].Namespace, list.Items[i].Name))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// unchanged waits until a cluster has what it had.
+func (w *world) unchanged(s *side, before string) {
+	w.Helper()
+	testenv.Eventually(w, func() error {
+		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(w.inventory(s), "\n")); diff != "" {
+			return fmt.Errorf("before (-) and after (+) differ:\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// explainOnFailure logs the Events of a namespace when the test has failed.
+func (w *world) explainOnFailure(s *side, namespace string) {
+	if !w.Failed() {
+		return
+	}
+	events, err := s.client.CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		w.Log(err)
+		return
+	}
+	for _, e := range events.Items {
+		w.Logf("%s %s/%s: %s %s", e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, e.Message)
+	}
+}
+
+func TestTwoClustersBecomeOne(t *testing.T) {
+	w := begin(t)
+	bin := filepath.Join(t.TempDir(), "bin")
+	build(t, bin)
+	romeEmpty, milanEmpty := w.inventory(w.rome), w.inventory(w.milan)
+	peer := []string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host, "--cpu=2", "--memory=4Gi"}
+	install := []string{"install", "--registry=registry.example.com/refract", "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"}
+
+	w.refused(install, "discovery.config.clusterID is required")
+	w.refused(append(install, "--cluster-id=Rome"), "--cluster-id")
+	w.refused(append(install, "--cluster-id=rome", "--set=controllerManager.replica=2"), "additional properties 'replica' not allowed")
+	w.refused(peer, "cluster rome: Refract is not installed", "cluster milan: Refract is not installed", "refractctl install")
+	manifest := w.must(append(install, "--cluster-id=rome", "--dry-run")...)
+	assert.Contains(t, manifest, "--cluster-id=rome")
+	w.unchanged(w.rome, romeEmpty)
+
+	w.must(append(install, "--cluster-id=rome")...)
+	w.must(append(install, "--cluster-id=rome", "--context=milan")...)
+	w.refused(peer, `both clusters have the id "rome"`)
+	w.must("install", "--cluster-id=milan", "--context=milan") // the other values hold
+	w.refused([]string{"peer", "--remote-context=rome"}, "are the same cluster")
+	w.refused([]string{"peer", "--remote-context=milan"}, "which pods of rome cannot reach", "--remote-api-server-url")
+	w.refused([]string{"peer"}, "--remote-context")
+	w.refused(append(peer, "--cpu=many"), `--cpu is "many"`)
+	w.refused(append(peer, "--virtual-node=rome-kwok-1"), "there is a node rome-kwok-1")
+	w.refused(append(slices.Clone(peer), "--remote-context=stranger"), "cluster stranger", "cannot list resource")
+	for _, s := range []*side{w.rome, w.milan} {
+		redirectWebhooks(t, s)
+		stop := runPods(t, s, bin)
+		defer stop()
+		defer w.explainOnFailure(s, "default")
+	}
+	w.controllersWork()
+	romeInstalled, milanInstalled := w.inventory(w.rome), w.inventory(w.milan)
+	w.must(append(peer, "--dry-run")...)
+	assert.Equal(t, milanInstalled, w.inventory(w.milan))
+	w.must(peer...)
+	secret := w.secret()
+	w.must(peer...)
+	assert.Equal(t, secret.Data, w.secret().Data, "the certificate is renewed before its time")
+	w.must("offload", "namespace", "default", "--pod-offloading-strategy=Remote")
+	_, err := w.rome.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Name: "web", Image: "web", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}},
+		}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	testenv.Eventually(t, func() error {
+		pod, err := w.rome.client.CoreV1().Pods("default").Get(t.Context(), "web", metav1.GetOptions{})
+		if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName != "milan") {
+			err = fmt.Errorf("it is %s on %q: %+v", pod.Status.Phase, pod.Spec.NodeName, pod.Status.Conditions)
+		}
+		return err
+	})
+	assert.Contains(t, w.must("info"), "milan")
+
+	w.refused([]string{"uninstall"}, "nothing was removed", "NamespaceOffloading default/offloading", "VirtualNode liqo-tenant-milan/milan")
+	w.refused([]string{"uninstall", "--context=milan"}, "nothing was removed", "NamespaceMap liqo-tenant-rome/", "ShadowPod")
+	require.NoError(t, w.rome.client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.must("unoffload", "namespace", "default")
+	w.must("unpeer", "--remote-context=milan")
+	w.must("unpeer", "--remote-context=milan") // again, as after an interruption
+	w.unchanged(w.rome, romeInstalled)
+	w.unchanged(w.milan, milanInstalled)
+
+	for _, name := range []string{"rome", "milan"} {
+		w.must("uninstall", "--crds", "--context="+name)
+		require.NoError(t, map[string]*side{"rome": w.rome, "milan": w.milan}[name].client.CoreV1().Namespaces().Delete(context.Background(), "liqo", metav1.DeleteOptions{}))
+	}
+	w.unchanged(w.rome, romeEmpty)
+	w.unchanged(w.milan, milanEmpty)
+}
+
+// controllersWork waits until the controller managers lead, have their certificates, and the API servers know these.
+func (w *world) controllersWork() {
+	w.Helper()
+	testenv.Eventually(w, func() error {
+		for _, s := range []*side{w.rome, w.milan} {
+			configuration, err := s.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(w.Context(), rbac.WebhookName, metav1.GetOptions{})
+			if err == nil && len(configuration.Webhooks[0].ClientConfig.CABundle) == 0 {
+				err = errors.New("the webhook has no certificate yet")
+			}
+			if err != nil {
+				return err
+			}
+			if leases, err := s.client.CoordinationV1().Leases("liqo").List(w.Context(), metav1.ListOptions{}); err != nil || len(leases.Items) == 0 {
+				return errors.Join(errors.New("nobody leads yet"), err)
+			}
+		}
+		return nil
+	})
+}
+
+func (w *world) secret() *corev1.Secret {
+	w.Helper()
+	secret, err := w.rome.client.CoreV1().Secrets(wire.TenantNamespace("milan")).Get(w.Context(), "kubeconfig-controlplane-milan", metav1.GetOptions{})
+	require.NoError(w, err)
+	return secret
+}

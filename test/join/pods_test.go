@@ -1,0 +1,131 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package join
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// build the commands of this checkout.
+func build(t *testing.T, dir string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../../cmd/controller-manager", "../../cmd/virtual-kubelet").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// runPods runs, until stop is called, what the Deployments of this project ask for: the first container of each, once, as long as the
+// Deployment is there.
+func runPods(t *testing.T, s *side, bin string) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		running := map[string]*testenv.Command{}
+		for ctx.Err() == nil {
+			list, err := s.client.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				time.Sleep(100 * time.Millisecond)
+				continue
+			}
+			wanted := map[string]bool{}
+			for i := range list.Items {
+				d := &list.Items[i]
+				key := d.Namespace + "/" + d.Name
+				wanted[key] = d.DeletionTimestamp == nil
+				if running[key] == nil && wanted[key] {
+					command, err := run(ctx, t, s, bin, d)
+					if err != nil {
+						t.Errorf("running Deployment %s: %v", key, err)
+						return
+					}
+					running[key] = command
+				}
+			}
+			for key, command := range running {
+				if !wanted[key] {
+					end(t, command)
+					delete(running, key)
+				} else if err := command.Failure(); err != nil {
+					t.Errorf("Deployment %s has ended: %v", key, err)
+					return
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		for _, command := range running {
+			end(t, command)
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// redirectWebhooks has the API server call the webhooks of the chart on this machine, for want of a network that leads to their Service.
+func redirectWebhooks(t *testing.T, s *side) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.webhook = listener.Addr().(*net.TCPAddr).Port
+	require.NoError(t, listener.Close())
+	configurations := s.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	configuration, err := configurations.Get(t.Context(), rbac.WebhookName, metav1.GetOptions{})
+	require.NoError(t, err)
+	for i := range configuration.Webhooks {
+		at := &configuration.Webhooks[i].ClientConfig
+		at.URL, at.Service = ptr.To(fmt.Sprintf("https://localhost:%d%s", s.webhook, *at.Service.Path)), nil
+	}
+	_, err = configurations.Update(t.Context(), configuration, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+func end(t *testing.T, command *testenv.Command) {
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := command.Interrupt(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// run the container of a Deployment, with its arguments and its ServiceAccount.
+func run(ctx context.Context, t *testing.T, s *side, bin string, d *appsv1.Deployment) (*testenv.Command, error) {
+	pod := &d.Spec.Template.Spec
+	container := &pod.Containers[0]
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := s.ServiceAccountKubeconfig(ctx, kubeconfig, d.Namespace, pod.ServiceAccountName); err != nil {
+		return nil, err
+	}
+	program := filepath.Base(container.Command[0])
+	var args []string
+	for _, argument := range container.Args {
+		args = append(args, strings.ReplaceAll(argument, "$(POD_IP)", "127.0.0.1"))
+	}
+	// A flag that is given twice has its last value.
+	args = append(args, "--health-probe-address=0")
+	switch program {
+	case "controller-manager":
+		args = append(args, "--kubeconfig="+kubeconfig, "--webhook-host=127.0.0.1", fmt.Sprintf("--webhook-port=%d", s.webhook))
+	case "virtual-kubelet":
+		args = append(args, "--home-kubeconfig="+kubeconfig, "--listen-address=127.0.0.1", "--listen-port=0", "--plugin-cache-dir="+filepath.Join(t.TempDir(), "plugins"))
+	default:
+		return nil, fmt.Errorf("it runs %s", program)
+	}
+	return s.StartCommand(d.Name, filepath.Join(bin, program), args...)
+}
