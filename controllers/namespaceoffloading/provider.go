@@ -196,12 +196,30 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
+		if err := c.isCurrent(ctx, nso); err != nil {
+			return err
+		}
 		err := c.patchMap(ctx, p, nso.Namespace, remoteNamespace, p.mapping.ResourceVersion)
 		if apierrors.IsConflict(err) {
 			return errors.Join(err, c.readMap(ctx, p))
 		}
 		return err
 	})
+}
+
+// isCurrent fails for a NamespaceOffloading that only the cache has. After etcd was restored the cache shows those of before for some
+// seconds; one that the API server has forgotten would extend its namespace, and nobody would ever withdraw it.
+func (c *Controller) isCurrent(ctx context.Context, nso *offloading.NamespaceOffloading) error {
+	key := client.ObjectKeyFromObject(nso)
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(offloading.GroupVersion.WithKind("NamespaceOffloading"))
+	if err := c.uncached.Get(ctx, key, found); err != nil {
+		return fmt.Errorf("getting NamespaceOffloading %s, which is to be extended, %w", key, err)
+	}
+	if found.UID != nso.UID || found.DeletionTimestamp != nil {
+		return fmt.Errorf("NamespaceOffloading %s is another one by now", key)
+	}
+	return nil
 }
 
 // readMap replaces what the cache said of the map.

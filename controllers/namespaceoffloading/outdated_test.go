@@ -1,0 +1,71 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package namespaceoffloading_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/namespaceoffloading"
+)
+
+// behind shows one NamespaceOffloading that the API server does not have, as a cache does for some seconds after etcd was restored.
+type behind struct {
+	client.Client
+	shown *offloading.NamespaceOffloading
+}
+
+func (b *behind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if nso, ok := object.(*offloading.NamespaceOffloading); ok {
+		b.shown.DeepCopyInto(nso)
+		return nil
+	}
+	return b.Client.Get(ctx, key, object, options...)
+}
+
+// What only the cache has is not extended: nobody would ever withdraw it.
+func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
+	tenant, namespace, other := consumer.Namespace(t), consumer.Namespace(t), consumer.Namespace(t)
+	vn := virtualNode(t, tenant, "node-lucca", "lucca", map[string]string{})
+	m := consumer.StartManager(t)
+	offload(t, other, offloading.NamespaceOffloadingSpec{})
+	nm := awaitMapped(t, vn.Namespace, "lucca", other, other+"-consumer")
+	m.Stop(t)
+
+	forgotten := &offloading.NamespaceOffloading{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName, UID: "forgotten", Finalizers: []string{wire.NamespaceOffloadingFinalizer}},
+		Spec:       offloading.NamespaceOffloadingSpec{PodOffloadingStrategy: offloading.LocalAndRemotePodOffloadingStrategyType, NamespaceMappingStrategy: offloading.DefaultNameMappingStrategyType},
+	}
+	controller := namespaceoffloading.NewController(&behind{consumer.Client, forgotten}, consumer.Client, events.NewFakeRecorder(100),
+		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
+	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(forgotten)}
+	_, err := controller.Reconcile(t.Context(), request)
+	assert.ErrorContains(t, err, "getting NamespaceOffloading "+request.String())
+	consumer.Get(t, nm, nm.Namespace, "lucca")
+	assert.NotContains(t, nm.Spec.DesiredMapping, namespace)
+
+	actual := forgotten.DeepCopy()
+	actual.UID = ""
+	consumer.Create(t, actual) // another one, under the same name
+	_, err = controller.Reconcile(t.Context(), request)
+	assert.ErrorContains(t, err, "is another one by now")
+	consumer.Get(t, nm, nm.Namespace, "lucca")
+	assert.NotContains(t, nm.Spec.DesiredMapping, namespace)
+
+	forgotten.UID, forgotten.ResourceVersion = actual.UID, actual.ResourceVersion
+	_, err = controller.Reconcile(t.Context(), request)
+	require.NoError(t, err)
+	consumer.Get(t, nm, nm.Namespace, "lucca")
+	assert.Equal(t, namespace+"-consumer", nm.Spec.DesiredMapping[namespace])
+}
