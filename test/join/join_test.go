@@ -11,10 +11,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +26,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -51,12 +54,19 @@ type world struct {
 	*testing.T
 	rome, milan *side
 	kubeconfig  string
+	kubectl     string
+	page        []string // what is left of it
 }
+
+// replicas of which this machine runs one.
+const replicas = "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"
 
 func begin(t *testing.T) *world {
 	t.Helper()
 	log.SetLogger(logr.Discard())
-	w := &world{T: t, kubeconfig: filepath.Join(t.TempDir(), "config")}
+	kubectl, err := testenv.Kubectl()
+	require.NoError(t, err)
+	w := &world{T: t, kubectl: kubectl, kubeconfig: filepath.Join(t.TempDir(), "config")}
 	merged := clientcmdapi.NewConfig()
 	for i, cluster := range testenv.ForTest(t, testenv.Options{Name: "rome", KwokNodes: 1}, testenv.Options{Name: "milan", KwokNodes: 1}) {
 		client, err := kubernetes.NewForConfig(cluster.Config())
@@ -96,6 +106,37 @@ func (w *world) refractctl(args ...string) (output string, err error) {
 	err = command.ExecuteContext(w.Context())
 	w.Logf("refractctl %s\n%s", strings.Join(args, " "), out.String())
 	return out.String(), err
+}
+
+// read the command lines of the page.
+func (w *world) read(page string) {
+	w.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(w, err)
+	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		w.page = append(w.page, strings.Split(strings.TrimSpace(block[1]), "\n")...)
+	}
+}
+
+// follow the page up to, and without, the first line that begins so, or to its end. What this machine needs besides is added: the API
+// servers are on loopback, and one process runs for each Deployment.
+func (w *world) follow(until string) {
+	w.Helper()
+	besides := map[string][]string{"install": {replicas}, "peer": {"--remote-api-server-url=" + w.milan.Config().Host}}
+	for ; len(w.page) > 0 && (until == "" || !strings.HasPrefix(w.page[0], until)); w.page = w.page[1:] {
+		words := strings.Fields(w.page[0])
+		switch words[0] {
+		case "refractctl":
+			w.must(append(words[1:], besides[words[1]]...)...)
+		case "kubectl":
+			out, err := exec.CommandContext(w.Context(), w.kubectl, append(words[1:], "--kubeconfig="+w.kubeconfig)...).CombinedOutput()
+			w.Logf("%s\n%s", w.page[0], out)
+			require.NoError(w, err, "%s: %s", w.page[0], out)
+		default:
+			w.Fatalf("nobody knows how to run %q", w.page[0])
+		}
+	}
+	require.True(w, until == "" || len(w.page) > 0, "the page has no %q", until)
 }
 
 // must run without an error.
@@ -157,12 +198,12 @@ func (w *world) unchanged(s *side, before string) {
 	})
 }
 
-// explainOnFailure logs the Events of a namespace when the test has failed.
-func (w *world) explainOnFailure(s *side, namespace string) {
+// explainOnFailure logs the Events of a cluster when the test has failed.
+func (w *world) explainOnFailure(s *side) {
 	if !w.Failed() {
 		return
 	}
-	events, err := s.client.CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{})
+	events, err := s.client.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		w.Log(err)
 		return
@@ -174,73 +215,76 @@ func (w *world) explainOnFailure(s *side, namespace string) {
 
 func TestTwoClustersBecomeOne(t *testing.T) {
 	w := begin(t)
+	w.read("../../docs/joining.md")
 	bin := filepath.Join(t.TempDir(), "bin")
 	build(t, bin)
 	romeEmpty, milanEmpty := w.inventory(w.rome), w.inventory(w.milan)
-	peer := []string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host, "--cpu=2", "--memory=4Gi"}
-	install := []string{"install", "--registry=registry.example.com/refract", "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"}
+	server := "--remote-api-server-url=" + w.milan.Config().Host
+	install := []string{"install", "--registry=registry.example.com/refract", replicas}
 
 	w.refused(install, "discovery.config.clusterID is required")
 	w.refused(append(install, "--cluster-id=Rome"), "--cluster-id")
 	w.refused(append(install, "--cluster-id=rome", "--set=controllerManager.replica=2"), "additional properties 'replica' not allowed")
-	w.refused(peer, "cluster rome: Refract is not installed", "cluster milan: Refract is not installed", "refractctl install")
+	w.refused([]string{"peer", "--remote-context=milan", server}, "cluster rome: Refract is not installed", "cluster milan: Refract is not installed", "refractctl install")
 	manifest := w.must(append(install, "--cluster-id=rome", "--dry-run")...)
 	assert.Contains(t, manifest, "--cluster-id=rome")
 	w.unchanged(w.rome, romeEmpty)
 
-	w.must(append(install, "--cluster-id=rome")...)
-	w.must(append(install, "--cluster-id=rome", "--context=milan")...)
-	w.refused(peer, `both clusters have the id "rome"`)
-	w.must("install", "--cluster-id=milan", "--context=milan") // the other values hold
+	begun := time.Now()
+	w.follow("refractctl peer")
+	installed := time.Since(begun)
 	w.refused([]string{"peer", "--remote-context=rome"}, "are the same cluster")
 	w.refused([]string{"peer", "--remote-context=milan"}, "which pods of rome cannot reach", "--remote-api-server-url")
 	w.refused([]string{"peer"}, "--remote-context")
-	w.refused(append(peer, "--cpu=many"), `--cpu is "many"`)
-	w.refused(append(peer, "--virtual-node=rome-kwok-1"), "there is a node rome-kwok-1")
-	w.refused(append(slices.Clone(peer), "--remote-context=stranger"), "cluster stranger", "cannot list resource")
+	w.refused([]string{"peer", "--remote-context=milan", server, "--cpu=many"}, `--cpu is "many"`)
+	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=rome-kwok-1"}, "there is a node rome-kwok-1")
+	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
+	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
+	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
+	w.must("install", "--cluster-id=milan", "--context=milan")
+
 	for _, s := range []*side{w.rome, w.milan} {
 		redirectWebhooks(t, s)
 		stop := runPods(t, s, bin)
 		defer stop()
-		defer w.explainOnFailure(s, "default")
+		defer w.explainOnFailure(s)
 	}
 	w.controllersWork()
 	romeInstalled, milanInstalled := w.inventory(w.rome), w.inventory(w.milan)
-	w.must(append(peer, "--dry-run")...)
+	w.must("peer", "--remote-context=milan", server, "--dry-run")
 	assert.Equal(t, milanInstalled, w.inventory(w.milan))
-	w.must(peer...)
+
+	begun = time.Now()
+	w.follow("kubectl --context=milan --namespace=shop-rome get pods")
+	t.Logf("from two clusters to the first offloaded pods: %.0f s of refractctl install, %.0f s from refractctl peer to Running", installed.Seconds(), time.Since(begun).Seconds())
 	secret := w.secret()
-	w.must(peer...)
+	w.must("peer", "--remote-context=milan", server, "--cpu=3", "--memory=4Gi")
 	assert.Equal(t, secret.Data, w.secret().Data, "the certificate is renewed before its time")
-	w.must("offload", "namespace", "default", "--pod-offloading-strategy=Remote")
-	_, err := w.rome.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web"},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{
-			{Name: "web", Image: "web", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}},
-		}},
-	}, metav1.CreateOptions{})
-	require.NoError(t, err)
 	testenv.Eventually(t, func() error {
-		pod, err := w.rome.client.CoreV1().Pods("default").Get(t.Context(), "web", metav1.GetOptions{})
-		if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.Spec.NodeName != "milan") {
-			err = fmt.Errorf("it is %s on %q: %+v", pod.Status.Phase, pod.Spec.NodeName, pod.Status.Conditions)
+		node, err := w.rome.client.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
+		if err == nil && node.Status.Capacity.Cpu().Value() != 3 {
+			err = fmt.Errorf("its capacity is still %v", node.Status.Capacity)
 		}
 		return err
 	})
-	assert.Contains(t, w.must("info"), "milan")
+	pods, err := w.milan.client.CoreV1().Pods("shop-rome").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running"})
+	require.NoError(t, err)
+	assert.Len(t, pods.Items, 2)
 
-	w.refused([]string{"uninstall"}, "nothing was removed", "NamespaceOffloading default/offloading", "VirtualNode liqo-tenant-milan/milan")
-	w.refused([]string{"uninstall", "--context=milan"}, "nothing was removed", "NamespaceMap liqo-tenant-rome/", "ShadowPod")
-	require.NoError(t, w.rome.client.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	w.must("unoffload", "namespace", "default")
-	w.must("unpeer", "--remote-context=milan")
+	w.refused([]string{"uninstall"}, "nothing was removed", "NamespaceOffloading shop/offloading", "VirtualNode liqo-tenant-milan/milan")
+	w.refused([]string{"uninstall", "--context=milan"}, "nothing was removed", "NamespaceMap liqo-tenant-rome/", "ShadowPod shop-rome/web-")
+	w.follow("refractctl unoffload")
+	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.follow("refractctl uninstall")
 	w.must("unpeer", "--remote-context=milan") // again, as after an interruption
+	require.NoError(t, w.rome.client.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
 	w.unchanged(w.rome, romeInstalled)
 	w.unchanged(w.milan, milanInstalled)
 
-	for _, name := range []string{"rome", "milan"} {
+	w.follow("")
+	for name, s := range map[string]*side{"rome": w.rome, "milan": w.milan} {
 		w.must("uninstall", "--crds", "--context="+name)
-		require.NoError(t, map[string]*side{"rome": w.rome, "milan": w.milan}[name].client.CoreV1().Namespaces().Delete(context.Background(), "liqo", metav1.DeleteOptions{}))
+		require.NoError(t, s.client.CoreV1().Namespaces().Delete(t.Context(), "liqo", metav1.DeleteOptions{}))
 	}
 	w.unchanged(w.rome, romeEmpty)
 	w.unchanged(w.milan, milanEmpty)
