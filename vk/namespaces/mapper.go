@@ -82,9 +82,8 @@ func New(options Options) (*Mapper, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	selector := labels.Set{wire.RemoteClusterIDLabel: options.RemoteClusterID}.String()
 	informer := dynamicinformer.NewFilteredDynamicInformer(options.Client, offloadingv1beta1.NamespaceMapGVR, options.TenantNamespace, 0,
-		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector }).Informer()
+		cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = selector(options.RemoteClusterID) }).Informer()
 	m := &Mapper{options: options, informer: informer, running: map[string]string{}, reported: map[types.UID]string{}, spoken: map[string]bool{}, timers: make(chan time.Duration, 1)}
 	var err error
 	m.handled, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -155,6 +154,25 @@ func (m *Mapper) State(local string) State {
 	default:
 		return Unknown
 	}
+}
+
+// Names asks the API server whether a map names the namespace, or may do so. It is for whoever is about to do something final because
+// the map is silent: after etcd was restored, the cache shows the map of before for some seconds.
+func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
+	maps, err := m.options.Client.Resource(offloadingv1beta1.NamespaceMapGVR).Namespace(m.options.TenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector(m.options.RemoteClusterID)})
+	if err != nil {
+		return false, fmt.Errorf("listing NamespaceMaps in %s, %w", m.options.TenantNamespace, err)
+	}
+	for i := range maps.Items {
+		if parsed, _, err := parse(&maps.Items[i]); err != nil || parsed.named[local] {
+			return true, nil //nolint:nilerr // nobody knows what an invalid map is meant to name
+		}
+	}
+	return false, nil
+}
+
+func selector(remoteClusterID string) string {
+	return labels.Set{wire.RemoteClusterIDLabel: remoteClusterID}.String()
 }
 
 // certain reports whether the map's silence about a namespace is final. The caller holds the lock.

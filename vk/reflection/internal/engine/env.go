@@ -89,6 +89,11 @@ func (e *Env) NamespaceState(namespace string) (state namespaces.State, known bo
 	return e.r.m.mapper.State(namespace), e.r.m.mapper.Synced()
 }
 
+// MapNames asks the API server whether the NamespaceMap names a namespace, or may do so.
+func (e *Env) MapNames(ctx context.Context, namespace string) (bool, error) {
+	return e.r.m.mapper.Names(ctx, namespace)
+}
+
 // OfNode returns the objects of this node, of kinds that are PerNode, or nil before they have been read.
 func (e *Env) OfNode() []*unstructured.Unstructured {
 	if !e.r.ofNode.HasSynced() {

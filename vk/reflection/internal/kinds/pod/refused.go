@@ -47,6 +47,11 @@ func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 			return h.deleteLocalPod(ctx, w, local)
 		}
 		return nil
+	case certain && !pods.Untouched(status) && !pods.Finished(pods.Phase(status)):
+		if named, err := h.MapNames(ctx, key.Namespace); named || err != nil {
+			return err // enqueued again when the cache knows it, too
+		}
+		return h.refusePod(ctx, w, local, notOffloadedHint)
 	case certain:
 		return h.refusePod(ctx, w, local, notOffloadedHint)
 	case pods.Untouched(status):
