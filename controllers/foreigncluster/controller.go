@@ -35,6 +35,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/report"
 )
@@ -51,9 +52,8 @@ type Options struct {
 	PingTimeout time.Duration
 	// Clock returns the time.
 	Clock clock.WithTicker
-	// Observed is called whenever the state of a cluster was determined: whether its API server and the network to it are up, nil
-	// for what nobody checks, and how long the API server took to answer, 0 if it was not probed. nil is never called.
-	Observed func(cluster string, server, network *bool, latency time.Duration)
+	// Observed is called whenever the state of a cluster was determined. nil is never called.
+	Observed func(cluster string, state metrics.Peer)
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
@@ -64,6 +64,7 @@ type Controller struct {
 	live    client.Reader // Secrets by name, and Connections
 	report  *report.Reporter
 	tenants *report.Reporter // of their number alone: what is cleared of one is not of the other
+	expiry  *report.Reporter // of credentials, likewise
 	options Options
 	probes  *probes
 	fabrics *fabrics
@@ -77,7 +78,7 @@ type Controller struct {
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	changed := make(chan event.GenericEvent)
 	return &Controller{
-		client: c, live: live, report: report.New(recorder), tenants: report.New(recorder), options: options, changed: changed,
+		client: c, live: live, report: report.New(recorder), tenants: report.New(recorder), expiry: report.New(recorder), options: options, changed: changed,
 		probes: newProbes(options, changed), fabrics: newFabrics(options, changed), beats: heartbeats{seen: map[string]beat{}}, absent: absences{until: map[string]time.Time{}},
 	}
 }
@@ -89,6 +90,7 @@ func (c *Controller) Name() string { return "foreigncluster" }
 const (
 	unusableKubeconfigReason = "UnusableKubeconfig"
 	probeAction              = "Probe"
+	expiringReason           = "CredentialsExpire"
 	duplicateTenantReason    = "DuplicateTenantNamespace"
 	readAction               = "ReadTenantNamespace"
 )
@@ -116,7 +118,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.probes.stop(request.Name)
 		c.fabrics.stop(request.Name)
 		c.beats.forget(request.Name)
-		c.observed(request.Name, nil, nil, 0)
+		c.observed(request.Name, metrics.Peer{})
 		return reconcile.Result{}, nil
 	}
 	if facts.cluster == nil {
@@ -138,9 +140,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-func (c *Controller) observed(cluster string, server, network *bool, latency time.Duration) {
+func (c *Controller) observed(cluster string, state metrics.Peer) {
 	if c.options.Observed != nil {
-		c.options.Observed(cluster, server, network, latency)
+		c.options.Observed(cluster, state)
 	}
 }
 

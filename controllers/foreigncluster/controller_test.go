@@ -264,6 +264,9 @@ func TestAProviderIsAsked(t *testing.T) {
 	if latency := m.Metric(t, "refract_foreign_cluster_api_server_latency_seconds", "cluster", "milan"); latency <= 0 {
 		t.Errorf("the latency is %f", latency)
 	}
+	if expires := m.Metric(t, "refract_foreign_cluster_credentials_expiration_timestamp_seconds", "cluster", "milan"); expires <= float64(time.Now().Unix()) {
+		t.Errorf("the credentials expire at %f", expires)
+	}
 	cable.SetCut(true)
 	cluster = await(t, &consumer, "milan", core.APIServerStatusCondition, core.ConditionStatusError, "DoesNotAnswer")
 	if message := conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message; !strings.Contains(message, "does not answer") {

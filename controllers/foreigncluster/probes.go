@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/refract-project/refract/internal/connection"
@@ -26,6 +28,7 @@ type probes struct {
 // probe asks one API server.
 type probe struct {
 	kubeconfig []byte
+	validity   validity // of the certificate in it
 	connection *connection.Connection
 	pinger     *pinger.Pinger
 	stop       context.CancelFunc
@@ -55,7 +58,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			return known, nil
 		}
 		if known.connection.URL().String() == strings.TrimSuffix(config.Host, "/") && known.connection.Update(config) == nil {
-			known.kubeconfig = kubeconfig
+			known.kubeconfig, known.validity = kubeconfig, validityOf(config)
 			return known, nil
 		}
 		p.end(cluster) // it is another API server: what the former one did says nothing about it
@@ -66,7 +69,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 	}
 	conn.Expect(connection.Peer{ClusterID: cluster, TenantNamespace: tenant})
 	ctx, stop := context.WithCancel(p.lifetime)
-	started := &probe{kubeconfig: kubeconfig, connection: conn, stop: stop}
+	started := &probe{kubeconfig: kubeconfig, validity: validityOf(config), connection: conn, stop: stop}
 	livez := pinger.Livez(conn.URL(), conn.Streams())
 	started.pinger = pinger.New(func(ctx context.Context) error {
 		asked := p.options.Clock.Now()
@@ -80,6 +83,17 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 	p.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started, nil
+}
+
+// validity of a client certificate; zero when there is none, as with a token.
+type validity struct{ from, until time.Time }
+
+func validityOf(config *rest.Config) validity {
+	certificates, err := cert.ParseCertsPEM(config.CertData)
+	if err != nil {
+		return validity{}
+	}
+	return validity{from: certificates[0].NotBefore, until: certificates[0].NotAfter}
 }
 
 // maxAnswer to a ping, in bytes.

@@ -19,6 +19,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/internal/connection"
 )
 
@@ -52,7 +53,7 @@ func (c *Controller) status(ctx context.Context, f *facts) (*core.ForeignCluster
 	c.describeOffloading(status, f)
 	network := c.describeNetwork(ctx, status, f)
 	server, v := c.describeAPIServer(ctx, status, f)
-	c.observed(f.id, server, network, v.latency)
+	c.observed(f.id, metrics.Peer{Server: server, Network: network, Latency: v.latency, CredentialsExpire: v.expires})
 	return status, v.again
 }
 
@@ -103,6 +104,7 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 type verdict struct {
 	condition *core.Condition // nil: the present one stays
 	latency   time.Duration
+	expires   time.Time     // of the certificate that opens it
 	again     time.Duration // when it may be another one
 }
 
@@ -115,6 +117,9 @@ func (c *Controller) describeAPIServer(ctx context.Context, status *core.Foreign
 		return nil, verdict{again: refresh}
 	case v.again == 0:
 		v = c.listened(status, f)
+	}
+	if v.expires.IsZero() {
+		c.expiry.Clear(types.NamespacedName{Name: f.cluster.Name})
 	}
 	if v.condition != nil {
 		v.condition.Type = core.APIServerStatusCondition
@@ -159,19 +164,37 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 	if remote != "" {
 		status.TenantNamespace.Remote = remote
 	}
+	c.warnOfExpiry(f, key, probe.validity)
+	expires := probe.validity.until
 	if !probe.settled() {
-		return verdict{again: refresh}, nil // its first answer brings us back here
+		return verdict{expires: expires, again: refresh}, nil // its first answer brings us back here
 	}
 	if down := probe.pinger.Unreachable(); down != nil {
 		reason := noAnswerReason
 		if wrong := (*connection.WrongClusterError)(nil); errors.As(down, &wrong) {
 			reason = wrongClusterReason
 		}
-		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "the API server " + down.Error()}, again: refresh}, nil
+		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "the API server " + down.Error()}, expires: expires, again: refresh}, nil
 	}
 	c.measured(status, probe)
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "the API server answers at " + status.APIServerURL},
-		latency: probe.took(), again: refresh}, nil
+		latency: probe.took(), expires: expires, again: refresh}, nil
+}
+
+// warnOfExpiry when less than a third of the life of a certificate is left. Every pod on the other cluster depends on it.
+func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, certificate validity) {
+	name := types.NamespacedName{Name: f.cluster.Name}
+	left := certificate.until.Sub(c.options.Clock.Now())
+	if certificate.until.IsZero() || left > certificate.until.Sub(certificate.from)/3 {
+		c.expiry.Clear(name)
+		return
+	}
+	verb := "expires"
+	if left <= 0 {
+		verb = "has expired"
+	}
+	c.expiry.Warn(f.cluster, expiringReason, probeAction, fmt.Sprintf("the certificate in Secret %s, which opens cluster %s, %s at %s: renew it with refractctl peer, or replace the kubeconfig",
+		secret, f.id, verb, certificate.until.UTC().Format(time.RFC3339)))
 }
 
 // listened judges the heartbeat of a consumer. A Lease that this process sees for the first time may be old, and one that is gone

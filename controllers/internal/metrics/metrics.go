@@ -30,8 +30,8 @@ const (
 
 // Metrics of all controllers. They are safe for concurrent use.
 type Metrics struct {
-	writes, failures, warnings *prometheus.CounterVec
-	peerUp, peerLatency        *prometheus.GaugeVec
+	writes, failures, warnings      *prometheus.CounterVec
+	peerUp, peerLatency, peerExpiry *prometheus.GaugeVec
 }
 
 // New returns metrics that registerer exports; nil exports them nowhere.
@@ -52,13 +52,24 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 		Help: "1 if the check of a peered cluster succeeds, 0 if it fails. Checks that are not made are absent."}, []string{"cluster", "check"})
 	m.peerLatency = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_api_server_latency_seconds",
 		Help: "How long the API server of a peered cluster took to answer the last probe."}, []string{"cluster"})
-	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency)
+	m.peerExpiry = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_expiration_timestamp_seconds",
+		Help: "When the client certificate expires that opens a peered cluster, in seconds since 1970."}, []string{"cluster"})
+	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry)
 }
 
-// Peer exports the state of a peered cluster: of its API server, and of the network to it; nil is not checked. A cluster that is
-// no peer any more has neither.
-func (m *Metrics) Peer(cluster string, server, network *bool, latency time.Duration) {
-	for check, up := range map[string]*bool{"api_server": server, "network": network} {
+// Peer is the state of a peered cluster. That of a cluster which is no peer any more is zero.
+type Peer struct {
+	// Server and Network report whether its API server and the network to it are up; nil is not checked.
+	Server, Network *bool
+	// Latency of its API server, 0 if that was not probed.
+	Latency time.Duration
+	// CredentialsExpire is when the certificate ends that opens it, zero without one.
+	CredentialsExpire time.Time
+}
+
+// Peer exports the state of a peered cluster.
+func (m *Metrics) Peer(cluster string, state Peer) {
+	for check, up := range map[string]*bool{"api_server": state.Server, "network": state.Network} {
 		switch {
 		case up == nil:
 			m.peerUp.DeleteLabelValues(cluster, check)
@@ -68,11 +79,16 @@ func (m *Metrics) Peer(cluster string, server, network *bool, latency time.Durat
 			m.peerUp.WithLabelValues(cluster, check).Set(0)
 		}
 	}
-	if latency == 0 {
+	if state.Latency == 0 {
 		m.peerLatency.DeleteLabelValues(cluster)
-		return
+	} else {
+		m.peerLatency.WithLabelValues(cluster).Set(state.Latency.Seconds())
 	}
-	m.peerLatency.WithLabelValues(cluster).Set(latency.Seconds())
+	if state.CredentialsExpire.IsZero() {
+		m.peerExpiry.DeleteLabelValues(cluster)
+	} else {
+		m.peerExpiry.WithLabelValues(cluster).Set(float64(state.CredentialsExpire.Unix()))
+	}
 }
 
 func register(registerer prometheus.Registerer, collectors ...prometheus.Collector) error {

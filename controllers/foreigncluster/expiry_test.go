@@ -1,0 +1,55 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package foreigncluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/cert"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+)
+
+// Who operates a consumer is told in time that the certificate is about to expire which opens its provider.
+func TestExpiringCertificates(t *testing.T) {
+	t.Parallel()
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	certificate := validity{from: from, until: from.AddDate(0, 0, 90)}
+	for days, want := range map[int]string{
+		1: "", 59: "",
+		61: "Warning CredentialsExpire the certificate in Secret liqo-tenant-milan/kubeconfig, which opens cluster milan, expires at 2026-04-01T00:00:00Z: renew it with refractctl peer, or replace the kubeconfig",
+		91: "Warning CredentialsExpire the certificate in Secret liqo-tenant-milan/kubeconfig, which opens cluster milan, has expired at 2026-04-01T00:00:00Z: renew it with refractctl peer, or replace the kubeconfig",
+	} {
+		recorder := events.NewFakeRecorder(10)
+		c := NewController(nil, nil, recorder, Options{Clock: clocktesting.NewFakeClock(from.AddDate(0, 0, days))})
+		f := &facts{id: "milan", cluster: &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}}
+		for range 2 { // it is said once
+			c.warnOfExpiry(f, types.NamespacedName{Namespace: "liqo-tenant-milan", Name: "kubeconfig"}, certificate)
+		}
+		c.warnOfExpiry(f, types.NamespacedName{}, validity{}) // a token, of which nobody knows
+		close(recorder.Events)
+		var said []string
+		for event := range recorder.Events {
+			said = append(said, event)
+		}
+		if want == "" {
+			assert.Empty(t, said, "after %d days", days)
+			continue
+		}
+		assert.Equal(t, []string{want}, said, "after %d days", days)
+	}
+
+	certPEM, _, err := cert.GenerateSelfSignedCertKey("milan", nil, nil)
+	require.NoError(t, err)
+	assert.Positive(t, time.Until(validityOf(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CertData: certPEM}}).until))
+	assert.Zero(t, validityOf(&rest.Config{BearerToken: "token"}))
+}
