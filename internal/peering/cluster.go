@@ -39,7 +39,7 @@ func (c *Cluster) ID() string { return c.installation.ClusterID }
 func (c *Cluster) inspect(ctx context.Context) (err error) {
 	c.installation, err = release.Find(ctx, c.Client)
 	if errors.Is(err, release.ErrNotInstalled) {
-		return fmt.Errorf("cluster %s: %w: install it with refractctl install", c.Name, err)
+		return fmt.Errorf("cluster %s: %w, install it with refractctl install", c.Name, err)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", c.Name, err)

@@ -37,7 +37,7 @@ type Installation struct {
 }
 
 // ErrNotInstalled is returned by Find.
-var ErrNotInstalled = errors.New("Refract is not installed")
+var ErrNotInstalled = errors.New("found no installation of Refract")
 
 const (
 	nameLabel      = "app.kubernetes.io/name"

@@ -225,7 +225,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused(install, "discovery.config.clusterID is required")
 	w.refused(append(install, "--cluster-id=Rome"), "--cluster-id")
 	w.refused(append(install, "--cluster-id=rome", "--set=controllerManager.replica=2"), "additional properties 'replica' not allowed")
-	w.refused([]string{"peer", "--remote-context=milan", server}, "cluster rome: Refract is not installed", "cluster milan: Refract is not installed", "refractctl install")
+	w.refused([]string{"peer", "--remote-context=milan", server}, "cluster rome: found no installation of Refract", "cluster milan: found no installation of Refract", "refractctl install")
 	manifest := w.must(append(install, "--cluster-id=rome", "--dry-run")...)
 	assert.Contains(t, manifest, "--cluster-id=rome")
 	w.unchanged(w.rome, romeEmpty)
