@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -31,22 +32,31 @@ func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 
 func isOurs(object client.Object) bool { return object.GetLabels()[managedByLabel] == managedBy }
 
-// apply creates an object, or has it as it should be, if it is ours. What somebody else has made, such as the chart, is left as it is.
-func (c *Cluster) apply(ctx context.Context, object client.Object) error {
+// find returns what is known of an object in the cluster, nil when it is not there, and its kind.
+func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.PartialObjectMetadata, schema.GroupVersionKind, error) {
 	kind, err := apiutil.GVKForObject(object, c.Client.Scheme())
 	if err != nil {
+		return nil, kind, err
+	}
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(kind)
+	err = c.Client.Get(ctx, client.ObjectKeyFromObject(object), found)
+	if apierrors.IsNotFound(err) {
+		return nil, kind, nil
+	}
+	if err != nil {
+		return nil, kind, fmt.Errorf("cluster %s: getting %s %s, %w", c.Name, kind.Kind, client.ObjectKeyFromObject(object), err)
+	}
+	return found, kind, nil
+}
+
+// apply creates an object, or has it as it should be, if it is ours. What somebody else has made, such as the chart, is left as it is.
+func (c *Cluster) apply(ctx context.Context, object client.Object) error {
+	found, kind, err := c.find(ctx, object)
+	if err != nil || found != nil && !isOurs(found) {
 		return err
 	}
 	key := client.ObjectKeyFromObject(object)
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(kind)
-	err = c.Client.Get(ctx, key, found)
-	if err == nil && !isOurs(found) {
-		return nil
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cluster %s: getting %s %s, %w", c.Name, kind.Kind, key, err)
-	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return fmt.Errorf("encoding %s %s, %w", kind.Kind, key, err)
@@ -63,22 +73,12 @@ func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 
 // remove deletes an object if it is ours and is there.
 func (c *Cluster) remove(ctx context.Context, object client.Object) error {
-	kind, err := apiutil.GVKForObject(object, c.Client.Scheme())
-	if err != nil {
+	found, kind, err := c.find(ctx, object)
+	if err != nil || found == nil || !isOurs(found) {
 		return err
 	}
-	key := client.ObjectKeyFromObject(object)
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(kind)
-	err = c.Client.Get(ctx, key, found)
-	if apierrors.IsNotFound(err) || err == nil && !isOurs(found) {
-		return nil
-	}
-	if err == nil {
-		err = client.IgnoreNotFound(c.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID}))
-	}
-	if err != nil {
-		return fmt.Errorf("cluster %s: deleting %s %s, %w", c.Name, kind.Kind, key, err)
+	if err := c.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cluster %s: deleting %s %s, %w", c.Name, kind.Kind, client.ObjectKeyFromObject(object), err)
 	}
 	return nil
 }

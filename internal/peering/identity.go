@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/progress"
 )
 
 // certificateLife is asked for; a cluster may sign for less.
@@ -152,7 +153,7 @@ func (o *Options) sign(ctx context.Context, request []byte) (certificate []byte,
 	}
 	ctx, cancel := context.WithTimeout(ctx, signTimeout)
 	defer cancel()
-	err = await(ctx, func(ctx context.Context) (bool, error) {
+	err = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		csr, err := requests.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)

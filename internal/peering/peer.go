@@ -5,19 +5,18 @@ package peering
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/progress"
 )
 
 // Options say which clusters are joined, and how. They are not safe for concurrent use.
@@ -148,28 +147,8 @@ func (o *Options) withoutNode(ctx context.Context) (string, error) {
 	return "its virtual kubelet has not registered the node yet", nil
 }
 
-// await look to find nothing missing. What is missing is told whenever it is something else.
 func (o *Options) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
-	said := ""
-	err := await(ctx, func(ctx context.Context) (bool, error) {
-		missing, err := look(ctx)
-		if err == nil && missing != "" && missing != said {
-			o.say("%s: %s", what, missing)
-			said = missing
-		}
-		return missing == "", err
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s: %s, and the timeout is over; run the command again to go on", what, said)
-	}
-	return err
+	return progress.Await(ctx, o.Progress, what, look)
 }
-
-func await(ctx context.Context, done wait.ConditionWithContextFunc) error {
-	return wait.PollUntilContextCancel(ctx, pollInterval, true, done)
-}
-
-// pollInterval is how often a cluster is asked while waiting.
-const pollInterval = 250 * time.Millisecond
 
 func (o *Options) say(format string, arguments ...any) { o.Progress(fmt.Sprintf(format, arguments...)) }

@@ -20,7 +20,8 @@ const fieldOwner = client.FieldOwner("refractctl")
 // liqoCRD is one that Liqo has, and this chart has not.
 const liqoCRD = "tenants.authentication.liqo.io"
 
-var crdKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}
+// DefinitionKind is that of a CRD.
+var DefinitionKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}
 
 // applyCRDs creates the CRDs and brings those up to date that are there. Where Liqo is installed they are Liqo's: only those that are
 // missing are created.
@@ -59,9 +60,22 @@ func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstruct
 	return nil
 }
 
+// Definitions returns the names of the CRDs that an installation has.
+func Definitions() (names []string, err error) {
+	chart, err := load()
+	if err != nil {
+		return nil, err
+	}
+	crds, err := definitions(chart)
+	for _, crd := range crds {
+		names = append(names, crd.GetName())
+	}
+	return names, err
+}
+
 func (i *Installer) crd(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(crdKind)
+	crd.SetGroupVersionKind(DefinitionKind)
 	if err := i.Client.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
 		return nil, fmt.Errorf("getting CRD %s, %w", name, err)
 	}

@@ -39,9 +39,11 @@ type Installation struct {
 // ErrNotInstalled is returned by Find.
 var ErrNotInstalled = errors.New("found no installation of Refract")
 
+// InstanceLabel has the name of the release, on all of its objects.
+const InstanceLabel = "app.kubernetes.io/instance"
+
 const (
 	nameLabel      = "app.kubernetes.io/name"
-	instanceLabel  = "app.kubernetes.io/instance"
 	versionLabel   = "app.kubernetes.io/version"
 	componentLabel = "app.kubernetes.io/component"
 
@@ -81,7 +83,7 @@ func describe(manager *appsv1.Deployment) *Installation {
 	pod := &manager.Spec.Template.Spec
 	return &Installation{
 		Scheduling: corev1.PodSpec{NodeSelector: pod.NodeSelector, Affinity: pod.Affinity, PriorityClassName: pod.PriorityClassName},
-		Name:       manager.Labels[instanceLabel], Namespace: manager.Namespace, ClusterID: argument("cluster-id"), Version: manager.Labels[versionLabel],
+		Name:       manager.Labels[InstanceLabel], Namespace: manager.Namespace, ClusterID: argument("cluster-id"), Version: manager.Labels[versionLabel],
 		RolePrefix: strings.TrimSuffix(argument("remote-cluster-role"), remoteRole), ServiceAccount: pod.ServiceAccountName,
 		Consumes:      argument("vk-options-default-template") != "",
 		HoldsToQuotas: argument("enable-resource-enforcement") == "true" && argument("enable-scheduling-webhook") == "true",

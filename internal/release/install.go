@@ -19,9 +19,10 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/internal/progress"
 )
 
 // Installer installs, upgrades and removes one release. It is not safe for concurrent use.
@@ -166,22 +167,22 @@ const mostRevisions = 10
 // Await returns when the Deployments of the release are available, and tells what they wait for.
 func (i *Installer) Await(ctx context.Context) error {
 	all := &appsv1.DeploymentList{}
-	if err := i.Client.List(ctx, all, client.InNamespace(i.Namespace), client.MatchingLabels{instanceLabel: i.Name}); err != nil {
+	if err := i.Client.List(ctx, all, client.InNamespace(i.Namespace), client.MatchingLabels{InstanceLabel: i.Name}); err != nil {
 		return fmt.Errorf("listing Deployments, %w", err)
 	}
 	for _, deployment := range all.Items {
 		key := client.ObjectKeyFromObject(&deployment)
-		if err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return i.available(ctx, key) }); err != nil {
+		if err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) { return Unavailable(ctx, i.Client, key) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// available returns what is missing until all replicas of a Deployment are.
-func (i *Installer) available(ctx context.Context, key client.ObjectKey) (missing string, err error) {
+// Unavailable returns what is missing until all replicas of a Deployment are available, with the reason where a pod has one; "" when they are.
+func Unavailable(ctx context.Context, c client.Client, key client.ObjectKey) (missing string, err error) {
 	deployment := &appsv1.Deployment{}
-	if err := i.Client.Get(ctx, key, deployment); err != nil {
+	if err := c.Get(ctx, key, deployment); err != nil {
 		return "", fmt.Errorf("getting Deployment %s, %w", key, err)
 	}
 	status, want := &deployment.Status, int32(1)
@@ -193,7 +194,7 @@ func (i *Installer) available(ctx context.Context, key client.ObjectKey) (missin
 	}
 	missing = fmt.Sprintf("%d of %d replicas are up to date and available", min(status.UpdatedReplicas, status.AvailableReplicas), want)
 	pods := &corev1.PodList{}
-	if err := i.Client.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
+	if err := c.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingLabels(deployment.Spec.Selector.MatchLabels)); err != nil {
 		return missing, nil //nolint:nilerr // the reason is an extra
 	}
 	for p := range pods.Items {
@@ -219,25 +220,9 @@ func troubleOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// await look to find nothing missing, until ctx ends. What is missing is told whenever it is something else.
 func (i *Installer) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {
-	said := ""
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		missing, err := look(ctx)
-		if err == nil && missing != "" && missing != said {
-			i.say("%s: %s", what, missing)
-			said = missing
-		}
-		return missing == "", err
-	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%s: %s, and the timeout is over; run the command again to go on waiting", what, said)
-	}
-	return err
+	return progress.Await(ctx, i.Progress, what, look)
 }
-
-// pollInterval is how often the cluster is asked while waiting.
-const pollInterval = 250 * time.Millisecond
 
 func (i *Installer) say(format string, arguments ...any) {
 	i.Progress(fmt.Sprintf(format, arguments...))

@@ -267,6 +267,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 		}
 		return err
 	})
+	w.examine()
 	pods, err := w.milan.client.CoreV1().Pods("shop-rome").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running"})
 	require.NoError(t, err)
 	assert.Len(t, pods.Items, 2)
@@ -307,6 +308,31 @@ func (w *world) controllersWork() {
 			}
 		}
 		return nil
+	})
+}
+
+// examine the clusters: all is well, until something is broken.
+func (w *world) examine() {
+	w.Helper()
+	for _, name := range []string{"rome", "milan"} {
+		found := w.must("doctor", "--context="+name)
+		assert.NotContains(w, found, "Error")
+	}
+	found := w.must("doctor", "-o", "json")
+	for _, want := range []string{`"node milan"`, `"Deployment liqo-tenant-milan/vk-milan"`, `"Deployment liqo/refract-controller-manager"`, `"Secret liqo-tenant-milan/kubeconfig-controlplane-milan"`, `"namespace shop"`, `"webhook"`, `"ForeignCluster milan"`} {
+		assert.Contains(w, found, want)
+	}
+	secret := w.secret()
+	secrets := w.rome.client.CoreV1().Secrets(secret.Namespace)
+	require.NoError(w, secrets.Delete(w.Context(), secret.Name, metav1.DeleteOptions{}))
+	found, err := w.refractctl("doctor")
+	assert.ErrorContains(w, err, "errors were found")
+	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, make it again with refractctl peer")
+	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi") // which is the remedy
+	assert.NotEqual(w, secret.Data, w.secret().Data)
+	testenv.Eventually(w, func() error { // the controller has noticed, too
+		_, err := w.refractctl("doctor")
+		return err
 	})
 }
 

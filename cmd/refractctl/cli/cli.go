@@ -45,7 +45,7 @@ func Main(name string) {
 func NewCommand(name string) *cobra.Command {
 	access := newClusterAccess()
 	withCluster := []*cobra.Command{
-		newInstallCommand(access), newUninstallCommand(access), newPeerCommand(access), newUnpeerCommand(access),
+		newInstallCommand(access), newUninstallCommand(access), newPeerCommand(access), newUnpeerCommand(access), newDoctorCommand(access),
 		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
 		group("cordon", "Keep new pods off something", newCordonCommand(access)),

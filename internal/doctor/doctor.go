@@ -1,0 +1,283 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor examines a cluster in which Refract is installed, and says what to do about what it finds. It reads, and changes
+// nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/cert"
+	nodeutil "k8s.io/component-helpers/node/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/release"
+)
+
+// Level of a finding.
+type Level string
+
+// Levels, from the best to the worst.
+const (
+	OK      Level = "OK"
+	Warning Level = "Warning"
+	Error   Level = "Error"
+)
+
+// Finding is the result of one check.
+type Finding struct {
+	// Subject is what was looked at: "node milan".
+	Subject string `json:"subject"`
+	Level   Level  `json:"level"`
+	// Message says what was found, and unless it is OK what to do.
+	Message string `json:"message"`
+}
+
+// Patient is the cluster that is examined.
+type Patient struct {
+	Client client.Client
+	// Now is when: certificates expire.
+	Now time.Time
+
+	found []Finding
+}
+
+// Examine makes all checks. A check that cannot be made is a finding; the others are made still.
+func (p *Patient) Examine(ctx context.Context) []Finding {
+	p.found = nil
+	installed, err := release.Find(ctx, p.Client)
+	if err != nil {
+		p.add("installation", Error, "%v: install it with refractctl install", err)
+		return p.found
+	}
+	p.add("installation", OK, "release %s in namespace %s, version %s, cluster id %s", installed.Name, installed.Namespace, installed.Version, installed.ClusterID)
+	for _, check := range []struct {
+		subject string
+		run     func(context.Context, *release.Installation) error
+	}{
+		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
+		{"virtual nodes", p.virtualNodes}, {"extended namespaces", p.namespaces},
+	} {
+		if err := check.run(ctx, installed); err != nil {
+			p.add(check.subject, Error, "cannot be examined: %v", err)
+		}
+	}
+	return p.found
+}
+
+func (p *Patient) add(subject string, level Level, format string, arguments ...any) {
+	p.found = append(p.found, Finding{Subject: subject, Level: level, Message: fmt.Sprintf(format, arguments...)})
+}
+
+func (p *Patient) definitions(ctx context.Context, _ *release.Installation) error {
+	names, err := release.Definitions()
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		crd := &metav1.PartialObjectMetadata{}
+		crd.SetGroupVersionKind(release.DefinitionKind)
+		err := p.Client.Get(ctx, client.ObjectKey{Name: name}, crd)
+		switch {
+		case apierrors.IsNotFound(err):
+			p.add("CRD "+name, Error, "it is missing: run refractctl install, which brings the CRDs up to date")
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// deployments are the controller manager, and a virtual kubelet for each virtual node.
+func (p *Patient) deployments(ctx context.Context, installed *release.Installation) error {
+	managers, kubelets := &appsv1.DeploymentList{}, &appsv1.DeploymentList{}
+	err := errors.Join(
+		p.Client.List(ctx, managers, client.InNamespace(installed.Namespace), client.MatchingLabels{release.InstanceLabel: installed.Name}),
+		p.Client.List(ctx, kubelets, client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent}))
+	if err != nil {
+		return err
+	}
+	for _, d := range append(managers.Items, kubelets.Items...) {
+		subject := "Deployment " + client.ObjectKeyFromObject(&d).String()
+		missing, err := release.Unavailable(ctx, p.Client, client.ObjectKeyFromObject(&d))
+		switch {
+		case err != nil:
+			return err
+		case missing == "":
+			p.add(subject, OK, "available")
+		case d.Status.AvailableReplicas > 0:
+			p.add(subject, Warning, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
+		default:
+			p.add(subject, Error, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
+		}
+	}
+	return nil
+}
+
+func (p *Patient) webhook(ctx context.Context, installed *release.Installation) error {
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	err := p.Client.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration)
+	switch {
+	case apierrors.IsNotFound(err):
+		p.add("webhook", Warning, "it is not installed: pods of extended namespaces need the toleration of virtual nodes themselves, and quotas do not hold; upgrade with --set webhook.enabled=true")
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, w := range configuration.Webhooks {
+		if len(w.ClientConfig.CABundle) == 0 {
+			p.add("webhook "+w.Name, Error, "it has no CA bundle, which the controller manager adds: see kubectl -n %s logs deployment/%s-controller-manager", installed.Namespace, installed.Name)
+			return nil
+		}
+	}
+	p.add("webhook", OK, "it has its certificates")
+	return nil
+}
+
+func (p *Patient) clusters(ctx context.Context, _ *release.Installation) error {
+	clusters := &core.ForeignClusterList{}
+	if err := p.Client.List(ctx, clusters); err != nil {
+		return err
+	}
+	for i := range clusters.Items {
+		cluster := &clusters.Items[i]
+		subject, healthy := "ForeignCluster "+cluster.Name, true
+		for _, condition := range cluster.Status.Conditions {
+			switch condition.Status {
+			case core.ConditionStatusError:
+				p.add(subject, Error, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+				healthy = false
+			case core.ConditionStatusPending:
+				p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+				healthy = false
+			}
+		}
+		if healthy {
+			p.add(subject, OK, "%s, reachable", cluster.Status.Role)
+		}
+	}
+	return nil
+}
+
+func (p *Patient) virtualNodes(ctx context.Context, _ *release.Installation) error {
+	nodes := &offloading.VirtualNodeList{}
+	if err := p.Client.List(ctx, nodes); err != nil {
+		return err
+	}
+	for i := range nodes.Items {
+		vn := &nodes.Items[i]
+		subject := "VirtualNode " + client.ObjectKeyFromObject(vn).String()
+		healthy := true
+		for _, condition := range vn.Status.Conditions {
+			if condition.Status != offloading.RunningConditionStatus && condition.Message != "" {
+				p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+				healthy = false
+			}
+		}
+		if healthy {
+			p.add(subject, OK, "provider %s", vn.Spec.ClusterID)
+		}
+		if err := p.node(ctx, vn); err != nil {
+			return err
+		}
+		if err := p.credentials(ctx, vn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Patient) node(ctx context.Context, vn *offloading.VirtualNode) error {
+	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
+		return nil
+	}
+	node := &corev1.Node{}
+	err := p.Client.Get(ctx, client.ObjectKey{Name: vn.Name}, node)
+	if apierrors.IsNotFound(err) {
+		p.add("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
+	case ready == nil || ready.Status == corev1.ConditionUnknown:
+		p.add("node "+vn.Name, Error, "its virtual kubelet has ceased to report: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
+	case ready.Status != corev1.ConditionTrue:
+		p.add("node "+vn.Name, Error, "not ready: %s, %s", ready.Reason, ready.Message)
+	case node.Spec.Unschedulable:
+		p.add("node "+vn.Name, Warning, "ready, but cordoned: put it back into service with refractctl uncordon virtualnode %s", vn.Name)
+	default:
+		p.add("node "+vn.Name, OK, "ready")
+	}
+	return nil
+}
+
+// credentials with which this cluster opens a provider.
+func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) error {
+	if vn.Spec.KubeconfigSecretRef == nil {
+		return nil
+	}
+	key := client.ObjectKey{Namespace: vn.Namespace, Name: vn.Spec.KubeconfigSecretRef.Name}
+	secret := &corev1.Secret{}
+	if err := p.Client.Get(ctx, key, secret); apierrors.IsNotFound(err) {
+		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, make it again with refractctl peer", vn.Spec.ClusterID)
+		return nil
+	} else if err != nil {
+		return err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey])
+	if err != nil {
+		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: make it again with refractctl peer", wire.KubeconfigSecretKey, err)
+		return nil
+	}
+	certificates, err := cert.ParseCertsPEM(config.CertData)
+	if err != nil {
+		p.add("Secret "+key.String(), OK, "it opens cluster %s, without a certificate", vn.Spec.ClusterID)
+		return nil
+	}
+	until := certificates[0].NotAfter
+	switch left := until.Sub(p.Now); {
+	case left <= 0:
+		p.add("Secret "+key.String(), Error, "the certificate in it has expired on %s: renew it with refractctl peer", until.Format(time.DateOnly))
+	case left < until.Sub(certificates[0].NotBefore)/3:
+		p.add("Secret "+key.String(), Warning, "the certificate in it expires on %s: renew it with refractctl peer", until.Format(time.DateOnly))
+	default:
+		p.add("Secret "+key.String(), OK, "it opens cluster %s until %s", vn.Spec.ClusterID, until.Format(time.DateOnly))
+	}
+	return nil
+}
+
+func (p *Patient) namespaces(ctx context.Context, _ *release.Installation) error {
+	extended := &offloading.NamespaceOffloadingList{}
+	if err := p.Client.List(ctx, extended); err != nil {
+		return err
+	}
+	for i := range extended.Items {
+		nso := &extended.Items[i]
+		subject := "namespace " + nso.Namespace
+		switch phase := nso.Status.OffloadingPhase; phase {
+		case offloading.ReadyOffloadingPhaseType:
+			p.add(subject, OK, "extended as %s", nso.Status.RemoteNamespaceName)
+		case offloading.AllFailedOffloadingPhaseType:
+			p.add(subject, Error, "extended nowhere: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
+		default:
+			p.add(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
+		}
+	}
+	return nil
+}
