@@ -37,6 +37,10 @@ const (
 	// Lease is in. The provider writes it, so that a consumer notices that a
 	// kubeconfig leads to another cluster.
 	ClusterIDAnnotation = "plugins.refract.io/cluster-id"
+	// ClusterUIDAnnotation is the UID of the namespace kube-system of the other
+	// cluster, on a tenant namespace: two clusters that claim one id are told
+	// apart by it.
+	ClusterUIDAnnotation = "plugins.refract.io/cluster-uid"
 	// ProbeSecret holds, in the tenant namespace of a consumer, a kubeconfig
 	// with which this provider may ask the consumer's API server whether it lives.
 	ProbeSecret = "refract-probe"

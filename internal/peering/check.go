@@ -37,7 +37,7 @@ func (o *Options) check(ctx context.Context) error {
 		return err
 	}
 	var found []error
-	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkNode} {
+	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode} {
 		found = append(found, look(ctx))
 	}
 	return errors.Join(found...)
@@ -195,6 +195,12 @@ func (o *Options) checkRoles(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (o *Options) checkTenants(ctx context.Context) error {
+	_, there := o.Provider.tenant(ctx, o.Consumer)
+	_, here := o.Consumer.tenant(ctx, o.Provider)
+	return errors.Join(there, here)
 }
 
 // checkNode keeps a virtual node from being made under a name that is taken.

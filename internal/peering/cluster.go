@@ -61,22 +61,37 @@ func (c *Cluster) manager() rbac.Manager {
 		Subject: rbac.ServiceAccount(c.installation.Namespace, c.installation.ServiceAccount)}
 }
 
-// tenantNamespace creates the tenant namespace for a peer, or finds it.
-func (c *Cluster) tenantNamespace(ctx context.Context, peer string) error {
-	name := wire.TenantNamespace(peer)
-	found := &corev1.Namespace{}
-	err := c.Client.Get(ctx, client.ObjectKey{Name: name}, found)
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return fmt.Errorf("cluster %s: getting namespace %s, %w", c.Name, name, err)
-	case found.DeletionTimestamp != nil:
-		return fmt.Errorf("cluster %s: namespace %s is being deleted: run the command again when it is gone", c.Name, name)
-	case found.Labels[wire.TenantNamespaceLabel] != "true" || found.Labels[wire.RemoteClusterIDLabel] != peer:
-		return fmt.Errorf("cluster %s: namespace %s exists without the labels %s=true and %s=%s, so it is not the tenant namespace: add them if it should be, or delete it",
-			c.Name, name, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, peer)
-	default:
-		return nil
+// tenant reports whether the tenant namespace for a peer exists. It fails when that cannot be used, above all because it is that of another
+// cluster which claims the same id: whoever got that one's identity would have its namespaces.
+func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err error) {
+	name, found := wire.TenantNamespace(peer.ID()), &corev1.Namespace{}
+	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, found)
+	if apierrors.IsNotFound(err) {
+		return false, nil
 	}
-	return c.apply(ctx, &corev1.Namespace{ObjectMeta: meta("", name, map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: peer})})
+	uid := found.Annotations[wire.ClusterUIDAnnotation]
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("cluster %s: getting namespace %s, %w", c.Name, name, err)
+	case found.DeletionTimestamp != nil:
+		return true, fmt.Errorf("cluster %s: namespace %s is being deleted: run the command again when it is gone", c.Name, name)
+	case found.Labels[wire.TenantNamespaceLabel] != "true" || found.Labels[wire.RemoteClusterIDLabel] != peer.ID():
+		return true, fmt.Errorf("cluster %s: namespace %s exists without the labels %s=true and %s=%s, so it is not the tenant namespace: add them if it should be, or delete it",
+			c.Name, name, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, peer.ID())
+	case uid != "" && uid != peer.uid:
+		return true, fmt.Errorf("cluster %s: namespace %s belongs to a peering with another cluster that has the id %q: give %s another id, or end that peering; if that cluster was made anew as %s, remove the annotation %s",
+			c.Name, name, peer.ID(), peer.Name, peer.Name, wire.ClusterUIDAnnotation)
+	}
+	return true, nil
+}
+
+// makeTenant creates the tenant namespace for a peer if there is none.
+func (c *Cluster) makeTenant(ctx context.Context, peer *Cluster) error {
+	exists, err := c.tenant(ctx, peer)
+	if err != nil || exists {
+		return err
+	}
+	object := meta("", wire.TenantNamespace(peer.ID()), map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: peer.ID()})
+	object.Annotations = map[string]string{wire.ClusterUIDAnnotation: peer.uid}
+	return c.apply(ctx, &corev1.Namespace{ObjectMeta: object})
 }

@@ -55,7 +55,7 @@ func (o *Options) Peer(ctx context.Context) error {
 
 func (o *Options) prepareProvider(ctx context.Context) error {
 	o.say("%s: admitting consumer %s, in namespace %s", o.Provider.ID(), o.Consumer.ID(), wire.TenantNamespace(o.Consumer.ID()))
-	if err := o.Provider.tenantNamespace(ctx, o.Consumer.ID()); err != nil {
+	if err := o.Provider.makeTenant(ctx, o.Consumer); err != nil {
 		return err
 	}
 	if !o.Provider.installation.HoldsToQuotas {
@@ -69,7 +69,7 @@ func (o *Options) prepareProvider(ctx context.Context) error {
 }
 
 func (o *Options) prepareConsumer(ctx context.Context) error {
-	if err := o.Consumer.tenantNamespace(ctx, o.Provider.ID()); err != nil {
+	if err := o.Consumer.makeTenant(ctx, o.Provider); err != nil {
 		return err
 	}
 	access, isNew, err := o.identity(ctx)

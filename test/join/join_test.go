@@ -28,6 +28,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -268,6 +269,8 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 		return err
 	})
 	w.examine()
+	w.impostor()
+	w.bothWays()
 	pods, err := w.milan.client.CoreV1().Pods("shop-rome").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running"})
 	require.NoError(t, err)
 	assert.Len(t, pods.Items, 2)
@@ -334,6 +337,35 @@ func (w *world) examine() {
 		_, err := w.refractctl("doctor")
 		return err
 	})
+}
+
+// impostor is a cluster that claims the id of another one.
+func (w *world) impostor() {
+	w.Helper()
+	for _, s := range []*side{w.rome, w.milan} {
+		namespaces := s.client.CoreV1().Namespaces()
+		tenant := wire.TenantNamespace(map[*side]string{w.rome: "milan", w.milan: "rome"}[s])
+		namespace, err := namespaces.Get(w.Context(), tenant, metav1.GetOptions{})
+		require.NoError(w, err)
+		genuine := namespace.Annotations[wire.ClusterUIDAnnotation]
+		annotate := func(uid string) {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.ClusterUIDAnnotation, uid)
+			_, err := namespaces.Patch(w.Context(), tenant, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			require.NoError(w, err)
+		}
+		annotate("another")
+		w.refused([]string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host}, "namespace "+tenant+" belongs to a peering with another cluster")
+		annotate(genuine)
+	}
+}
+
+// bothWays makes each cluster a node of the other, and takes one way back: the other one stays.
+func (w *world) bothWays() {
+	w.Helper()
+	w.must("peer", "--context=milan", "--remote-context=rome", "--remote-api-server-url="+w.rome.Config().Host)
+	w.must("unpeer", "--context=milan", "--remote-context=rome")
+	found := w.must("doctor")
+	assert.Contains(w, found, "node milan")
 }
 
 func (w *world) secret() *corev1.Secret {
