@@ -46,6 +46,7 @@ func newCommand() *cobra.Command {
 			if err := o.logs.Install(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
+			o.inert.Warn(cmd.Flags())
 			return run(cmd.Context(), &o)
 		},
 	}

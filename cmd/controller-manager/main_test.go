@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -73,6 +74,23 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 				t.Errorf("error = %v, want one with %q", err, want)
 			}
 		})
+	}
+}
+
+// Who takes Liqo's place keeps its command line, and is told what it asks for in vain.
+func TestFlagsOfLiqoAreAccepted(t *testing.T) {
+	for text, want := range map[string][]string{
+		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s": nil,
+		"--networking-enabled --podcidr=10.0.0.0/16 --global-labels=a=b --ingress-classes=nginx":                                           {"networking-enabled", "podcidr", "ingress-classes", "global-labels"},
+		"--authentication-enabled --enable-storage --storage-namespace=liqo-storage --default-node-resources=cpu=4 --resource-validator-refresh-interval=1m": {
+			"authentication-enabled", "enable-storage", "storage-namespace", "default-node-resources", "resource-validator-refresh-interval"},
+	} {
+		var o options
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.addFlags(flags)
+		require.NoError(t, flags.Parse(strings.Fields(text+" --cluster-id=a")))
+		require.NoError(t, o.validate())
+		assert.Equal(t, want, o.inert.InVain(flags), text)
 	}
 }
 

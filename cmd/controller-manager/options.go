@@ -63,6 +63,7 @@ type options struct {
 	enforceQuotas                          bool
 	limits                                 string
 	logs                                   cmdutil.Logs
+	inert                                  cmdutil.InertFlags
 }
 
 func (o *options) addFlags(flags *pflag.FlagSet) {
@@ -106,6 +107,37 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port on which webhooks are served")
 	flags.StringVar(&o.runtimeClass, "liqo-runtime-class", wire.RuntimeClassName, "runtime class whose pods the scheduling webhook leaves alone, because it sends them to virtual nodes itself; empty for none")
 	o.logs.AddFlags(flags)
+	o.addInertFlags(flags)
+}
+
+// addInertFlags are those of Liqo's controller manager that ask for what is not here, or is always so.
+func (o *options) addInertFlags(flags *pflag.FlagSet) {
+	const (
+		network = "no network module is part of this controller manager; it reads Liqo's Connections, Configurations and IPs where they exist"
+		slices  = "ResourceSlices are not answered; clusters are joined with refractctl peer, or by Helm values"
+		storage = "claims of the virtual storage class get volumes on virtual nodes alone; see --enable-storage of the virtual kubelet"
+		global  = "set common.globalLabels and common.globalAnnotations of the chart, for its own objects"
+	)
+	for _, f := range []struct {
+		name, missing, byDefault string
+		boolean                  bool
+	}{
+		{"networking-enabled", network, "false", true}, {"authentication-enabled", slices, "false", true},
+		{"offloading-enabled", "the controllers of offloading are always run", "true", true},
+		{"enable-storage", storage, "false", true}, {"virtual-storage-class-name", storage, "", false},
+		{"real-storage-class-name", storage, "", false}, {"storage-namespace", storage, "", false},
+		{"default-node-resources", "VirtualNodes say what they offer; set offloading.defaultNodeResources of the chart, or give refractctl peer --cpu and --memory", "", false},
+		{"podcidr", "give --local-podcidr to virtual kubelets, among the extraArgs of their VkOptionsTemplate", "", false},
+		{"default-resource-slice-class-enabled", slices, "false", true}, {"ingress-classes", slices, "", false},
+		{"load-balancer-classes", slices, "", false}, {"cluster-labels", slices, "", false},
+		{"enable-api-server-proxy-ip-remapping", network, "false", true}, {"api-server-ip-use-endpointslices", network, "false", true},
+		{"network-ctrl-workers", network, "1", false}, {"ip-ctrl-workers", network, "1", false},
+		{"global-labels", global, "", false}, {"global-annotations", global, "", false},
+		{"client-timeout", "requests have timeouts of their own", "0s", false},
+		{"resource-validator-refresh-interval", "what a consumer has in use is read from its pods", "5m0s", false},
+	} {
+		o.inert.Add(flags, f.name, f.missing, f.byDefault, f.boolean)
+	}
 }
 
 func envOr(name, otherwise string) string {

@@ -83,7 +83,7 @@ type Options struct {
 	MetricsEnabled, Profiling     bool
 	MetricsAddress, HealthAddress string
 
-	inert []*inertFlag
+	inert cmdutil.InertFlags
 }
 
 // New reads the environment of the pod.

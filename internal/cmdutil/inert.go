@@ -1,0 +1,61 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cmdutil
+
+import (
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// InertFlags are accepted, so that who comes from another implementation need not change a command line, and have no effect.
+type InertFlags struct{ flags []*inertFlag }
+
+// inertFlag takes any value and does nothing with it.
+type inertFlag struct {
+	name, missing string
+	byDefault     string // the value that asks for nothing
+	value         string
+}
+
+func (f *inertFlag) String() string         { return f.value }
+func (f *inertFlag) Set(value string) error { f.value = value; return nil }
+func (f *inertFlag) Type() string           { return "any" }
+
+// Add registers a flag. missing says what it would do, or what does it instead; byDefault is the value that asks for nothing. A boolean may
+// stand alone.
+func (i *InertFlags) Add(flags *pflag.FlagSet, name, missing, byDefault string, boolean bool) {
+	inert := &inertFlag{name: name, missing: missing, byDefault: byDefault}
+	i.flags = append(i.flags, inert)
+	flags.Var(inert, name, "has no effect: "+missing)
+	if boolean {
+		flags.Lookup(name).NoOptDefVal = "true"
+	}
+}
+
+// asksFor reports whether a value is meant to change something.
+func (f *inertFlag) asksFor() bool {
+	if f.byDefault == "" {
+		return f.value != "" && f.value != "false" && f.value != "0"
+	}
+	return f.value != f.byDefault
+}
+
+// InVain returns the names of the flags that were given, and are meant to have an effect.
+func (i *InertFlags) InVain(flags *pflag.FlagSet) (names []string) {
+	for _, f := range i.flags {
+		if flags.Changed(f.name) && f.asksFor() {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// Warn names every flag that was given in vain.
+func (i *InertFlags) Warn(flags *pflag.FlagSet) {
+	for _, f := range i.flags {
+		if flags.Changed(f.name) && f.asksFor() {
+			log.Log.Info("Warning: a flag has no effect", "flag", "--"+f.name, "value", f.value, "meaning", f.missing)
+		}
+	}
+}

@@ -1,0 +1,30 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"flag"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+)
+
+// klogFlags takes every flag of klog's with the prefix klog, as Liqo does: --klog.v
+// means --v, the others say where klog's own lines go and how they look.
+func (o *Options) klogFlags(flags *pflag.FlagSet) {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(all)
+	all.VisitAll(func(f *flag.Flag) {
+		switch boolean, _ := f.Value.(interface{ IsBoolFlag() bool }); f.Name {
+		case "v": // see operationFlags
+		case "vmodule":
+			o.inert.Add(flags, "klog."+f.Name, "verbosity is for all files; use --v", f.DefValue, false)
+		default:
+			o.inert.Add(flags, "klog."+f.Name, "logs go to stderr, in the format of --log-format", f.DefValue, boolean != nil && boolean.IsBoolFlag())
+		}
+	})
+}
+
+// WarnInert names every flag that was given in vain.
+func (o *Options) WarnInert(flags *pflag.FlagSet) { o.inert.Warn(flags) }
