@@ -41,6 +41,10 @@ build: ## Compile everything; the commands land in bin/
 	go build ./...
 	go build -o bin/ ./cmd/...
 
+.PHONY: images
+images: ## Build container images for amd64 and arm64 into dist/, as OCI archives (ARGS=--push=REGISTRY to push them)
+	go run ./build/images --output=dist $(ARGS)
+
 .PHONY: plugins
 plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and the test of the SDK
 	@hack/plugins.sh

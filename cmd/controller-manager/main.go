@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // for API servers whose certificate a public authority has signed: images have no files of these
 
 	"github.com/refract-project/refract/internal/cmdutil"
 )

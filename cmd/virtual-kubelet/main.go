@@ -13,6 +13,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // for API servers whose certificate a public authority has signed: images have no files of these
+
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/vk/app"
 )

@@ -53,7 +53,7 @@ annotations:
 
 {{/* refract.image: (dict "root" $ "image" .Values.x.image "of" "x"); "needed" empty: one without a name is no error */}}
 {{- define "refract.image" -}}
-{{ if and (hasKey . "needed") (not .needed) (not .image.name) }}virtual-kubelet{{ else }}{{ .image.name | required (printf "%s.image.name is required: no images are published, build/Dockerfile makes yours" .of) }}{{ end }}:{{ .image.version | default .root.Chart.AppVersion }}
+{{ if and (hasKey . "needed") (not .needed) (not .image.name) }}virtual-kubelet{{ else }}{{ .image.name | required (printf "%s.image.name is required: no images are published, go run ./build/images makes yours" .of) }}{{ end }}:{{ .image.version | default .root.Chart.AppVersion }}
 {{- end -}}
 
 {{/* refract.rules: the generated rules of a role; (dict "root" $ "role" NAME), with "kubelet" for the names that only an entry of virtualKubelets knows. */}}
