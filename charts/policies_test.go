@@ -91,16 +91,26 @@ func (h *held) must(err error) {
 	require.NoError(h, err)
 }
 
-// refused waits until a creation is refused with these words: policies take effect a moment after they are there.
+// refused waits until a creation is refused with these words.
 func (h *held) refused(c client.Client, object client.Object, says string) {
 	h.Helper()
+	h.attempt(fmt.Sprintf("creating %T %s", object, client.ObjectKeyFromObject(object)), says, func() error {
+		return c.Create(h.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
+	})
+}
+
+// attempt something until it is refused with these words, or with none of them until it succeeds: policies take effect a moment after
+// they are there.
+func (h *held) attempt(what, says string, do func() error) {
+	h.Helper()
 	for end := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		err := c.Create(h.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll)
-		if err != nil && strings.Contains(err.Error(), says) {
+		err := do()
+		if says == "" && err == nil || says != "" && err != nil && strings.Contains(err.Error(), says) {
 			return
 		}
 		if time.Now().After(end) {
-			h.Fatalf("%T %s: %v, want a refusal with %q", object, client.ObjectKeyFromObject(object), err, says)
+			h.Errorf("%s: %v, want a refusal with %q", what, err, says)
+			return
 		}
 	}
 }
@@ -158,10 +168,9 @@ func TestPoliciesHold(t *testing.T) {
 	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
 	}), "PodSecurity")
-	err := manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
-	if err == nil || !strings.Contains(err.Error(), "deletes only namespaces that it has created") {
-		t.Errorf("deleting somebody else's namespace: %v", err)
-	}
+	h.attempt("deleting somebody else's namespace", "deletes only namespaces that it has created", func() error {
+		return manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
+	})
 
 	h.confines(manager)
 
@@ -169,26 +178,23 @@ func TestPoliciesHold(t *testing.T) {
 	for node, allowed := range map[string]bool{"milan": true, "worker": false, "": false} {
 		bound := pod("default", func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "of-"+node+"-node", node })
 		h.must(h.admin.Create(t.Context(), bound))
-		if err := manager.Delete(t.Context(), bound, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "deletes only pods of ShadowPods") {
-			t.Errorf("deleting somebody else's pod: %v", err)
-		}
+		h.attempt("deleting somebody else's pod", "deletes only pods of ShadowPods", func() error { return manager.Delete(t.Context(), bound, client.DryRunAll) })
 		status := client.RawPatch(types.MergePatchType, []byte(`{"status":{"message":"seen"}}`))
-		for what, err := range map[string]error{
-			"deleting": kubelet.Delete(t.Context(), bound.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll),
-			"patching": kubelet.Status().Patch(t.Context(), bound.DeepCopy(), status, client.DryRunAll),
-		} {
-			if (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "only pods that are bound to its own node") {
-				t.Errorf("%s a pod of node %q: %v", what, node, err)
-			}
+		says := "only pods that are bound to its own node"
+		if allowed {
+			says = ""
 		}
+		h.attempt("deleting a pod of node "+node, says, func() error {
+			return kubelet.Delete(t.Context(), bound.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
+		})
+		h.attempt("patching a pod of node "+node, says, func() error { return kubelet.Status().Patch(t.Context(), bound.DeepCopy(), status, client.DryRunAll) })
 	}
 
 	victim := pod(remoteNamespace, func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "victim", "worker" })
 	h.must(h.admin.Create(t.Context(), victim))
-	err = rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0))
-	if err == nil || !strings.Contains(err.Error(), "gracePeriodSeconds 0 is not allowed") {
-		t.Errorf("a consumer has a pod forgotten that still runs: %v", err)
-	}
+	h.attempt("having a pod forgotten that still runs", "gracePeriodSeconds 0 is not allowed", func() error {
+		return rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
+	})
 
 	// What they are for still works.
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
@@ -227,10 +233,11 @@ func (h *held) confines(manager client.Client) {
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "theirs"}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "milan", Labels: ofNode}},
 	} {
 		h.must(h.admin.Create(h.Context(), object))
-		err := manager.Delete(h.Context(), object, client.DryRunAll)
-		if allowed := object.GetName() == "milan"; (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), "The controller manager ") {
-			h.Errorf("deleting %T %s: %v", object, object.GetName(), err)
+		says := "The controller manager "
+		if object.GetName() == "milan" {
+			says = ""
 		}
+		h.attempt(fmt.Sprintf("deleting %T %s", object, object.GetName()), says, func() error { return manager.Delete(h.Context(), object, client.DryRunAll) })
 	}
 	kubelet := func(namespace, name, account string) *appsv1.Deployment {
 		return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: ofNode}, Spec: appsv1.DeploymentSpec{
@@ -244,9 +251,9 @@ func (h *held) confines(manager client.Client) {
 	h.must(manager.Create(h.Context(), kubelet("liqo-tenant-milan", "vk-milan", "milan"), client.DryRunAll))
 
 	cordon := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`))
-	if err := manager.Patch(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, cordon, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "only virtual nodes") {
-		h.Errorf("cordoning a node that is not virtual: %v", err)
-	}
+	h.attempt("cordoning a node that is not virtual", "only virtual nodes", func() error {
+		return manager.Patch(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}}, cordon, client.DryRunAll)
+	})
 	h.must(manager.Patch(h.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}}, cordon, client.DryRunAll))
 
 	binding := func(namespace, role string, subject rbacv1.Subject) *rbacv1.RoleBinding {
@@ -294,13 +301,12 @@ func (h *held) confines(manager client.Client) {
 		raw, err := yaml.YAMLToJSON([]byte(text))
 		h.must(err)
 		send := client.RawPatch(types.MergePatchType, raw)
-		if patch.subresource != "" {
-			err = manager.SubResource(patch.subresource).Patch(h.Context(), patch.object, send, client.DryRunAll)
-		} else {
-			err = manager.Patch(h.Context(), patch.object, send, client.DryRunAll)
-		}
-		if allowed := patch.says == ""; (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), patch.says) {
-			h.Errorf("%T %s %s: %v, want %q", patch.object, patch.subresource, text, err, patch.says)
-		}
+		h.attempt(fmt.Sprintf("patching %T %s with %s", patch.object, patch.subresource, text), patch.says, func() error {
+			object := patch.object.DeepCopyObject().(client.Object)
+			if patch.subresource != "" {
+				return manager.SubResource(patch.subresource).Patch(h.Context(), object, send, client.DryRunAll)
+			}
+			return manager.Patch(h.Context(), object, send, client.DryRunAll)
+		})
 	}
 }
