@@ -61,6 +61,9 @@ const (
 	ComponentLabel = "offloading.liqo.io/component"
 	// VirtualKubeletComponent is the value of ComponentLabel on virtual kubelets.
 	VirtualKubeletComponent = "virtual-kubelet"
+	// SharedLease is the Lease, in the tenant namespace, for which all virtual
+	// nodes of a provider compete: its holder reflects what they share.
+	SharedLease = "virtual-kubelet-leader-election"
 	// KubeconfigSecretKey is the key, in the Secret that a VirtualNode names,
 	// of the kubeconfig that opens the provider.
 	KubeconfigSecretKey = "kubeconfig"

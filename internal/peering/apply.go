@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +80,16 @@ func (c *Cluster) remove(ctx context.Context, object client.Object) error {
 	}
 	if err := c.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID}); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cluster %s: deleting %s %s, %w", c.Name, kind.Kind, client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}
+
+// removeAll deletes those of the objects that are ours, the last one first.
+func (c *Cluster) removeAll(ctx context.Context, objects []client.Object) error {
+	for _, object := range slices.Backward(objects) {
+		if err := c.remove(ctx, object); err != nil {
+			return err
+		}
 	}
 	return nil
 }

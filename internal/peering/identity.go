@@ -69,7 +69,7 @@ func (o *Options) usable(kubeconfig []byte, now time.Time) *identity {
 		return nil
 	}
 	ca, err := o.authority()
-	if err != nil || config.Host != o.server() || !bytes.Equal(config.CAData, ca) {
+	if err != nil || config.Host != o.server() || config.ServerName != o.Provider.Config.ServerName || !bytes.Equal(config.CAData, ca) {
 		return nil
 	}
 	certificates, err := cert.ParseCertsPEM(config.CertData)
@@ -112,7 +112,7 @@ func (o *Options) newIdentity(ctx context.Context) (*identity, error) {
 		return nil, err
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters[o.Provider.ID()] = &clientcmdapi.Cluster{Server: o.server(), CertificateAuthorityData: ca}
+	config.Clusters[o.Provider.ID()] = &clientcmdapi.Cluster{Server: o.server(), CertificateAuthorityData: ca, TLSServerName: o.Provider.Config.ServerName}
 	config.AuthInfos[id] = &clientcmdapi.AuthInfo{ClientCertificateData: signed, ClientKeyData: keyPEM}
 	config.Contexts[o.Provider.ID()] = &clientcmdapi.Context{Cluster: o.Provider.ID(), AuthInfo: id}
 	config.CurrentContext = o.Provider.ID()

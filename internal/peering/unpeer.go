@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -35,6 +37,14 @@ func (o *Options) Unpeer(ctx context.Context) error {
 	}
 	for i := range nodes {
 		if err := o.removeNode(ctx, &nodes[i]); err != nil {
+			return err
+		}
+		o.VirtualNode = nodes[i].Name
+		if err := o.Consumer.removeAll(ctx, o.atConsumer()); err != nil {
+			return err
+		}
+		// By which its replicas, and all virtual nodes of the provider, have chosen a leader.
+		if err := o.Consumer.removeLeases(ctx, o.Provider.ID(), o.VirtualNode, wire.SharedLease); err != nil {
 			return err
 		}
 	}
@@ -87,6 +97,17 @@ func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) er
 	})
 }
 
+// removeLeases deletes Leases of virtual kubelets that have ended, in the tenant namespace for a peer.
+func (c *Cluster) removeLeases(ctx context.Context, peer string, names ...string) error {
+	for _, name := range names {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(peer), Name: name}}
+		if err := c.Client.Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cluster %s: deleting Lease %s, %w", c.Name, client.ObjectKeyFromObject(lease), err)
+		}
+	}
+	return nil
+}
+
 // unused fails as long as the provider has namespaces of the consumer: they would be deleted with the tenant namespace.
 func (o *Options) unused(ctx context.Context) error {
 	maps := &offloading.NamespaceMapList{}
@@ -112,25 +133,23 @@ func (o *Options) unused(ctx context.Context) error {
 
 func (o *Options) leaveConsumer(ctx context.Context) error {
 	o.say("%s: removing the access to %s", o.Consumer.ID(), o.Provider.ID())
-	objects := append(o.atConsumer(), o.secret(nil))
-	slices.Reverse(objects)
-	return o.leave(ctx, o.Consumer, o.Provider.ID(), objects)
+	return o.leave(ctx, o.Consumer, o.Provider.ID(), append(o.atConsumer(), o.secret(nil)))
 }
 
 func (o *Options) leaveProvider(ctx context.Context) error {
 	o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
-	objects := append(o.atProvider(), o.quota())
-	slices.Reverse(objects)
-	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
+	// One that nobody renews would be taken for a consumer that is down, where the clusters are also joined the other way round.
+	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
+		return err
+	}
+	return o.leave(ctx, o.Provider, o.Consumer.ID(), append(o.atProvider(), o.quota()))
 }
 
 // leave removes the objects, the tenant namespace and the ForeignCluster of a peer. The last two stay while the clusters are also
 // joined the other way round.
 func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []client.Object) error {
-	for _, object := range objects {
-		if err := c.remove(ctx, object); err != nil {
-			return err
-		}
+	if err := c.removeAll(ctx, objects); err != nil {
+		return err
 	}
 	shared, err := c.stillPeered(ctx, peer)
 	if err != nil || shared {

@@ -3,6 +3,8 @@
 
 package rbac
 
+import "github.com/refract-project/refract/api/wire"
+
 // VirtualKubeletLocal is what the virtual kubelet needs in all namespaces of
 // its own cluster, because any namespace may be extended.
 func VirtualKubeletLocal() Role {
@@ -133,7 +135,7 @@ func VirtualKubeletTenant() Role {
 			grant("to take part in the elections of its node and of its provider (creation cannot be bound to a name)",
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to hold, renew and release those leases",
-				"coordination.k8s.io", on("leases"), do("get", "update"), NodeNamePlaceholder, "virtual-kubelet-leader-election"),
+				"coordination.k8s.io", on("leases"), do("get", "update"), NodeNamePlaceholder, wire.SharedLease),
 		},
 	}
 }

@@ -67,6 +67,9 @@ func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result
 	if err != nil {
 		return nil, err
 	}
+	if err := i.onlyOne(ctx); err != nil {
+		return nil, err
+	}
 	// What is wrong with the values is to be found before anything is changed.
 	if _, err := i.apply(ctx, chart, values, upgrade, true); err != nil {
 		return nil, err
@@ -89,6 +92,18 @@ func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result
 		return nil, fmt.Errorf("helm returned a release of type %T", done)
 	}
 	return &Result{Revision: result.Version, Manifest: result.Manifest, Notes: result.Info.Notes}, nil
+}
+
+// onlyOne keeps a second installation out: both would do the same work.
+func (i *Installer) onlyOne(ctx context.Context) error {
+	found, err := Find(ctx, i.Client)
+	if errors.Is(err, ErrNotInstalled) {
+		return nil
+	}
+	if err == nil && (found.Name != i.Name || found.Namespace != i.Namespace) {
+		err = fmt.Errorf("there is an installation already, as release %s in namespace %s: upgrade that with --release=%s --namespace=%s", found.Name, found.Namespace, found.Name, found.Namespace)
+	}
+	return err
 }
 
 func (i *Installer) configuration() (*action.Configuration, error) {

@@ -5,6 +5,7 @@ package release
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -42,9 +43,14 @@ var uses = []struct {
 }
 
 // Uninstall removes the release, and with definitions the CRDs, too, unless they are Liqo's. It fails with InUseError, and removes
-// nothing, while something is offloaded from this cluster or to it.
-func (i *Installer) Uninstall(ctx context.Context, withCRDs bool) error {
-	if err := i.unused(ctx); err != nil {
+// nothing, while something is offloaded from this cluster or to it; with force it removes the release all the same, and leaves the CRDs.
+func (i *Installer) Uninstall(ctx context.Context, withCRDs, force bool) error {
+	err := i.unused(ctx)
+	if used := (*InUseError)(nil); force && errors.As(err, &used) {
+		i.say("warning: %v", err)
+		withCRDs, err = false, nil // with the CRDs the objects would go
+	}
+	if err != nil {
 		return err
 	}
 	config, err := i.configuration()

@@ -240,6 +240,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server, "--cpu=many"}, `--cpu is "many"`)
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=rome-kwok-1"}, "there is a node rome-kwok-1")
 	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
+	w.refused([]string{"install", "--release=other"}, "there is an installation already, as release refract in namespace liqo")
 	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
 	w.must("install", "--cluster-id=milan", "--context=milan")
@@ -362,10 +363,13 @@ func (w *world) impostor() {
 // bothWays makes each cluster a node of the other, and takes one way back: the other one stays.
 func (w *world) bothWays() {
 	w.Helper()
-	w.must("peer", "--context=milan", "--remote-context=rome", "--remote-api-server-url="+w.rome.Config().Host)
+	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
+	w.must("peer", "--context=milan", "--remote-context=rome", "--remote-api-server-url="+w.rome.Config().Host, "--virtual-node=to-rome")
 	w.must("unpeer", "--context=milan", "--remote-context=rome")
 	found := w.must("doctor")
 	assert.Contains(w, found, "node milan")
+	w.unchanged(w.rome, rome)
+	w.unchanged(w.milan, milan)
 }
 
 func (w *world) secret() *corev1.Secret {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
@@ -231,9 +232,6 @@ func after(ctx context.Context, grace time.Duration) <-chan struct{} {
 	return late
 }
 
-// sharedLeaseName is the lease of all virtual nodes of one provider.
-const sharedLeaseName = "virtual-kubelet-leader-election"
-
 // sharedHolder is how the identities of the replicas of one node begin, by which they hold the lease. No node has a name with that character.
 func sharedHolder(nodeName string) string { return nodeName + "_" }
 
@@ -241,7 +239,7 @@ func sharedHolder(nodeName string) string { return nodeName + "_" }
 // provider share while it holds the lease. Losing it is no reason to end: the
 // process goes on with its own pods and competes again.
 func (a *active) competeForShared(ctx context.Context) error {
-	election := a.election(sharedLeaseName, sharedHolder(a.NodeName)+a.identity())
+	election := a.election(wire.SharedLease, sharedHolder(a.NodeName)+a.identity())
 	// This replica has the lease of the node, so no other one of the same node leads.
 	election.Gone = func(holder string) bool { return strings.HasPrefix(holder, sharedHolder(a.NodeName)) }
 	for ctx.Err() == nil {

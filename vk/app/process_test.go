@@ -81,7 +81,7 @@ func TestProcess(t *testing.T) {
 		begin := time.Now()
 		require.NoError(t, l.StopKubelet(ctx))
 		t.Logf("ended after %s", time.Since(begin))
-		for _, name := range []string{lab.NodeName, sharedLeaseName} {
+		for _, name := range []string{lab.NodeName, wire.SharedLease} {
 			lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, name, metav1.GetOptions{})
 			require.NoError(t, err)
 			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
@@ -94,7 +94,7 @@ func TestProcess(t *testing.T) {
 		begin = time.Now()
 		require.NoError(t, l.StartKubelet(ctx))
 		require.NoError(t, l.Wait(ctx, "the next leader", func(ctx context.Context) (string, error) {
-			lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, sharedLeaseName, metav1.GetOptions{})
+			lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, wire.SharedLease, metav1.GetOptions{})
 			if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
 				return "nobody holds the shared lease", err
 			}
@@ -152,7 +152,7 @@ func testWithoutElection(ctx context.Context, t *testing.T, l *lab.Lab) {
 		}
 		return "", nil
 	}))
-	lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, sharedLeaseName, metav1.GetOptions{})
+	lease, err := l.Consumer.Client.CoordinationV1().Leases(lab.TenantNamespace).Get(ctx, wire.SharedLease, metav1.GetOptions{})
 	require.NoError(t, err)
 	if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 		t.Errorf("%s holds the shared lease", *holder)

@@ -137,7 +137,7 @@ func put(into map[string]any, value string, path ...string) {
 
 func newUninstallCommand(access *clusterAccess) *cobra.Command {
 	r := &helmRelease{access: access}
-	var withCRDs bool
+	var withCRDs, force bool
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove Refract from a cluster",
@@ -152,7 +152,7 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
 			defer cancel()
-			err = installer.Uninstall(ctx, withCRDs)
+			err = installer.Uninstall(ctx, withCRDs, force)
 			if used := (*release.InUseError)(nil); errors.As(err, &used) {
 				return fmt.Errorf("nothing was removed, %w", err)
 			}
@@ -161,5 +161,6 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 	}
 	r.addFlags(command)
 	command.Flags().BoolVar(&withCRDs, "crds", false, "remove the CRDs, too, unless Liqo is installed")
+	command.Flags().BoolVar(&force, "force", false, "remove the release also while something is offloaded: other controllers, such as Liqo's, go on with it, or nobody does")
 	return command
 }
