@@ -167,7 +167,7 @@ func (c *Controller) extend(ctx context.Context, nso *offloading.NamespaceOffloa
 				problems = append(problems, c.mapNamespace(ctx, nso, p, remoteNamespace))
 			}
 		case no:
-			problems = append(problems, c.unmapNamespace(ctx, nso.Namespace, p))
+			problems = append(problems, c.unmapNamespace(ctx, nso, p))
 			if p.hasLeft(nso) {
 				problems = append(problems, c.clearStatusesOf(ctx, nso.Namespace, p.id))
 			}
@@ -213,7 +213,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	remaining := 0
 	for _, p := range providers {
 		// A moment after a namespace was extended the cache does not show the request: it would stay, and the remote namespace with it.
-		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso.Namespace, p))
+		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso, p))
 		if p.knows(nso.Namespace) && !p.dead {
 			remaining++
 		}

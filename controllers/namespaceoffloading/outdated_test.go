@@ -51,7 +51,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(forgotten)}
 	_, err := controller.Reconcile(t.Context(), request)
-	assert.ErrorContains(t, err, "getting NamespaceOffloading "+request.String())
+	assert.ErrorContains(t, err, "getting NamespaceOffloading "+request.String()+" before the NamespaceMap is written")
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.NotContains(t, nm.Spec.DesiredMapping, namespace)
 
@@ -63,9 +63,20 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.NotContains(t, nm.Spec.DesiredMapping, namespace)
 
-	forgotten.UID, forgotten.ResourceVersion = actual.UID, actual.ResourceVersion
+	forgotten.UID, forgotten.ResourceVersion, forgotten.Generation = actual.UID, actual.ResourceVersion, actual.Generation
 	_, err = controller.Reconcile(t.Context(), request)
 	require.NoError(t, err)
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.Equal(t, namespace+"-consumer", nm.Spec.DesiredMapping[namespace])
+
+	// It was deleted before the restore, and is not any more: the cache does not know yet.
+	deleted := actual.DeepCopy()
+	now := metav1.Now()
+	deleted.DeletionTimestamp = &now
+	outdated := namespaceoffloading.NewController(&behind{consumer.Client, deleted}, consumer.Client, events.NewFakeRecorder(100),
+		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
+	_, err = outdated.Reconcile(t.Context(), request)
+	assert.ErrorContains(t, err, "is another one by now")
+	consumer.Get(t, nm, nm.Namespace, "lucca")
+	assert.Contains(t, nm.Spec.DesiredMapping, namespace, "a namespace that is extended was withdrawn")
 }

@@ -207,16 +207,17 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 	})
 }
 
-// isCurrent fails for a NamespaceOffloading that only the cache has. After etcd was restored the cache shows those of before for some
-// seconds; one that the API server has forgotten would extend its namespace, and nobody would ever withdraw it.
+// isCurrent fails for a NamespaceOffloading that the API server has not, or not as the cache shows it. After etcd was restored the cache
+// shows those of before for some seconds: one that has been forgotten would extend its namespace, and nobody would ever withdraw it; one
+// that was deleted, and is not any more, would have its remote namespaces deleted.
 func (c *Controller) isCurrent(ctx context.Context, nso *offloading.NamespaceOffloading) error {
 	key := client.ObjectKeyFromObject(nso)
 	found := &metav1.PartialObjectMetadata{}
 	found.SetGroupVersionKind(offloading.GroupVersion.WithKind("NamespaceOffloading"))
 	if err := c.uncached.Get(ctx, key, found); err != nil {
-		return fmt.Errorf("getting NamespaceOffloading %s, which is to be extended, %w", key, err)
+		return fmt.Errorf("getting NamespaceOffloading %s before the NamespaceMap is written, %w", key, err)
 	}
-	if found.UID != nso.UID || found.DeletionTimestamp != nil {
+	if found.UID != nso.UID || found.Generation != nso.Generation || (found.DeletionTimestamp == nil) != (nso.DeletionTimestamp == nil) {
 		return fmt.Errorf("NamespaceOffloading %s is another one by now", key)
 	}
 	return nil
@@ -252,11 +253,14 @@ func (c *Controller) lookUpMap(ctx context.Context, p *provider) error {
 }
 
 // unmapNamespace takes the request for a remote namespace back. The provider deletes the remote namespace.
-func (c *Controller) unmapNamespace(ctx context.Context, namespace string, p *provider) error {
-	if !p.wishes(namespace) {
+func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider) error {
+	if !p.wishes(nso.Namespace) {
 		return nil
 	}
-	return c.patchMap(ctx, p, namespace, nil, "")
+	if err := c.isCurrent(ctx, nso); err != nil {
+		return err
+	}
+	return c.patchMap(ctx, p, nso.Namespace, nil, "")
 }
 
 // patchMap changes nothing but the entry of this namespace, nil removes it:
