@@ -35,6 +35,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/tenancy"
 )
@@ -235,6 +236,9 @@ func (c *Controller) removeRemoteNamespaces(ctx context.Context, nm *offloading.
 func (c *Controller) finalize(ctx context.Context, nm *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(nm, wire.NamespaceMapFinalizer) {
 		return nil
+	}
+	if err := fresh.Check(ctx, c.client, c.uncached, nm); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	current := map[string]offloading.RemoteNamespaceStatus{}
 	withoutWishes := nm.DeepCopy()

@@ -51,7 +51,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(forgotten)}
 	_, err := controller.Reconcile(t.Context(), request)
-	assert.ErrorContains(t, err, "getting NamespaceOffloading "+request.String()+" before the NamespaceMap is written")
+	assert.ErrorContains(t, err, "making sure that NamespaceOffloading "+request.String()+" is as the cache shows it")
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.NotContains(t, nm.Spec.DesiredMapping, namespace)
 
@@ -59,7 +59,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	actual.UID = ""
 	consumer.Create(t, actual) // another one, under the same name
 	_, err = controller.Reconcile(t.Context(), request)
-	assert.ErrorContains(t, err, "is another one by now")
+	assert.ErrorContains(t, err, "is not as the cache shows it")
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.NotContains(t, nm.Spec.DesiredMapping, namespace)
 
@@ -76,7 +76,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	outdated := namespaceoffloading.NewController(&behind{consumer.Client, deleted}, consumer.Client, events.NewFakeRecorder(100),
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	_, err = outdated.Reconcile(t.Context(), request)
-	assert.ErrorContains(t, err, "is another one by now")
+	assert.ErrorContains(t, err, "is not as the cache shows it")
 	consumer.Get(t, nm, nm.Namespace, "lucca")
 	assert.Contains(t, nm.Spec.DesiredMapping, namespace, "a namespace that is extended was withdrawn")
 }

@@ -22,6 +22,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/internal/nodelabels"
 )
@@ -196,7 +197,8 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
-		if err := c.isCurrent(ctx, nso); err != nil {
+		// One that the API server has forgotten would extend its namespace, and nobody would ever withdraw it.
+		if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
 			return err
 		}
 		err := c.patchMap(ctx, p, nso.Namespace, remoteNamespace, p.mapping.ResourceVersion)
@@ -205,22 +207,6 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		}
 		return err
 	})
-}
-
-// isCurrent fails for a NamespaceOffloading that the API server has not, or not as the cache shows it. After etcd was restored the cache
-// shows those of before for some seconds: one that has been forgotten would extend its namespace, and nobody would ever withdraw it; one
-// that was deleted, and is not any more, would have its remote namespaces deleted.
-func (c *Controller) isCurrent(ctx context.Context, nso *offloading.NamespaceOffloading) error {
-	key := client.ObjectKeyFromObject(nso)
-	found := &metav1.PartialObjectMetadata{}
-	found.SetGroupVersionKind(offloading.GroupVersion.WithKind("NamespaceOffloading"))
-	if err := c.uncached.Get(ctx, key, found); err != nil {
-		return fmt.Errorf("getting NamespaceOffloading %s before the NamespaceMap is written, %w", key, err)
-	}
-	if found.UID != nso.UID || found.Generation != nso.Generation || (found.DeletionTimestamp == nil) != (nso.DeletionTimestamp == nil) {
-		return fmt.Errorf("NamespaceOffloading %s is another one by now", key)
-	}
-	return nil
 }
 
 // readMap replaces what the cache said of the map.
@@ -257,7 +243,7 @@ func (c *Controller) unmapNamespace(ctx context.Context, nso *offloading.Namespa
 	if !p.wishes(nso.Namespace) {
 		return nil
 	}
-	if err := c.isCurrent(ctx, nso); err != nil {
+	if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
 		return err
 	}
 	return c.patchMap(ctx, p, nso.Namespace, nil, "")

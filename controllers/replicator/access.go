@@ -39,7 +39,7 @@ func (c *Controller) access(ctx context.Context, local *offloading.NamespaceMap)
 	}
 	for _, name := range names {
 		secret := &corev1.Secret{}
-		err := c.secrets.Get(ctx, client.ObjectKey{Namespace: local.Namespace, Name: name}, secret)
+		err := c.live.Get(ctx, client.ObjectKey{Namespace: local.Namespace, Name: name}, secret)
 		switch {
 		case err == nil && len(secret.Data[wire.KubeconfigSecretKey]) > 0:
 			return c.accessFrom(secret, provider), nil

@@ -36,6 +36,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/connection"
@@ -58,7 +59,7 @@ type Options struct {
 // Controller replicates NamespaceMaps.
 type Controller struct {
 	client  client.Client
-	secrets client.Reader
+	live    client.Reader // Secrets by name, and what must not be missed because a cache is late
 	report  *report.Reporter
 	options Options
 	remotes *remotes
@@ -70,7 +71,7 @@ type Controller struct {
 // cached: it reads the Secrets with the providers' kubeconfigs, by name.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{
-		client: c, secrets: live, report: report.New(recorder), options: options,
+		client: c, live: live, report: report.New(recorder), options: options,
 		remotes: newRemotes(c.Scheme(), options), answers: make(chan event.GenericEvent),
 	}
 }
@@ -230,6 +231,9 @@ func answerOf(local, copied *offloading.NamespaceMap) offloading.NamespaceMapSta
 func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMap) error {
 	if !controllerutil.ContainsFinalizer(local, wire.ReplicatorFinalizer) {
 		return nil
+	}
+	if err := fresh.Check(ctx, c.client, c.live, local); err != nil {
+		return client.IgnoreNotFound(err)
 	}
 	cluster, err := peers.Find(ctx, c.client, local.Labels[wire.RemoteIDLabel])
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/finalizer"
+	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
 )
 
@@ -42,6 +43,9 @@ const (
 func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Result, error) {
 	if !controllerutil.ContainsFinalizer(v.VirtualNode, wire.VirtualNodeFinalizer) {
 		return reconcile.Result{}, nil
+	}
+	if err := fresh.Check(ctx, c.client, c.live, v.VirtualNode); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	steps := []func(context.Context, *virtualNode) (done bool, err error){c.leave, c.withdraw, c.removeNodeStep, c.removeKubelet, c.removeAccess}
 	for _, step := range steps {

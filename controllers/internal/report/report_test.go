@@ -10,11 +10,12 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/refract-project/refract/internal/eventrecorder"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/internal/eventrecorder"
 )
 
 // recorder keeps the notes of Events.

@@ -1,0 +1,37 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fresh keeps what cannot be undone from being done because of a cache that is outdated.
+//
+// A cache follows the API server within milliseconds, with one exception: after etcd was restored from a backup it shows the objects of
+// before until its watch has noticed, which takes seconds. An object that was deleted then, and is not any more, must not be finalized:
+// what is on another cluster would be deleted for it.
+package fresh
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+)
+
+// Check asks the API server for a custom resource that a cache has shown, and fails unless it has it in the same generation: the same
+// object, with the same spec, and being deleted if the cache said so. live must not be cached.
+func Check(ctx context.Context, c client.Client, live client.Reader, object client.Object) error {
+	kind, err := apiutil.GVKForObject(object, c.Scheme())
+	if err != nil {
+		return err
+	}
+	key := client.ObjectKeyFromObject(object)
+	found := &metav1.PartialObjectMetadata{}
+	found.SetGroupVersionKind(kind)
+	if err := live.Get(ctx, key, found); err != nil {
+		return fmt.Errorf("making sure that %s %s is as the cache shows it, %w", kind.Kind, key, err)
+	}
+	if found.UID != object.GetUID() || found.Generation != object.GetGeneration() || (found.DeletionTimestamp == nil) != (object.GetDeletionTimestamp() == nil) {
+		return fmt.Errorf("%s %s is not as the cache shows it, waiting for the cache", kind.Kind, key)
+	}
+	return nil
+}
