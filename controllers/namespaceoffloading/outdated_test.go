@@ -4,7 +4,6 @@
 package namespaceoffloading_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,22 +16,9 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
 )
-
-// behind shows one NamespaceOffloading that the API server does not have, as a cache does for some seconds after etcd was restored.
-type behind struct {
-	client.Client
-	shown *offloading.NamespaceOffloading
-}
-
-func (b *behind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	if nso, ok := object.(*offloading.NamespaceOffloading); ok {
-		b.shown.DeepCopyInto(nso)
-		return nil
-	}
-	return b.Client.Get(ctx, key, object, options...)
-}
 
 // What only the cache has is not extended: nobody would ever withdraw it.
 func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
@@ -47,7 +33,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName, UID: "forgotten", Finalizers: []string{wire.NamespaceOffloadingFinalizer}},
 		Spec:       offloading.NamespaceOffloadingSpec{PodOffloadingStrategy: offloading.LocalAndRemotePodOffloadingStrategyType, NamespaceMappingStrategy: offloading.DefaultNameMappingStrategyType},
 	}
-	controller := namespaceoffloading.NewController(&behind{consumer.Client, forgotten}, consumer.Client, events.NewFakeRecorder(100),
+	controller := namespaceoffloading.NewController(controllertest.Behind(consumer.Client, forgotten), consumer.Client, events.NewFakeRecorder(100),
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	request := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(forgotten)}
 	_, err := controller.Reconcile(t.Context(), request)
@@ -70,10 +56,7 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	assert.Equal(t, namespace+"-consumer", nm.Spec.DesiredMapping[namespace])
 
 	// It was deleted before the restore, and is not any more: the cache does not know yet.
-	deleted := actual.DeepCopy()
-	now := metav1.Now()
-	deleted.DeletionTimestamp = &now
-	outdated := namespaceoffloading.NewController(&behind{consumer.Client, deleted}, consumer.Client, events.NewFakeRecorder(100),
+	outdated := namespaceoffloading.NewController(controllertest.Behind(consumer.Client, controllertest.Deleted(actual)), consumer.Client, events.NewFakeRecorder(100),
 		namespaceoffloading.Options{ClusterID: "consumer", Workers: 1, Clock: clock.RealClock{}})
 	_, err = outdated.Reconcile(t.Context(), request)
 	assert.ErrorContains(t, err, "is not as the cache shows it")

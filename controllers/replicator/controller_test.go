@@ -21,13 +21,16 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/replicator"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -124,6 +127,23 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 	consumer.Delete(t, local)
 	provider.AwaitGone(t, copied)
 	consumer.AwaitGone(t, local)
+}
+
+// A map whose deletion was undone, by a backup that was restored, is not deleted at the provider while the cache does not know.
+func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
+	here, there := peer(t, "ravenna")
+	m := consumer.StartManager(t)
+	local := outgoing(here, "ravenna", map[string]string{"shop": "shop-home"})
+	consumer.Create(t, local)
+	copied := awaitDesired(t, &provider, there, "ravenna", map[string]string{"shop": "shop-home"})
+	m.Stop(t)
+	consumer.Get(t, local, here, "ravenna")
+	c := replicator.NewController(controllertest.Behind(consumer.Client, controllertest.Deleted(local)), consumer.Client, events.NewFakeRecorder(10),
+		replicator.Options{ClusterID: "home", Observe: func(c client.Client) client.Client { return c }})
+	_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(local)})
+	assert.ErrorContains(t, err, "is not as the cache shows it")
+	provider.Get(t, copied, there, "ravenna")
+	assert.Nil(t, copied.DeletionTimestamp)
 }
 
 // A consumer that has lost its map, and makes a new one, loses no namespace.

@@ -1,0 +1,33 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualnode_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/controllertest"
+	"github.com/refract-project/refract/controllers/virtualnode"
+)
+
+// A VirtualNode whose deletion was undone, by a backup that was restored, is not drained while the cache does not know.
+func TestAVirtualNodeThatIsNotDeletedAnyMore(t *testing.T) {
+	vn := virtualNode(t, "cesena", "cesena")
+	consumer.Patch(t, vn, `{"metadata":{"finalizers":["`+wire.VirtualNodeFinalizer+`"]}}`)
+	c := virtualnode.NewController(controllertest.Behind(consumer.Client, controllertest.Deleted(vn)), consumer.Client, events.NewFakeRecorder(10), virtualnode.Options{Workers: 1, Clock: clock.RealClock{}})
+	_, err := c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vn)})
+	assert.ErrorContains(t, err, "is not as the cache shows it")
+	node := &corev1.Node{}
+	require.NoError(t, consumer.Client.Get(t.Context(), client.ObjectKey{Name: "cesena"}, node))
+	assert.False(t, node.Spec.Unschedulable, "the node was cordoned")
+	consumer.Patch(t, vn, `{"metadata":{"finalizers":null}}`)
+}
