@@ -77,7 +77,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	}
 }
 
-// Who takes Liqo's place keeps its command line, and is told what it asks for in vain.
+// A Liqo user keeps the command line. Flags without effect are named in a warning.
 func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	for text, want := range map[string][]string{
 		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s": nil,

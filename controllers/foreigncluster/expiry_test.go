@@ -19,7 +19,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Who operates a consumer is told in time that the certificate is about to expire which opens its provider.
+// An Event warns before the client certificate for a provider expires.
 func TestExpiringCertificates(t *testing.T) {
 	t.Parallel()
 	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -51,7 +51,7 @@ func (i *InertFlags) InVain(flags *pflag.FlagSet) (names []string) {
 	return names
 }
 
-// Warn names every flag that was given in vain.
+// Warn logs a warning for each flag that was set and has no effect.
 func (i *InertFlags) Warn(flags *pflag.FlagSet) {
 	for _, f := range i.flags {
 		if flags.Changed(f.name) && f.asksFor() {

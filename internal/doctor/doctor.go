@@ -166,8 +166,12 @@ func (p *Patient) clusters(ctx context.Context, _ *release.Installation) error {
 				healthy = false
 			}
 		}
-		if healthy {
+		switch {
+		case !healthy:
+		case core.ConditionOf(cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusEstablished:
 			p.add(subject, OK, "%s, reachable", cluster.Status.Role)
+		default:
+			p.add(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it")
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err e
 		return true, fmt.Errorf("cluster %s: namespace %s exists without the labels %s=true and %s=%s, so it is not the tenant namespace: add them if it should be, or delete it",
 			c.Name, name, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, peer.ID())
 	case uid != "" && uid != peer.uid:
-		return true, fmt.Errorf("cluster %s: namespace %s belongs to a peering with another cluster that has the id %q: give %s another id, or end that peering; if that cluster was made anew as %s, remove the annotation %s",
+		return true, fmt.Errorf("cluster %s: namespace %s is the tenant namespace of a different cluster with the id %q: install Refract in %s with another --cluster-id, or unpeer the other cluster first; if %s is that cluster, recreated, remove the annotation %s",
 			c.Name, name, peer.ID(), peer.Name, peer.Name, wire.ClusterUIDAnnotation)
 	}
 	return true, nil

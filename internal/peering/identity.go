@@ -146,7 +146,7 @@ func (o *Options) sign(ctx context.Context, request []byte) (certificate []byte,
 	}()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "RefractPeering",
-		Message: "Approved by whoever joined the clusters with refractctl",
+		Message: "Approved with refractctl peer",
 	})
 	if _, err := requests.UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
 		return nil, fmt.Errorf("approving CertificateSigningRequest %s, %w", name, err)
@@ -167,7 +167,7 @@ func (o *Options) sign(ctx context.Context, request []byte) (certificate []byte,
 		return len(certificate) > 0, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("nobody has signed CertificateSigningRequest %s within %s: the cluster must sign client certificates (signer %s), which Amazon EKS does not",
+		return nil, fmt.Errorf("CertificateSigningRequest %s was not signed within %s: the cluster must sign client certificates (signer %s), which Amazon EKS does not",
 			name, signTimeout, certificatesv1.KubeAPIServerClientSignerName)
 	}
 	return certificate, err

@@ -30,7 +30,7 @@ type Options struct {
 	APIServerURL string
 	// DryRun checks, and changes nothing.
 	DryRun bool
-	// Progress is told what is done and waited for, without a line's end.
+	// Progress receives a line for each step, and for what is waited for. Lines have no newline.
 	Progress func(line string)
 }
 

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package progress waits for clusters, and tells the user what for.
+// Package progress waits for clusters, and reports to the user what it waits for.
 package progress
 
 import (
@@ -16,14 +16,14 @@ import (
 // Interval is how often a cluster is asked while waiting.
 const Interval = 250 * time.Millisecond
 
-// Await returns when look finds nothing missing, with its error, or when ctx ends. What is missing is told whenever it is something else,
-// after what.
-func Await(ctx context.Context, tell func(line string), what string, look func(context.Context) (missing string, err error)) error {
+// Await calls look until it returns an empty missing or an error, or until ctx ends. Whenever missing changes, report gets it as a line
+// that begins with what.
+func Await(ctx context.Context, report func(line string), what string, look func(context.Context) (missing string, err error)) error {
 	said := ""
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
 		missing, err := look(ctx)
 		if err == nil && missing != "" && missing != said {
-			tell(what + ": " + missing)
+			report(what + ": " + missing)
 			said = missing
 		}
 		return missing == "", err

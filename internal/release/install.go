@@ -34,7 +34,7 @@ type Installer struct {
 	Name, Namespace string
 	// DryRun changes nothing.
 	DryRun bool
-	// Progress is told what is done and waited for, without a line's end.
+	// Progress receives a line for each step, and for what is waited for. Lines have no newline.
 	Progress func(line string)
 }
 

@@ -355,7 +355,7 @@ func (w *world) impostor() {
 			require.NoError(w, err)
 		}
 		annotate("another")
-		w.refused([]string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host}, "namespace "+tenant+" belongs to a peering with another cluster")
+		w.refused([]string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host}, "namespace "+tenant+" is the tenant namespace of a different cluster")
 		annotate(genuine)
 	}
 }

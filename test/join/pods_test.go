@@ -36,11 +36,17 @@ func runPods(t *testing.T, s *side, bin string) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
+		look := time.NewTicker(100 * time.Millisecond)
+		defer look.Stop()
 		running := map[string]*testenv.Command{}
 		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+				continue
+			case <-look.C:
+			}
 			list, err := s.client.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
 			if err != nil {
-				time.Sleep(100 * time.Millisecond)
 				continue
 			}
 			wanted := map[string]bool{}
@@ -68,10 +74,6 @@ func runPods(t *testing.T, s *side, bin string) (stop func()) {
 					t.Errorf("Deployment %s has ended: %v", key, err)
 					return
 				}
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
 			}
 		}
 		for _, command := range running {

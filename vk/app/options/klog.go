@@ -26,5 +26,5 @@ func (o *Options) klogFlags(flags *pflag.FlagSet) {
 	})
 }
 
-// WarnInert names every flag that was given in vain.
+// WarnInert logs a warning for each flag that was set and has no effect.
 func (o *Options) WarnInert(flags *pflag.FlagSet) { o.inert.Warn(flags) }
