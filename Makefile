@@ -30,6 +30,10 @@ help: ## Show this list
 tools: ## Build the pinned test control planes and TinyGo into the cache (once)
 	@hack/tools.sh
 
+.PHONY: node-tools
+node-tools: ## Build what real nodes consist of, too: kubelet, containerd, runc, CoreDNS, … (once; Debian, root)
+	@hack/tools.sh --nodes
+
 .PHONY: tinygo
 tinygo: ## Build the pinned TinyGo alone (what hack/tinygo/build-plugin.sh falls back to)
 	@hack/tinygo/build.sh

@@ -2,8 +2,9 @@
 # Copyright The Refract Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the pinned tools that are not in the cache yet: the test control planes and TinyGo (`make tools`).
-# Usage: hack/tools.sh             REFRACT_CACHE=<dir> puts the cache elsewhere (default ~/.cache/refract)
+# Builds the pinned tools that are not in the cache yet: the test control planes and TinyGo (`make tools`), with --nodes also what real
+# nodes consist of (`make node-tools`).
+# Usage: hack/tools.sh [--nodes]   REFRACT_CACHE=<dir> puts the cache elsewhere (default ~/.cache/refract)
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$ROOT/hack/tinygo/tinygo.sh"
 
@@ -18,6 +19,14 @@ for name in etcd etcdutl; do
   [ -x "$(tool_dir etcd)/$name" ] || missing+=("$name")
 done
 [ -x "$(tool_dir kwok)/kwok" ] || missing+=(kwok)
+if [ "${1:-}" = --nodes ]; then
+  # Programs that nodes call: kube-proxy and the network of pods, their images, and what runc is linked to.
+  need_apt iproute2 util-linux nftables busybox-static libseccomp-dev pkg-config
+  for name in kubernetes/kubelet kubernetes/kube-proxy containerd/containerd containerd/containerd-shim-runc-v2 runc/runc \
+    cni/bridge cni/loopback cni/host-local cni/portmap coredns/coredns metricsserver/metrics-server; do
+    [ -x "$(tool_dir "${name%/*}")/${name#*/}" ] || missing+=("${name#*/}")
+  done
+fi
 if ! tinygo=$(tinygo_on_path); then
   tinygo=$TINYGO_DIR/bin/tinygo
   [ -x "$tinygo" ] || missing+=(tinygo)
@@ -36,7 +45,7 @@ for name in "${missing[@]}"; do
     need_apt "${TINYGO_PACKAGES[@]}"
     step $n "$total" "$name" "$ROOT/hack/tinygo/build.sh"
   else
-    step $n "$total" "$name" "$ROOT/hack/controlplane/build.sh" "$name"
+    step $n "$total" "$name" "$ROOT/hack/cluster/build.sh" "$name"
   fi
 done
 

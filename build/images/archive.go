@@ -14,6 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+
+	"github.com/refract-project/refract/internal/image"
 )
 
 // writeArchive writes an OCI image layout as a tar archive, which ctr, skopeo, crane and podman read.
@@ -48,7 +50,7 @@ func addFiles(w *tar.Writer, files fs.FS) error {
 		if err != nil || path == "." {
 			return err
 		}
-		header := &tar.Header{Typeflag: tar.TypeDir, Name: path + "/", Mode: 0o755, ModTime: epoch, Format: tar.FormatUSTAR}
+		header := &tar.Header{Typeflag: tar.TypeDir, Name: path + "/", Mode: 0o755, ModTime: image.Epoch, Format: tar.FormatUSTAR}
 		if entry.IsDir() {
 			return w.WriteHeader(header)
 		}

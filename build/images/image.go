@@ -4,29 +4,22 @@
 package main
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/refract-project/refract/internal/image"
 )
 
 // user that the processes run as; that of the chart's securityContext.
 const user = "65532:65532"
-
-// epoch dates everything: an image must not depend on when it was made.
-var epoch = time.Unix(0, 0).UTC()
 
 // build an image of a command for all platforms.
 func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, error) {
@@ -40,11 +33,11 @@ func (o *options) build(ctx context.Context, command string) (v1.ImageIndex, err
 		if err != nil {
 			return nil, err
 		}
-		image, err := imageOf(command, binary, platform)
+		built, err := imageOf(command, binary, platform)
 		if err != nil {
 			return nil, fmt.Errorf("making the image for %s, %w", text, err)
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: platform}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: built, Descriptor: v1.Descriptor{Platform: platform}})
 	}
 	return index, nil
 }
@@ -69,56 +62,14 @@ func compile(ctx context.Context, source, command string, platform *v1.Platform)
 // imageOf a command: one layer, with the command alone. The certificates of public authorities are part of the command.
 func imageOf(command string, binary []byte, platform *v1.Platform) (v1.Image, error) {
 	path := "usr/bin/" + command
-	content, err := archive(path, binary)
-	if err != nil {
-		return nil, err
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }, tarball.WithMediaType(types.OCILayer))
-	if err != nil {
-		return nil, err
-	}
-	image, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), mutate.Addendum{
-		Layer: layer, History: v1.History{CreatedBy: "go build ./cmd/" + command, Created: v1.Time{Time: epoch}},
-	})
-	if err != nil {
-		return nil, err
-	}
-	config, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Variant, config.Created = platform.OS, platform.Architecture, platform.Variant, v1.Time{Time: epoch}
-	config.Config = v1.Config{
-		User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},
-		Labels: map[string]string{
-			"org.opencontainers.image.title": command, "org.opencontainers.image.licenses": "Apache-2.0",
-			"org.opencontainers.image.source": "https://github.com/refract-project/refract",
+	return image.New(image.Spec{
+		Platform: *platform, Files: []image.File{{Path: path, Mode: 0o755, Content: binary}}, Made: "go build ./cmd/" + command,
+		Config: v1.Config{
+			User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},
+			Labels: map[string]string{
+				"org.opencontainers.image.title": command, "org.opencontainers.image.licenses": "Apache-2.0",
+				"org.opencontainers.image.source": "https://github.com/refract-project/refract",
+			},
 		},
-	}
-	return mutate.ConfigFile(image, config)
-}
-
-// archive returns a tar archive of one executable, with its directories.
-func archive(path string, content []byte) ([]byte, error) {
-	var buffer bytes.Buffer
-	w := tar.NewWriter(&buffer)
-	write := func(header *tar.Header, content []byte) error {
-		header.ModTime, header.Format = epoch, tar.FormatUSTAR
-		if err := w.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err := w.Write(content)
-		return err
-	}
-	for at := range strings.Count(path, "/") {
-		dir := strings.Join(strings.Split(path, "/")[:at+1], "/") + "/"
-		if err := write(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755}, nil); err != nil {
-			return nil, err
-		}
-	}
-	if err := write(&tar.Header{Typeflag: tar.TypeReg, Name: path, Mode: 0o755, Size: int64(len(content))}, content); err != nil {
-		return nil, err
-	}
-	return buffer.Bytes(), w.Close()
+	})
 }

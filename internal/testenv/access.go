@@ -42,6 +42,16 @@ func (c *Cluster) KubeconfigFor(path, user string, groups ...string) error {
 	return c.writeKubeconfig(path, user, config)
 }
 
+// componentKubeconfig writes one to the state folder, for a process that runs where the control plane does.
+func (c *Cluster) componentKubeconfig(name, user string, groups ...string) error {
+	config, err := c.ConfigFor(user, groups...)
+	if err != nil {
+		return err
+	}
+	config.Host = c.Server()
+	return c.writeKubeconfig(c.path(name), user, config)
+}
+
 // ServiceAccountKubeconfig writes a kubeconfig for an existing service account, with a token that lasts a day.
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, path, namespace, name string) error {
 	config, err := c.ServiceAccountConfig(ctx, namespace, name)

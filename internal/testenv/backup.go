@@ -117,7 +117,7 @@ func (c *Cluster) stopComponents() {
 	defer c.mu.Unlock()
 	for _, name := range components {
 		if p := c.processes[name]; p != nil {
-			p.kill()
+			p.Kill()
 			delete(c.processes, name)
 		}
 	}

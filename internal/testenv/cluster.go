@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"sync"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/refract-project/refract/internal/testenv/internal/process"
+	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
 // startTimeout bounds Start when its context does not: many times what a loaded machine of two cores needs.
@@ -30,12 +34,19 @@ type Cluster struct {
 	admin            *rest.Config
 	clients          kubernetes.Interface
 
-	launcher *launcher
-	port     *reservation
+	launcher *process.Launcher
+	// port of the API server on loopback; nil with machines.
+	port *reservation
+	// machines are those of the real nodes; the control plane is on the first. front is where this process finds its API server.
+	machines  []*machine.Machine
+	nodeTools nodeTools
+	front     *Link
 
 	// mu guards what runs.
 	mu        sync.Mutex
-	processes map[string]*process
+	processes map[string]*process.Process
+	kept      map[string]bool // are started again when they end
+	podCIDRs  map[*machine.Machine]string
 	stopped   bool
 	nodes     int
 	// kwokMu lets one caller at a time start kwok.
@@ -76,7 +87,7 @@ func start(ctx context.Context, opts Options, index int) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts, tools: tools, processes: map[string]*process{}}
+	c := &Cluster{opts: opts, tools: tools, processes: map[string]*process.Process{}, kept: map[string]bool{}, podCIDRs: map[*machine.Machine]string{}}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := c.up(ctx); err != nil {
@@ -103,6 +114,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(c.installCRDs)
 	group.Go(func() error { return c.AddKwokNodes(groupCtx, c.opts.KwokNodes, nil) })
+	group.Go(func() error { return c.startNodes(groupCtx) })
 	group.Go(func() error { return c.awaitDefaults(groupCtx) })
 	if err := group.Wait(); err != nil {
 		return err
@@ -116,7 +128,12 @@ func (c *Cluster) prepare() (err error) {
 	if c.dir, err = c.opts.makeDir(); err != nil {
 		return err
 	}
-	if c.port, err = reservePort(); err != nil {
+	if c.opts.Nodes > 0 {
+		err = c.addMachines()
+	} else {
+		c.port, err = reservePort()
+	}
+	if err != nil {
 		return err
 	}
 	if c.ca, err = newAuthority(c.opts.Name + "-ca"); err != nil {
@@ -134,7 +151,7 @@ func (c *Cluster) prepare() (err error) {
 	if c.clients, err = kubernetes.NewForConfig(c.admin); err != nil {
 		return err
 	}
-	c.launcher, err = newLauncher(c.dir)
+	c.launcher, err = process.NewLauncher(c.dir)
 	return err
 }
 
@@ -159,10 +176,10 @@ func (c *Cluster) keep(name, path string, args []string) error {
 	}
 	c.mu.Lock()
 	running := c.processes[name]
-	running.kept = true
+	c.kept[name] = true
 	c.mu.Unlock()
 	go func() {
-		<-running.ended
+		<-running.Ended
 		time.Sleep(keptPause)
 		c.mu.Lock()
 		meant := c.stopped || c.processes[name] != running
@@ -191,10 +208,19 @@ func (c *Cluster) run(name, path string, args []string) error {
 	if c.stopped {
 		return fmt.Errorf("starting %s, cluster %s has been stopped", name, c.opts.Name)
 	}
-	if p := c.processes[name]; p != nil && !p.hasEnded() {
+	if p := c.processes[name]; p != nil && !p.HasEnded() {
 		return nil
 	}
-	p, err := startProcess(c.launcher, c.dir, name, path, args...)
+	cmd := exec.Command(path, args...)
+	if len(c.machines) > 0 {
+		cmd = c.machines[0].NetworkCommand(path, args...)
+	}
+	return c.start(name, cmd)
+}
+
+// start a command and remember it under its name. The caller holds the lock.
+func (c *Cluster) start(name string, cmd *exec.Cmd) error {
+	p, err := process.Start(c.launcher, c.dir, name, cmd)
 	if err != nil {
 		return err
 	}
@@ -219,11 +245,14 @@ func (c *Cluster) Stop() error {
 	c.stopped = true
 	var group sync.WaitGroup
 	for _, p := range c.processes {
-		group.Go(p.kill)
+		group.Go(p.Kill)
 	}
 	group.Wait()
+	if c.front != nil {
+		c.front.Close()
+	}
 	if c.launcher != nil {
-		c.launcher.close()
+		c.launcher.Close()
 	}
 	if c.port != nil {
 		c.port.release()
@@ -242,8 +271,8 @@ func (c *Cluster) StopAPIServer() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.processes["kube-apiserver"]; p != nil {
-		p.kill()
-		delete(c.processes, p.name)
+		p.Kill()
+		delete(c.processes, p.Name)
 	}
 	return nil
 }
@@ -273,8 +302,8 @@ func (c *Cluster) Processes() map[string]int {
 	defer c.mu.Unlock()
 	pids := map[string]int{}
 	for name, p := range c.processes {
-		if !p.hasEnded() {
-			pids[name] = p.cmd.Process.Pid
+		if !p.HasEnded() {
+			pids[name] = p.Pid()
 		}
 	}
 	return pids

@@ -7,12 +7,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
+
+	"github.com/refract-project/refract/internal/testenv/internal/process"
 )
 
 // Command is a program of the caller's that lives and dies with a cluster. Its methods are safe for concurrent use.
-type Command struct{ process *process }
+type Command struct{ process *process.Process }
 
 // StartCommand runs a program with the given arguments and returns once it runs. It is held by the same two nets as the
 // cluster's own components: it ends with the cluster, and when this process is killed. A name can be used again after the
@@ -27,40 +28,40 @@ func (c *Cluster) StartCommand(name, path string, args ...string) (*Command, err
 }
 
 // Pid is the process id, for measurements.
-func (c *Command) Pid() int { return c.process.cmd.Process.Pid }
+func (c *Command) Pid() int { return c.process.Pid() }
 
 // LogPath is the file that holds what the program prints, of all runs under its name.
-func (c *Command) LogPath() string { return c.process.log }
+func (c *Command) LogPath() string { return c.process.Log }
 
 // Failure returns nil while the program runs, then an error with the end of its log.
 func (c *Command) Failure() error {
-	if !c.process.hasEnded() {
+	if !c.process.HasEnded() {
 		return nil
 	}
-	return c.process.failure()
+	return c.process.Failure()
 }
 
 // Kill ends the program at once, as a crash would.
-func (c *Command) Kill() { c.process.kill() }
+func (c *Command) Kill() { c.process.Kill() }
 
 // Interrupt asks the program to end (SIGTERM) and waits for it. When the context ends first the program is killed and that
 // is an error: a clean end was what was asked for.
 func (c *Command) Interrupt(ctx context.Context) error {
-	if c.process.hasEnded() {
+	if c.process.HasEnded() {
 		return nil
 	}
 	begun := time.Now()
-	if err := c.process.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("asking %s to end, %w", c.process.name, err)
+	if err := c.process.Terminate(); err != nil {
+		return fmt.Errorf("asking %s to end, %w", c.process.Name, err)
 	}
 	select {
-	case <-c.process.ended:
+	case <-c.process.Ended:
 	case <-ctx.Done():
-		c.process.kill()
-		return fmt.Errorf("%s did not end within %.0f s of SIGTERM and was killed, its log ends:\n%s", c.process.name, time.Since(begun).Seconds(), c.process.tail())
+		c.process.Kill()
+		return fmt.Errorf("%s did not end within %.0f s of SIGTERM and was killed, its log ends:\n%s", c.process.Name, time.Since(begun).Seconds(), c.process.Tail())
 	}
-	if state := c.process.cmd.ProcessState; !state.Success() {
-		return fmt.Errorf("after SIGTERM %w", c.process.failure())
+	if !c.process.Succeeded() {
+		return fmt.Errorf("after SIGTERM %w", c.process.Failure())
 	}
 	return nil
 }

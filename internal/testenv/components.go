@@ -4,7 +4,6 @@
 package testenv
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -43,7 +42,7 @@ func (c *Cluster) writeState() error {
 		return err
 	}
 	for _, name := range []string{"system:kube-controller-manager", "system:kube-scheduler"} {
-		if err := c.KubeconfigFor(c.path(name+".conf"), name); err != nil {
+		if err := c.componentKubeconfig(name+".conf", name); err != nil {
 			return err
 		}
 	}
@@ -56,7 +55,7 @@ func (c *Cluster) writeState() error {
 func (c *Cluster) writeCertificates() error {
 	server := subject{
 		name: "kube-apiserver",
-		ips:  []net.IP{net.IPv4(127, 0, 0, 1), firstAddress(c.opts.ServiceCIDR)},
+		ips:  []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(c.host()), firstAddress(c.opts.ServiceCIDR)},
 		dns: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local"},
 	}
@@ -116,11 +115,7 @@ func (c *Cluster) etcdArgs() []string {
 
 func (c *Cluster) apiServerArgs() []string {
 	args := []string{
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + strconv.Itoa(c.port.port),
-		// The port stays reserved by us, see reservation.
-		"--permit-port-sharing",
-		// Endpoints may not hold loopback addresses.
-		"--endpoint-reconciler-type=none",
+		"--bind-address=" + c.host(), "--advertise-address=" + c.host(), "--secure-port=" + c.apiServerPort(),
 		"--etcd-servers=" + etcdSocket,
 		"--service-cluster-ip-range=" + c.opts.ServiceCIDR,
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
@@ -136,6 +131,13 @@ func (c *Cluster) apiServerArgs() []string {
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + c.crt("front-proxy-client"), "--proxy-client-key-file=" + c.key("front-proxy-client"),
 		"--profiling=false",
+	}
+	if len(c.machines) == 0 {
+		args = append(args,
+			// The port stays reserved by us, see reservation.
+			"--permit-port-sharing",
+			// Endpoints may not hold loopback addresses.
+			"--endpoint-reconciler-type=none")
 	}
 	if c.opts.AuditLog {
 		args = append(args, "--audit-policy-file="+c.path("audit-policy.yaml"), "--audit-log-path="+c.AuditLogPath(),
@@ -154,6 +156,9 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--cluster-signing-cert-file=" + c.crt("ca"), "--cluster-signing-key-file=" + c.key("ca"),
 		"--service-cluster-ip-range=" + c.opts.ServiceCIDR, "--profiling=false",
 	}
+	if len(c.machines) > 0 {
+		args = append(args, "--allocate-node-cidrs", "--cluster-cidr="+c.opts.PodCIDR)
+	}
 	return append(append(args, clientLimits...), c.opts.ExtraControllerManagerArgs...)
 }
 
@@ -167,4 +172,29 @@ func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 func (c *Cluster) crt(name string) string  { return filepath.Join(c.dir, "pki", name+".crt") }
 func (c *Cluster) key(name string) string  { return filepath.Join(c.dir, "pki", name+".key") }
 
-func (c *Cluster) server() string { return fmt.Sprintf("https://127.0.0.1:%d", c.port.port) }
+// host is where the API server listens.
+func (c *Cluster) host() string {
+	if len(c.machines) > 0 {
+		return c.machines[0].Address()
+	}
+	return "127.0.0.1"
+}
+
+func (c *Cluster) apiServerPort() string {
+	if len(c.machines) > 0 {
+		return "6443"
+	}
+	return strconv.Itoa(c.port.port)
+}
+
+// server is where this process finds the API server.
+func (c *Cluster) server() string {
+	if c.front != nil {
+		return "https://" + c.front.Address()
+	}
+	return c.Server()
+}
+
+// Server is where the components of the cluster, its pods if it has real nodes, and those of other clusters on the same Network find
+// the API server.
+func (c *Cluster) Server() string { return "https://" + net.JoinHostPort(c.host(), c.apiServerPort()) }

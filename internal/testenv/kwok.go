@@ -27,6 +27,9 @@ const KwokNodeLabel = "type"
 // nobody is the user that commands of `kubectl exec` run as, on this machine, when we are root.
 const nobody = 65534
 
+// simulatedCIDR is where simulated nodes take addresses from in a cluster whose real nodes have those of PodCIDR: TEST-NET-1, RFC 5737.
+const simulatedCIDR = "192.0.2.0/24"
+
 // kwokConfig is read after kwok's own stages. With a KwokConfiguration all parallelisms have to be set: a zero stalls pods or
 // ends kwok.
 var kwokConfig = template.Must(template.New("kwok").Parse(`---
@@ -159,21 +162,7 @@ func (c *Cluster) addKwokNode(ctx context.Context, name string, labels map[strin
 	if _, err := c.clients.CoreV1().Nodes().Create(ctx, kwokNode(name, labels), metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating the node %s, %w", name, err)
 	}
-	return c.await(ctx, "the node "+name+" to be Ready", func(ctx context.Context) error {
-		node, err := c.clients.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if len(node.Spec.Taints) > 0 {
-			return fmt.Errorf("node %s has the taint %s", name, node.Spec.Taints[0].Key)
-		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("node %s is not Ready", name)
-	})
+	return c.await(ctx, "the node "+name+" to be Ready", func(ctx context.Context) error { return c.nodeReady(ctx, name) })
 }
 
 func kwokNode(name string, labels map[string]string) *corev1.Node {
@@ -228,9 +217,13 @@ func (c *Cluster) runKwok(ctx context.Context, port int) error {
 		return fmt.Errorf("preparing kwok, %w", err)
 	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	cidr := c.opts.PodCIDR
+	if len(c.machines) > 0 {
+		cidr = simulatedCIDR
+	}
 	err := c.run("kwok", c.tools.kwok, []string{
 		"--kubeconfig=" + c.path("kwok.conf"), "--config=" + c.path("kwok.yaml"),
-		"--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=" + c.opts.PodCIDR,
+		"--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--cidr=" + cidr,
 		"--node-ip=127.0.0.1", "--node-port=" + strconv.Itoa(port), "--server-address=" + address,
 		"--tls-cert-file=" + c.crt("kwok"), "--tls-private-key-file=" + c.key("kwok"), "--node-lease-duration-seconds=40",
 	})
@@ -238,7 +231,7 @@ func (c *Cluster) runKwok(ctx context.Context, port int) error {
 		return err
 	}
 	return c.await(ctx, "kwok to listen", func(ctx context.Context) error {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", address)
+		conn, err := c.dial(ctx, address)
 		if err != nil {
 			return err
 		}
@@ -254,7 +247,7 @@ func (c *Cluster) writeKwokState() error {
 	line := time.Now().UTC().Format(time.RFC3339Nano) + " stdout F simulated by kwok: nothing runs in this container\n"
 	return errors.Join(
 		c.writePair("kwok", cert, key),
-		c.KubeconfigFor(c.path("kwok.conf"), "kwok", "system:masters"),
+		c.componentKubeconfig("kwok.conf", "kwok", "system:masters"),
 		os.WriteFile(c.path("container.log"), []byte(line), 0o600),
 	)
 }

@@ -16,7 +16,7 @@ import (
 // methods are safe for concurrent use.
 type Link struct {
 	listener net.Listener
-	target   string
+	dial     func() (net.Conn, error)
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex
@@ -42,11 +42,18 @@ const (
 
 // NewLink listens on a port of 127.0.0.1 for the server at target, host and port, until Close.
 func NewLink(target string) (*Link, error) {
+	return newLink(func() (net.Conn, error) { return net.DialTimeout("tcp4", target, dialTimeout) })
+}
+
+// dialTimeout of what is on this computer.
+const dialTimeout = time.Second
+
+func newLink(dial func() (net.Conn, error)) (*Link, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("starting a link to %s, %w", target, err)
+		return nil, fmt.Errorf("starting a link, %w", err)
 	}
-	l := &Link{listener: listener, target: target, open: map[net.Conn]bool{}}
+	l := &Link{listener: listener, dial: dial, open: map[net.Conn]bool{}}
 	l.changed = sync.NewCond(&l.mu)
 	l.wg.Go(func() {
 		for {
@@ -115,7 +122,7 @@ func (l *Link) drop() {
 
 func (l *Link) carry(near net.Conn) {
 	defer func() { _ = near.Close() }()
-	far, err := net.DialTimeout("tcp4", l.target, time.Second)
+	far, err := l.dial()
 	if err != nil {
 		return
 	}

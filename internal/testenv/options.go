@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
 // Options describes one cluster. The zero value is a control plane without nodes, in a temporary folder.
@@ -19,6 +21,12 @@ type Options struct {
 	Name string
 	// KwokNodes is how many simulated nodes there are from the start. Their pods become Ready at once and run nothing.
 	KwokNodes int
+	// Nodes is how many real nodes there are from the start: machines of the Network with a kubelet, containerd and kube-proxy, and
+	// CoreDNS in the cluster. The control plane is on the first of them. What they need is checked by NodesHere.
+	Nodes   int
+	Network *machine.Network
+	// Registry, with real nodes, is where images are pulled from, whatever registry their names have.
+	Registry *Registry
 	// AuditLog writes one line for every finished request, see Cluster.AuditLogPath.
 	AuditLog bool
 	// NoScheduler leaves the scheduler out, for a cluster whose pods are all bound by the test.
@@ -54,6 +62,9 @@ func (o Options) withDefaults(index int) (Options, error) {
 		if _, _, err := net.ParseCIDR(cidr); err != nil {
 			return o, fmt.Errorf("cluster %s, %w", o.Name, err)
 		}
+	}
+	if o.Nodes > 0 && (o.Network == nil || o.Registry == nil) {
+		return o, fmt.Errorf("cluster %s has real nodes: give it a Network and a Registry", o.Name)
 	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}

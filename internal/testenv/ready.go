@@ -43,8 +43,8 @@ func (c *Cluster) endedComponent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, p := range c.processes {
-		if slices.Contains(components, name) && p.hasEnded() && !p.kept {
-			return p.failure()
+		if slices.Contains(components, name) && p.HasEnded() && !c.kept[name] {
+			return p.Failure()
 		}
 	}
 	return nil
@@ -55,7 +55,7 @@ func (c *Cluster) tails() string {
 	defer c.mu.Unlock()
 	var all string
 	for name, p := range c.processes {
-		all += fmt.Sprintf("the log of %s ends:\n%s\n", name, p.tail())
+		all += fmt.Sprintf("the log of %s ends:\n%s\n", name, p.Tail())
 	}
 	return all
 }

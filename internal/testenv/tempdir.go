@@ -6,6 +6,8 @@ package testenv
 import (
 	"errors"
 	"os"
+
+	"github.com/refract-project/refract/internal/testenv/internal/process"
 )
 
 // TempDir makes a folder for files that belong to clusters. It is gone after remove and, by a watchdog outside, after the end of
@@ -14,13 +16,13 @@ func TempDir(pattern string) (dir string, remove func() error, err error) {
 	if dir, err = os.MkdirTemp("", pattern); err != nil {
 		return "", nil, err
 	}
-	watchdog, err := newLauncher(dir)
+	watchdog, err := process.NewLauncher(dir)
 	if err != nil {
 		return "", nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return dir, func() error {
 		err := os.RemoveAll(dir)
-		watchdog.close()
+		watchdog.Close()
 		return err
 	}, nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
 const (
@@ -62,4 +64,31 @@ func Wait(check func() error) error {
 		}
 		time.Sleep(lookEvery)
 	}
+}
+
+// NodesForTest is ForTest for clusters with real nodes, on one Network, with a Registry.
+func NodesForTest(tb testing.TB, opts ...Options) []*Cluster {
+	tb.Helper()
+	if err := NodesHere(); err != nil {
+		tb.Skipf("%v", err)
+	}
+	network, err := machine.NewNetwork()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := network.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	registry, err := NewRegistry(tb.Context(), network)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = registry.Close() })
+	opts = slices.Clone(opts)
+	for i := range opts {
+		opts[i].Network, opts[i].Registry = network, registry
+	}
+	return ForTest(tb, opts...)
 }

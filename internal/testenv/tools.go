@@ -10,10 +10,14 @@ import (
 	"path/filepath"
 
 	"github.com/refract-project/refract/hack"
+	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
 // ErrNoTools says that the pinned binaries are not in the cache. Remedy: `make tools`.
 var ErrNoTools = errors.New("run `make tools` first (REFRACT_CACHE names a cache elsewhere)")
+
+// ErrNoNodeTools says the same of what real nodes consist of.
+var ErrNoNodeTools = errors.New("run `make node-tools` first (REFRACT_CACHE names a cache elsewhere)")
 
 // tools are the paths of the pinned files.
 type tools struct {
@@ -21,12 +25,15 @@ type tools struct {
 	kwok, kwokStages                                                string
 }
 
+// tool is a file of a component, and where its path goes.
+type tool struct {
+	component, file string
+	path            *string
+}
+
 func findTools() (tools, error) {
 	var t tools
-	for _, f := range []struct {
-		component, file string
-		path            *string
-	}{
+	err := find([]tool{
 		{"etcd", "etcd", &t.etcd},
 		{"etcd", "etcdutl", &t.etcdutl},
 		{"kubernetes", "kube-apiserver", &t.apiServer},
@@ -35,17 +42,51 @@ func findTools() (tools, error) {
 		{"kubernetes", "kubectl", &t.kubectl},
 		{"kwok", "kwok", &t.kwok},
 		{"kwok", "stages.yaml", &t.kwokStages},
-	} {
+	}, ErrNoTools)
+	return t, err
+}
+
+func find(tools []tool, missing error) error {
+	for _, f := range tools {
 		dir, err := hack.ToolDir(f.component)
 		if err != nil {
-			return t, err
+			return err
 		}
 		*f.path = filepath.Join(dir, f.file)
 		if _, err := os.Stat(*f.path); err != nil {
-			return t, fmt.Errorf("looking for %s %s, %w: %w", f.component, hack.Version(f.component), err, ErrNoTools)
+			return fmt.Errorf("looking for %s %s, %w: %w", f.component, hack.Version(f.component), err, missing)
 		}
 	}
-	return t, nil
+	return nil
+}
+
+// nodeTools are the paths of what real nodes consist of.
+type nodeTools struct {
+	kubelet, kubeProxy, containerd, shim, runc, cniBridge, coreDNS, metricsServer string
+}
+
+func findNodeTools() (nodeTools, error) {
+	var t nodeTools
+	err := find([]tool{
+		{"kubernetes", "kubelet", &t.kubelet},
+		{"kubernetes", "kube-proxy", &t.kubeProxy},
+		{"containerd", "containerd", &t.containerd},
+		{"containerd", "containerd-shim-runc-v2", &t.shim},
+		{"runc", "runc", &t.runc},
+		{"cni", "bridge", &t.cniBridge},
+		{"coredns", "coredns", &t.coreDNS},
+		{"metricsserver", "metrics-server", &t.metricsServer},
+	}, ErrNoNodeTools)
+	return t, err
+}
+
+// NodesHere returns nil if clusters with real nodes can be started here, and what is missing otherwise.
+func NodesHere() error {
+	if err := machine.Check(); err != nil {
+		return err
+	}
+	_, err := findNodeTools()
+	return err
 }
 
 // Kubectl returns the path of a kubectl of the control planes' version, or ErrNoTools.

@@ -1,5 +1,5 @@
 // Builds kwok, the simulated kubelet of the test control planes.
-module github.com/refract-project/refract/hack/controlplane/kwok
+module github.com/refract-project/refract/hack/cluster/kwok
 
 go 1.26.0
 

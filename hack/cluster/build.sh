@@ -2,12 +2,13 @@
 # Copyright The Refract Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds one binary of the test control planes from the Go module proxy, into the cache.
-# Usage: hack/controlplane/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|etcdutl|kwok
+# Builds one binary of the test clusters from the Go module proxy, into the cache.
+# Usage: hack/cluster/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|etcdutl|kwok
+#        of real nodes: kubelet|kube-proxy|containerd|containerd-shim-runc-v2|runc|bridge|loopback|host-local|portmap|coredns|metrics-server
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
 name=${1:?which binary?}
-ldflags="-s -w"
+ldflags="-s -w" cgo=0 tags=
 case $name in
   kube*)
     component=kubernetes package=k8s.io/kubernetes/cmd/$name
@@ -19,12 +20,21 @@ case $name in
   etcd) component=etcd package=go.etcd.io/etcd/server/v3 ;;
   etcdutl) component=etcd package=go.etcd.io/etcd/etcdutl/v3 ;;
   kwok) component=kwok package=sigs.k8s.io/kwok/cmd/kwok ldflags+=" -X sigs.k8s.io/kwok/pkg/consts.Version=$KWOK_VERSION" ;;
+  containerd*) component=containerd package=github.com/containerd/containerd/v2/cmd/$name tags=no_btrfs,no_devmapper,no_zfs
+    ldflags+=" -X github.com/containerd/containerd/v2/version.Version=$CONTAINERD_VERSION" ;;
+  # RuntimeDefault seccomp profiles are libseccomp's.
+  runc) component=runc package=github.com/opencontainers/runc cgo=1 tags=seccomp ldflags+=" -X main.version=${RUNC_VERSION#v}" ;;
+  bridge | loopback) component=cni package=github.com/containernetworking/plugins/plugins/main/$name ;;
+  host-local) component=cni package=github.com/containernetworking/plugins/plugins/ipam/$name ;;
+  portmap) component=cni package=github.com/containernetworking/plugins/plugins/meta/$name ;;
+  coredns) component=coredns package=github.com/coredns/coredns ;;
+  metrics-server) component=metricsserver package=sigs.k8s.io/metrics-server/cmd/metrics-server ;;
   *) die "unknown binary $name" ;;
 esac
 
 # The pins are what the cache folder is named after: a go.mod that says something else would fill it with the wrong thing.
 version=${component^^}_VERSION
-module=$ROOT/hack/controlplane/$component
+module=$ROOT/hack/cluster/$component
 grep -qE "^require [^ ]+ ${!version}$|^	[^ ]+ ${!version}$" "$module/go.mod" ||
   die "hack/pins.env says $component ${!version}, $module/go.mod does not" "change both, run 'go mod tidy' there, and commit"
 
@@ -36,7 +46,7 @@ flock 9
 
 # The platform is this machine's, whatever the environment cross-compiles for; GOFLAGS is non-empty to overrule `go env -w`.
 unset GOOS GOARCH
-export CGO_ENABLED=0 GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false"
+export CGO_ENABLED=$cgo GOWORK=off GOFLAGS="-mod=readonly -buildvcs=false"
 cd "$module"
 if [ "$name" = kwok ]; then # the life of simulated nodes and pods, as kwok itself ships it
   stages=$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)
@@ -47,5 +57,5 @@ if [ "$name" = kwok ]; then # the life of simulated nodes and pods, as kwok itse
     cat "$stages/kustomize/stage/$f.yaml"
   done >"$dir/stages.yaml"
 fi
-go build -trimpath -ldflags "$ldflags" -o "$dir/$name.partial" "$package"
+go build -trimpath -tags "$tags" -ldflags "$ldflags" -o "$dir/$name.partial" "$package"
 mv "$dir/$name.partial" "$dir/$name"

@@ -3,7 +3,7 @@
 
 //go:build tools
 
-// Package tools pins the commands that hack/controlplane/build.sh builds from this module.
+// Package tools pins the commands that hack/cluster/build.sh builds from this module.
 package tools
 
 import (

@@ -3,7 +3,7 @@
 
 //go:build tools
 
-// Package tools pins the command that hack/controlplane/build.sh builds from this module.
+// Package tools pins the command that hack/cluster/build.sh builds from this module.
 package tools
 
 import _ "sigs.k8s.io/kwok/cmd/kwok"

@@ -1,5 +1,5 @@
 // Builds the datastore of the test control planes.
-module github.com/refract-project/refract/hack/controlplane/etcd
+module github.com/refract-project/refract/hack/cluster/etcd
 
 go 1.26.0
 

@@ -1,0 +1,11 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build tools
+
+// Package tools pins the commands that hack/cluster/build.sh builds from this module.
+package tools
+
+import (
+	_ "sigs.k8s.io/metrics-server/cmd/metrics-server"
+)

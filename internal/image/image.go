@@ -1,0 +1,122 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package image makes container images of files, without a container runtime. The same files give the same image, to the bit.
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"path"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Epoch dates everything: an image must not depend on when it was made.
+var Epoch = time.Unix(0, 0).UTC()
+
+// File of an image, owned by root.
+type File struct {
+	// Path in the image, without a leading slash. Its directories are made.
+	Path string
+	// Mode are the permissions.
+	Mode int64
+	// Content of a file; or, if Link is set, the target of a symbolic link; or, if Dir, a directory.
+	Content []byte
+	Link    string
+	Dir     bool
+}
+
+// Spec says what is in an image.
+type Spec struct {
+	Platform v1.Platform
+	// Files of its only layer, in this order.
+	Files  []File
+	Config v1.Config
+	// Made names the command that did, for the history.
+	Made string
+	// Fast compresses less.
+	Fast bool
+}
+
+// New makes an image.
+func New(s Spec) (v1.Image, error) {
+	content, err := archive(s.Files)
+	if err != nil {
+		return nil, err
+	}
+	level := gzip.DefaultCompression
+	if s.Fast {
+		level = gzip.BestSpeed
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil },
+		tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(level))
+	if err != nil {
+		return nil, err
+	}
+	image, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), mutate.Addendum{
+		Layer: layer, History: v1.History{CreatedBy: s.Made, Created: v1.Time{Time: Epoch}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	config, err := image.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Variant, config.Created = s.Platform.OS, s.Platform.Architecture, s.Platform.Variant, v1.Time{Time: Epoch}
+	config.Config = s.Config
+	return mutate.ConfigFile(image, config)
+}
+
+// archive returns a tar archive of the files, with their directories.
+func archive(files []File) ([]byte, error) {
+	var buffer bytes.Buffer
+	w := tar.NewWriter(&buffer)
+	made := map[string]bool{".": true}
+	var directory func(name string, mode int64) error
+	directory = func(name string, mode int64) error {
+		if made[name] {
+			return nil
+		}
+		if err := directory(path.Dir(name), 0o755); err != nil {
+			return err
+		}
+		made[name] = true
+		return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode, ModTime: Epoch, Format: tar.FormatUSTAR})
+	}
+	for _, f := range files {
+		if f.Dir {
+			if err := directory(f.Path, f.Mode); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := directory(path.Dir(f.Path), 0o755); err != nil {
+			return nil, err
+		}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Path, Mode: f.Mode, Size: int64(len(f.Content)), ModTime: Epoch, Format: tar.FormatUSTAR}
+		if f.Link != "" {
+			header.Typeflag, header.Linkname, header.Size = tar.TypeSymlink, f.Link, 0
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		if f.Link != "" {
+			continue
+		}
+		if _, err := w.Write(f.Content); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
+		}
+	}
+	return buffer.Bytes(), w.Close()
+}

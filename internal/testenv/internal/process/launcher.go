@@ -1,0 +1,121 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process starts programs of the test clusters, and sees to it that none outlives the test.
+package process
+
+import (
+	"fmt"
+	"io"
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// watchdogScript waits for the end of its input, which is when our process is gone however it died, then kills the process
+// groups it was given, and removes the cgroups it was given and the state folder ($1).
+const watchdogScript = `groups= cgroups=
+while read -r kind value; do
+	case $kind in
+	done) exit 0 ;;
+	group) groups="$groups -$value" ;;
+	cgroup) cgroups="$cgroups $value" ;;
+	esac
+done
+[ -z "$groups" ] || kill -s KILL -- $groups 2>/dev/null
+for cgroup in $cgroups; do # its processes end in their own time
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		find "$cgroup" -depth -type d -exec rmdir {} \; 2>/dev/null
+		[ -d "$cgroup" ] || break
+		sleep 0.2
+	done
+done
+rm -rf "$1"`
+
+// Launcher starts processes that do not outlive this one. Two nets hold them: the kernel kills each when its parent thread
+// ends (Pdeathsig; hence all are started from one thread, kept for as long as the launcher is open: the runtime ends other
+// threads at will), and a watchdog outside kills their process groups, so that what they started goes too.
+// Safe for concurrent use.
+type Launcher struct {
+	requests chan request
+	watchdog *exec.Cmd
+	// registry is written to by the locked thread alone until Close.
+	registry io.WriteCloser
+}
+
+// request to the thread: a command to start, or a cgroup to remember.
+type request struct {
+	cmd    *exec.Cmd
+	cgroup string
+	result chan error
+}
+
+// NewLauncher returns a launcher for a state folder, which the watchdog removes if this process is killed.
+func NewLauncher(dir string) (*Launcher, error) {
+	l := &Launcher{
+		requests: make(chan request),
+		watchdog: exec.Command("/bin/sh", "-c", watchdogScript, "refract-watchdog", dir),
+	}
+	// A session of its own: a signal to our terminal's or process group does not reach it.
+	l.watchdog.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	l.watchdog.Dir = "/"
+	var err error
+	if l.registry, err = l.watchdog.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("starting the watchdog, %w", err)
+	}
+	if err := l.watchdog.Start(); err != nil {
+		return nil, fmt.Errorf("starting the watchdog, %w", err)
+	}
+	go l.serve()
+	return l, nil
+}
+
+// serve never unlocks its thread, which therefore ends with it: by then all processes have been stopped.
+func (l *Launcher) serve() {
+	runtime.LockOSThread()
+	for r := range l.requests {
+		if r.cmd == nil {
+			_, err := fmt.Fprintln(l.registry, "cgroup", r.cgroup)
+			r.result <- err
+			continue
+		}
+		r.result <- l.launch(r.cmd)
+	}
+}
+
+func (l *Launcher) launch(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid, cmd.SysProcAttr.Pdeathsig = true, syscall.SIGKILL
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(l.registry, "group", cmd.Process.Pid); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return fmt.Errorf("registering %s with the watchdog, %w", cmd.Path, err)
+	}
+	return nil
+}
+
+// start the command in a process group of its own.
+func (l *Launcher) start(cmd *exec.Cmd) error { return l.ask(request{cmd: cmd}) }
+
+// RemoveCgroup remembers a cgroup, which the watchdog removes if this process is killed.
+func (l *Launcher) RemoveCgroup(path string) error { return l.ask(request{cgroup: path}) }
+
+func (l *Launcher) ask(r request) error {
+	r.result = make(chan error, 1)
+	l.requests <- r
+	return <-r.result
+}
+
+// Close ends the thread and the watchdog, which leaves the state folder alone then. All processes must have been stopped,
+// and nothing may be started any more.
+func (l *Launcher) Close() {
+	close(l.requests)
+	_, _ = fmt.Fprintln(l.registry, "done")
+	_ = l.registry.Close()
+	_ = l.watchdog.Wait()
+}

@@ -1,0 +1,92 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// tailLines of a component's log are quoted in errors: enough for a fatal message and what led to it.
+const tailLines = 8
+
+// Process is a running component of a cluster. Its methods are safe for concurrent use.
+type Process struct {
+	// Name is that of the component, Log the file that holds what it prints, of all runs under the name.
+	Name, Log string
+	// Ended is closed when the process has ended and was waited for.
+	Ended chan struct{}
+
+	cmd *exec.Cmd
+}
+
+// Start runs a command in dir with its output in a log file there, which later runs append to.
+func Start(l *Launcher, dir, name string, cmd *exec.Cmd) (*Process, error) {
+	p := &Process{Name: name, Log: filepath.Join(dir, "log", name+".log"), Ended: make(chan struct{}), cmd: cmd}
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s, %w", name, err)
+	}
+	defer func() { _ = log.Close() }()
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	if err := l.start(p.cmd); err != nil {
+		return nil, fmt.Errorf("starting %s, %w", name, err)
+	}
+	go func() {
+		_ = p.cmd.Wait() // how it ended is in its log and in ProcessState
+		close(p.Ended)
+	}()
+	return p, nil
+}
+
+// Pid is the process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Terminate asks the process to end (SIGTERM).
+func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+
+// Succeeded says whether the process, which has ended, has done so with 0.
+func (p *Process) Succeeded() bool { return p.cmd.ProcessState.Success() }
+
+// Kill ends the process and what it started, and returns when it is gone. There is nothing to lose: all state is in etcd's
+// folder, which is removed or, on a restart of the API server alone, in the hands of an etcd that runs on.
+func (p *Process) Kill() {
+	if !p.HasEnded() {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	}
+	<-p.Ended
+}
+
+// HasEnded says whether it has.
+func (p *Process) HasEnded() bool {
+	select {
+	case <-p.Ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Failure describes an end that nobody asked for, with the end of the log.
+func (p *Process) Failure() error {
+	return fmt.Errorf("%s ended (%s), its log ends:\n%s", p.Name, p.cmd.ProcessState, p.Tail())
+}
+
+// Tail is the end of its log.
+func (p *Process) Tail() string {
+	content, err := os.ReadFile(p.Log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(string(bytes.TrimSpace(content)), "\n")
+	if len(lines) > tailLines {
+		lines = lines[len(lines)-tailLines:]
+	}
+	return "\t" + strings.Join(lines, "\n\t")
+}

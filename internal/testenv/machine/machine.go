@@ -1,0 +1,209 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/refract-project/refract/internal/testenv/internal/process"
+)
+
+//go:embed init.sh
+var initScript []byte
+
+// enterScript runs a command in the cgroups of a machine and in all its namespaces: enterScript DIR PID COMMAND...
+const enterScript = `while read -r group; do echo $$ >"$group/cgroup.procs"; done <"$0/cgroups"
+pid=$1; shift
+exec nsenter -t "$pid" --mount --cgroup --uts --ipc --net --pid -- "$@"`
+
+// startTimeout is many times what a machine needs to start.
+const startTimeout = 30 * time.Second
+
+// Machine is one of a Network. Its methods are safe for concurrent use.
+type Machine struct {
+	name, address, port string
+	dir                 string
+	network             *Network
+	first               *process.Process
+}
+
+// Add a machine, with a name that is a DNS label.
+func (n *Network) Add(name string) (*Machine, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil, fmt.Errorf("adding the machine %s, the network is closed", name)
+	}
+	host := firstHost + len(n.machines)
+	if host > lastHost {
+		return nil, fmt.Errorf("adding the machine %s, the network has no address left", name)
+	}
+	m := &Machine{
+		name: name, network: n, address: fmt.Sprintf("%s%d", prefix, host), port: fmt.Sprintf("port%d", host),
+		dir: filepath.Join(n.dir, fmt.Sprintf("%d", host)),
+	}
+	n.machines = append(n.machines, m)
+	if err := m.start(); err != nil {
+		return nil, fmt.Errorf("starting the machine %s, %w", name, err)
+	}
+	return m, nil
+}
+
+func (m *Machine) start() error {
+	if err := os.MkdirAll(filepath.Join(m.dir, "log"), 0o700); err != nil {
+		return err
+	}
+	script := filepath.Join(m.dir, "init.sh")
+	if err := os.WriteFile(script, initScript, 0o600); err != nil {
+		return err
+	}
+	cmd := exec.Command("bash", script, m.dir, m.name)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWPID,
+	}
+	var err error
+	if m.first, err = process.Start(m.network.launcher, m.dir, "init", cmd); err != nil {
+		return err
+	}
+	if err := m.await(); err != nil {
+		return err
+	}
+	groups, err := m.cgroups()
+	if err != nil {
+		return err
+	}
+	for _, group := range groups {
+		if err := m.network.launcher.RemoveCgroup(group); err != nil {
+			return err
+		}
+	}
+	return m.connect()
+}
+
+func (m *Machine) await() error {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		if _, err := os.Stat(filepath.Join(m.dir, "ready")); err == nil {
+			return nil
+		}
+		if m.first.HasEnded() {
+			return m.first.Failure()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("its first process is not ready after %s, its log ends:\n%s", startTimeout, m.first.Tail())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// connect the machine to the bridge.
+func (m *Machine) connect() error {
+	err := m.network.ip(
+		fmt.Sprintf("link add %s type veth peer name wan0 netns %d", m.port, m.first.Pid()),
+		fmt.Sprintf("link set %s master wan up", m.port),
+	)
+	if err != nil {
+		return err
+	}
+	if err := m.ip("link set lo up", "addr add "+m.address+"/24 dev wan0", "link set wan0 up"); err != nil {
+		return err
+	}
+	return m.Run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.default.rp_filter=0")
+}
+
+// Name is its host name.
+func (m *Machine) Name() string { return m.name }
+
+// Address is the one that it has in its network.
+func (m *Machine) Address() string { return m.address }
+
+// Command is a command line that runs in the machine. It is the child of the process that starts, and in its process group.
+func (m *Machine) Command(path string, args ...string) *exec.Cmd {
+	return exec.Command("bash", append([]string{"-c", enterScript, m.dir, fmt.Sprint(m.first.Pid()), path}, args...)...)
+}
+
+// NetworkCommand is a command line that runs on this computer, with the network of the machine.
+func (m *Machine) NetworkCommand(path string, args ...string) *exec.Cmd {
+	return inNetwork(m.first.Pid(), path, args...)
+}
+
+// Run a command in the machine. The error has its output.
+func (m *Machine) Run(path string, args ...string) error { return output(m.Command(path, args...)) }
+
+// Route packets for a range of addresses to another machine.
+func (m *Machine) Route(cidr string, to *Machine) error {
+	return m.ip("route replace " + cidr + " via " + to.address + " dev wan0")
+}
+
+// Dial an IP address and port from the machine.
+func (m *Machine) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return dial(ctx, m.first.Pid(), "tcp4", address)
+}
+
+// Path of a file of the machine, below one of the folders that are its own, on this computer.
+func (m *Machine) Path(inside string) string { return filepath.Join(m.dir, "fs", inside) }
+
+func (m *Machine) ip(commands ...string) error { return ipBatch(m.first.Pid(), commands...) }
+
+func (m *Machine) cgroups() ([]string, error) {
+	content, err := os.ReadFile(filepath.Join(m.dir, "cgroups"))
+	return strings.Fields(string(content)), err
+}
+
+// close ends all processes of the machine and removes its cgroups.
+func (m *Machine) close() error {
+	if m.first == nil {
+		return nil
+	}
+	m.first.Kill()
+	groups, err := m.cgroups()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, group := range groups {
+		errs = append(errs, removeCgroup(group))
+	}
+	return errors.Join(errs...)
+}
+
+// removeCgroup removes a group and those below it, which the last processes may still be leaving.
+func removeCgroup(path string) error {
+	deadline := time.Now().Add(startTimeout)
+	for {
+		err := removeTree(path)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func removeTree(path string) error {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.IsDir() {
+			if err := removeTree(filepath.Join(path, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(path)
+}

@@ -1,0 +1,108 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package machine_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/internal/testenv/machine"
+)
+
+func TestMachines(t *testing.T) {
+	if err := machine.Check(); err != nil {
+		t.Skip(err)
+	}
+	parameters := read(t, "/proc/sys/vm/overcommit_memory") + read(t, "/proc/sys/kernel/panic")
+	network, err := machine.NewNetwork()
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, network.Close()) }()
+	one, err := network.Add("one")
+	require.NoError(t, err)
+	two, err := network.Add("two")
+	require.NoError(t, err)
+
+	out, err := one.Command("sh", "-c", "hostname; ls -d /proc/[0-9]* | wc -l; cat /proc/self/cgroup; echo 9 >/proc/sys/kernel/panic; cat /proc/sys/kernel/panic").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	lines := strings.Split(string(out), "\n")
+	assert.Equal(t, "one", lines[0])
+	assert.Less(t, len(lines[1]), 3, "it sees its own processes, not those of this computer: %s", lines[1])
+	assert.Contains(t, string(out), ":/\n", "its cgroup is its root")
+	assert.Equal(t, "9", lines[len(lines)-2])
+	assert.Equal(t, parameters, read(t, "/proc/sys/vm/overcommit_memory")+read(t, "/proc/sys/kernel/panic"), "what it sets holds for itself")
+
+	listener, err := network.Listen(5000)
+	require.NoError(t, err)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "hello "+conn.RemoteAddr().String())
+			_ = conn.Close()
+		}
+	}()
+	defer func() { _ = listener.Close() }()
+	heard := func(m *machine.Machine) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		conn, err := m.Dial(ctx, net.JoinHostPort(network.Address(), "5000"))
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = conn.Close() }()
+		text, err := io.ReadAll(conn)
+		return string(text), err
+	}
+	for _, m := range []*machine.Machine{one, two} {
+		text, err := heard(m)
+		require.NoError(t, err)
+		assert.Contains(t, text, m.Address())
+	}
+	require.NoError(t, network.Cut(one))
+	_, err = heard(one)
+	assert.Error(t, err)
+	_, err = heard(two)
+	assert.NoError(t, err, "the line of the other is whole")
+	require.NoError(t, network.Slow(one, 1000))
+	require.NoError(t, network.Mend(one))
+	assert.Eventually(t, func() bool {
+		_, err := heard(one)
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond)
+	assert.Error(t, exec.Command("ip", "route", "get", network.Address(), "oif", "wan0").Run(), "this computer has no way there")
+
+	sleeper := two.Command("sleep", "1000")
+	require.NoError(t, sleeper.Start())
+	t.Cleanup(func() { _ = sleeper.Process.Kill() })
+	var group string
+	require.Eventually(t, func() bool {
+		group = regexp.MustCompile(`refract-network-[0-9]+-12`).FindString(read(t, fmt.Sprintf("/proc/%d/cgroup", sleeper.Process.Pid)))
+		return group != ""
+	}, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, network.Close())
+	assert.Error(t, sleeper.Wait(), "its processes end with the machine")
+	left, err := exec.Command("find", "/sys/fs/cgroup", "-name", group).Output()
+	require.NoError(t, err)
+	assert.Empty(t, string(left), "its cgroups are removed")
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(content)
+}

@@ -1,0 +1,173 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/refract-project/refract/internal/testenv/internal/process"
+)
+
+// ErrNotHere says that this computer cannot make machines. Its text says what is missing.
+var ErrNotHere = errors.New("machines cannot be made here")
+
+// Addresses of the network: TEST-NET-2 of RFC 5737, which nobody else uses.
+const (
+	prefix = "198.51.100."
+	// ownHost is that of the bridge, where Network.Listen serves; machines begin at firstHost.
+	ownHost, firstHost, lastHost = 1, 11, 250
+)
+
+// Network joins machines. Its methods are safe for concurrent use.
+type Network struct {
+	dir      string
+	launcher *process.Launcher
+	holder   *process.Process // of the namespace of the bridge
+
+	mu       sync.Mutex
+	machines []*Machine
+	closed   bool
+}
+
+// Check returns an ErrNotHere if something is missing.
+func Check() error {
+	var missing []string
+	if os.Getuid() != 0 {
+		missing = append(missing, "root")
+	}
+	for _, program := range []string{"ip", "tc", "nft", "nsenter", "unshare", "mount", "bash"} {
+		if _, err := exec.LookPath(program); err != nil {
+			missing = append(missing, program)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: missing %s (make node-tools installs the programs)", ErrNotHere, strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// NewNetwork returns a network without machines. Close it.
+func NewNetwork() (_ *Network, err error) {
+	if err := Check(); err != nil {
+		return nil, err
+	}
+	n := &Network{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("making a network for machines, %w", err), n.Close())
+		}
+	}()
+	if n.dir, err = os.MkdirTemp("", "refract-network-"); err != nil {
+		return nil, err
+	}
+	if err = os.Mkdir(n.dir+"/log", 0o700); err != nil {
+		return nil, err
+	}
+	if n.launcher, err = process.NewLauncher(n.dir); err != nil {
+		return nil, err
+	}
+	holder := exec.Command("sleep", "infinity")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if n.holder, err = process.Start(n.launcher, n.dir, "network", holder); err != nil {
+		return nil, err
+	}
+	return n, n.ip(
+		"link set lo up",
+		"link add wan type bridge",
+		fmt.Sprintf("addr add %s%d/24 dev wan", prefix, ownHost),
+		"link set wan up",
+	)
+}
+
+// Address is the one that Listen serves on.
+func (n *Network) Address() string { return fmt.Sprintf("%s%d", prefix, ownHost) }
+
+// Listen on a port of Address, for all machines.
+func (n *Network) Listen(port int) (listener net.Listener, err error) {
+	err = within(n.holder.Pid(), func() error {
+		listener, err = net.Listen("tcp4", fmt.Sprintf("%s:%d", n.Address(), port))
+		return err
+	})
+	return listener, err
+}
+
+// Cut the line of a machine: nothing reaches it, nothing leaves it, and nobody is told.
+func (n *Network) Cut(m *Machine) error { return n.ip("link set " + m.port + " down") }
+
+// Mend the line of a machine that was cut or slowed.
+func (n *Network) Mend(m *Machine) error {
+	_ = n.tc("qdisc", "del", "dev", m.port, "root") // it may not have been slowed
+	return n.ip("link set " + m.port + " up")
+}
+
+// Slow the line to a machine down, to that many kilobits per second. What waits longer than the latency is lost.
+func (n *Network) Slow(m *Machine, kilobits int) error {
+	return n.tc("qdisc", "replace", "dev", m.port, "root", "tbf", "rate", fmt.Sprintf("%dkbit", kilobits), "burst", "16kb", "latency", "200ms")
+}
+
+// Close ends all machines. The second call does nothing.
+func (n *Network) Close() error {
+	n.mu.Lock()
+	machines, closed := n.machines, n.closed
+	n.closed = true
+	n.mu.Unlock()
+	if closed {
+		return nil
+	}
+	var errs []error
+	for _, m := range machines {
+		errs = append(errs, m.close())
+	}
+	if n.holder != nil {
+		n.holder.Kill()
+	}
+	if n.launcher != nil {
+		n.launcher.Close()
+	}
+	if n.dir != "" {
+		errs = append(errs, os.RemoveAll(n.dir))
+	}
+	return errors.Join(errs...)
+}
+
+// ip runs commands of ip(8) in the namespace of the bridge.
+func (n *Network) ip(commands ...string) error { return ipBatch(n.holder.Pid(), commands...) }
+
+func (n *Network) tc(args ...string) error { return output(inNetwork(n.holder.Pid(), "tc", args...)) }
+
+// ipBatch runs commands of ip(8), without the word itself, in the network namespace of a process.
+func ipBatch(pid int, commands ...string) error {
+	cmd := inNetwork(pid, "ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(strings.Join(commands, "\n") + "\n")
+	return output(cmd)
+}
+
+func output(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// inNetwork is a command line in the network namespace of a process. The command is the process that starts, without one between.
+func inNetwork(pid int, path string, args ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", pid), "--", path}, args...)...)
+}
+
+// dial from the network namespace of a process to an address, not a name: a resolver would run elsewhere.
+func dial(ctx context.Context, pid int, network, address string) (conn net.Conn, err error) {
+	err = within(pid, func() error {
+		conn, err = new(net.Dialer).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}

@@ -1,0 +1,185 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/refract-project/refract/internal/image"
+	"github.com/refract-project/refract/internal/testenv/machine"
+)
+
+// registryPort is where nodes find the registry.
+const registryPort = 5000
+
+// Registry of container images, in memory, for nodes on a Network, and for this computer on loopback. From the start it has
+//
+//	pause:1      what holds the namespaces of a pod
+//	coredns:1
+//	busybox:1    Debian's, with all its applets
+//	web:1        busybox, and the program workload, which serves HTTP on port 8080 by default
+//
+// Nodes ask it for the images of all registries: an image that the name registry.example.com/shop/web:1 is meant to find is
+// stored as shop/web:1.
+type Registry struct {
+	network string // address for nodes
+	local   string // address for this computer
+	servers []*http.Server
+}
+
+// NewRegistry starts a registry. Close it.
+func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, err error) {
+	r := &Registry{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("starting a registry, %w", err), r.Close())
+		}
+	}()
+	inside, err := network.Listen(registryPort)
+	if err != nil {
+		return nil, err
+	}
+	outside, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, inside.Close())
+	}
+	r.network, r.local = inside.Addr().String(), outside.Addr().String()
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	for _, listener := range []net.Listener{inside, outside} {
+		server := &http.Server{Handler: handler} //nolint:gosec // nobody else reaches it
+		r.servers = append(r.servers, server)
+		go func() { _ = server.Serve(listener) }()
+	}
+	return r, r.fill(ctx)
+}
+
+// Address is where this computer finds it, by HTTP.
+func (r *Registry) Address() string { return r.local }
+
+// Close ends it.
+func (r *Registry) Close() error {
+	var errs []error
+	for _, server := range r.servers {
+		errs = append(errs, server.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Push stores an image under a name without a registry, such as shop/web:1.
+func (r *Registry) Push(ctx context.Context, stored string, img v1.Image) error {
+	tag, err := name.NewTag(r.local+"/"+stored, name.Insecure)
+	if err != nil {
+		return err
+	}
+	return remote.Write(tag, img, remote.WithContext(ctx))
+}
+
+// PushFiles makes an image of files and stores it.
+func (r *Registry) PushFiles(ctx context.Context, stored string, config v1.Config, files ...image.File) error {
+	img, err := image.New(image.Spec{
+		Platform: v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, Files: files, Config: config, Made: "testenv", Fast: true,
+	})
+	if err != nil {
+		return fmt.Errorf("making the image %s, %w", stored, err)
+	}
+	return r.Push(ctx, stored, img)
+}
+
+// fill it with what nodes and tests need.
+func (r *Registry) fill(ctx context.Context) error {
+	tools, err := findNodeTools()
+	if err != nil {
+		return err
+	}
+	workload, err := buildWorkload(ctx)
+	if err != nil {
+		return err
+	}
+	busybox, err := busyboxFiles(ctx)
+	if err != nil {
+		return err
+	}
+	coredns, err := os.ReadFile(tools.coreDNS)
+	if err != nil {
+		return err
+	}
+	program := image.File{Path: "bin/workload", Mode: 0o755, Content: workload}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return r.PushFiles(ctx, "pause:1", v1.Config{Entrypoint: []string{"/bin/workload", "pause"}}, program)
+	})
+	group.Go(func() error {
+		return r.PushFiles(ctx, "coredns:1", v1.Config{Entrypoint: []string{"/bin/coredns"}}, image.File{Path: "bin/coredns", Mode: 0o755, Content: coredns})
+	})
+	path := []string{"PATH=/bin"}
+	group.Go(func() error {
+		return r.PushFiles(ctx, "busybox:1", v1.Config{Cmd: []string{"/bin/sh"}, Env: path}, busybox...)
+	})
+	for _, tag := range []string{"1", "latest"} {
+		group.Go(func() error {
+			return r.PushFiles(ctx, "web:"+tag, v1.Config{Entrypoint: []string{"/bin/workload"}, Cmd: []string{"serve"}, Env: path}, append(busybox[:len(busybox):len(busybox)], program)...)
+		})
+	}
+	return group.Wait()
+}
+
+// buildWorkload compiles the program of pods, static.
+func buildWorkload(ctx context.Context) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "refract-workload-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "workload")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "github.com/refract-project/refract/internal/testenv/workload")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the program of pods, %w: %s", err, out)
+	}
+	return os.ReadFile(path)
+}
+
+// busyboxFiles are Debian's busybox, with a link for each of its applets, and what else programs expect in an image.
+func busyboxFiles(ctx context.Context) ([]image.File, error) {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, fmt.Errorf("%w (make node-tools installs busybox-static)", err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	applets, err := exec.CommandContext(ctx, path, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking busybox for its applets, %w", err)
+	}
+	files := []image.File{
+		{Path: "tmp", Mode: 0o1777, Dir: true},
+		{Path: "etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")},
+		{Path: "bin/busybox", Mode: 0o755, Content: content},
+	}
+	for _, applet := range strings.Fields(string(applets)) {
+		if applet != "busybox" {
+			files = append(files, image.File{Path: "bin/" + applet, Link: "busybox"})
+		}
+	}
+	return files, nil
+}
