@@ -144,6 +144,7 @@ func container(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplat
 	if port, ok := portOf(valueOf(c.Args, "health-probe-address")); ok {
 		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "health", ContainerPort: port})
 		c.LivenessProbe, c.ReadinessProbe = probe("/healthz"), probe("/readyz")
+		c.ReadinessProbe.PeriodSeconds = readyPeriodSeconds
 	}
 	if port, ok := portOf(valueOf(c.Args, "metrics-address")); ok && template.Spec.MetricsEnabled {
 		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "metrics", ContainerPort: port})
@@ -154,6 +155,9 @@ func container(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplat
 func fromField(name, path string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
 }
+
+// readyPeriodSeconds is how often a virtual kubelet is asked whether it is ready: a rollout waits for the answer.
+const readyPeriodSeconds = 2
 
 func probe(path string) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health")}}}

@@ -119,6 +119,8 @@ func (p *Patient) deployments(ctx context.Context, installed *release.Installati
 			return err
 		case missing == "":
 			p.add(subject, OK, "available")
+		case p.starting(&d):
+			p.add(subject, Warning, "%s, and it is starting: look again in a minute", missing)
 		case d.Status.AvailableReplicas > 0:
 			p.add(subject, Warning, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
 		default:
@@ -126,6 +128,21 @@ func (p *Patient) deployments(ctx context.Context, installed *release.Installati
 		}
 	}
 	return nil
+}
+
+// startTime is what replicas may take to start before their absence is an error.
+const startTime = time.Minute
+
+// starting says whether a rollout has just begun or gone on.
+func (p *Patient) starting(d *appsv1.Deployment) bool {
+	for _, condition := range d.Status.Conditions {
+		if condition.Type == appsv1.DeploymentProgressing {
+			// The other reason of a rollout that goes well is that it is over.
+			return condition.Status == corev1.ConditionTrue && condition.Reason != "NewReplicaSetAvailable" &&
+				p.Now.Sub(condition.LastUpdateTime.Time) < startTime
+		}
+	}
+	return false
 }
 
 func (p *Patient) webhook(ctx context.Context, installed *release.Installation) error {

@@ -117,6 +117,9 @@ func (o *Options) awaitReady(ctx context.Context) error {
 		case condition.Status != corev1.ConditionTrue:
 			return fmt.Sprintf("not ready: %s, %s", condition.Reason, condition.Message), nil
 		}
+		if missing, err := o.unfinished(ctx); missing != "" || err != nil {
+			return missing, err
+		}
 		o.say("virtual node %s is ready", o.VirtualNode)
 		return "", nil
 	})
@@ -124,15 +127,8 @@ func (o *Options) awaitReady(ctx context.Context) error {
 
 // withoutNode says what the controllers have said about a virtual node that has no Node yet.
 func (o *Options) withoutNode(ctx context.Context) (string, error) {
-	vn := &offloading.VirtualNode{}
-	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.VirtualNode}
-	if err := o.Consumer.Client.Get(ctx, key, vn); err != nil {
-		return "", fmt.Errorf("cluster %s: getting VirtualNode %s, %w", o.Consumer.Name, key, err)
-	}
-	for _, condition := range vn.Status.Conditions {
-		if condition.Message != "" && condition.Status != offloading.RunningConditionStatus {
-			return fmt.Sprintf("%s, %s", condition.Reason, condition.Message), nil
-		}
+	if missing, err := o.unfinished(ctx); missing != "" || err != nil {
+		return missing, err
 	}
 	cluster := &core.ForeignCluster{}
 	err := o.Consumer.Client.Get(ctx, client.ObjectKey{Name: o.Provider.ID()}, cluster)
@@ -145,6 +141,21 @@ func (o *Options) withoutNode(ctx context.Context) (string, error) {
 		}
 	}
 	return "its virtual kubelet has not registered the node yet", nil
+}
+
+// unfinished is what the controllers still wait for with the virtual node; "" when there is nothing, or nothing has been said.
+func (o *Options) unfinished(ctx context.Context) (string, error) {
+	vn := &offloading.VirtualNode{}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.VirtualNode}
+	if err := o.Consumer.Client.Get(ctx, key, vn); err != nil {
+		return "", fmt.Errorf("cluster %s: getting VirtualNode %s, %w", o.Consumer.Name, key, err)
+	}
+	for _, condition := range vn.Status.Conditions {
+		if condition.Message != "" && condition.Status != offloading.RunningConditionStatus {
+			return fmt.Sprintf("%s, %s", condition.Reason, condition.Message), nil
+		}
+	}
+	return "", nil
 }
 
 func (o *Options) await(ctx context.Context, what string, look func(context.Context) (missing string, err error)) error {

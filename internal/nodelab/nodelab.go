@@ -1,0 +1,185 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodelab is two clusters with real nodes, rome and milan, and the computer of an administrator: a shell with refractctl, kubectl
+// and a kubeconfig with a context for each cluster. Nothing of Refract is installed, but its images are in the registry.
+//
+// It needs root, and `make node-tools`.
+package nodelab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/internal/testenv/machine"
+)
+
+// Options describes a Lab. The zero value connects the pods of the two clusters, and is silent.
+type Options struct {
+	// Apart leaves the pods of the two clusters without a network between them.
+	Apart bool
+	// RomeNodes is how many real nodes rome has; 0 means 1. Milan has MilanNodes.
+	RomeNodes, MilanNodes int
+	// Log receives the progress.
+	Log func(format string, args ...any)
+}
+
+// Lab is what the package is about. Its methods are safe for concurrent use.
+type Lab struct {
+	Rome, Milan *testenv.Cluster
+	Network     *machine.Network
+	Registry    *testenv.Registry
+	// Kubeconfig has the contexts rome, which is the current one, and milan.
+	Kubeconfig string
+
+	dir    string
+	remove func() error
+}
+
+// Start a lab. Stop it.
+func Start(ctx context.Context, o Options) (_ *Lab, err error) {
+	if err := testenv.NodesHere(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	l := &Lab{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Stop())
+		}
+	}()
+	if l.dir, l.remove, err = testenv.TempDir("refract-nodelab-"); err != nil {
+		return nil, err
+	}
+	if l.Network, err = machine.NewNetwork(); err != nil {
+		return nil, err
+	}
+	if l.Registry, err = testenv.NewRegistry(ctx, l.Network); err != nil {
+		return nil, err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return l.startClusters(groupCtx, o) })
+	group.Go(func() error { return l.pushImages(groupCtx) })
+	group.Go(func() error { return l.buildCommands(groupCtx) })
+	if err = group.Wait(); err != nil {
+		return nil, err
+	}
+	if !o.Apart {
+		if err = testenv.Connect(l.Rome, l.Milan); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.writeKubeconfig()
+}
+
+func (l *Lab) startClusters(ctx context.Context, o Options) error {
+	options := testenv.Options{Network: l.Network, Registry: l.Registry, Log: o.Log, AuditLog: true}
+	rome, milan := options, options
+	rome.Name, rome.Nodes = "rome", max(1, o.RomeNodes)
+	milan.Name, milan.Nodes = "milan", max(1, o.MilanNodes)
+	clusters, err := testenv.StartAll(ctx, rome, milan)
+	if err != nil {
+		return err
+	}
+	l.Rome, l.Milan = clusters[0], clusters[1]
+	return nil
+}
+
+// pushImages makes those of Refract, as for a release, for the platform of this computer.
+func (l *Lab) pushImages(ctx context.Context) error {
+	return run(exec.CommandContext(ctx, "go", "run", "github.com/refract-project/refract/build/images", "--push="+l.Registry.Address()+"/refract", "--plain-http",
+		"--platforms=linux/"+runtime.GOARCH, "--source="+os.Getenv("REFRACT_SOURCE")))
+}
+
+func (l *Lab) buildCommands(ctx context.Context) error {
+	bin := filepath.Join(l.dir, "bin")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		return err
+	}
+	kubectl, err := testenv.Kubectl()
+	if err != nil {
+		return err
+	}
+	if err := os.Symlink(kubectl, filepath.Join(bin, "kubectl")); err != nil {
+		return err
+	}
+	return run(exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "github.com/refract-project/refract/cmd/refractctl"))
+}
+
+func run(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", cmd, err, out)
+	}
+	return nil
+}
+
+// writeKubeconfig with the addresses that both the administrator and the pods of the other cluster use.
+func (l *Lab) writeKubeconfig() error {
+	merged := clientcmdapi.NewConfig()
+	for _, cluster := range []*testenv.Cluster{l.Rome, l.Milan} {
+		own, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+		if err != nil {
+			return err
+		}
+		name := cluster.Name()
+		used := own.Contexts[own.CurrentContext]
+		merged.Clusters[name], merged.AuthInfos[name] = own.Clusters[used.Cluster], own.AuthInfos[used.AuthInfo]
+		merged.Clusters[name].Server = cluster.Server()
+		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	merged.CurrentContext = l.Rome.Name()
+	l.Kubeconfig = filepath.Join(l.dir, "kubeconfig")
+	return clientcmd.WriteToFile(*merged, l.Kubeconfig)
+}
+
+// Command is a line for the shell of the administrator, whose computer is in the network of the two clusters.
+func (l *Lab) Command(line string) *exec.Cmd {
+	cmd := l.Rome.Machines()[0].NetworkCommand("bash", "-c", line)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig, "PATH="+filepath.Join(l.dir, "bin")+":"+os.Getenv("PATH"))
+	return cmd
+}
+
+// Run a line and return what it prints. The error has that, too.
+func (l *Lab) Run(line string) (string, error) {
+	var out bytes.Buffer
+	cmd := l.Command(line)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", line, err, out.String())
+	}
+	return out.String(), err
+}
+
+// Stop ends everything.
+func (l *Lab) Stop() error {
+	var errs []error
+	for _, cluster := range []*testenv.Cluster{l.Rome, l.Milan} {
+		if cluster != nil {
+			errs = append(errs, cluster.Stop())
+		}
+	}
+	if l.Registry != nil {
+		errs = append(errs, l.Registry.Close())
+	}
+	if l.Network != nil {
+		errs = append(errs, l.Network.Close())
+	}
+	if l.remove != nil {
+		errs = append(errs, l.remove())
+	}
+	return errors.Join(errs...)
+}

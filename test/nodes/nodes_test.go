@@ -1,0 +1,99 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodes tests on real nodes what simulated ones cannot show. Its clusters are joined by the commands of the documentation.
+package nodes
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/internal/nodelab"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// world is where the tests play.
+type world struct {
+	*testing.T
+	lab  *nodelab.Lab
+	page []string // command lines that are left of it
+}
+
+// required makes missing tools a failure.
+const required = "REFRACT_NODES"
+
+func begin(t *testing.T) *world {
+	t.Helper()
+	if err := testenv.NodesHere(); err != nil {
+		if os.Getenv(required) != "" {
+			t.Fatal(err)
+		}
+		t.Skipf("no real nodes: %v", err)
+	}
+	lab, err := nodelab.Start(t.Context(), nodelab.Options{Log: t.Logf})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, lab.Stop()) })
+	return &world{T: t, lab: lab}
+}
+
+// run a line in the administrator's shell.
+func (w *world) run(line string) string {
+	w.Helper()
+	begun := time.Now()
+	out, err := w.lab.Run(line)
+	w.Logf("$ %s (%.1f s)\n%s", line, time.Since(begun).Seconds(), out)
+	require.NoError(w, err)
+	return out
+}
+
+// read the command lines of a page.
+func (w *world) read(page string) {
+	w.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(w, err)
+	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		w.page = append(w.page, strings.Split(strings.TrimSpace(block[1]), "\n")...)
+	}
+}
+
+// follow the page, word by word, up to the first line that begins so, or to its end.
+func (w *world) follow(until string) {
+	w.Helper()
+	for ; len(w.page) > 0 && (until == "" || !strings.HasPrefix(w.page[0], until)); w.page = w.page[1:] {
+		w.run(w.page[0])
+	}
+	require.True(w, until == "" || len(w.page) > 0, "the page has no %q", until)
+}
+
+// explain what went wrong.
+func (w *world) explain() {
+	if !w.Failed() {
+		return
+	}
+	for _, context := range []string{"rome", "milan"} {
+		for _, line := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp | tail -n 60", "-n liqo logs deployment/refract-controller-manager --tail=40"} {
+			out, err := w.lab.Run(fmt.Sprintf("kubectl --context=%s %s", context, line))
+			w.Logf("%s: %s\n%s %v", context, line, out, err)
+		}
+	}
+}
+
+func TestRealNodes(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.read("../../docs/joining.md")
+	begun := time.Now()
+	w.follow("refractctl unoffload")
+	t.Logf("from two clusters to offloaded pods that run: %.0f s", time.Since(begun).Seconds())
+	if d := os.Getenv("KEEP"); d != "" {
+		fmt.Println(w.lab.Kubeconfig, w.lab.Rome.Machines()[0].Address())
+		time.Sleep(time.Hour)
+	}
+	w.follow("")
+}
