@@ -31,6 +31,7 @@ import (
 	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
+	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
 	"github.com/refract-project/refract/controllers/tenancy"
@@ -61,6 +62,8 @@ type Options struct {
 	ForeignClusters foreigncluster.Options
 	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
 	NodeFailure nodefailure.Options
+	// ServingCertificates says whether those of virtual kubelets are approved; Clock and what reports are set here.
+	ServingCertificates servingcertificate.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
 	VirtualNodes virtualnode.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
@@ -126,6 +129,10 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
 		nodeFailure.Clock, nodeFailure.Failed = o.Clock, m.Failed("nodefailure")
 		controllers = append(controllers, nodefailure.NewController(c("nodefailure"), live, recorder("nodefailure"), nodeFailure))
+	}
+	if certificates := o.ServingCertificates; certificates.Enabled {
+		certificates.Clock, certificates.Failed = o.Clock, m.Failed("servingcertificate")
+		controllers = append(controllers, servingcertificate.NewController(c("servingcertificate"), live, recorder("servingcertificate"), certificates))
 	}
 	return controllers
 }

@@ -40,6 +40,7 @@ type options struct {
 	clusterWorkers                         int
 	pingInterval, pingTimeout              time.Duration
 	nodeFailure                            bool
+	approveServing                         bool
 	nodeFailureDelay                       time.Duration
 	drainTimeout                           time.Duration
 	vkTemplate                             string
@@ -83,6 +84,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable force deletion of offloaded pods that are Terminating on a node that is not ready, so that they are recreated on another node; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
 	flags.StringVar(&o.vkTemplate, "vk-options-default-template", "", "VkOptionsTemplate (namespace/name) of VirtualNodes that reference none; if empty, no virtual kubelet is deployed")
 	flags.DurationVar(&o.drainTimeout, "virtual-node-drain-timeout", 10*time.Minute, "how long the drain of a virtual node may take before it is reported as stuck, while it is retried; 0 disables the report")
+	flags.BoolVar(&o.approveServing, "approve-serving-certificates", false, "approve the CertificateSigningRequests by which virtual kubelets ask for their serving certificates (--certificate-type=kubelet)")
 	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
 	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, past the consumer")

@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/nodefailure"
+	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/virtualnode"
 	"github.com/refract-project/refract/internal/cmdutil"
 )
@@ -92,6 +93,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ShadowPodWorkers:           o.podWorkers,
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
 		ForeignClusters:            foreigncluster.Options{Workers: o.clusterWorkers, PingInterval: o.pingInterval, PingTimeout: o.pingTimeout},
+		ServingCertificates:        servingcertificate.Options{Enabled: o.approveServing},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		NamespaceWorkers:           o.spaceWorkers,

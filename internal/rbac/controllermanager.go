@@ -6,6 +6,8 @@ package rbac
 import (
 	"slices"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+
 	"github.com/refract-project/refract/api/wire"
 )
 
@@ -150,6 +152,23 @@ func ControllerManagerVirtualNodes() Role {
 				"", on("serviceaccounts"), do("list", "delete")),
 			grant("to remove what they were allowed",
 				"rbac.authorization.k8s.io", on("clusterroles", "clusterrolebindings", "roles", "rolebindings"), do("list", "delete")),
+		},
+	}
+}
+
+// ControllerManagerServingCertificates is what the controller manager needs besides to approve the serving certificates of virtual kubelets.
+func ControllerManagerServingCertificates() Role {
+	return Role{
+		Name:    "controller-manager-serving-certificates",
+		Purpose: "the controller manager, where it approves the serving certificates of virtual kubelets",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to know who asks for which certificate",
+				"certificates.k8s.io", on("certificatesigningrequests"), do("get", "list", "watch")),
+			grant("to say so in the request",
+				"certificates.k8s.io", on("certificatesigningrequests/approval"), do("update")),
+			grant("to approve requests to this signer and no other",
+				"certificates.k8s.io", on("signers"), do("approve"), certificatesv1.KubeletServingSignerName),
 		},
 	}
 }

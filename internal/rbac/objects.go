@@ -157,6 +157,11 @@ func (m Manager) VirtualNodes() []Object {
 	return m.everywhere(ControllerManagerVirtualNodes())
 }
 
+// ServingCertificates returns the role and the binding with which the controller manager approves those of virtual kubelets.
+func (m Manager) ServingCertificates() []Object {
+	return m.everywhere(ControllerManagerServingCertificates())
+}
+
 // NodeFailure returns the role and the binding with which the controller manager lets the pods of failed nodes go.
 func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())

@@ -44,27 +44,30 @@ func (a *active) certificate(ctx context.Context) (kubeletapi.CertificateSource,
 		if err != nil {
 			return nil, fmt.Errorf("--tls-cert-file, --tls-private-key-file: %w", err)
 		}
-		return reported(source, a.warnCertificate(ctx)), nil
+		return reported(source, a.warnCertificate(ctx, "logs, exec, attach and port-forward do not work")), nil
 	}
 	ip := net.ParseIP(a.NodeIP)
 	signer, signed := kubeletapi.SignerOf(a.CertificateType)
+	selfSigned := kubeletapi.SelfSignedCertificate(a.NodeName, ip, clock.RealClock{})
 	if !signed {
-		return kubeletapi.SelfSignedCertificate(a.NodeName, ip, clock.RealClock{}), nil
+		return selfSigned, nil
 	}
 	source, err := kubeletapi.CertificateFromSigner(ctx, a.client, signer, a.NodeName, a.CertificateDir, ip)
 	if err != nil {
 		return nil, fmt.Errorf("--certificate-type=%s --cert-dir=%s: %w", a.CertificateType, a.CertificateDir, err)
 	}
-	return reported(source, a.warnCertificate(ctx)), nil
+	warn := a.warnCertificate(ctx, "logs, exec, attach and port-forward do not work if the API server verifies kubelets")
+	// Most API servers do not.
+	return kubeletapi.Either(reported(source, warn), selfSigned), nil
 }
 
 // noCertificateReason of the Events about handshakes that fail.
 const noCertificateReason = "NoServingCertificate"
 
-func (a *active) warnCertificate(ctx context.Context) func(error) {
+func (a *active) warnCertificate(ctx context.Context, consequence string) func(error) {
 	return func(err error) {
-		log.FromContext(ctx).Error(err, "Refused a request for logs, exec, attach or port-forward: there is no serving certificate")
-		a.report.warn(noCertificateReason, fmt.Sprintf("logs, exec, attach and port-forward do not work: %v", err))
+		log.FromContext(ctx).Error(err, "Somebody asks for logs, exec, attach or port-forward, and there is no serving certificate")
+		a.report.warn(noCertificateReason, fmt.Sprintf("%s: %v", consequence, err))
 	}
 }
 

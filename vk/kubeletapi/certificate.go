@@ -29,8 +29,8 @@ import (
 // concurrent use and answers at once.
 type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
-// errNoCertificate is why handshakes fail until the first certificate is signed.
-var errNoCertificate = errors.New("no serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
+// errNoCertificate until the first certificate is signed.
+var errNoCertificate = errors.New("no signed serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
 
 const (
 	// selfSignedValidity of certificates that nobody verifies anyway.
@@ -106,6 +106,16 @@ func CertificateFromSigner(ctx context.Context, client kubernetes.Interface, sig
 		}
 		return nil, errNoCertificate
 	}, nil
+}
+
+// Either returns the certificates of the first source, or of the second one as long as the first has none.
+func Either(first, second CertificateSource) CertificateSource {
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if found, err := first(hello); err == nil {
+			return found, nil
+		}
+		return second(hello)
+	}
 }
 
 // SelfSigned is the certificate type that needs no signer.

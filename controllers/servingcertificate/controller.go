@@ -1,0 +1,211 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servingcertificate approves the certificates with which virtual kubelets serve logs, exec, attach and port-forward.
+//
+// A virtual kubelet asks for one as a kubelet does, by a CertificateSigningRequest of the signer kubernetes.io/kubelet-serving, which
+// signs what somebody has approved. Such a certificate makes its holder a node for the API server. So a request is approved only if the
+// service account of a virtual node asks, for the name of that node, and for the addresses of pods that run as that account. Others
+// are left to other approvers, and nothing is denied.
+package servingcertificate
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// Enabled has the controller run.
+	Enabled bool
+	// Clock returns the time.
+	Clock clock.PassiveClock
+	// Failed is called with the errors of reconciliations, unless it is nil.
+	Failed func(error)
+}
+
+// Controller approves requests.
+type Controller struct {
+	client   client.Client
+	live     client.Reader
+	recorder events.EventRecorder
+	options  Options
+}
+
+// NewController returns a controller that works through c; live must not be cached.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	return &Controller{client: c, live: live, recorder: recorder, options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "servingcertificate" }
+
+const (
+	approvedReason    = "ApprovedServingCertificate"
+	notApprovedReason = "ServingCertificateNotApproved"
+	approveAction     = "Approve"
+)
+
+// Reconcile approves the request, if it is one of a virtual kubelet and asks for no more than that may have.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	csr := &certificatesv1.CertificateSigningRequest{}
+	if err := c.client.Get(ctx, request.NamespacedName, csr); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if !open(csr) {
+		return reconcile.Result{}, nil
+	}
+	namespace, account, _ := serviceaccount.SplitUsername(csr.Spec.Username)
+	vn := &offloading.VirtualNode{}
+	// The service account has the name of its virtual node.
+	if err := c.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: account}, vn); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	addresses, err := c.addresses(ctx, vn)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	err = verify(csr, vn.Name, addresses)
+	if errors.Is(err, errAddress) && c.options.Clock.Since(csr.CreationTimestamp.Time) < patience {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	if err != nil {
+		c.recorder.Eventf(vn, csr, corev1.EventTypeWarning, notApprovedReason, approveAction,
+			"CertificateSigningRequest %s was not approved: %s. If it is as it should be, approve it with kubectl certificate approve", csr.Name, err)
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, c.approve(ctx, csr, vn)
+}
+
+// addresses of the pods that run as the service account of a virtual node.
+func (c *Controller) addresses(ctx context.Context, vn *offloading.VirtualNode) ([]string, error) {
+	pods := &corev1.PodList{}
+	err := c.live.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: vn.Name})
+	if err != nil {
+		return nil, fmt.Errorf("listing the pods of VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
+	}
+	var addresses []string
+	for i := range pods.Items {
+		if pods.Items[i].Spec.ServiceAccountName != vn.Name {
+			continue
+		}
+		for _, ip := range pods.Items[i].Status.PodIPs {
+			addresses = append(addresses, ip.IP)
+		}
+	}
+	return addresses, nil
+}
+
+const (
+	// patience with the status of a pod, which has its address a moment after the pod has begun to use it.
+	patience = 30 * time.Second
+	again    = time.Second
+)
+
+var errAddress = errors.New("it is for an address that no pod of the virtual kubelet has")
+
+// usages are those of a certificate that a kubelet serves with: RSA keys also encipher keys.
+var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
+
+// verify says what a request asks for besides what the virtual kubelet of the node may have.
+func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string) error {
+	block, _ := pem.Decode(csr.Spec.Request)
+	if block == nil {
+		return errors.New("it is not in PEM format")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return fmt.Errorf("it cannot be read, %w", err)
+	}
+	if want := "system:node:" + node; request.Subject.CommonName != want || !slices.Equal(request.Subject.Organization, []string{"system:nodes"}) {
+		return fmt.Errorf("its subject is %s, not that of node %s", request.Subject, node)
+	}
+	for _, usage := range csr.Spec.Usages {
+		if !slices.Contains(usages, usage) {
+			return fmt.Errorf("it is for the usage %q", usage)
+		}
+	}
+	if len(request.DNSNames)+len(request.EmailAddresses)+len(request.URIs) > 0 {
+		return errors.New("it is for names, not for addresses alone")
+	}
+	if len(request.IPAddresses) == 0 {
+		return errors.New("it is for no address")
+	}
+	for _, ip := range request.IPAddresses {
+		if !slices.ContainsFunc(addresses, func(address string) bool { return ip.Equal(net.ParseIP(address)) }) {
+			return fmt.Errorf("%w: %s", errAddress, ip)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, vn *offloading.VirtualNode) error {
+	csr = csr.DeepCopy()
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "VirtualKubelet",
+		Message: fmt.Sprintf("The virtual kubelet of node %s asks for itself", vn.Name), LastUpdateTime: metav1.Now(),
+	})
+	err := c.client.SubResource("approval").Update(ctx, csr)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // there will be another reconciliation, or nothing to approve
+	}
+	if err != nil {
+		return fmt.Errorf("approving CertificateSigningRequest %s, %w", csr.Name, err)
+	}
+	log.FromContext(ctx).Info("Approved the serving certificate of a virtual kubelet", "node", vn.Name, "request", csr.Name)
+	c.recorder.Eventf(vn, csr, corev1.EventTypeNormal, approvedReason, approveAction, "Approved the serving certificate of the virtual kubelet, CertificateSigningRequest %s", csr.Name)
+	return nil
+}
+
+// open says whether a request may be one of a virtual kubelet, and nobody has decided on it.
+func open(object client.Object) bool {
+	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
+	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {
+		return false
+	}
+	_, _, err := serviceaccount.SplitUsername(csr.Spec.Username)
+	return err == nil && !slices.ContainsFunc(csr.Status.Conditions,
+		func(condition certificatesv1.CertificateSigningRequestCondition) bool {
+			return condition.Type == certificatesv1.CertificateApproved || condition.Type == certificatesv1.CertificateDenied
+		})
+}
+
+// Enforces returns which objects the controller answers for.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &certificatesv1.CertificateSigningRequestList{}, open
+}
+
+// Register adds the controller to mgr.
+func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(1)).
+		Watches(&certificatesv1.CertificateSigningRequest{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(open))).
+		Complete(report.Failures(c, c.options.Failed))
+}
