@@ -193,7 +193,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	spent := ephemeralNames(spec)
 	if len(spent) > 0 {
 		spec = maps.Clone(spec)
-		delete(spec, "ephemeralContainers")
+		delete(spec, ephemeralContainers)
 	}
 	pod := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": spec}}
 	pod.SetNamespace(shadow.GetNamespace())

@@ -6,6 +6,7 @@ package shadowpod
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,12 +25,27 @@ import (
 // refusedReason is of the Event and of the condition about a pod that this cluster does not allow.
 const refusedReason = "RefusedByProvider"
 
-// judge returns why this cluster does not allow the pod of shadow, nil when it does.
+// judge returns why this cluster does not allow the pod of shadow, nil when it does. Ephemeral containers, which nobody can take out of
+// a pod again, are judged by themselves: one that is not allowed keeps neither a change of the pod back nor its repair.
 func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
+	spec, ok := podSpec(shadow)
+	if _, some := spec[ephemeralContainers]; ok && some {
+		spec = maps.Clone(spec)
+		delete(spec, ephemeralContainers)
+	}
+	return c.judgeSpec(ctx, shadow, spec, ok)
+}
+
+// judgeEphemeral returns why this cluster does not allow the pod of shadow with its ephemeral containers.
+func (c *Controller) judgeEphemeral(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
+	spec, ok := podSpec(shadow)
+	return c.judgeSpec(ctx, shadow, spec, ok)
+}
+
+func (c *Controller) judgeSpec(ctx context.Context, shadow *unstructured.Unstructured, spec map[string]any, ok bool) (*tenancy.Refusal, error) {
 	if c.options.Policy == nil {
 		return nil, nil
 	}
-	spec, ok := podSpec(shadow)
 	origin := shadow.GetLabels()[wire.OriginLabel]
 	if !ok || origin == "" {
 		return nil, nil // create reports it

@@ -48,11 +48,27 @@ func (c *Controller) alignRunning(ctx context.Context, shadow *unstructured.Unst
 	if pod.UID != cached.UID || pod.DeletionTimestamp != nil {
 		return nil // an event will say so
 	}
-	problems := []error{c.patchSubresource(ctx, shadow, pod, "ephemeralcontainers", newEphemeral(spec, pod))}
+	problems := []error{c.alignEphemeral(ctx, shadow, spec, pod)}
 	for _, size := range newSizes(spec, pod) {
 		problems = append(problems, c.patchSubresource(ctx, shadow, pod, "resize", size))
 	}
 	return errors.Join(problems...)
+}
+
+func (c *Controller) alignEphemeral(ctx context.Context, shadow *unstructured.Unstructured, spec map[string]any, pod *corev1.Pod) error {
+	changes := newEphemeral(spec, pod)
+	if len(changes) == 0 {
+		return nil
+	}
+	refusal, err := c.judgeEphemeral(ctx, shadow)
+	if err != nil {
+		return err
+	}
+	if refusal != nil {
+		c.report.Warn(shadow, refusedReason, updateAction, refusal.Error())
+		return nil
+	}
+	return c.patchSubresource(ctx, shadow, pod, "ephemeralcontainers", changes)
 }
 
 func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod, name string, changes jsonpatch.Patch) error {
@@ -154,6 +170,9 @@ func overlaid(present, desired corev1.ResourceList) (corev1.ResourceList, bool) 
 	return present, changed
 }
 
+// ephemeralContainers is the field of a pod's spec.
+const ephemeralContainers = "ephemeralContainers"
+
 // newEphemeral adds the ephemeral containers that the pod does not have, as they
 // are written in the ShadowPod. None can be changed or taken away.
 func newEphemeral(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
@@ -162,7 +181,7 @@ func newEphemeral(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 		known = append(known, pod.Spec.EphemeralContainers[i].Name)
 	}
 	var patch jsonpatch.Patch
-	for _, container := range containersOf(spec, "ephemeralContainers") {
+	for _, container := range containersOf(spec, ephemeralContainers) {
 		if name, _ := container["name"].(string); slices.Contains(known, name) {
 			continue
 		}
@@ -176,7 +195,7 @@ func newEphemeral(spec map[string]any, pod *corev1.Pod) jsonpatch.Patch {
 }
 
 func ephemeralNames(spec map[string]any) (names []string) {
-	for _, container := range containersOf(spec, "ephemeralContainers") {
+	for _, container := range containersOf(spec, ephemeralContainers) {
 		if name, ok := container["name"].(string); ok {
 			names = append(names, name)
 		}

@@ -123,3 +123,38 @@ func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 		return nil
 	})
 }
+
+// What `kubectl debug` asks for by default is more than a tenant gets. It stays in the consumer's pod for ever: neither a resize nor the
+// repair of the pod may wait for it.
+func TestARefusedDebuggerKeepsNothingBack(t *testing.T) {
+	namespace := extended(t)
+	provider.StartManager(t)
+	shadow := shadowPod(namespace, "debugged")
+	set(shadow, []any{map[string]any{"name": "main", "image": "registry.example/main:1",
+		"resources": map[string]any{"requests": map[string]any{"cpu": "100m"}}}}, "spec", "pod", "containers")
+	provider.Create(t, shadow)
+	pod := awaitPod(t, shadow, "")
+	running(t, pod)
+	provider.Patch(t, shadow, `{"spec":{"pod":{"ephemeralContainers":[
+		{"name":"debug","image":"registry.example/shell:1","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}}}`)
+	event := provider.AwaitEvent(t, namespace, "ShadowPod", "debugged", "RefusedByProvider")
+	if !strings.Contains(event.Note, "SYS_PTRACE") {
+		t.Errorf("note = %q, want what was refused", event.Note)
+	}
+	provider.Patch(t, shadow, `{"spec":{"pod":{"containers":[{"name":"main","image":"registry.example/main:1","resources":{"requests":{"cpu":"200m"}}}]}}}`)
+	controllertest.Eventually(t, "the resize", func() error {
+		provider.Get(t, pod, namespace, "debugged")
+		if cpu := pod.Spec.Containers[0].Resources.Requests.Cpu().String(); cpu != "200m" {
+			return fmt.Errorf("it requests %s", cpu)
+		}
+		return nil
+	})
+	if n := len(pod.Spec.EphemeralContainers); n > 0 {
+		t.Errorf("it has %d ephemeral containers, want none", n)
+	}
+	first := pod.UID
+	provider.Delete(t, pod)
+	if again := awaitPod(t, shadow, first); len(again.Spec.EphemeralContainers) > 0 {
+		t.Errorf("it was made again with %v", again.Spec.EphemeralContainers)
+	}
+}

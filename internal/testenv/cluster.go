@@ -27,6 +27,7 @@ const startTimeout = 3 * time.Minute
 // Cluster is a running control plane. Its methods are safe for concurrent use.
 type Cluster struct {
 	opts  Options
+	index int // among the clusters of one StartAll
 	tools tools
 	dir   string
 
@@ -87,7 +88,7 @@ func start(ctx context.Context, opts Options, index int) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{opts: opts, tools: tools, processes: map[string]*process.Process{}, kept: map[string]bool{}, podCIDRs: map[*machine.Machine]string{}}
+	c := &Cluster{opts: opts, index: index, tools: tools, processes: map[string]*process.Process{}, kept: map[string]bool{}, podCIDRs: map[*machine.Machine]string{}}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	if err := c.up(ctx); err != nil {

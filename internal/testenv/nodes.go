@@ -29,10 +29,13 @@ var templateFiles embed.FS
 
 var templates = template.Must(template.New("").Delims("<<", ">>").ParseFS(templateFiles, "templates/*"))
 
+// The address of a node ends in its number, from 1, plus as much for each cluster of a StartAll, from 1: that of the first is 11.
+const hostsOfCluster = 10
+
 // addMachines makes those of the real nodes, and the way of this process to the API server.
 func (c *Cluster) addMachines() (err error) {
 	for i := range c.opts.Nodes {
-		m, err := c.opts.Network.Add(fmt.Sprintf("%s-node-%d", c.opts.Name, i+1))
+		m, err := c.opts.Network.Add(fmt.Sprintf("%s-node-%d", c.opts.Name, i+1), hostsOfCluster*(c.index+1)+i+1)
 		if err != nil {
 			return err
 		}
@@ -202,6 +205,10 @@ func (c *Cluster) connectPods(m *machine.Machine, n node) error {
 		return err
 	}
 	if err := m.Run("nft", "-f", filepath.Join(n.Dir, "masquerade.nft")); err != nil {
+		return err
+	}
+	// The API server calls webhooks by the addresses of their Services.
+	if err := m.RouteAny(c.opts.ServiceCIDR); err != nil {
 		return err
 	}
 	c.mu.Lock()

@@ -38,19 +38,24 @@ type Machine struct {
 	first               *process.Process
 }
 
-// Add a machine, with a name that is a DNS label.
-func (n *Network) Add(name string) (*Machine, error) {
+// Add a machine, with a name that is a DNS label, and with an address that ends in host: a number from 2 to 254 that no other machine has.
+func (n *Network) Add(name string, host int) (*Machine, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return nil, fmt.Errorf("adding the machine %s, the network is closed", name)
 	}
-	host := firstHost + len(n.machines)
-	if host > lastHost {
-		return nil, fmt.Errorf("adding the machine %s, the network has no address left", name)
+	address := fmt.Sprintf("%s%d", prefix, host)
+	if host <= ownHost || host > lastHost {
+		return nil, fmt.Errorf("adding the machine %s, no machine can have the address %s", name, address)
+	}
+	for _, m := range n.machines {
+		if m.address == address {
+			return nil, fmt.Errorf("adding the machine %s, %s has the address %s", name, m.name, address)
+		}
 	}
 	m := &Machine{
-		name: name, network: n, address: fmt.Sprintf("%s%d", prefix, host), port: fmt.Sprintf("port%d", host),
+		name: name, network: n, address: address, port: fmt.Sprintf("port%d", host),
 		dir: filepath.Join(n.dir, fmt.Sprintf("%d", host)),
 	}
 	n.machines = append(n.machines, m)
@@ -145,6 +150,10 @@ func (m *Machine) Run(path string, args ...string) error { return output(m.Comma
 func (m *Machine) Route(cidr string, to *Machine) error {
 	return m.ip("route replace " + cidr + " via " + to.address + " dev wan0")
 }
+
+// RouteAny makes a range of addresses known, which rules of the machine send elsewhere: without a route packets of its own processes
+// do not get as far as to a rule.
+func (m *Machine) RouteAny(cidr string) error { return m.ip("route replace " + cidr + " dev wan0") }
 
 // Dial an IP address and port from the machine.
 func (m *Machine) Dial(ctx context.Context, address string) (net.Conn, error) {

@@ -23,8 +23,8 @@ var ErrNotHere = errors.New("machines cannot be made here")
 // Addresses of the network: TEST-NET-2 of RFC 5737, which nobody else uses.
 const (
 	prefix = "198.51.100."
-	// ownHost is that of the bridge, where Network.Listen serves; machines begin at firstHost.
-	ownHost, firstHost, lastHost = 1, 11, 250
+	// ownHost is that of the bridge, where Network.Listen serves.
+	ownHost, lastHost = 1, 254
 )
 
 // Network joins machines. Its methods are safe for concurrent use.
