@@ -80,6 +80,10 @@ const PluginsConfigMapAnnotation = "plugins.refract.io/plugins-configmap"
 // TemplateHashAnnotation on the Deployment of a virtual kubelet is a sum of what was asked for.
 const TemplateHashAnnotation = "plugins.refract.io/template-hash"
 
+// TemplateAnnotation on the Deployment of a virtual kubelet says from which VkOptionsTemplate it was made, and from which generation of it:
+// "liqo/virtual-kubelet-default@3".
+const TemplateAnnotation = "plugins.refract.io/template"
+
 // DrainAnnotation, "true" on a VirtualNode, has its Node cordoned and drained, until the annotation is removed and the Node uncordoned.
 const DrainAnnotation = "plugins.refract.io/drain"
 

@@ -76,6 +76,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 	if err := seal(desired, v.VirtualNode); err != nil {
 		return nil, err
 	}
+	desired.Annotations[wire.TemplateAnnotation] = fmt.Sprintf("%s@%d", client.ObjectKeyFromObject(v.template), v.template.Generation)
 	current := &appsv1.Deployment{}
 	err = c.live.Get(ctx, client.ObjectKeyFromObject(desired), current)
 	switch {

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +23,6 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -143,26 +141,6 @@ func (p *Patient) starting(d *appsv1.Deployment) bool {
 		}
 	}
 	return false
-}
-
-func (p *Patient) webhook(ctx context.Context, installed *release.Installation) error {
-	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
-	err := p.Client.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration)
-	switch {
-	case apierrors.IsNotFound(err):
-		p.add("webhook", Warning, "it is not installed: pods of extended namespaces need the toleration of virtual nodes themselves, and quotas do not hold; upgrade with --set webhook.enabled=true")
-		return nil
-	case err != nil:
-		return err
-	}
-	for _, w := range configuration.Webhooks {
-		if len(w.ClientConfig.CABundle) == 0 {
-			p.add("webhook "+w.Name, Error, "it has no CA bundle, which the controller manager adds: see kubectl -n %s logs deployment/%s-controller-manager", installed.Namespace, installed.Name)
-			return nil
-		}
-	}
-	p.add("webhook", OK, "it has its certificates")
-	return nil
 }
 
 func (p *Patient) clusters(ctx context.Context, _ *release.Installation) error {

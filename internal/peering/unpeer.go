@@ -9,11 +9,13 @@ import (
 	"slices"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -108,6 +110,25 @@ func (c *Cluster) removeLeases(ctx context.Context, peer string, names ...string
 	return nil
 }
 
+// removeRequests deletes those for the serving certificates of virtual kubelets, which Kubernetes would delete after an hour or a day.
+func (c *Cluster) removeRequests(ctx context.Context, peer string) error {
+	requests := &certificatesv1.CertificateSigningRequestList{}
+	if err := c.Client.List(ctx, requests); err != nil {
+		return fmt.Errorf("cluster %s: listing CertificateSigningRequests, %w", c.Name, err)
+	}
+	for i := range requests.Items {
+		request := &requests.Items[i]
+		namespace, _, err := serviceaccount.SplitUsername(request.Spec.Username)
+		if err != nil || namespace != wire.TenantNamespace(peer) || request.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+			continue
+		}
+		if err := c.Client.Delete(ctx, request); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cluster %s: deleting CertificateSigningRequest %s, %w", c.Name, request.Name, err)
+		}
+	}
+	return nil
+}
+
 // unused fails as long as the provider has namespaces of the consumer: they would be deleted with the tenant namespace.
 func (o *Options) unused(ctx context.Context) error {
 	maps := &offloading.NamespaceMapList{}
@@ -133,6 +154,9 @@ func (o *Options) unused(ctx context.Context) error {
 
 func (o *Options) leaveConsumer(ctx context.Context) error {
 	o.say("%s: removing the access to %s", o.Consumer.ID(), o.Provider.ID())
+	if err := o.Consumer.removeRequests(ctx, o.Provider.ID()); err != nil {
+		return err
+	}
 	return o.leave(ctx, o.Consumer, o.Provider.ID(), append(o.atConsumer(), o.secret(nil)))
 }
 

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"time"
 
 	"helm.sh/helm/v4/pkg/action"
@@ -19,9 +21,12 @@ import (
 	"helm.sh/helm/v4/pkg/storage/driver"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/progress"
 )
 
@@ -191,7 +196,53 @@ func (i *Installer) Await(ctx context.Context) error {
 			return err
 		}
 	}
+	return i.awaitKubelets(ctx)
+}
+
+// awaitKubelets returns when virtual kubelets run with the settings of the release.
+func (i *Installer) awaitKubelets(ctx context.Context) error {
+	kubelets := &appsv1.DeploymentList{}
+	if err := i.Client.List(ctx, kubelets, client.MatchingLabels{wire.ComponentLabel: wire.VirtualKubeletComponent}); err != nil {
+		return fmt.Errorf("listing Deployments, %w", err)
+	}
+	for _, deployment := range kubelets.Items {
+		key := client.ObjectKeyFromObject(&deployment)
+		err := i.await(ctx, "Deployment "+key.String(), func(ctx context.Context) (string, error) {
+			if outdated, err := i.outdated(ctx, key); outdated != "" || err != nil {
+				return outdated, err
+			}
+			return Unavailable(ctx, i.Client, key)
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// outdated says that a virtual kubelet has not got the settings of its template yet.
+func (i *Installer) outdated(ctx context.Context, key client.ObjectKey) (string, error) {
+	deployment := &appsv1.Deployment{}
+	if err := i.Client.Get(ctx, key, deployment); err != nil {
+		return "", fmt.Errorf("getting Deployment %s, %w", key, err)
+	}
+	name, generation, _ := strings.Cut(deployment.Annotations[wire.TemplateAnnotation], "@")
+	namespace, name, ours := strings.Cut(name, "/")
+	if !ours {
+		return "", nil // another implementation makes it
+	}
+	template := &offloading.VkOptionsTemplate{}
+	err := i.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, template)
+	if apierrors.IsNotFound(err) {
+		return "", nil // it goes on as it is, and its VirtualNode says why
+	}
+	if err != nil {
+		return "", fmt.Errorf("getting VkOptionsTemplate %s/%s, %w", namespace, name, err)
+	}
+	if generation != strconv.FormatInt(template.Generation, 10) {
+		return "the controller manager has not passed the new settings on", nil
+	}
+	return "", nil
 }
 
 // Unavailable returns what is missing until all replicas of a Deployment are available, with the reason where a pod has one; "" when they are.

@@ -1,7 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package join makes two empty clusters one, with refractctl alone, and parts them again. The control planes are real, with their signers
+// Package join makes two empty clusters one, with refractctl alone, and parts them again; what can go wrong is tried on the way. Package
+// test/nodes follows the same page on real nodes. The control planes are real, with their signers
 // and garbage collectors. Their nodes are simulated: what the Deployments of the chart and of the controllers ask for runs on this
 // machine instead, with the arguments and the ServiceAccount that the pods have.
 package join
@@ -278,6 +279,8 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 
 	w.refused([]string{"uninstall"}, "nothing was removed", "NamespaceOffloading shop/offloading", "VirtualNode liqo-tenant-milan/milan")
 	w.refused([]string{"uninstall", "--context=milan"}, "nothing was removed", "NamespaceMap liqo-tenant-rome/", "ShadowPod shop-rome/web-")
+	w.follow("refractctl install")
+	w.page = w.page[1:] // which needs pods that are restarted: test/nodes does it
 	w.follow("refractctl unoffload")
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.follow("refractctl uninstall")

@@ -91,9 +91,15 @@ func TestRealNodes(t *testing.T) {
 	begun := time.Now()
 	w.follow("refractctl unoffload")
 	t.Logf("from two clusters to offloaded pods that run: %.0f s", time.Since(begun).Seconds())
-	if d := os.Getenv("KEEP"); d != "" {
-		fmt.Println(w.lab.Kubeconfig, w.lab.Rome.Machines()[0].Address())
-		time.Sleep(time.Hour)
-	}
+	w.verify([]check{
+		{"the pods are on the virtual node", "kubectl --namespace=shop get pods --output=jsonpath=\"{.items[*].spec.nodeName}\"", "^milan milan$"},
+		{"the pods are in the remote namespace", "kubectl --context=milan --namespace=shop-rome get pods --output=jsonpath=\"{.items[*].status.phase}\"", "^Running Running$"},
+	})
+	w.features()
+	w.both()
+	w.drains()
+	w.run("kubectl delete --filename=testdata/features.yaml --namespace=features --ignore-not-found")
+	w.run("refractctl unoffload namespace features")
+	w.run("kubectl delete namespace features both")
 	w.follow("")
 }

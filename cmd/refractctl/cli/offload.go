@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/doctor"
+	"github.com/refract-project/refract/internal/progress"
+	"github.com/refract-project/refract/internal/rbac"
 )
 
 // offload are the flags of "offload namespace"; their names are Liqo's.
@@ -121,8 +125,36 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), o.timeout)
 	defer cancel()
 	applied, problems := attempt(names, func(name string) error { return o.apply(ctx, c, cmd, name, selector) })
-	return errors.Join(problems, awaitExtended(ctx, c, cmd.ErrOrStderr(), applied, o.timeout))
+	err = errors.Join(problems, awaitExtended(ctx, c, cmd.ErrOrStderr(), applied, o.timeout))
+	if err == nil && len(applied) > 0 && o.podStrategy != string(offloading.LocalPodOffloadingStrategyType) {
+		warnUncalled(ctx, c, cmd.ErrOrStderr(), applied[0])
+	}
+	return err
 }
+
+// warnUncalled says so if new pods of an extended namespace would stay here all the same. Who may not try that is told nothing.
+func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace string) {
+	configuration := &metav1.PartialObjectMetadata{}
+	configuration.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
+	if c.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration) != nil {
+		return
+	}
+	// The API server notices in its own time that the namespace is extended.
+	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
+	defer cancel()
+	var uncalled bool
+	_ = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
+		called, err := doctor.WebhookCalled(ctx, c, namespace)
+		uncalled = err == nil && !called
+		return called, err
+	})
+	if uncalled {
+		fmt.Fprintf(out, "warning: %s\n", doctor.NotCalled)
+	}
+}
+
+// noticeTimeout is many times what an API server takes to notice that a namespace has changed.
+const noticeTimeout = 3 * time.Second
 
 func (o *offload) desired(namespace string, selector corev1.NodeSelector) *offloading.NamespaceOffloading {
 	return &offloading.NamespaceOffloading{

@@ -5,7 +5,7 @@
 //
 //	workload pause                          hold the namespaces of a pod
 //	workload serve [--backend=URL] [ADDR]   answer HTTP requests, by default on :8080, with who answers, and what the backend answers
-//	workload get URL                        print what a URL answers
+//	workload get [--token=FILE] URL         print what a URL answers, to whom the token names
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 	case "serve":
 		err = serve(os.Args[2:])
 	case "get":
-		err = get(os.Args[2])
+		err = get(os.Args[2:])
 	default:
 		err = fmt.Errorf("unknown: %s", verb)
 	}
@@ -79,7 +79,7 @@ func serve(args []string) error {
 		log.Printf("%s %s from %s", r.Method, r.URL.Path, r.RemoteAddr)
 		answer := fmt.Sprintf("pod=%s node=%s", host, os.Getenv("NODE"))
 		if *backend != "" {
-			behind, err := fetch(*backend)
+			behind, err := fetch(*backend, "")
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadGateway)
 				return
@@ -101,14 +101,31 @@ func serve(args []string) error {
 	return nil
 }
 
-func get(url string) error {
-	body, err := fetch(url)
+func get(args []string) error {
+	flags := flag.NewFlagSet("get", flag.ExitOnError)
+	file := flags.String("token", "", "file with a bearer token")
+	_ = flags.Parse(args)
+	var token []byte
+	if *file != "" {
+		var err error
+		if token, err = os.ReadFile(*file); err != nil {
+			return err
+		}
+	}
+	body, err := fetch(flags.Arg(0), string(token))
 	fmt.Print(body)
 	return err
 }
 
-func fetch(url string) (string, error) {
-	response, err := client.Get(url)
+func fetch(url, token string) (string, error) {
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(request)
 	if err != nil {
 		return "", err
 	}

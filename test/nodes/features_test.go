@@ -1,0 +1,146 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package nodes
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// check is a line for the administrator's shell, and what it prints, sooner or later.
+type check struct{ what, line, want string }
+
+// patience with a check.
+const patience = 30 * time.Second
+
+// verify each line by itself: one that fails does not keep the others back.
+func (w *world) verify(checks []check) {
+	w.Helper()
+	for _, c := range checks {
+		w.Run(c.what, func(t *testing.T) {
+			want := regexp.MustCompile(c.want)
+			deadline := time.Now().Add(patience)
+			for {
+				out, err := w.lab.Run("timeout 10 bash -c '" + c.line + "'")
+				if want.MatchString(out) {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%s\nprints\n%s(%v)\nwant %s", c.line, out, err, c.want)
+				}
+				time.Sleep(200 * time.Millisecond)
+			}
+		})
+	}
+}
+
+// features are what a real node must do. They are asked of the virtual node, in namespace features.
+func (w *world) features() {
+	w.Helper()
+	w.run("kubectl --context=milan apply --filename=testdata/volumes.yaml")
+	w.run("refractctl install --context=rome --set=storage.enabled=true --set=storage.realStorageClassName=local")
+	w.run("kubectl create namespace features")
+	w.run("refractctl offload namespace features --pod-offloading-strategy=Remote --namespace-mapping-strategy=EnforceSameName")
+	w.run("kubectl --namespace=features apply --filename=testdata/features.yaml")
+	const kubectl = "kubectl --namespace=features "
+	w.verify([]check{
+		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client --timeout=9s`, `pod/web condition met`},
+		{"all on the virtual node", kubectl + `get pods --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan( milan)*$`},
+		{"the output of an init container in an emptyDir", kubectl + `exec web -c web -- cat /shared/file`, `made-by-init`},
+		{"configMap volume", kubectl + `exec web -c web -- cat /settings/greeting`, `hello-from-configmap`},
+		{"secret volume", kubectl + `exec web -c web -- cat /password/password`, `s3cret`},
+		{"downward API volume", kubectl + `exec web -c web -- cat /downward/labels`, `app="web"`},
+		{"projected volume", kubectl + `exec web -c web -- cat /projected/greeting /projected/password /projected/namespace`, `hello-from-configmaps3cretfeatures`},
+		{"projected token", kubectl + `exec web -c web -- wc -c /projected/token`, `[0-9]{3} /projected/token`},
+		{"claim of the virtual storage class", kubectl + `exec writer -- cat /data/file`, `written`},
+		{"bound claim", kubectl + `get pvc data --output=jsonpath={.status.phase}`, `Bound`},
+		{"environment of fields, ConfigMaps, Secrets and resources", kubectl + `exec web -c web -- sh -c "echo \$NODE \$GREETING \$PASSWORD \$LIMIT"`, `milan-node-1 hello-from-configmap s3cret 67108864`},
+		{"user, group, read-only root", kubectl + `exec web -c web -- sh -c "touch /x || id"`, `uid=1000.*2000`},
+		{"seccomp profile", kubectl + `exec web -c web -- grep Seccomp: /proc/self/status`, `Seccomp:\s2`},
+		{"startup, readiness and liveness probes", kubectl + `get pod unhealthy --output=jsonpath={.status.containerStatuses[0].restartCount}`, `[1-9]`},
+		{"Event of a probe", kubectl + `get events --field-selector=involvedObject.name=unhealthy`, `Unhealthy.*Liveness probe failed`},
+
+		{"logs", kubectl + `logs web -c web`, `serving on :8080`},
+		{"logs of a sidecar", kubectl + `logs web -c sidecar`, `sidecar up`},
+		{"logs --tail --timestamps --since", kubectl + `logs web -c web --tail=1 --timestamps --since=1h`, `^20\d\d-\d\d-\d\dT[^\n]*GET /[^\n]*\n$`},
+		{"logs --limit-bytes", kubectl + `logs web -c web --limit-bytes=4`, `^20\d\d$`},
+		{"logs --previous", kubectl + `logs unhealthy --previous; ` + kubectl + `logs crashing --previous`, `about to fail`},
+		{"logs --follow", `timeout 2 ` + kubectl + `logs --follow web -c web`, `(?s)GET /.*GET /`},
+		{"logs --all-containers --prefix", kubectl + `logs web --all-containers --prefix`, `(?s)\[pod/web/(sidecar|web)\]`},
+		{"exit code of exec", kubectl + `exec web -c web -- sh -c "exit 7"; echo code $?`, `code 7`},
+		{"standard input of exec", `echo abc | ` + kubectl + `exec --stdin client -- cat`, `^abc\n$`},
+		{"terminal of exec", `script -qec "` + kubectl + `exec --stdin --tty client -- tty" /dev/null`, `/dev/pts/`},
+		{"attach", `timeout 3 ` + kubectl + `attach web -c web`, `GET /`},
+		{"port-forward", kubectl + `port-forward pod/web 34080:8080 >/dev/null & sleep 1; curl -s -m 3 127.0.0.1:34080; kill $!`, `pod=web`},
+		{"cp", `echo copied >/tmp/refract-cp && ` + kubectl + `cp /tmp/refract-cp client:/tmp/there && rm /tmp/refract-cp; ` + kubectl + `cp client:/tmp/there /tmp/refract-back; cat /tmp/refract-back; rm /tmp/refract-back`, `copied`},
+		{"debug", kubectl + `debug web --profile=restricted --image=registry.example.com/web:1 --container=debugger --quiet --attach=false -- sh -c "echo debugged; sleep 30"; ` + kubectl + `logs web -c debugger`, `debugged`},
+		{"proxy to a pod", `kubectl get --raw=/api/v1/namespaces/features/pods/web:8080/proxy/`, `pod=web`},
+		{"proxy to a Service", `kubectl get --raw=/api/v1/namespaces/features/services/web:80/proxy/`, `pod=web`},
+
+		{"crash loop", kubectl + `get pod crashing`, `CrashLoopBackOff`},
+		{"Event of a crash loop", kubectl + `get events --field-selector=involvedObject.name=crashing`, `BackOff`},
+		{"missing image", kubectl + `get pod missing`, `ImagePullBackOff|ErrImagePull`},
+		{"Event of a missing image", kubectl + `get events --field-selector=involvedObject.name=missing`, `there-is-none:1: not found`},
+		{"OOM kill", kubectl + `get pod hog --output=jsonpath={.status.containerStatuses[0].state.terminated.reason}`, `OOMKilled`},
+		{"Job", kubectl + `get job job --output=jsonpath={.status.succeeded}`, `2`},
+		{"logs of a Job", kubectl + `logs job/job`, `job-done`},
+		{"StatefulSet", kubectl + `get statefulset db --output=jsonpath={.status.readyReplicas}`, `1`},
+
+		{"Service by its short name", kubectl + `exec client -- workload get http://web/`, `pod=web`},
+		{"Service by its full name", kubectl + `exec client -- workload get http://web.features.svc.cluster.local/`, `pod=web`},
+		{"headless Service", kubectl + `exec client -- workload get http://db-0.db.features.svc.cluster.local:8080/`, `pod=db-0`},
+		{"hairpin", kubectl + `exec web -c web -- workload get http://web.features/`, `pod=web`},
+		{"API server from a pod", kubectl + `exec client -- sh -c "SSL_CERT_FILE=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt workload get --token=/var/run/secrets/kubernetes.io/serviceaccount/token ` +
+			`https://\$KUBERNETES_SERVICE_HOST:\$KUBERNETES_SERVICE_PORT/api/v1/namespaces/features/pods/missing"`, `"nodeName":\s*"milan"`},
+
+		{"update of a configMap volume", kubectl + `patch configmap settings --patch="{\"data\":{\"greeting\":\"changed\"}}" >/dev/null; ` + kubectl + `exec web -c web -- cat /settings/greeting`, `changed`},
+		{"resize", kubectl + `patch pod web --subresource=resize --patch="{\"spec\":{\"containers\":[{\"name\":\"web\",\"resources\":{\"limits\":{\"cpu\":\"100m\"}}}]}}" >/dev/null; ` +
+			kubectl + `get pod web --output=jsonpath="{.status.containerStatuses[?(@.name==\"web\")].resources.limits.cpu}"`, `100m`},
+		{"certificate of the virtual kubelet", `kubectl get csr --output=jsonpath="{.items[*].status.conditions[*].message}"`, `virtual kubelet of node milan asks for itself`},
+	})
+}
+
+// both sides serve a Service, from either side.
+func (w *world) both() {
+	w.Helper()
+	w.run("kubectl create namespace both")
+	w.run("refractctl offload namespace both --namespace-mapping-strategy=EnforceSameName")
+	w.run("kubectl --namespace=both apply --filename=testdata/both.yaml")
+	var checks []check
+	for _, from := range []string{"here", "there"} {
+		checks = append(checks, check{"a Service with endpoints in both clusters, from " + from,
+			"for i in $(seq 20); do kubectl --namespace=both exec " + from + " -- workload get http://web.both.svc.cluster.local/; done | sort -u",
+			`(?s)pod=here node=rome-node-1.*pod=there node=milan-node-1`})
+	}
+	w.verify(checks)
+	w.run("refractctl unoffload namespace both")
+}
+
+// drains of the provider's node and of the virtual node: pods come back, the same here.
+func (w *world) drains() {
+	w.Helper()
+	const kubectl = "kubectl --namespace=features "
+	const identity = kubectl + "get pod db-0 --output=jsonpath={.metadata.uid}"
+	before := w.run(identity)
+	w.run("kubectl --context=milan drain milan-node-1 --pod-selector=app=db --force --timeout=30s")
+	w.verify([]check{{"the pod is not ready while its node is drained", kubectl + `get pod db-0 --output=jsonpath="{.status.conditions[?(@.type==\"Ready\")].status}"`, `False`}})
+	w.run("kubectl --context=milan uncordon milan-node-1")
+	w.verify([]check{
+		{"after the drain of its node it runs", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=9s`, `condition met`},
+		{"logs again", kubectl + `logs db-0`, `serving on`},
+	})
+	require.Equal(w, before, w.run(identity), "the pod is the same for this cluster")
+
+	w.run("kubectl drain milan --pod-selector=app=db --force --timeout=60s")
+	w.run("kubectl uncordon milan")
+	w.verify([]check{{"after the drain of the virtual node the StatefulSet is back", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=9s`, `condition met`}})
+	require.NotEqual(w, before, w.run(identity), "the pod was made again")
+	begun := time.Now()
+	w.run(kubectl + "delete pod web --timeout=20s")
+	w.Log(fmt.Sprintf("deleted gracefully in %.1f s", time.Since(begun).Seconds()))
+}
