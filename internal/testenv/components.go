@@ -157,7 +157,9 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--service-cluster-ip-range=" + c.opts.ServiceCIDR, "--profiling=false",
 	}
 	if len(c.machines) > 0 {
-		args = append(args, "--allocate-node-cidrs", "--cluster-cidr="+c.opts.PodCIDR)
+		args = append(args, "--allocate-node-cidrs", "--cluster-cidr="+c.opts.PodCIDR,
+			// A test does not wait for minutes until a pod counts.
+			"--horizontal-pod-autoscaler-sync-period=2s", "--horizontal-pod-autoscaler-cpu-initialization-period=5s")
 	}
 	return append(append(args, clientLimits...), c.opts.ExtraControllerManagerArgs...)
 }

@@ -274,15 +274,31 @@ func (c *Cluster) dnsAddress() string {
 }
 
 func (c *Cluster) startDNS(ctx context.Context) error {
+	return c.deploy(ctx, "coredns", node{DNS: c.dnsAddress()})
+}
+
+// StartMetricsServer runs it in a cluster with real nodes, for `kubectl top` and autoscalers. It returns when its API is served; the first
+// measurements are there half a minute later.
+func (c *Cluster) StartMetricsServer(ctx context.Context) error {
+	if err := c.deploy(ctx, "metrics-server", node{}); err != nil {
+		return err
+	}
+	return c.await(ctx, "the metrics API", func(ctx context.Context) error {
+		return c.clients.Discovery().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1").Do(ctx).Error()
+	})
+}
+
+// deploy a manifest of the templates with a Deployment of its name.
+func (c *Cluster) deploy(ctx context.Context, name string, values node) error {
 	var manifest bytes.Buffer
-	if err := templates.ExecuteTemplate(&manifest, "coredns.yaml", node{DNS: c.dnsAddress()}); err != nil {
+	if err := templates.ExecuteTemplate(&manifest, name+".yaml", values); err != nil {
 		return err
 	}
 	if err := c.kubectl(&manifest, "apply", "--filename=-"); err != nil {
 		return err
 	}
-	return c.await(ctx, "CoreDNS", func(ctx context.Context) error {
-		deployment, err := c.clients.AppsV1().Deployments("kube-system").Get(ctx, "coredns", metav1.GetOptions{})
+	return c.await(ctx, name, func(ctx context.Context) error {
+		deployment, err := c.clients.AppsV1().Deployments("kube-system").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && deployment.Status.AvailableReplicas == 0 {
 			err = errors.New("it has no replica that is available")
 		}

@@ -34,6 +34,7 @@ const registryPort = 5000
 //
 //	pause:1      what holds the namespaces of a pod
 //	coredns:1
+//	metrics-server:1
 //	busybox:1    Debian's, with all its applets
 //	web:1        busybox, and the program workload, which serves HTTP on port 8080 by default
 //
@@ -117,18 +118,21 @@ func (r *Registry) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	coredns, err := os.ReadFile(tools.coreDNS)
-	if err != nil {
-		return err
-	}
 	program := image.File{Path: "bin/workload", Mode: 0o755, Content: workload}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		return r.PushFiles(ctx, "pause:1", v1.Config{Entrypoint: []string{"/bin/workload", "pause"}}, program)
 	})
-	group.Go(func() error {
-		return r.PushFiles(ctx, "coredns:1", v1.Config{Entrypoint: []string{"/bin/coredns"}}, image.File{Path: "bin/coredns", Mode: 0o755, Content: coredns})
-	})
+	for _, tool := range []string{tools.coreDNS, tools.metricsServer} {
+		group.Go(func() error {
+			content, err := os.ReadFile(tool)
+			if err != nil {
+				return err
+			}
+			name := filepath.Base(tool)
+			return r.PushFiles(ctx, name+":1", v1.Config{Entrypoint: []string{"/bin/" + name}}, image.File{Path: "bin/" + name, Mode: 0o755, Content: content})
+		})
+	}
 	path := []string{"PATH=/bin"}
 	group.Go(func() error {
 		return r.PushFiles(ctx, "busybox:1", v1.Config{Cmd: []string{"/bin/sh"}, Env: path}, busybox...)

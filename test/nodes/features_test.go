@@ -10,13 +10,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/internal/testenv"
 )
 
 // check is a line for the administrator's shell, and what it prints, sooner or later.
 type check struct{ what, line, want string }
 
-// patience with a check.
-const patience = 30 * time.Second
+// patience with a check: metrics have been measured three times until an autoscaler acts, each after 10 s.
+const patience = 2 * time.Minute
 
 // verify each line by itself: one that fails does not keep the others back.
 func (w *world) verify(checks []check) {
@@ -42,6 +44,9 @@ func (w *world) verify(checks []check) {
 // features are what a real node must do. They are asked of the virtual node, in namespace features.
 func (w *world) features() {
 	w.Helper()
+	for _, cluster := range []*testenv.Cluster{w.lab.Rome, w.lab.Milan} {
+		require.NoError(w, cluster.StartMetricsServer(w.Context()))
+	}
 	w.run("kubectl --context=milan apply --filename=testdata/volumes.yaml")
 	w.run("refractctl install --context=rome --set=storage.enabled=true --set=storage.realStorageClassName=local")
 	w.run("kubectl create namespace features")
@@ -101,6 +106,9 @@ func (w *world) features() {
 		{"update of a configMap volume", kubectl + `patch configmap settings --patch="{\"data\":{\"greeting\":\"changed\"}}" >/dev/null; ` + kubectl + `exec web -c web -- cat /settings/greeting`, `changed`},
 		{"resize", kubectl + `patch pod web --subresource=resize --patch="{\"spec\":{\"containers\":[{\"name\":\"web\",\"resources\":{\"limits\":{\"cpu\":\"100m\"}}}]}}" >/dev/null; ` +
 			kubectl + `get pod web --output=jsonpath="{.status.containerStatuses[?(@.name==\"web\")].resources.limits.cpu}"`, `100m`},
+		{"kubectl top of a pod", kubectl + `top pod -l app=busy`, `busy-\S+\s+[1-9]\d*m\s`},
+		{"kubectl top of the virtual node", `kubectl top node milan`, `milan\s+[1-9]\d*m\s`},
+		{"a HorizontalPodAutoscaler scales up", kubectl + `get deployment busy --output=jsonpath={.status.replicas}`, `2`},
 		{"certificate of the virtual kubelet", `kubectl get csr --output=jsonpath="{.items[*].status.conditions[*].message}"`, `virtual kubelet of node milan asks for itself`},
 	})
 }

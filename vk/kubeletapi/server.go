@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -47,7 +48,8 @@ type Config struct {
 
 // Server is the kubelet API of one virtual node.
 type Server struct {
-	config Config
+	config   Config
+	counters counters
 }
 
 // New returns a server that does nothing until Serve.
@@ -55,7 +57,7 @@ func New(config Config) *Server {
 	if config.Remote.URL.Path == "" {
 		config.Remote.URL = config.Remote.URL.JoinPath("/") // paths are joined to it
 	}
-	return &Server{config: config}
+	return &Server{config: config, counters: counters{clock: clock.RealClock{}, containers: map[containerKey]*counter{}}}
 }
 
 // Handler returns all routes behind authentication and authorization.
@@ -65,6 +67,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /pods", s.servePods)
 	mux.HandleFunc("GET /runningpods/", s.serveRunningPods)
 	mux.HandleFunc("GET /stats/summary", s.serveSummary)
+	mux.HandleFunc("GET /metrics/resource", s.serveResource)
 	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", s.serveSubresource("log", logQuery))
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		mux.Handle(method+" /exec/{namespace}/{pod}/{container}", s.serveSubresource("exec", execQuery))

@@ -35,6 +35,7 @@ const (
 type podMetrics struct {
 	Metadata   metav1.ObjectMeta  `json:"metadata"`
 	Timestamp  metav1.Time        `json:"timestamp"`
+	Window     metav1.Duration    `json:"window"`
 	Containers []containerMetrics `json:"containers"`
 }
 
@@ -114,7 +115,7 @@ func (s *Server) remoteMetrics(ctx context.Context, namespace string, pods map[s
 	found := map[string]podMetrics{}
 	err = eachItem(io.LimitReader(response.Body, maxMetricsBytes), func(item podMetrics) {
 		if pod := pods[item.Metadata.Name]; pod != nil {
-			found[pod.Name] = podMetrics{Timestamp: item.Timestamp, Containers: containersOf(pod, item.Containers)}
+			found[pod.Name] = podMetrics{Timestamp: item.Timestamp, Window: item.Window, Containers: containersOf(pod, item.Containers)}
 		}
 	})
 	if err != nil {
