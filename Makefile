@@ -64,6 +64,10 @@ test: tools ## Run all tests on real control planes, the concurrent packages und
 	[ -z "$$race" ] || go test -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
 	exit $$status
 
+.PHONY: test-real
+test-real: tools node-tools ## Run the tests that need real nodes (Debian, root); `make test` runs them, too, where it can
+	REFRACT_NODES=required go test -timeout $(TEST_TIMEOUT) -run 'RealNodes|Machines' ./test/nodes ./internal/testenv/...
+
 .PHONY: lint
 lint: ## Check formatting, go vet and staticcheck
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
@@ -94,6 +98,10 @@ verify-generate:
 .PHONY: demo
 demo: tools ## Watch it work: two real clusters, an application offloaded, plugins swapped (ARGS=--keep leaves it up)
 	@go run ./test/demo $(ARGS)
+
+.PHONY: demo-real
+demo-real: tools node-tools ## Watch it on two clusters with real nodes: a web shop, its traffic, a line that is cut (Debian, root)
+	@go run ./test/demo --real $(ARGS)
 
 .PHONY: chaos
 chaos: tools ## Break two joined clusters at random, and check that nothing is lost (ARGS='--rounds=200 --seed=1')

@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,6 +43,8 @@ type Lab struct {
 	Registry    *testenv.Registry
 	// Kubeconfig has the contexts rome, which is the current one, and milan.
 	Kubeconfig string
+	// WorkDir is where the shell is; empty: where this process is.
+	WorkDir string
 
 	dir    string
 	remove func() error
@@ -100,8 +103,21 @@ func (l *Lab) startClusters(ctx context.Context, o Options) error {
 
 // pushImages makes those of Refract, as for a release, for the platform of this computer.
 func (l *Lab) pushImages(ctx context.Context) error {
+	source, err := checkout(ctx)
+	if err != nil {
+		return err
+	}
 	return run(exec.CommandContext(ctx, "go", "run", "github.com/refract-project/refract/build/images", "--push="+l.Registry.Address()+"/refract", "--plain-http",
-		"--platforms=linux/"+runtime.GOARCH, "--source="+os.Getenv("REFRACT_SOURCE")))
+		"--platforms=linux/"+runtime.GOARCH, "--source="+source))
+}
+
+// checkout is the folder of the sources, which `go` finds from the working directory.
+func checkout(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f={{.Dir}}", "github.com/refract-project/refract").Output()
+	if err != nil {
+		return "", fmt.Errorf("looking for the sources, %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (l *Lab) buildCommands(ctx context.Context) error {
@@ -145,9 +161,13 @@ func (l *Lab) writeKubeconfig() error {
 	return clientcmd.WriteToFile(*merged, l.Kubeconfig)
 }
 
+// Path of a file for the shell.
+func (l *Lab) Path(name string) string { return filepath.Join(l.dir, name) }
+
 // Command is a line for the shell of the administrator, whose computer is in the network of the two clusters.
 func (l *Lab) Command(line string) *exec.Cmd {
 	cmd := l.Rome.Machines()[0].NetworkCommand("bash", "-c", line)
+	cmd.Dir = l.WorkDir
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig, "PATH="+filepath.Join(l.dir, "bin")+":"+os.Getenv("PATH"))
 	return cmd
 }

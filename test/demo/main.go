@@ -23,6 +23,7 @@ import (
 
 func main() {
 	keep := flag.Bool("keep", false, "leave the clusters up at the end, print how to reach them, and wait for Ctrl-C")
+	real := flag.Bool("real", false, "tell another story, on clusters with real nodes; needs root, and make node-tools")
 	timeout := flag.Duration("timeout", 5*time.Minute, "give up after this long")
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
@@ -33,7 +34,7 @@ func main() {
 	// A signal ends the context, thus the step that runs, and the deferred clean-up follows.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	if err := run(ctx, *keep, *timeout); err != nil {
+	if err := run(ctx, *real, *keep, *timeout); err != nil {
 		fmt.Fprintf(os.Stderr, "\ndemo: %v\n", err)
 		stop()
 		os.Exit(1)
@@ -50,14 +51,25 @@ type story struct {
 	writes tallies
 }
 
-// step is one chapter of the story.
-type step struct {
+// chapter of a story.
+type chapter[S any] struct {
 	title, why string
-	tell       func(*story, context.Context) error
+	tell       func(S, context.Context) error
 }
 
-func steps() []step {
-	return []step{
+// tell a story, chapter by chapter, up to the first that does not hold.
+func tell[S any](ctx context.Context, screen *screen, story S, chapters []chapter[S]) error {
+	for _, c := range chapters {
+		screen.heading(c.title, c.why)
+		if err := c.tell(story, ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func steps() []chapter[*story] {
+	return []chapter[*story]{
 		{"Two clusters", "Two real control planes (etcd, kube-apiserver, controller manager, scheduler each), on loopback, with simulated nodes: pods become Ready and run nothing.", (*story).bringUp},
 		{"Join", "The consumer (home) gets an identity at the provider (cloud) and a VirtualNode that says what it may use there. The virtual kubelet makes that a node.", (*story).join},
 		{"Extend a namespace", "One object in the namespace shop says: this namespace exists over there, too.", (*story).extend},
@@ -75,16 +87,34 @@ func steps() []step {
 }
 
 // lastSteps end what the others have built.
-func lastSteps() []step {
-	return []step{
+func lastSteps() []chapter[*story] {
+	return []chapter[*story]{
 		{"Leave without a trace", "The virtual node is deleted. Its pods are evicted, end in the cloud, and start in the home cluster; then the node goes, and all that the cloud had of it.", (*story).leave},
 	}
 }
 
-func run(ctx context.Context, keep bool, timeout time.Duration) (err error) {
+func run(ctx context.Context, real, keep bool, timeout time.Duration) error {
 	bounded, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the demo took longer than %s", timeout))
 	defer cancel()
-	s := &story{screen: newScreen(os.Stdout), begun: time.Now()}
+	screen, begun := newScreen(os.Stdout), time.Now()
+	var err error
+	if real {
+		err = runReal(bounded, screen)
+	} else {
+		err = runSimulated(ctx, bounded, screen, keep)
+	}
+	if err == nil {
+		screen.print("\n%s in %.0f s\n", screen.paint(green, "Every step held,"), time.Since(begun).Seconds())
+	}
+	if ctx.Err() != nil && !keep {
+		return errors.New("interrupted; the clusters are gone")
+	}
+	return err
+}
+
+// runSimulated bounds the chapters, and not what comes after them when the clusters are kept.
+func runSimulated(ctx, bounded context.Context, screen *screen, keep bool) (err error) {
+	s := &story{screen: screen, begun: time.Now()}
 	defer func() {
 		if s.lab != nil {
 			err = errors.Join(err, s.lab.Down())
@@ -94,16 +124,9 @@ func run(ctx context.Context, keep bool, timeout time.Duration) (err error) {
 	if !keep {
 		chapters = append(chapters, lastSteps()...)
 	}
-	for _, chapter := range chapters {
-		s.heading(chapter.title, chapter.why)
-		if err := chapter.tell(s, bounded); err != nil {
-			if ctx.Err() != nil {
-				return errors.New("interrupted; the clusters are gone")
-			}
-			return err
-		}
+	if err := tell(bounded, screen, s, chapters); err != nil {
+		return err
 	}
-	s.print("\n%s in %.0f s\n", s.paint(green, "Every step held,"), time.Since(s.begun).Seconds())
 	if keep {
 		s.print("\nBoth clusters stay up until Ctrl-C:\n   export KUBECONFIG=%s\n   kubectl --context=%s get pods -n %s -o wide\n   kubectl --context=%s get pods -A -o wide\nPlugins go here: %s\n",
 			s.lab.Kubeconfig(), lab.ConsumerID, namespace, lab.ProviderID, s.lab.PluginDir)
