@@ -17,6 +17,7 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback" // for API servers whose certificate a public authority has signed: images have no files of these
 
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/connectivity/probe"
 )
 
 func main() {
@@ -52,6 +53,8 @@ func newCommand() *cobra.Command {
 		},
 	}
 	o.addFlags(command.Flags())
+	command.AddCommand(probe.NewCommand())
+	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return fmt.Errorf("%w: see controller-manager --help", err)
 	})

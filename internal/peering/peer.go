@@ -28,6 +28,8 @@ type Options struct {
 	Resources corev1.ResourceList
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string
+	// OverlappingRanges leaves out the check that pod ranges do not overlap: a network between the clusters translates addresses.
+	OverlappingRanges bool
 	// DryRun checks, and changes nothing.
 	DryRun bool
 	// Progress receives a line for each step, and for what is waited for. Lines have no newline.

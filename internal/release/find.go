@@ -21,8 +21,8 @@ type Installation struct {
 	Name, Namespace string
 	// ClusterID is the name of the cluster among its peers.
 	ClusterID string
-	// Version of the images.
-	Version string
+	// Version of the images, and Image of the controller manager.
+	Version, Image string
 	// RolePrefix stands before the names of all roles.
 	RolePrefix string
 	// ServiceAccount of the controller manager, in Namespace.
@@ -84,6 +84,7 @@ func describe(manager *appsv1.Deployment) *Installation {
 	return &Installation{
 		Scheduling: corev1.PodSpec{NodeSelector: pod.NodeSelector, Affinity: pod.Affinity, PriorityClassName: pod.PriorityClassName},
 		Name:       manager.Labels[InstanceLabel], Namespace: manager.Namespace, ClusterID: argument("cluster-id"), Version: manager.Labels[versionLabel],
+		Image:      pod.Containers[0].Image,
 		RolePrefix: strings.TrimSuffix(argument("remote-cluster-role"), remoteRole), ServiceAccount: pod.ServiceAccountName,
 		Consumes:      argument("vk-options-default-template") != "",
 		HoldsToQuotas: argument("enable-resource-enforcement") == "true" && argument("enable-scheduling-webhook") == "true",

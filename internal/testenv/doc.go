@@ -10,6 +10,14 @@
 //
 //	clusters := testenv.ForTest(t, testenv.Options{Name: "consumer"}, testenv.Options{Name: "provider", KwokNodes: 3})
 //
+// # Real nodes
+//
+// With Options.Nodes a cluster has kubelets, containerd, kube-proxy and CoreDNS as well, each node on a machine made of namespaces (package
+// machine); this takes root, and what `make node-tools` builds. The control plane is on the first machine, and a Link leads there. Images come
+// from a Registry, Connect lets the pods of two clusters find each other.
+//
+//	clusters := testenv.NodesForTest(t, testenv.Options{Name: "rome", Nodes: 1}, testenv.Options{Name: "milan", Nodes: 1})
+//
 // # Ports
 //
 // Only the API server and kwok listen on ports of 127.0.0.1; etcd is behind a Unix socket, the controllers serve nothing.
@@ -23,7 +31,7 @@
 //
 // # Limits
 //
-// Addresses of Services and pods lead nowhere: there is no network behind them. A simulated kubelet shows a certificate of the
+// This is about simulated nodes. Addresses of Services and pods lead nowhere: there is no network behind them. A simulated kubelet shows a certificate of the
 // cluster's authority but asks its callers for none. The API server cannot proxy to pods and nodes on loopback, by its own rule;
 // logs, exec, attach and port-forward work.
 package testenv

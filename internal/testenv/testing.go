@@ -5,6 +5,7 @@ package testenv
 
 import (
 	"context"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -66,12 +67,26 @@ func Wait(check func() error) error {
 	}
 }
 
+// nodesVariable, when it is set, makes it a failure that real nodes cannot be started.
+const nodesVariable = "REFRACT_NODES"
+
+// NeedNodes skips a test where real nodes cannot be started, and says what is missing.
+func NeedNodes(tb testing.TB) {
+	tb.Helper()
+	err := NodesHere()
+	switch {
+	case err == nil:
+	case os.Getenv(nodesVariable) != "":
+		tb.Fatal(err)
+	default:
+		tb.Skipf("no real nodes: %v", err)
+	}
+}
+
 // NodesForTest is ForTest for clusters with real nodes, on one Network, with a Registry.
 func NodesForTest(tb testing.TB, opts ...Options) []*Cluster {
 	tb.Helper()
-	if err := NodesHere(); err != nil {
-		tb.Skipf("%v", err)
-	}
+	NeedNodes(tb)
 	network, err := machine.NewNetwork()
 	if err != nil {
 		tb.Fatal(err)

@@ -25,17 +25,9 @@ type world struct {
 	page []string // command lines that are left of it
 }
 
-// required makes missing tools a failure.
-const required = "REFRACT_NODES"
-
 func begin(t *testing.T) *world {
 	t.Helper()
-	if err := testenv.NodesHere(); err != nil {
-		if os.Getenv(required) != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("no real nodes: %v", err)
-	}
+	testenv.NeedNodes(t)
 	lab, err := nodelab.Start(t.Context(), nodelab.Options{Log: t.Logf})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, lab.Stop()) })
@@ -84,6 +76,20 @@ func (w *world) explain() {
 	}
 }
 
+// firewall between the pods of the clusters: it is found, and nothing else is.
+func (w *world) firewall() {
+	w.Helper()
+	machine := w.lab.Milan.Machines()[0]
+	require.NoError(w, machine.Run("nft", "add", "chain", "ip", "refract", "firewall", "{ type filter hook forward priority 0 ; }"))
+	require.NoError(w, machine.Run("nft", "add", "rule", "ip", "refract", "firewall", "ip", "saddr", w.lab.Rome.PodCIDR(), "tcp", "dport", "8080", "drop"))
+	out, err := w.lab.Run("refractctl test milan --check-timeout=6s")
+	w.Log(out)
+	require.ErrorContains(w, err, "checks failed")
+	require.Regexp(w, `OK +its logs can be read`, out)
+	require.Regexp(w, `Error +the pod here reaches the one there by its address.*connect the pod ranges of both clusters`, out)
+	require.NoError(w, machine.Run("nft", "delete", "chain", "ip", "refract", "firewall"))
+}
+
 func TestRealNodes(t *testing.T) {
 	w := begin(t)
 	defer w.explain()
@@ -95,6 +101,8 @@ func TestRealNodes(t *testing.T) {
 		{"the pods are on the virtual node", "kubectl --namespace=shop get pods --output=jsonpath=\"{.items[*].spec.nodeName}\"", "^milan milan$"},
 		{"the pods are in the remote namespace", "kubectl --context=milan --namespace=shop-rome get pods --output=jsonpath=\"{.items[*].status.phase}\"", "^Running Running$"},
 	})
+	w.run("refractctl network test milan --output=json")
+	w.firewall()
 	w.features()
 	w.both()
 	w.drains()

@@ -41,11 +41,18 @@ func Main(name string) {
 	}
 }
 
+// Complete is the main function of the program that kubectl asks for completions of "kubectl refract".
+func Complete() {
+	os.Args = append([]string{os.Args[0], cobra.ShellCompRequestCmd}, os.Args[1:]...)
+	Main("kubectl refract")
+}
+
 // NewCommand returns the root command; name is how users call it.
 func NewCommand(name string) *cobra.Command {
 	access := newClusterAccess()
 	withCluster := []*cobra.Command{
 		newInstallCommand(access), newUninstallCommand(access), newPeerCommand(access), newUnpeerCommand(access), newDoctorCommand(access),
+		newTestCommand(access), group("network", "Look after the network between clusters", newNetworkTestCommand(access)),
 		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
 		group("cordon", "Keep new pods off something", newCordonCommand(access)),

@@ -92,6 +92,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	share := map[corev1.ResourceName]*string{}
 	var others []string
 	var virtualNode, server string
+	var overlapping bool
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
@@ -111,7 +112,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.Resources, o.VirtualNode, o.APIServerURL = resources, virtualNode, strings.TrimSuffix(server, "/")
+			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
 			ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 			defer cancel()
 			return o.Peer(ctx)
@@ -125,6 +126,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	flags.StringArrayVar(&others, "resource", nil, "what it gives besides, as NAME=QUANTITY (may be repeated)")
 	flags.StringVar(&virtualNode, "virtual-node", "", "name of the node, by default the id of the provider")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default as the kubeconfig has it")
+	flags.BoolVar(&overlapping, "overlapping-ranges", false, "join clusters whose pod ranges overlap, because a network between them translates addresses")
 	return command
 }
 

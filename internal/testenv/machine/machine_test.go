@@ -22,7 +22,7 @@ import (
 )
 
 func TestMachines(t *testing.T) {
-	if err := machine.Check(); err != nil {
+	if err := machine.Check(); err != nil { // a program is missing, or root
 		t.Skip(err)
 	}
 	parameters := read(t, "/proc/sys/vm/overcommit_memory") + read(t, "/proc/sys/kernel/panic")

@@ -1,0 +1,143 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/connectivity"
+	"github.com/refract-project/refract/internal/release"
+)
+
+func newTestCommand(access *clusterAccess) *cobra.Command {
+	t := &connectivityTest{access: access}
+	command := &cobra.Command{
+		Use:   "test [VIRTUAL-NODE]",
+		Short: "Try a virtual node out: a pod, its logs, DNS, and traffic in both directions",
+		Long: "Offload a pod to a virtual node, and check that its logs can be read, that commands run in it, that it and a pod of this cluster\n" +
+			"find each other by the names of their Services, and reach each other by their addresses. Everything is in a namespace of its own,\n" +
+			"which is removed at the end. The exit code is 1 if a check fails.",
+		Example: "  refractctl test\n" +
+			"  refractctl test milan --context=rome -o json",
+	}
+	t.addTo(command)
+	return command
+}
+
+func newNetworkTestCommand(access *clusterAccess) *cobra.Command {
+	t := &connectivityTest{access: access, networkOnly: true}
+	command := &cobra.Command{
+		Use:   "test [VIRTUAL-NODE]",
+		Short: "Check that the pods of this cluster and those on a virtual node reach each other",
+		Long: "Start a pod in this cluster and one on a virtual node, and have each ask the other by its address. Everything is in a namespace\n" +
+			"of its own, which is removed at the end. The exit code is 1 if a check fails.",
+		Example: "  refractctl network test milan",
+	}
+	t.addTo(command)
+	return command
+}
+
+// connectivityTest is what the two commands have in common.
+type connectivityTest struct {
+	access                *clusterAccess
+	networkOnly           bool
+	image                 string
+	timeout, checkTimeout time.Duration
+	output                *output
+}
+
+func (t *connectivityTest) addTo(command *cobra.Command) {
+	command.Args = cobra.MaximumNArgs(1)
+	command.ValidArgsFunction = t.access.completeVirtualNodes
+	command.RunE = explained(t.run)
+	flags := command.Flags()
+	flags.StringVar(&t.image, "image", "", "image of the pods, with the program of the controller manager; by default the image of that")
+	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long a pod may take to be ready")
+	flags.DurationVar(&t.checkTimeout, "check-timeout", 10*time.Second, "how long a check is repeated until it counts as failed")
+	t.output = addOutput(command, "", "")
+}
+
+func (t *connectivityTest) run(cmd *cobra.Command, args []string) error {
+	if err := errors.Join(t.output.validate(), validTimeout(t.timeout), validTimeout(t.checkTimeout)); err != nil {
+		return err
+	}
+	c, err := t.access.client(requestTimeout)
+	if err != nil {
+		return err
+	}
+	config, err := t.access.restConfig()
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	node, err := chooseNode(cmd.Context(), c, args)
+	if err != nil {
+		return err
+	}
+	if t.image == "" {
+		installed, err := release.Find(cmd.Context(), c)
+		if err != nil {
+			return err
+		}
+		t.image = installed.Image
+	}
+	results, err := (&connectivity.Test{
+		Client: c, Config: config, VirtualNode: node, Image: t.image, NetworkOnly: t.networkOnly, PodTimeout: t.timeout, CheckTimeout: t.checkTimeout,
+		Progress: printTo(cmd.ErrOrStderr()),
+	}).Run(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if !t.output.isTable() {
+		err = t.output.print(cmd.OutOrStdout(), "Results", &struct {
+			Results []connectivity.Result `json:"results"`
+		}{results})
+	} else {
+		table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
+		section(table, "RESULT\tCHECK\tMESSAGE", results, func(r connectivity.Result) []string {
+			return []string{map[bool]string{true: "OK", false: "Error"}[r.OK], r.Check, r.Message}
+		})
+		err = table.Flush()
+	}
+	failed := 0
+	for _, r := range results {
+		if !r.OK {
+			failed++
+		}
+	}
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("checks failed: %d", failed)
+	}
+	return err
+}
+
+// chooseNode returns the virtual node that is named, or the only one.
+func chooseNode(ctx context.Context, c client.Client, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	nodes := &offloading.VirtualNodeList{}
+	if err := c.List(ctx, nodes); err != nil {
+		return "", fmt.Errorf("listing virtual nodes, %w", err)
+	}
+	switch len(nodes.Items) {
+	case 0:
+		return "", errors.New("there is no virtual node: make one with refractctl peer")
+	case 1:
+		return nodes.Items[0].Name, nil
+	}
+	names := make([]string, len(nodes.Items))
+	for i := range nodes.Items {
+		names[i] = nodes.Items[i].Name
+	}
+	return "", fmt.Errorf("there are several virtual nodes: name one of %v", names)
+}

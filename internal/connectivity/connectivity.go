@@ -1,0 +1,312 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package connectivity tries a virtual node out: a pod on it and one beside it, in a namespace of their own, find and reach each other, or
+// it is said what does not work. All of it is removed again.
+package connectivity
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connectivity/probe"
+	"github.com/refract-project/refract/internal/progress"
+)
+
+// Result of one check.
+type Result struct {
+	// Check says what was tried.
+	Check string `json:"check"`
+	OK    bool   `json:"ok"`
+	// Message says what went wrong, and what to do; or what was found.
+	Message string `json:"message,omitempty"`
+}
+
+// Test of one virtual node.
+type Test struct {
+	Client client.Client
+	Config *rest.Config
+	// VirtualNode is the name of the node.
+	VirtualNode string
+	// Image is that of the controller manager; PullSecrets are not copied.
+	Image string
+	// NetworkOnly leaves out what is not about addresses.
+	NetworkOnly bool
+	// PodTimeout is how long a pod may take to be ready.
+	PodTimeout time.Duration
+	// CheckTimeout is how long each check is repeated: kube-proxy and DNS learn in their own time.
+	CheckTimeout time.Duration
+	// Progress is told what happens.
+	Progress func(line string)
+
+	clients   kubernetes.Interface
+	namespace string
+	results   []Result
+}
+
+// Names of the two pods, and of their Services.
+const (
+	here  = "here"
+	there = "there"
+)
+
+// Run makes all checks and removes what it has made, also if ctx ends. An error says that the checks could not be made.
+func (t *Test) Run(ctx context.Context) (results []Result, err error) {
+	if t.clients, err = kubernetes.NewForConfig(t.Config); err != nil {
+		return nil, err
+	}
+	node := &corev1.Node{}
+	if err := t.Client.Get(ctx, client.ObjectKey{Name: t.VirtualNode}, node); err != nil {
+		return nil, fmt.Errorf("getting node %s, %w", t.VirtualNode, err)
+	}
+	if node.Labels[wire.TypeLabel] != wire.VirtualNodeType {
+		return nil, fmt.Errorf("node %s is not a virtual node", t.VirtualNode)
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "refract-test-"}}
+	if err := t.Client.Create(ctx, namespace); err != nil {
+		return nil, fmt.Errorf("creating a namespace, %w", err)
+	}
+	t.namespace = namespace.Name
+	defer func() { err = errors.Join(err, t.cleanUp(context.WithoutCancel(ctx))) }()
+	if err := t.prepare(ctx, node.Labels[corev1.LabelHostname]); err != nil {
+		return nil, err
+	}
+	pods, err := t.await(ctx)
+	if err != nil || pods == nil {
+		return t.results, err
+	}
+	t.check(ctx, pods)
+	return t.results, nil
+}
+
+// prepare makes the namespace one of both clusters, with a pod and a Service for each.
+func (t *Test) prepare(ctx context.Context, hostname string) error {
+	nso := &offloading.NamespaceOffloading{
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: offloading.NamespaceOffloadingName},
+		Spec: offloading.NamespaceOffloadingSpec{
+			NamespaceMappingStrategy: offloading.EnforceSameNameMappingStrategyType,
+			PodOffloadingStrategy:    offloading.LocalAndRemotePodOffloadingStrategyType,
+			ClusterSelector: corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}}}}},
+		},
+	}
+	t.say("namespace %s is extended to %s", t.namespace, t.VirtualNode)
+	if err := t.Client.Create(ctx, nso); err != nil {
+		return fmt.Errorf("extending namespace %s, %w", t.namespace, err)
+	}
+	err := progress.Await(ctx, t.Progress, "namespace "+t.namespace, func(ctx context.Context) (string, error) {
+		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(nso), nso); err != nil {
+			return "", err
+		}
+		if nso.Status.OffloadingPhase == offloading.ReadyOffloadingPhaseType {
+			return "", nil
+		}
+		return "waiting for the controller managers of both clusters", nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{here, there} {
+		if err := t.Client.Create(ctx, t.service(name)); err != nil {
+			return fmt.Errorf("creating Service %s, %w", name, err)
+		}
+		if err := t.Client.Create(ctx, t.pod(name, hostname)); err != nil {
+			return fmt.Errorf("creating pod %s, %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (t *Test) service(name string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: name},
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"refract-test": name}, Ports: []corev1.ServicePort{{
+			Port: probe.Port, TargetPort: intstr.FromInt32(probe.Port)}}},
+	}
+}
+
+// pod that is bound to the virtual node, or may run on any other.
+func (t *Test) pod(name, hostname string) *corev1.Pod {
+	where := corev1.NodeSelectorRequirement{Key: wire.TypeLabel, Operator: corev1.NodeSelectorOpNotIn, Values: []string{wire.VirtualNodeType}}
+	if name == there {
+		where = corev1.NodeSelectorRequirement{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: name, Labels: map[string]string{"refract-test": name}},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken:  ptr.To(false),
+			EnableServiceLinks:            ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](1),
+			Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{where}}}}}},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](65532), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "probe", Image: t.Image, Command: []string{program, probe.Name, probe.Serve},
+				Ports:          []corev1.ContainerPort{{ContainerPort: probe.Port}},
+				ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(probe.Port)}}},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+}
+
+func ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
+}
+
+// program in the image.
+const program = "/usr/bin/controller-manager"
+
+// await the pods. A pod that does not become ready is a result, upon which there are no pods.
+func (t *Test) await(ctx context.Context) (map[string]*corev1.Pod, error) {
+	pods := map[string]*corev1.Pod{}
+	for _, name := range []string{here, there} {
+		pod := &corev1.Pod{}
+		bounded, cancel := context.WithTimeout(ctx, t.PodTimeout)
+		defer cancel()
+		err := progress.Await(bounded, t.Progress, "pod "+name, func(ctx context.Context) (string, error) {
+			if err := t.Client.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: name}, pod); err != nil {
+				return "", err
+			}
+			if ready(pod) {
+				return "", nil
+			}
+			return t.why(ctx, pod), nil
+		})
+		what := map[string]string{here: "a pod runs in this cluster", there: "a pod runs on " + t.VirtualNode}[name]
+		if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+			t.add(what, false, t.why(context.WithoutCancel(ctx), pod))
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		t.add(what, true, "")
+		pods[name] = pod
+	}
+	return pods, nil
+}
+
+// why a pod is not ready: its last Event, if that is a warning, and else its phase.
+func (t *Test) why(ctx context.Context, pod *corev1.Pod) string {
+	events, err := t.clients.CoreV1().Events(t.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod.Name + ",type=Warning"})
+	if err == nil && len(events.Items) > 0 {
+		last := events.Items[len(events.Items)-1]
+		return fmt.Sprintf("%s: %s", last.Reason, strings.TrimSpace(last.Message))
+	}
+	return fmt.Sprintf("its phase is %s", pod.Status.Phase)
+}
+
+func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
+	if !t.NetworkOnly {
+		t.attempt(ctx, "its logs can be read", "this cluster's API server must reach port 10250 of the virtual kubelet, and the provider's its own kubelets", func(ctx context.Context) (string, error) {
+			log, err := t.clients.CoreV1().Pods(t.namespace).GetLogs(there, &corev1.PodLogOptions{}).DoRaw(ctx)
+			return string(log), err
+		})
+		t.attempt(ctx, "commands run in it", "as for logs", func(ctx context.Context) (string, error) { return t.get(ctx, there, "127.0.0.1") })
+		t.attempt(ctx, "it finds a Service of this cluster by its name", "the DNS of the provider, or its kube-proxy, does not work", func(ctx context.Context) (string, error) { return t.get(ctx, there, here) })
+		t.attempt(ctx, "a pod of this cluster finds its Service by its name", "the DNS of this cluster, or its kube-proxy, does not work", func(ctx context.Context) (string, error) { return t.get(ctx, here, there) })
+	}
+	if pods[there].Status.PodIP == "" {
+		t.add("pods of both clusters reach each other", false, "the pod on "+t.VirtualNode+" shows no address: the installation says networking.reflectIPs=false, so no network is expected")
+		return
+	}
+	const remedy = "connect the pod ranges of both clusters, which must not overlap: peered VPCs, Submariner, Cilium Cluster Mesh; or install with --set networking.enabled=false,networking.reflectIPs=false"
+	for _, way := range [][2]string{{here, there}, {there, here}} {
+		from, to := way[0], way[1]
+		t.attempt(ctx, fmt.Sprintf("the pod %s reaches the one %s by its address, %s", from, to, pods[to].Status.PodIP), remedy, func(ctx context.Context) (string, error) {
+			return t.get(ctx, from, pods[to].Status.PodIP)
+		})
+	}
+}
+
+// attempt a check until what it returns has the greeting of a probe.
+func (t *Test) attempt(ctx context.Context, what, remedy string, do func(context.Context) (string, error)) {
+	ctx, cancel := context.WithTimeout(ctx, t.CheckTimeout)
+	defer cancel()
+	var last error
+	err := progress.Poll(ctx, func(ctx context.Context) (bool, error) {
+		output, err := do(ctx)
+		if err == nil && !strings.Contains(output, probe.Greeting) {
+			err = fmt.Errorf("it answers %q", output)
+		}
+		if err != nil && ctx.Err() == nil {
+			last = err
+		}
+		return err == nil, nil
+	})
+	if err == nil {
+		t.add(what, true, "")
+		return
+	}
+	if last == nil {
+		last = err
+	}
+	t.add(what, false, fmt.Sprintf("%s: %s", strings.TrimSpace(last.Error()), remedy))
+}
+
+// get asks a server from within a pod.
+func (t *Test) get(ctx context.Context, from, host string) (string, error) {
+	request := t.clients.CoreV1().RESTClient().Post().Resource("pods").Namespace(t.namespace).Name(from).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
+		Command: []string{program, probe.Name, probe.Get, fmt.Sprintf("http://%s:%d/", host, probe.Port)}, Stdout: true, Stderr: true,
+	}, scheme.ParameterCodec)
+	executor, err := remotecommand.NewSPDYExecutor(t.Config, "POST", request.URL())
+	if err != nil {
+		return "", err
+	}
+	var out, errOut bytes.Buffer
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
+		return out.String(), fmt.Errorf("%s%w", errOut.String(), err)
+	}
+	return out.String(), nil
+}
+
+func (t *Test) add(check string, ok bool, message string) {
+	t.results = append(t.results, Result{Check: check, OK: ok, Message: message})
+}
+
+// cleanTimeout bounds the removal of what was made.
+const cleanTimeout = 2 * time.Minute
+
+func (t *Test) cleanUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
+	defer cancel()
+	t.say("namespace %s is removed", t.namespace)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
+	if err := t.Client.Delete(ctx, namespace); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting namespace %s, %w", t.namespace, err)
+	}
+	return progress.Await(ctx, t.Progress, "namespace "+t.namespace, func(ctx context.Context) (string, error) {
+		err := t.Client.Get(ctx, client.ObjectKeyFromObject(namespace), namespace)
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "waiting until it is gone in both clusters", err
+	})
+}
+
+func (t *Test) say(format string, arguments ...any) { t.Progress(fmt.Sprintf(format, arguments...)) }

@@ -1,0 +1,83 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package probe is what the pods of a connectivity test run: a server that says who it is, and a client that asks it. It is part of the
+// controller manager, whose image is in every cluster already.
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Names of the subcommands: controller-manager connectivity serve|get.
+const (
+	Name  = "connectivity"
+	Serve = "serve"
+	Get   = "get"
+)
+
+// Port that the server listens on, and what its answers and its log begin with.
+const (
+	Port     = 8080
+	Greeting = "refract connectivity test, pod "
+)
+
+const timeout = 5 * time.Second
+
+// NewCommand returns the subcommand, which help does not show.
+func NewCommand() *cobra.Command {
+	command := &cobra.Command{Use: Name, Short: "Serve and ask, in the pods of refractctl test", Hidden: true, Args: cobra.NoArgs}
+	command.AddCommand(
+		&cobra.Command{
+			Use: Serve, Short: fmt.Sprintf("Answer on port %d with the name of the pod", Port), Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), cmd.OutOrStdout()) },
+		},
+		&cobra.Command{
+			Use: Get + " URL", Short: "Print what a URL answers", Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error { return get(cmd.Context(), cmd.OutOrStdout(), args[0]) },
+		},
+	)
+	return command
+}
+
+func serve(ctx context.Context, out io.Writer) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out, Greeting+host)
+	server := &http.Server{
+		Addr: fmt.Sprintf(":%d", Port), ReadHeaderTimeout: timeout,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, Greeting+host) }),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func get(ctx context.Context, out io.Writer, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+	_, err = io.Copy(out, io.LimitReader(response.Body, 1<<10))
+	return err
+}
