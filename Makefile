@@ -16,6 +16,8 @@ endif
 CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
 TEST_TIMEOUT ?= 15m
+# Packages that are tested at once: on two cores three, because tests of failures mostly wait.
+PACKAGES_AT_ONCE ?= $(shell expr $$(nproc) + 1)
 FUZZ_TIME ?= 30s
 
 ##@ Use
@@ -59,9 +61,9 @@ test: tools ## Run all tests on real control planes, the concurrent packages und
 	all=$$(go list ./...); \
 	rest=$$(grep -vE '$(concurrent_pattern)' <<<"$$all" || true); \
 	race=$$(grep -E '$(concurrent_pattern)' <<<"$$all" || true); \
-	[ -z "$$rest" ] || go test -timeout $(TEST_TIMEOUT) $$rest || status=1; \
+	[ -z "$$rest" ] || go test -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$rest || status=1; \
 	go test -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' ./host || status=1; \
-	[ -z "$$race" ] || go test -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
+	[ -z "$$race" ] || go test -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
 	exit $$status
 
 .PHONY: test-real

@@ -280,7 +280,10 @@ func (t *Test) get(ctx context.Context, from, host string) (string, error) {
 	}
 	var out, errOut bytes.Buffer
 	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errOut}); err != nil {
-		return out.String(), fmt.Errorf("%s%w", errOut.String(), err)
+		if said := strings.TrimPrefix(strings.TrimSpace(errOut.String()), "controller-manager: "); said != "" {
+			err = errors.New(said) // the other one says that the command has failed
+		}
+		return out.String(), err
 	}
 	return out.String(), nil
 }

@@ -4,7 +4,6 @@
 package nodes
 
 import (
-	"fmt"
 	"regexp"
 	"testing"
 	"time"
@@ -150,5 +149,5 @@ func (w *world) drains() {
 	require.NotEqual(w, before, w.run(identity), "the pod was made again")
 	begun := time.Now()
 	w.run(kubectl + "delete pod web --timeout=20s")
-	w.Log(fmt.Sprintf("deleted gracefully in %.1f s", time.Since(begun).Seconds()))
+	w.Logf("deleted gracefully in %.1f s", time.Since(begun).Seconds())
 }
