@@ -24,6 +24,19 @@ annotations:
 {{- end }}
 {{- end -}}
 
+{{/* refract.monitoring: refract.metadata with further labels; (dict "root" $ "labels" a map). */}}
+{{- define "refract.monitoring" -}}
+labels:
+  {{- include "refract.labels" .root | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .root.Values.common.globalAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/*
 refract.kubeletMetadata: the same, of what a virtual kubelet needs until its node is drained; (dict "root" $ "kubelet" an entry of
 virtualKubelets). Helm leaves it when the entry is removed. The controller manager deletes it with the VirtualNode.

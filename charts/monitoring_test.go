@@ -1,0 +1,101 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package charts
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// monitored are the values of a cluster that is both, with all of its monitoring.
+func monitored(t *testing.T) map[string]any {
+	t.Helper()
+	vals := values(t, "pair")
+	on := func() map[string]any {
+		return map[string]any{"enabled": true, "labels": map[string]any{"release": "prometheus"}}
+	}
+	vals["metrics"] = map[string]any{"enabled": true, "serviceMonitor": on(), "podMonitor": on(), "prometheusRule": on(), "dashboards": on()}
+	return vals
+}
+
+func TestMonitoring(t *testing.T) {
+	rendered, err := render(t, monitored(t))
+	require.NoError(t, err)
+	var text string
+	for name, content := range rendered {
+		if strings.HasSuffix(name, "monitoring.yaml") {
+			text = content
+		}
+	}
+	objects := map[string]*unstructured.Unstructured{}
+	for _, document := range strings.Split(text, "\n---\n") {
+		object := &unstructured.Unstructured{}
+		require.NoError(t, yaml.UnmarshalStrict([]byte(document), &object.Object), document)
+		if object.Object == nil {
+			continue
+		}
+		objects[object.GetKind()] = object
+		assert.Equal(t, "prometheus", object.GetLabels()["release"], object.GetKind())
+		assert.Equal(t, releaseName, object.GetLabels()["app.kubernetes.io/instance"], object.GetKind())
+	}
+	require.Len(t, objects, 4)
+	assert.Equal(t, "1", objects["ConfigMap"].GetLabels()["grafana_dashboard"])
+
+	metrics, runbooks := read(t, "../docs/metrics.md"), read(t, "../docs/runbooks.md")
+	known := func(where, expression string) {
+		t.Helper()
+		names := regexp.MustCompile(`refract_[a-z_]+`).FindAllString(expression, -1)
+		assert.NotEmpty(t, names, where)
+		for _, name := range names {
+			assert.Contains(t, metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`", "%s asks for %s", where, name)
+		}
+	}
+	groups, _, err := unstructured.NestedSlice(objects["PrometheusRule"].Object, "spec", "groups")
+	require.NoError(t, err)
+	require.Len(t, groups, 1)
+	rules, _, err := unstructured.NestedSlice(groups[0].(map[string]any), "rules")
+	require.NoError(t, err)
+	for _, rule := range rules {
+		fields := rule.(map[string]any)
+		name := fields["alert"].(string)
+		known(name, fields["expr"].(string))
+		annotations := fields["annotations"].(map[string]any)
+		assert.Equal(t, "https://github.com/refract-project/refract/blob/main/docs/runbooks.md#"+strings.ToLower(name), annotations["runbook_url"])
+		assert.Contains(t, runbooks, "\n## "+name+"\n", "the alert has a section in the runbooks")
+		assert.NotContains(t, annotations["summary"], `{{ "`, "it is Prometheus that fills the labels in")
+	}
+	assert.Len(t, regexp.MustCompile(`(?m)^## `).FindAllString(runbooks, -1), len(rules))
+
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	content, _, err := unstructured.NestedString(objects["ConfigMap"].Object, "data", "refract.json")
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(content), &dashboard))
+	require.NotEmpty(t, dashboard.Panels)
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			known(panel.Title, target.Expr)
+		}
+	}
+}
+
+func TestMonitoringNeedsMetrics(t *testing.T) {
+	vals := monitored(t)
+	vals["metrics"].(map[string]any)["enabled"] = false
+	mustFail(t, vals, "set metrics.enabled=true")
+	vals = monitored(t)
+	vals["metrics"].(map[string]any)["podMonitor"] = map[string]any{"enabled": true, "interval": "often"}
+	mustFail(t, vals, "interval")
+}
