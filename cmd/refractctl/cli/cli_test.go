@@ -231,11 +231,26 @@ func TestInfo(t *testing.T) {
 			t.Errorf("output lacks %q:\n%s", want, text)
 		}
 	}
+	text, _, err = refractctl(t, onCluster("info", "cloud")...)
+	require.NoError(t, err)
+	for _, want := range []string{"node-cloud", "CONDITION OF cloud", "Pending 1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("of the peer, output lacks %q:\n%s", want, text)
+		}
+	}
+	create(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: core.ForeignClusterSpec{ClusterID: "other"}})
+	text, _, err = refractctl(t, onCluster("info", "other")...)
+	require.NoError(t, err)
+	if strings.Contains(text, "cloud") || strings.Contains(text, "Pending") {
+		t.Errorf("of another peer, output has more:\n%s", text)
+	}
+	_, _, err = refractctl(t, onCluster("info", "stranger")...)
+	require.ErrorContains(t, err, "there is no peer stranger: this cluster knows cloud, other")
 	for _, tc := range []struct{ namespace, format, want string }{
 		{"", "json", `"node": "node-cloud"`},
 		{"", "yaml", "kind: Info"},
 		{"", "jsonpath={.virtualNodes[0].name}", "node-cloud"},
-		{"", "name", "foreigncluster.core.liqo.io/cloud\nvirtualnode.offloading.liqo.io/node-cloud\nnamespace/bank\n"},
+		{"", "name", "foreigncluster.core.liqo.io/cloud\nforeigncluster.core.liqo.io/other\nvirtualnode.offloading.liqo.io/node-cloud\nnamespace/bank\n"},
 		{"", "wide", "OTHER RESOURCES"},
 		{"elsewhere", "go-template={{len .namespaces}} and {{len .pods}}", "0 and 0"},
 	} {

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
@@ -69,6 +70,16 @@ func (a *clusterAccess) completeVirtualNodes(cmd *cobra.Command, given []string,
 	return a.complete(cmd.Context(), given, virtualNodes, func() (names []string) {
 		for i := range virtualNodes.Items {
 			names = append(names, virtualNodes.Items[i].Name)
+		}
+		return names
+	})
+}
+
+func (a *clusterAccess) completePeers(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
+	clusters := &core.ForeignClusterList{}
+	return a.complete(cmd.Context(), given, clusters, func() (names []string) {
+		for i := range clusters.Items {
+			names = append(names, string(clusters.Items[i].Spec.ClusterID))
 		}
 		return names
 	})

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +38,16 @@ type clusterInfo struct {
 	Role      string `json:"role"`
 	APIServer string `json:"apiServer"`
 	Network   string `json:"network"`
+	// Conditions say why.
+	Conditions []conditionInfo `json:"conditions,omitempty"`
+}
+
+// conditionInfo is one of a ForeignCluster.
+type conditionInfo struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Since   string `json:"since,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // virtualNodeInfo is one VirtualNode and its Node.
@@ -66,13 +78,16 @@ type podsInfo struct {
 func newInfoCommand(access *clusterAccess) *cobra.Command {
 	var output *output
 	command := &cobra.Command{
-		Use:   "info",
+		Use:   "info [PEER...]",
 		Short: "Show peers, virtual nodes, extended namespaces and offloaded pods",
+		Long: "Show the clusters that this one is joined with, their virtual nodes, the namespaces that extend to them, and the pods that run\n" +
+			"there. Of peers that are named, by their cluster ids, the conditions are shown, too.",
 		Example: "  refractctl info\n" +
+			"  refractctl info milan\n" +
 			"  refractctl info -n shop -o wide\n" +
 			"  refractctl info --context=home -o jsonpath='{.virtualNodes[*].name}'",
-		Args: cobra.NoArgs,
-		RunE: explained(func(cmd *cobra.Command, _ []string) error {
+		ValidArgsFunction: access.completePeers,
+		RunE: explained(func(cmd *cobra.Command, peers []string) error {
 			if err := output.validate(); err != nil {
 				return err
 			}
@@ -81,12 +96,15 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			gathered, err := gather(cmd.Context(), c, access.namespace())
+			if err == nil && len(peers) > 0 {
+				err = gathered.only(peers)
+			}
 			if err != nil {
 				return err
 			}
 			switch {
 			case output.isTable():
-				return gathered.print(cmd.OutOrStdout(), output.format() == wide)
+				return gathered.print(cmd.OutOrStdout(), output.format() == wide, len(peers) > 0)
 			case output.format() == "name":
 				return gathered.printNames(cmd.OutOrStdout())
 			}
@@ -131,8 +149,20 @@ func describeClusters(clusters []core.ForeignCluster) []clusterInfo {
 		}
 		described = append(described, clusterInfo{
 			ID: string(clusters[i].Spec.ClusterID), Role: string(status.Role), Network: network,
-			APIServer: string(core.ConditionOf(status.Conditions, core.APIServerStatusCondition)),
+			APIServer: string(core.ConditionOf(status.Conditions, core.APIServerStatusCondition)), Conditions: describeConditions(status.Conditions),
 		})
+	}
+	return described
+}
+
+func describeConditions(conditions []core.Condition) []conditionInfo {
+	described := make([]conditionInfo, 0, len(conditions))
+	for _, c := range conditions {
+		one := conditionInfo{Type: string(c.Type), Status: string(c.Status), Message: c.Message}
+		if !c.LastTransitionTime.IsZero() {
+			one.Since = c.LastTransitionTime.UTC().Format(time.RFC3339)
+		}
+		described = append(described, one)
 	}
 	return described
 }
@@ -198,6 +228,23 @@ func countPods(pods []corev1.Pod) []podsInfo {
 	return sorted
 }
 
+// only keeps what concerns some peers.
+func (i *info) only(peers []string) error {
+	for _, peer := range peers {
+		if !slices.ContainsFunc(i.Clusters, func(c clusterInfo) bool { return c.ID == peer }) {
+			return fmt.Errorf("there is no peer %s: this cluster knows %s", peer, cmp.Or(strings.Join(namesOf(i.Clusters, func(c clusterInfo) string { return c.ID }), ", "), "none"))
+		}
+	}
+	named := func(id string) bool { return slices.Contains(peers, id) }
+	i.Clusters = slices.DeleteFunc(i.Clusters, func(c clusterInfo) bool { return !named(c.ID) })
+	i.VirtualNodes = slices.DeleteFunc(i.VirtualNodes, func(n virtualNodeInfo) bool { return !named(n.Cluster) })
+	i.Namespaces = slices.DeleteFunc(i.Namespaces, func(n namespaceInfo) bool { return !slices.ContainsFunc(n.Clusters, named) })
+	i.Pods = slices.DeleteFunc(i.Pods, func(p podsInfo) bool {
+		return !slices.ContainsFunc(i.VirtualNodes, func(n virtualNodeInfo) bool { return n.Name == p.Node })
+	})
+	return nil
+}
+
 // printNames writes what there is as "kind.group/name", one a line.
 func (i *info) printNames(out io.Writer) error {
 	for _, list := range []struct {
@@ -236,11 +283,18 @@ func (n *virtualNodeInfo) others() string {
 }
 
 // print writes the tables; wide ones have further columns.
-func (i *info) print(out io.Writer, wide bool) error {
+func (i *info) print(out io.Writer, wide, conditions bool) error {
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	section(table, "CLUSTER\tROLE\tAPI SERVER\tNETWORK", i.Clusters, func(c clusterInfo) []string {
 		return []string{c.ID, c.Role, c.APIServer, c.Network}
 	})
+	for _, c := range i.Clusters {
+		if conditions {
+			section(table, "CONDITION OF "+c.ID+"\tSTATUS\tSINCE\tMESSAGE", c.Conditions, func(c conditionInfo) []string {
+				return []string{c.Type, c.Status, c.Since, c.Message}
+			})
+		}
+	}
 	header := "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS"
 	if wide {
 		header += "\tOTHER RESOURCES"
