@@ -123,6 +123,20 @@ func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 	return states
 }
 
+// Plugins returns those that are loaded, the default ones first.
+func (c *Chains) Plugins() []*host.Plugin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var loaded []*host.Plugin
+	for _, r := range c.defaults {
+		loaded = append(loaded, r.plugin)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.extra)) {
+		loaded = append(loaded, c.extra[name].plugin)
+	}
+	return loaded
+}
+
 // running returns the plugins of the last Apply, which alone replaces them.
 func (c *Chains) running() map[string]*running {
 	c.mu.Lock()

@@ -62,6 +62,9 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 		return nil, err
 	}
 	a.plugins = loaded
+	if err := a.metrics.Register(loaded); err != nil {
+		return nil, fmt.Errorf("registering metrics, %w", err)
+	}
 	if a.reflection, err = a.newReflection(ctx); err != nil {
 		return nil, fmt.Errorf("setting up reflection, %w", err)
 	}

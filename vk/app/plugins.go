@@ -12,6 +12,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/source"
 	defaultplugins "github.com/refract-project/refract/plugins"
@@ -85,6 +87,25 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 			logger.Info("A plugin was loaded", details...)
 			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s %s is in use for %v", s.Name, s.Version, s.Kinds))
 		}
+	}
+}
+
+// pluginInfo tells which version of each plugin runs: a rollout of plugins can be followed over all virtual kubelets.
+var pluginInfo = prometheus.NewDesc("refract_plugin_info", "1 for each plugin that is loaded, with the version and the digest of its module.", []string{"plugin", "version", "digest"}, nil)
+
+// Describe implements prometheus.Collector.
+func (p *plugins) Describe(descs chan<- *prometheus.Desc) { descs <- pluginInfo }
+
+// Collect implements prometheus.Collector.
+func (p *plugins) Collect(metrics chan<- prometheus.Metric) {
+	told := map[[3]string]bool{} // a series that came twice would fail the whole scrape
+	for _, plugin := range p.chains.Plugins() {
+		series := [3]string{plugin.Name(), plugin.Version(), plugin.Digest()}
+		if told[series] {
+			continue
+		}
+		told[series] = true
+		metrics <- prometheus.MustNewConstMetric(pluginInfo, prometheus.GaugeValue, 1, series[:]...)
 	}
 }
 

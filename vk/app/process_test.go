@@ -59,7 +59,7 @@ func TestProcess(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) {
 		metrics, err := l.KubeletMetrics(ctx)
 		require.NoError(t, err)
-		for _, name := range []string{"refract_provider_reachable", "leader_election_master_status", "rest_client_requests_total", "go_goroutines", "process_resident_memory_bytes"} {
+		for _, name := range []string{"refract_provider_reachable", "refract_plugin_info", "leader_election_master_status", "rest_client_requests_total", "go_goroutines", "process_resident_memory_bytes"} {
 			if metrics[name] == nil {
 				t.Errorf("there is no metric %s", name)
 			}
