@@ -28,10 +28,8 @@ import (
 
 // Options describes a Lab. The zero value connects the pods of the two clusters, and is silent.
 type Options struct {
-	// Apart leaves the pods of the two clusters without a network between them.
+	// Apart leaves the pods of the two clusters without a network between them, and gives both the same ranges.
 	Apart bool
-	// RomeNodes is how many real nodes rome has; 0 means 1. Milan has MilanNodes.
-	RomeNodes, MilanNodes int
 	// Log receives the progress.
 	Log func(format string, args ...any)
 }
@@ -91,8 +89,12 @@ func Start(ctx context.Context, o Options) (_ *Lab, err error) {
 func (l *Lab) startClusters(ctx context.Context, o Options) error {
 	options := testenv.Options{Network: l.Network, Registry: l.Registry, Log: o.Log, AuditLog: true}
 	rome, milan := options, options
-	rome.Name, rome.Nodes = "rome", max(1, o.RomeNodes)
-	milan.Name, milan.Nodes = "milan", max(1, o.MilanNodes)
+	rome.Name, rome.Nodes = "rome", 1
+	milan.Name, milan.Nodes = "milan", 1
+	if o.Apart {
+		rome.PodCIDR, rome.ServiceCIDR = "10.244.0.0/16", "10.96.0.0/16"
+		milan.PodCIDR, milan.ServiceCIDR = rome.PodCIDR, rome.ServiceCIDR
+	}
 	clusters, err := testenv.StartAll(ctx, rome, milan)
 	if err != nil {
 		return err

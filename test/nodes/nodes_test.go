@@ -25,10 +25,11 @@ type world struct {
 	page []string // command lines that are left of it
 }
 
-func begin(t *testing.T) *world {
+func begin(t *testing.T, options nodelab.Options) *world {
 	t.Helper()
 	testenv.NeedNodes(t)
-	lab, err := nodelab.Start(t.Context(), nodelab.Options{Log: t.Logf})
+	options.Log = t.Logf
+	lab, err := nodelab.Start(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, lab.Stop()) })
 	return &world{T: t, lab: lab}
@@ -91,7 +92,7 @@ func (w *world) firewall() {
 }
 
 func TestRealNodes(t *testing.T) {
-	w := begin(t)
+	w := begin(t, nodelab.Options{})
 	defer w.explain()
 	w.read("../../docs/joining.md")
 	begun := time.Now()
