@@ -12,10 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net/url"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -36,12 +35,15 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/cmd/refractctl/cli"
+	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/page"
 )
 
 // side is one of the clusters.
@@ -111,13 +113,11 @@ func (w *world) refractctl(args ...string) (output string, err error) {
 }
 
 // read the command lines of the page.
-func (w *world) read(page string) {
+func (w *world) read(path string) {
 	w.Helper()
-	text, err := os.ReadFile(page)
+	var err error
+	w.page, err = page.Commands(path)
 	require.NoError(w, err)
-	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		w.page = append(w.page, strings.Split(strings.TrimSpace(block[1]), "\n")...)
-	}
 }
 
 // follow the page up to, and without, the first line that begins so, or to its end. What this machine needs besides is added: the API
@@ -274,6 +274,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 		return err
 	})
 	w.examine()
+	w.uncalled()
 	w.impostor()
 	w.bothWays()
 	pods, err := w.milan.client.CoreV1().Pods("shop-rome").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running"})
@@ -360,6 +361,40 @@ func (w *world) examine() {
 	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi") // which is the remedy
 	assert.NotEqual(w, secret.Data, w.secret().Data)
 	testenv.Eventually(w, func() error { // the controller has noticed, too
+		_, err := w.refractctl("doctor")
+		return err
+	})
+}
+
+// uncalled is a webhook that the API server does not reach: new pods would stay here, and it is said where somebody looks.
+func (w *world) uncalled() {
+	w.Helper()
+	offload := []string{"offload", "namespace", "shop", "--pod-offloading-strategy=Remote"}
+	assert.NotContains(w, w.must(offload...), "warning")
+	configurations := w.rome.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	point := func(port int) {
+		configuration, err := configurations.Get(w.Context(), rbac.WebhookName, metav1.GetOptions{})
+		require.NoError(w, err)
+		for i := range configuration.Webhooks {
+			at, err := url.Parse(*configuration.Webhooks[i].ClientConfig.URL)
+			require.NoError(w, err)
+			at.Host = fmt.Sprintf("localhost:%d", port)
+			configuration.Webhooks[i].ClientConfig.URL = ptr.To(at.String())
+		}
+		_, err = configurations.Update(w.Context(), configuration, metav1.UpdateOptions{})
+		require.NoError(w, err)
+	}
+	point(1)
+	testenv.Eventually(w, func() error {
+		found, err := w.refractctl("doctor")
+		if err == nil || !strings.Contains(found, doctor.NotCalled) {
+			return fmt.Errorf("the doctor has not noticed: %s (%w)", found, err)
+		}
+		return nil
+	})
+	assert.Contains(w, w.must(offload...), "warning: "+doctor.NotCalled)
+	point(w.rome.webhook)
+	testenv.Eventually(w, func() error {
 		_, err := w.refractctl("doctor")
 		return err
 	})

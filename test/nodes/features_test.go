@@ -4,11 +4,13 @@
 package nodes
 
 import (
+	"context"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -17,7 +19,10 @@ import (
 type check struct{ what, line, want string }
 
 // patience with a check: metrics have been measured three times until an autoscaler acts, each after 10 s.
-const patience = 2 * time.Minute
+const (
+	patience  = 2 * time.Minute
+	lookEvery = 200 * time.Millisecond
+)
 
 // verify each line by itself: one that fails does not keep the others back.
 func (w *world) verify(checks []check) {
@@ -25,16 +30,13 @@ func (w *world) verify(checks []check) {
 	for _, c := range checks {
 		w.Run(c.what, func(t *testing.T) {
 			want := regexp.MustCompile(c.want)
-			deadline := time.Now().Add(patience)
-			for {
-				out, err := w.lab.Run("timeout 10 bash -c '" + c.line + "'")
-				if want.MatchString(out) {
-					return
-				}
-				if time.Now().After(deadline) {
-					t.Fatalf("%s\nprints\n%s(%v)\nwant %s", c.line, out, err, c.want)
-				}
-				time.Sleep(200 * time.Millisecond)
+			var out string
+			var err error
+			if wait.PollUntilContextTimeout(t.Context(), lookEvery, patience, true, func(context.Context) (bool, error) {
+				out, err = w.lab.Run("timeout 10 bash -c '" + c.line + "'")
+				return want.MatchString(out), nil
+			}) != nil {
+				t.Fatalf("%s\nprints\n%s(%v)\nwant %s", c.line, out, err, c.want)
 			}
 		})
 	}
@@ -52,6 +54,7 @@ func (w *world) features() {
 	w.run("refractctl offload namespace features --pod-offloading-strategy=Remote --namespace-mapping-strategy=EnforceSameName")
 	w.run("kubectl --namespace=features apply --filename=testdata/features.yaml")
 	const kubectl = "kubectl --namespace=features "
+	there, back := w.lab.Path("there"), w.lab.Path("back")
 	w.verify([]check{
 		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client --timeout=9s`, `pod/web condition met`},
 		{"all on the virtual node", kubectl + `get pods --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan( milan)*$`},
@@ -81,7 +84,7 @@ func (w *world) features() {
 		{"terminal of exec", `script -qec "` + kubectl + `exec --stdin --tty client -- tty" /dev/null`, `/dev/pts/`},
 		{"attach", `timeout 3 ` + kubectl + `attach web -c web`, `GET /`},
 		{"port-forward", kubectl + `port-forward pod/web 34080:8080 >/dev/null & sleep 1; curl -s -m 3 127.0.0.1:34080; kill $!`, `pod=web`},
-		{"cp", `echo copied >/tmp/refract-cp && ` + kubectl + `cp /tmp/refract-cp client:/tmp/there && rm /tmp/refract-cp; ` + kubectl + `cp client:/tmp/there /tmp/refract-back; cat /tmp/refract-back; rm /tmp/refract-back`, `copied`},
+		{"cp", `echo copied >` + there + ` && ` + kubectl + `cp ` + there + ` client:/tmp/there; ` + kubectl + `cp client:/tmp/there ` + back + `; cat ` + back, `copied`},
 		{"debug", kubectl + `debug web --profile=restricted --image=registry.example.com/web:1 --container=debugger --quiet --attach=false -- sh -c "echo debugged; sleep 30"; ` + kubectl + `logs web -c debugger`, `debugged`},
 		{"proxy to a pod", `kubectl get --raw=/api/v1/namespaces/features/pods/web:8080/proxy/`, `pod=web`},
 		{"proxy to a Service", `kubectl get --raw=/api/v1/namespaces/features/services/web:80/proxy/`, `pod=web`},
@@ -108,7 +111,7 @@ func (w *world) features() {
 		{"kubectl top of a pod", kubectl + `top pod -l app=busy`, `busy-\S+\s+[1-9]\d*m\s`},
 		{"kubectl top of the virtual node", `kubectl top node milan`, `milan\s+[1-9]\d*m\s`},
 		{"a HorizontalPodAutoscaler scales up", kubectl + `get deployment busy --output=jsonpath={.status.replicas}`, `2`},
-		{"certificate of the virtual kubelet", `kubectl get csr --output=jsonpath="{.items[*].status.conditions[*].message}"`, `virtual kubelet of node milan asks for itself`},
+		{"certificate of the virtual kubelet", `kubectl get csr --output=jsonpath="{.items[*].status.conditions[*].message}"`, `Requested by the virtual kubelet of node milan`},
 	})
 }
 

@@ -6,8 +6,6 @@ package nodes
 
 import (
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/refract-project/refract/internal/nodelab"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/page"
 )
 
 // world is where the tests play.
@@ -46,13 +45,11 @@ func (w *world) run(line string) string {
 }
 
 // read the command lines of a page.
-func (w *world) read(page string) {
+func (w *world) read(path string) {
 	w.Helper()
-	text, err := os.ReadFile(page)
+	var err error
+	w.page, err = page.Commands(path)
 	require.NoError(w, err)
-	for _, block := range regexp.MustCompile("(?ms)^```\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
-		w.page = append(w.page, strings.Split(strings.TrimSpace(block[1]), "\n")...)
-	}
 }
 
 // follow the page, word by word, up to the first line that begins so, or to its end.

@@ -18,13 +18,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
 func TestMachines(t *testing.T) {
-	if err := machine.Check(); err != nil { // a program is missing, or root
-		t.Skip(err)
-	}
+	testenv.NeedNodes(t)
 	parameters := read(t, "/proc/sys/vm/overcommit_memory") + read(t, "/proc/sys/kernel/panic")
 	network, err := machine.NewNetwork()
 	require.NoError(t, err)

@@ -100,7 +100,7 @@ func (n *Network) Listen(port int) (listener net.Listener, err error) {
 	return listener, err
 }
 
-// Cut the line of a machine: nothing reaches it, nothing leaves it, and nobody is told.
+// Cut the line of a machine: packets in both directions are lost, without an error to either side.
 func (n *Network) Cut(m *Machine) error { return n.ip("link set " + m.port + " down") }
 
 // Mend the line of a machine that was cut or slowed.

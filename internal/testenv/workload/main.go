@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// pause until it is told to end. Orphans of the pod are its children, if the pod shares a PID namespace.
+// pause until SIGTERM or SIGINT. Orphans of the pod are its children, if the pod shares a PID namespace.
 func pause() {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)

@@ -1,0 +1,26 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package page reads the command lines of a page of the documentation, for tests that run them.
+package page
+
+import (
+	"os"
+	"regexp"
+	"strings"
+)
+
+var blocks = regexp.MustCompile("(?ms)^```\n(.*?)^```$")
+
+// Commands returns the lines of all code blocks without a language, in their order.
+func Commands(path string) ([]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var lines []string
+	for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
+		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)
+	}
+	return lines, nil
+}
