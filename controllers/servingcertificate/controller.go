@@ -97,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	if err != nil {
 		c.recorder.Eventf(vn, csr, corev1.EventTypeWarning, notApprovedReason, approveAction,
-			"CertificateSigningRequest %s was not approved: %s. If it is as it should be, approve it with kubectl certificate approve", csr.Name, err)
+			"CertificateSigningRequest %s was not approved: %s. If the request is legitimate, run kubectl certificate approve %s", csr.Name, err, csr.Name)
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, c.approve(ctx, csr, vn)
@@ -169,7 +169,7 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "VirtualKubelet",
-		Message: fmt.Sprintf("The virtual kubelet of node %s asks for itself", vn.Name), LastUpdateTime: metav1.Now(),
+		Message: fmt.Sprintf("Requested by the virtual kubelet of node %s", vn.Name), LastUpdateTime: metav1.Now(),
 	})
 	err := c.client.SubResource("approval").Update(ctx, csr)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {

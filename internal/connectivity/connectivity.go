@@ -54,7 +54,7 @@ type Test struct {
 	PodTimeout time.Duration
 	// CheckTimeout is how long each check is repeated: kube-proxy and DNS learn in their own time.
 	CheckTimeout time.Duration
-	// Progress is told what happens.
+	// Progress receives a line for each step, and for what is waited for.
 	Progress func(line string)
 
 	clients   kubernetes.Interface

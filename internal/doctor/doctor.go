@@ -118,7 +118,7 @@ func (p *Patient) deployments(ctx context.Context, installed *release.Installati
 		case missing == "":
 			p.add(subject, OK, "available")
 		case p.starting(&d):
-			p.add(subject, Warning, "%s, and it is starting: look again in a minute", missing)
+			p.add(subject, Warning, "%s; the rollout is in progress, check again in a minute", missing)
 		case d.Status.AvailableReplicas > 0:
 			p.add(subject, Warning, "%s; see its pods with kubectl -n %s describe pods", missing, d.Namespace)
 		default:

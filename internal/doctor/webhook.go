@@ -49,7 +49,7 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 			called, err := WebhookCalled(ctx, p.Client, nso.Namespace)
 			switch {
 			case err != nil:
-				p.add("webhook", Warning, "it has its certificates, but nobody knows whether it is called: %v", err)
+				p.add("webhook", Warning, "it has its certificates, but whether the API server calls it could not be tested: %v", err)
 			case !called:
 				p.add("webhook", Error, NotCalled)
 			default:

@@ -240,7 +240,7 @@ func (i *Installer) outdated(ctx context.Context, key client.ObjectKey) (string,
 		return "", fmt.Errorf("getting VkOptionsTemplate %s/%s, %w", namespace, name, err)
 	}
 	if generation != strconv.FormatInt(template.Generation, 10) {
-		return "the controller manager has not passed the new settings on", nil
+		return "the controller manager has not applied the new settings yet", nil
 	}
 	return "", nil
 }

@@ -66,7 +66,7 @@ const noCertificateReason = "NoServingCertificate"
 
 func (a *active) warnCertificate(ctx context.Context, consequence string) func(error) {
 	return func(err error) {
-		log.FromContext(ctx).Error(err, "Somebody asks for logs, exec, attach or port-forward, and there is no serving certificate")
+		log.FromContext(ctx).Error(err, "There is no serving certificate for a request for logs, exec, attach or port-forward")
 		a.report.warn(noCertificateReason, fmt.Sprintf("%s: %v", consequence, err))
 	}
 }

@@ -52,7 +52,7 @@ func NewCommand(name string) *cobra.Command {
 	access := newClusterAccess()
 	withCluster := []*cobra.Command{
 		newInstallCommand(access), newUninstallCommand(access), newPeerCommand(access), newUnpeerCommand(access), newDoctorCommand(access),
-		newTestCommand(access), group("network", "Look after the network between clusters", newNetworkTestCommand(access)),
+		newTestCommand(access), group("network", "Test the network between clusters", newNetworkTestCommand(access)),
 		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
 		group("cordon", "Keep new pods off something", newCordonCommand(access)),

@@ -131,7 +131,7 @@ func chooseNode(ctx context.Context, c client.Client, args []string) (string, er
 	}
 	switch len(nodes.Items) {
 	case 0:
-		return "", errors.New("there is no virtual node: make one with refractctl peer")
+		return "", errors.New("there is no virtual node: create one with refractctl peer")
 	case 1:
 		return nodes.Items[0].Name, nil
 	}

@@ -132,7 +132,8 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	return err
 }
 
-// warnUncalled says so if new pods of an extended namespace would stay here all the same. Who may not try that is told nothing.
+// warnUncalled prints a warning if the API server does not call the webhook, because new pods of the namespace would stay in this cluster.
+// It prints nothing if the user may not create pods there.
 func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace string) {
 	configuration := &metav1.PartialObjectMetadata{}
 	configuration.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind("MutatingWebhookConfiguration"))
