@@ -45,9 +45,6 @@ func main() {
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
 	defer cancel()
-	if *profiles != "" {
-		kubeletArgs = append(kubeletArgs, "--enable-profiling")
-	}
 	options := lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: true, KubeletArgs: kubeletArgs, Log: progress}
 	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, noPlain: *noPlain, profiles: *profiles, adopt: *adopt}); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
@@ -61,7 +58,7 @@ func main() {
 const least = 4*missed + 1
 
 // kubeletArgs are what the lab does not set by itself.
-var kubeletArgs = []string{"--enable-storage", "--remote-real-storage-class-name=" + remoteClass}
+var kubeletArgs = []string{"--enable-profiling", "--enable-storage", "--remote-real-storage-class-name=" + remoteClass}
 
 func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	l, err := lab.Up(ctx, options)

@@ -32,6 +32,9 @@ func (b *bench) namespaces(ctx context.Context) error {
 	if _, err := b.settled(ctx); err != nil {
 		return err
 	}
+	if err := b.collectGarbage(ctx); err != nil {
+		return err
+	}
 	before, err := testenv.ProcessUsage(b.Kubelet().Pid())
 	if err != nil {
 		return err
@@ -64,6 +67,9 @@ func (b *bench) namespaces(ctx context.Context) error {
 	}
 	b.found(fmt.Sprintf("%d further namespaces reflected after", further), "%.1f s", time.Since(begun).Seconds())
 	if _, err := b.settled(ctx); err != nil {
+		return err
+	}
+	if err := b.collectGarbage(ctx); err != nil {
 		return err
 	}
 	after, err := testenv.ProcessUsage(b.Kubelet().Pid())
