@@ -6,12 +6,14 @@ package resources
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -32,6 +34,7 @@ type reviews struct {
 
 	mu      sync.Mutex
 	answers map[string]*lasting // by namespace
+	same    []rbacv1.PolicyRule // of the answer before: most namespaces have the same rules, which are kept once
 }
 
 // lasting is an answer with its age. Who has the turn reads and writes it.
@@ -56,6 +59,17 @@ func (r *reviews) of(ctx context.Context, namespace string) (place *lasting, don
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
+}
+
+// share returns the rules of the answer before if they are the same, in whichever order.
+func (r *reviews) share(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	slices.SortFunc(rules, func(a, b rbacv1.PolicyRule) int { return strings.Compare(a.String(), b.String()) })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !equality.Semantic.DeepEqual(rules, r.same) {
+		r.same = rules
+	}
+	return r.same
 }
 
 // keep drops the answers about all other namespaces.
@@ -86,10 +100,11 @@ func (s *side) rules(ctx context.Context, namespace string) (answer, error) {
 	case err != nil:
 		return answer{}, s.unanswered(err)
 	}
-	place.answer, place.at = answer{complete: !result.Status.Incomplete}, asked
-	for _, rule := range result.Status.ResourceRules {
-		place.rules = append(place.rules, rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
+	rules := make([]rbacv1.PolicyRule, len(result.Status.ResourceRules))
+	for i, rule := range result.Status.ResourceRules {
+		rules[i] = rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}
 	}
+	place.answer, place.at = answer{rules: s.reviews.share(rules), complete: !result.Status.Incomplete}, asked
 	return place.answer, nil
 }
 
