@@ -76,7 +76,7 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 		subject := rbac.ServiceAccount("liqo-tenant-milan", name)
 		return rbac.Kubelet{NodeName: name, TenantNamespace: "liqo-tenant-milan", KubeconfigSecret: "kubeconfig-milan", Subject: subject}.Objects()
 	}
-	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
+	consumer := rbac.Peer("", "rome")
 	manager := rbac.Manager{Namespace: releaseNamespace, Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}
 	want := slices.Concat(
 		kubelet("milan"), kubelet("milan-gpu"),

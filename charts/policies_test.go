@@ -22,10 +22,14 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-const remoteNamespace = "shop-rome"
+const (
+	remoteNamespace = "shop-rome"
+	joinedNamespace = "shop-turin"
+)
 
 // held is a real API server with the roles and policies of the chart.
 type held struct {
@@ -60,6 +64,11 @@ func hold(t *testing.T) *held {
 			Labels:      map[string]string{wire.RemoteClusterIDLabel: "rome", "pod-security.kubernetes.io/enforce": "baseline"},
 			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: "liqo-tenant-rome/home"},
 		}},
+		{ObjectMeta: metav1.ObjectMeta{
+			Name:        joinedNamespace,
+			Labels:      map[string]string{wire.RemoteClusterIDLabel: "turin", "pod-security.kubernetes.io/enforce": "baseline"},
+			Annotations: map[string]string{wire.ManagedByNamespaceMapAnnotation: "liqo-tenant-turin/home"},
+		}},
 	} {
 		h.must(admin.Create(t.Context(), namespace))
 	}
@@ -78,10 +87,20 @@ func hold(t *testing.T) *held {
 		}
 	}
 	// What the controller manager binds in a namespace that it creates for a consumer.
-	h.must(admin.Create(t.Context(), &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "liqo-tenant-rome"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "rome"}},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-remote"},
+	for namespace, consumer := range map[string]string{remoteNamespace: "rome", joinedNamespace: "turin"} {
+		h.must(admin.Create(t.Context(), &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: wire.TenantNamespace(consumer)},
+			Subjects: []rbacv1.Subject{
+				{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: consumer},
+				{Kind: rbacv1.ServiceAccountKind, Namespace: wire.TenantNamespace(consumer), Name: wire.ConsumerServiceAccount},
+			},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-remote"},
+		}))
+	}
+	// And refractctl, for a virtual kubelet.
+	h.must(admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "joined"}, Subjects: []rbacv1.Subject{rbac.ServiceAccount("liqo-tenant-turin", "turin")},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-local"},
 	}))
 	return h
 }
@@ -154,6 +173,19 @@ func TestPoliciesHold(t *testing.T) {
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}, ExternalIPs: []string{"10.0.0.10"}},
 	}, "spec.externalIPs")
 
+	// With a token, and of a consumer that refractctl has joined, of which the chart knows nothing.
+	account := h.as("system:serviceaccount:liqo-tenant-rome:refract-consumer")
+	turin, accountOfTurin := h.as("turin-kubelet", "turin"), h.as("system:serviceaccount:liqo-tenant-turin:refract-consumer")
+	for namespace, consumers := range map[string][]client.Client{remoteNamespace: {account}, joinedNamespace: {turin, accountOfTurin}} {
+		for _, consumer := range consumers {
+			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "thief"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 53}}}}
+			h.must(consumer.Create(t.Context(), service.DeepCopy(), client.DryRunAll))
+			service.Spec.ExternalIPs = []string{"10.0.0.10"}
+			h.refused(consumer, service, "spec.externalIPs")
+		}
+	}
+	h.refused(account, shadow(joinedNamespace, nil), "forbidden")
+
 	manager := h.as(fmt.Sprintf("system:serviceaccount:%s:%s-controller-manager", releaseNamespace, releaseName), "system:serviceaccounts", "system:authenticated")
 	pod := func(namespace string, change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}
@@ -190,13 +222,24 @@ func TestPoliciesHold(t *testing.T) {
 		h.attempt("patching a pod of node "+node, says, func() error { return kubelet.Status().Patch(t.Context(), bound.DeepCopy(), status, client.DryRunAll) })
 	}
 
+	bound := pod("default", func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "of-worker", "worker" })
+	h.must(h.admin.Create(t.Context(), bound))
+	h.attempt("deleting the pod of another node", "only pods that are bound to its own node", func() error {
+		return h.as("system:serviceaccount:liqo-tenant-turin:turin").Delete(t.Context(), bound.DeepCopy(), client.DryRunAll)
+	})
+
 	victim := pod(remoteNamespace, func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "victim", "worker" })
 	h.must(h.admin.Create(t.Context(), victim))
 	h.attempt("having a pod forgotten that still runs", "gracePeriodSeconds 0 is not allowed", func() error {
 		return rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
 	})
 
+	h.attempt("having it forgotten with a token", "gracePeriodSeconds 0 is not allowed", func() error {
+		return account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(0), client.DryRunAll)
+	})
+
 	// What they are for still works.
+	h.must(account.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.GracePeriodSeconds(5), client.DryRunAll))
 	h.must(rome.Delete(t.Context(), victim.DeepCopy(), client.DryRunAll))
 	h.must(rome.Create(t.Context(), shadow(remoteNamespace, nil)))
@@ -270,6 +313,16 @@ func (h *held) confines(manager client.Client) {
 	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only ServiceAccounts")
 	h.must(manager.Create(h.Context(), binding(remoteNamespace, remote, group("rome")), client.DryRunAll))
 	h.must(manager.Create(h.Context(), binding("somebody-elses", extended, account), client.DryRunAll))
+	for tenant, allowed := range map[string]bool{"liqo-tenant-rome": true, "liqo-tenant-milan": false} {
+		says := "only into namespaces that were created for them"
+		if allowed {
+			says = ""
+		}
+		h.attempt("binding the account in "+tenant, says, func() error {
+			return manager.Create(h.Context(), binding(remoteNamespace, remote, rbac.ServiceAccount(tenant, wire.ConsumerServiceAccount)), client.DryRunAll)
+		})
+	}
+	h.refused(manager, binding(remoteNamespace, remote, account), "only into namespaces that were created for them")
 
 	h.must(h.admin.Create(h.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "web", Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}))

@@ -21,6 +21,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/controllers/internal/networks"
@@ -126,6 +127,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
+	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{Clock: o.Clock, Failed: m.Failed("credentials")}))
 	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
 		nodeFailure.Clock, nodeFailure.Failed = o.Clock, m.Failed("nodefailure")
 		controllers = append(controllers, nodefailure.NewController(c("nodefailure"), live, recorder("nodefailure"), nodeFailure))

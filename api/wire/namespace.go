@@ -41,6 +41,9 @@ const (
 	// cluster, on a tenant namespace: two clusters that claim one id are told
 	// apart by it.
 	ClusterUIDAnnotation = "plugins.refract.io/cluster-uid"
+	// ConsumerServiceAccount is, in the tenant namespace of a consumer, the
+	// ServiceAccount whose tokens open this provider to it.
+	ConsumerServiceAccount = "refract-consumer"
 	// ProbeSecret holds, in the tenant namespace of a consumer, a kubeconfig
 	// with which this provider may ask the consumer's API server whether it lives.
 	ProbeSecret = "refract-probe"
@@ -69,6 +72,17 @@ const (
 	CreationLoopBackOffReason = "CreationLoopBackOff"
 	TerminatingReason         = "Terminating"
 )
+
+// ConsumerUser returns the name under which a user is known in Quotas: a
+// consumer that authenticates with a token of its ServiceAccount has the name
+// that it has with a certificate, its cluster id. Others have their own.
+func ConsumerUser(username string) string {
+	const prefix, suffix = "system:serviceaccount:" + TenantNamespacePrefix, ":" + ConsumerServiceAccount
+	if len(username) > len(prefix)+len(suffix) && username[:len(prefix)] == prefix && username[len(username)-len(suffix):] == suffix {
+		return username[len(prefix) : len(username)-len(suffix)]
+	}
+	return username
+}
 
 // TenantNamespace returns the name of the tenant namespace for the cluster id.
 func TenantNamespace(clusterID string) string { return TenantNamespacePrefix + clusterID }

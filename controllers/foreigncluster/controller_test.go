@@ -60,7 +60,7 @@ func as(t *testing.T, id string) kubernetes.Interface {
 	require.NoError(t, err)
 	client, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
-	group := rbac.Consumer{Subject: rbac.Group(id)}
+	group := rbac.Peer("", id)
 	require.NoError(t, provider.Grant(t.Context(), append(group.Objects(), group.TenantNamespace(wire.TenantNamespace(id)))...))
 	return client
 }

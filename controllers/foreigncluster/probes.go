@@ -10,11 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/pinger"
 )
 
@@ -28,7 +27,7 @@ type probes struct {
 // probe asks one API server.
 type probe struct {
 	kubeconfig []byte
-	validity   validity // of the certificate in it
+	validity   credentials.Validity
 	connection *connection.Connection
 	pinger     *pinger.Pinger
 	stop       context.CancelFunc
@@ -58,7 +57,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			return known, nil
 		}
 		if known.connection.URL().String() == strings.TrimSuffix(config.Host, "/") && known.connection.Update(config) == nil {
-			known.kubeconfig, known.validity = kubeconfig, validityOf(config)
+			known.kubeconfig, known.validity = kubeconfig, credentials.ValidityOf(config)
 			return known, nil
 		}
 		p.end(cluster) // it is another API server: what the former one did says nothing about it
@@ -69,7 +68,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 	}
 	conn.Expect(connection.Peer{ClusterID: cluster, TenantNamespace: tenant})
 	ctx, stop := context.WithCancel(p.lifetime)
-	started := &probe{kubeconfig: kubeconfig, validity: validityOf(config), connection: conn, stop: stop}
+	started := &probe{kubeconfig: kubeconfig, validity: credentials.ValidityOf(config), connection: conn, stop: stop}
 	livez := pinger.Livez(conn.URL(), conn.Streams())
 	started.pinger = pinger.New(func(ctx context.Context) error {
 		asked := p.options.Clock.Now()
@@ -83,17 +82,6 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 	p.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started, nil
-}
-
-// validity of a client certificate; zero when there is none, as with a token.
-type validity struct{ from, until time.Time }
-
-func validityOf(config *rest.Config) validity {
-	certificates, err := cert.ParseCertsPEM(config.CertData)
-	if err != nil {
-		return validity{}
-	}
-	return validity{from: certificates[0].NotBefore, until: certificates[0].NotAfter}
 }
 
 // maxAnswer to a ping, in bytes.

@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/metrics"
 	"github.com/refract-project/refract/internal/connection"
+	"github.com/refract-project/refract/internal/credentials"
 )
 
 // Reasons of the condition APIServerStatus. They also tell who found that out, after a restart.
@@ -104,7 +105,7 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 type verdict struct {
 	condition *core.Condition // nil: the present one stays
 	latency   time.Duration
-	expires   time.Time     // of the certificate that opens it
+	expires   time.Time     // of the credentials that open it
 	again     time.Duration // when it may be another one
 }
 
@@ -165,7 +166,7 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 		status.TenantNamespace.Remote = remote
 	}
 	c.warnOfExpiry(f, key, probe.validity)
-	expires := probe.validity.until
+	expires := probe.validity.Until
 	if !probe.settled() {
 		return verdict{expires: expires, again: refresh}, nil // its first answer brings us back here
 	}
@@ -181,20 +182,21 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 		latency: probe.took(), expires: expires, again: refresh}, nil
 }
 
-// warnOfExpiry when less than a third of the life of a certificate is left. Every pod on the other cluster depends on it.
-func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, certificate validity) {
+// warnOfExpiry when less than a third of the life of the credentials is left. Every pod on the other cluster depends on them. Tokens of
+// ours are renewed before.
+func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validity credentials.Validity) {
 	name := types.NamespacedName{Name: f.cluster.Name}
-	left := certificate.until.Sub(c.options.Clock.Now())
-	if certificate.until.IsZero() || left > certificate.until.Sub(certificate.from)/3 {
+	left := validity.Until.Sub(c.options.Clock.Now())
+	if !validity.Known() || left > validity.Life()/3 {
 		c.expiry.Clear(name)
 		return
 	}
-	verb := "expires"
+	verb := "expire"
 	if left <= 0 {
-		verb = "has expired"
+		verb = "have expired"
 	}
-	c.expiry.Warn(f.cluster, expiringReason, probeAction, fmt.Sprintf("the certificate in Secret %s, which opens cluster %s, %s at %s: renew it with refractctl peer, or replace the kubeconfig",
-		secret, f.id, verb, certificate.until.UTC().Format(time.RFC3339)))
+	c.expiry.Warn(f.cluster, expiringReason, probeAction, fmt.Sprintf("the credentials in Secret %s, which open cluster %s, %s at %s: renew them with refractctl peer, or replace the kubeconfig",
+		secret, f.id, verb, validity.Until.UTC().Format(time.RFC3339)))
 }
 
 // listened judges the heartbeat of a consumer. A Lease that this process sees for the first time may be old, and one that is gone

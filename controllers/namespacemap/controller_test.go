@@ -274,7 +274,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 			return nil
 		})
 	}
-	rights(1)
+	rights(2)
 	label := func(value string) {
 		provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}, fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, wire.RemoteClusterIDLabel, value))
 	}
@@ -290,7 +290,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 		t.Error("a consumer without rights got a namespace")
 	}
 	label(`"genoa"`)
-	rights(1)
+	rights(2)
 
 	// Without a map that could be looked at, as its owner may have it.
 	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:"somebody-else"}}}`, wire.OriginIDLabel))
@@ -298,7 +298,7 @@ func TestARemovedConsumerHasNoRights(t *testing.T) {
 	rights(0)
 	label(`"genoa"`)
 	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:"genoa"}}}`, wire.OriginIDLabel))
-	rights(1)
+	rights(2)
 	provider.Patch(t, nm, fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, wire.ReplicatedLabel))
 	label("null")
 	rights(0)

@@ -145,8 +145,8 @@ func (c *Controller) deleteRemoteNamespace(ctx context.Context, nm *offloading.N
 	return false, err
 }
 
-// ensureRoleBinding lets the consumer, which authenticates as a member of the
-// group named after its cluster id, into the remote namespace.
+// ensureRoleBinding lets the consumer into the remote namespace. It authenticates as a member of the group named after its cluster id,
+// with a certificate, or as its ServiceAccount in the tenant namespace, with a token.
 func (c *Controller) ensureRoleBinding(ctx context.Context, nm *offloading.NamespaceMap, remoteNamespace string) error {
 	desired := c.roleBinding(nm, remoteNamespace)
 	actual := &rbacv1.RoleBinding{}
@@ -190,7 +190,10 @@ func (c *Controller) roleBinding(nm *offloading.NamespaceMap, remoteNamespace st
 				wire.ManagedByNamespaceMapAnnotation: client.ObjectKeyFromObject(nm).String(),
 			},
 		},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: origin}},
+		Subjects: []rbacv1.Subject{
+			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: origin},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: nm.Namespace, Name: wire.ConsumerServiceAccount},
+		},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.RemoteClusterRole},
 	}
 }

@@ -72,7 +72,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	if err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
-	creator := Escape(request.UserInfo.Username)
+	creator := Escape(wire.ConsumerUser(request.UserInfo.Username))
 	changed := true
 	if request.Operation == admissionv1.Update {
 		before, err := decode(request.OldObject.Raw)

@@ -52,7 +52,7 @@ func peer(t *testing.T, id string) (here, there string) {
 	require.NoError(t, provider.KubeconfigFor(path, "kubelet-of-home", consumer.ID))
 	kubeconfig, err := os.ReadFile(path)
 	require.NoError(t, err)
-	group := rbac.Consumer{Subject: rbac.Group(consumer.ID)}
+	group := rbac.Peer("", consumer.ID)
 	require.NoError(t, provider.Grant(t.Context(), append(group.Objects(), group.TenantNamespace(there))...))
 	secret := "kubeconfig-controlplane-" + id
 	grantSecret(t, here, secret)

@@ -121,7 +121,7 @@ func (l *Lab) grant(ctx context.Context) error {
 	if err := rbac.Install(ctx, l.Consumer.Client, objects...); err != nil {
 		return err
 	}
-	consumer := rbac.Consumer{Subject: rbac.Group(ConsumerID)}
+	consumer := rbac.Peer("", ConsumerID)
 	objects = append(slices.Concat(consumer.Objects(), manager.Objects()), consumer.TenantNamespace(ProviderTenantNamespace))
 	return rbac.Install(ctx, l.Provider.Client, objects...)
 }

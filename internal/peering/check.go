@@ -4,12 +4,14 @@
 package peering
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,7 +39,7 @@ func (o *Options) check(ctx context.Context) error {
 		return err
 	}
 	var found []error
-	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.checkRanges} {
+	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.checkRanges, o.checkResources} {
 		found = append(found, look(ctx))
 	}
 	return errors.Join(found...)
@@ -51,6 +53,7 @@ func (o *Options) inspect(ctx context.Context) error {
 	if o.VirtualNode == "" {
 		o.VirtualNode = o.Provider.ID()
 	}
+	o.Credentials = cmp.Or(o.Credentials, Tokens)
 	return nil
 }
 
@@ -61,6 +64,11 @@ func (o *Options) checkSides(context.Context) error {
 		return fmt.Errorf("%s and %s are the same cluster: name another one as the provider", consumer.Name, provider.Name)
 	case consumer.ID() == provider.ID():
 		return fmt.Errorf("both clusters have the id %q: ids are unique among peers, so install Refract in one of them again with another --cluster-id", consumer.ID())
+	case provider.invitation != nil && provider.invitation.Consumer != consumer.ID():
+		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q: have one made for it (refractctl generate peering-user %s)",
+			provider.ID(), provider.invitation.Consumer, consumer.Name, consumer.ID(), consumer.ID())
+	case provider.invitation != nil && o.Credentials == Certificates:
+		return errors.New("--credentials=certificate: an invitation gives tokens alone")
 	case !consumer.installation.Consumes:
 		return fmt.Errorf("cluster %s: virtual nodes are switched off: upgrade release %s with --set offloading.enabled=true", consumer.Name, consumer.installation.Name)
 	}
@@ -153,13 +161,27 @@ var (
 		{"create", rbacv1.GroupName, "roles", "", ""}, {"create", "policy", "poddisruptionbudgets", "", ""}, {"create", offloading.GroupVersion.Group, "virtualnodes", "", ""},
 	}, common...)
 	providerRights = append([]right{
-		{"create", certificatesv1.GroupName, "certificatesigningrequests", "", ""}, {"update", certificatesv1.GroupName, "certificatesigningrequests", "approval", ""},
-		{"approve", certificatesv1.GroupName, "signers", "", certificatesv1.KubeAPIServerClientSignerName}, {"create", offloading.GroupVersion.Group, "quotas", "", ""},
+		{"create", "", "serviceaccounts", "", ""}, {"create", offloading.GroupVersion.Group, "quotas", "", ""},
 	}, common...)
+	// What it takes besides, by the kind of credentials.
+	credentialRights = map[Credentials][]right{
+		Tokens: {{"create", "", "serviceaccounts", "token", ""}},
+		Certificates: {
+			{"create", certificatesv1.GroupName, "certificatesigningrequests", "", ""}, {"update", certificatesv1.GroupName, "certificatesigningrequests", "approval", ""},
+			{"approve", certificatesv1.GroupName, "signers", "", certificatesv1.KubeAPIServerClientSignerName},
+		},
+	}
 )
 
 func (o *Options) checkRights(ctx context.Context) error {
-	return errors.Join(o.Consumer.lacks(ctx, consumerRights), o.Provider.lacks(ctx, providerRights))
+	return errors.Join(o.Consumer.lacks(ctx, consumerRights), o.providerRights(ctx))
+}
+
+func (o *Options) providerRights(ctx context.Context) error {
+	if o.Provider.invitation != nil {
+		return nil
+	}
+	return o.Provider.lacks(ctx, append(slices.Clone(providerRights), credentialRights[cmp.Or(o.Credentials, Tokens)]...))
 }
 
 // lacks lists the rights that are missing.
@@ -186,24 +208,44 @@ func (c *Cluster) lacks(ctx context.Context, rights []right) error {
 
 // checkRoles looks for the roles that the chart has since peerings are made without it.
 func (o *Options) checkRoles(ctx context.Context) error {
-	for _, c := range []*Cluster{o.Consumer, o.Provider} {
-		for _, name := range sharedRoles(c.installation.RolePrefix) {
-			err := c.Client.Get(ctx, client.ObjectKey{Name: name}, &rbacv1.ClusterRole{})
-			if apierrors.IsNotFound(err) {
-				return fmt.Errorf("cluster %s: there is no ClusterRole %s: upgrade release %s with refractctl install", c.Name, name, c.installation.Name)
-			}
-			if err != nil {
-				return fmt.Errorf("cluster %s: getting ClusterRole %s, %w", c.Name, name, err)
-			}
+	return errors.Join(o.Consumer.hasRoles(ctx), o.Provider.hasRoles(ctx))
+}
+
+func (c *Cluster) hasRoles(ctx context.Context) error {
+	if c.invitation != nil {
+		return nil
+	}
+	for _, name := range sharedRoles(c.installation.RolePrefix) {
+		err := c.Client.Get(ctx, client.ObjectKey{Name: name}, &rbacv1.ClusterRole{})
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("cluster %s: there is no ClusterRole %s: upgrade release %s with refractctl install", c.Name, name, c.installation.Name)
+		}
+		if err != nil {
+			return fmt.Errorf("cluster %s: getting ClusterRole %s, %w", c.Name, name, err)
 		}
 	}
 	return nil
 }
 
 func (o *Options) checkTenants(ctx context.Context) error {
-	_, there := o.Provider.tenant(ctx, o.Consumer)
 	_, here := o.Consumer.tenant(ctx, o.Provider)
-	return errors.Join(there, here)
+	return errors.Join(o.tenantAtProvider(ctx), here)
+}
+
+func (o *Options) tenantAtProvider(ctx context.Context) error {
+	if o.Provider.invitation != nil {
+		return nil
+	}
+	_, err := o.Provider.tenant(ctx, o.Consumer)
+	return err
+}
+
+// checkResources holds the virtual node to what an invitation gives.
+func (o *Options) checkResources(context.Context) (err error) {
+	if o.Provider.invitation != nil {
+		o.Resources, err = o.Provider.invitation.fits(o.Resources)
+	}
+	return err
 }
 
 // checkNode keeps a virtual node from being made under a name that is taken.

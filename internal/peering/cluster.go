@@ -28,6 +28,8 @@ type Cluster struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
 
+	// invitation is what is known of a provider that is opened with one; nil for an administrator.
+	invitation   *Invitation
 	installation *release.Installation
 	uid          string
 }
@@ -35,8 +37,17 @@ type Cluster struct {
 // ID of the cluster among its peers.
 func (c *Cluster) ID() string { return c.installation.ClusterID }
 
+// Accept has the cluster be opened with an invitation, nil for the rights of an administrator.
+func (c *Cluster) Accept(invitation *Invitation) { c.invitation = invitation }
+
+// IsInvited reports whether the cluster is opened with an invitation.
+func (c *Cluster) IsInvited() bool { return c.invitation != nil }
+
 // inspect finds out what is installed.
 func (c *Cluster) inspect(ctx context.Context) (err error) {
+	if c.invitation != nil {
+		return c.accept(ctx)
+	}
 	c.installation, err = release.Find(ctx, c.Client)
 	if errors.Is(err, release.ErrNotInstalled) {
 		return fmt.Errorf("cluster %s: %w, install it with refractctl install", c.Name, err)
@@ -78,7 +89,7 @@ func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err e
 	case found.Labels[wire.TenantNamespaceLabel] != "true" || found.Labels[wire.RemoteClusterIDLabel] != peer.ID():
 		return true, fmt.Errorf("cluster %s: namespace %s exists without the labels %s=true and %s=%s, so it is not the tenant namespace: add them if it should be, or delete it",
 			c.Name, name, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, peer.ID())
-	case uid != "" && uid != peer.uid:
+	case uid != "" && peer.uid != "" && uid != peer.uid:
 		return true, fmt.Errorf("cluster %s: namespace %s is the tenant namespace of a different cluster with the id %q: install Refract in %s with another --cluster-id, or unpeer the other cluster first; if %s is that cluster, recreated, remove the annotation %s",
 			c.Name, name, peer.ID(), peer.Name, peer.Name, wire.ClusterUIDAnnotation)
 	}
@@ -92,6 +103,8 @@ func (c *Cluster) makeTenant(ctx context.Context, peer *Cluster) error {
 		return err
 	}
 	object := meta("", wire.TenantNamespace(peer.ID()), map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: peer.ID()})
-	object.Annotations = map[string]string{wire.ClusterUIDAnnotation: peer.uid}
+	if peer.uid != "" {
+		object.Annotations = map[string]string{wire.ClusterUIDAnnotation: peer.uid}
+	}
 	return c.apply(ctx, &corev1.Namespace{ObjectMeta: object})
 }

@@ -48,6 +48,9 @@ func (o *Options) checkRanges(ctx context.Context) error {
 
 // podRanges are those that the nodes of a cluster have. Where the network plugin hands addresses out by itself they have none.
 func (c *Cluster) podRanges(ctx context.Context) ([]netip.Prefix, error) {
+	if c.invitation != nil {
+		return c.invitation.PodRanges, nil
+	}
 	nodes := &corev1.NodeList{}
 	if err := c.Client.List(ctx, nodes); err != nil {
 		return nil, fmt.Errorf("cluster %s: listing nodes, %w", c.Name, err)

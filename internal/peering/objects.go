@@ -56,8 +56,8 @@ func ownRoles(prefix string, labels map[string]string, objects []rbac.Object) []
 func (o *Options) atProvider() []client.Object {
 	consumer, prefix := o.Consumer.ID(), o.Provider.installation.RolePrefix
 	tenant := wire.TenantNamespace(consumer)
-	access := rbac.Consumer{Prefix: prefix, Subject: rbac.Group(consumer)}
-	objects := ownRoles(prefix, nil, append(access.Objects(), access.TenantNamespace(tenant)))
+	access := rbac.Peer(prefix, consumer)
+	objects := append([]client.Object{o.account()}, ownRoles(prefix, nil, append(access.Objects(), access.TenantNamespace(tenant)))...)
 	if o.Provider.installation.HoldsToQuotas {
 		objects = append(objects, o.quota())
 	}

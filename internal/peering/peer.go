@@ -24,7 +24,10 @@ type Options struct {
 	Consumer, Provider *Cluster
 	// VirtualNode is its name, by default the id of the provider.
 	VirtualNode string
-	// Resources that the virtual node offers, and that the provider holds the consumer to.
+	// Credentials of the consumer at the provider, by default tokens.
+	Credentials Credentials
+	// Resources that the virtual node offers, and that the provider holds the consumer to. With an invitation they are those of the
+	// invitation, unless they are fewer.
 	Resources corev1.ResourceList
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string
@@ -56,6 +59,9 @@ func (o *Options) Peer(ctx context.Context) error {
 }
 
 func (o *Options) prepareProvider(ctx context.Context) error {
+	if o.Provider.invitation != nil {
+		return nil // its administrator has
+	}
 	o.say("%s: admitting consumer %s, in namespace %s", o.Provider.ID(), o.Consumer.ID(), wire.TenantNamespace(o.Consumer.ID()))
 	if err := o.Provider.makeTenant(ctx, o.Consumer); err != nil {
 		return err
@@ -79,9 +85,13 @@ func (o *Options) prepareConsumer(ctx context.Context) error {
 		return err
 	}
 	if isNew {
-		o.say("%s: signed a certificate for %s", o.Provider.ID(), o.Consumer.ID())
+		o.say("%s: gave a %s to %s", o.Provider.ID(), o.Credentials, o.Consumer.ID())
 	}
-	o.say("%s: the access to %s expires on %s, run the command again before that", o.Consumer.ID(), o.Provider.ID(), access.expires.UTC().Format(time.DateOnly))
+	advice := "the controller manager renews it before"
+	if o.Credentials == Certificates {
+		advice = "run the command again before"
+	}
+	o.say("%s: the %s for %s expires on %s, %s", o.Consumer.ID(), o.Credentials, o.Provider.ID(), access.expires.UTC().Format(time.DateOnly), advice)
 	if err := o.Consumer.apply(ctx, o.secret(access.kubeconfig)); err != nil {
 		return err
 	}

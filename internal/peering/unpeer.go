@@ -161,6 +161,11 @@ func (o *Options) leaveConsumer(ctx context.Context) error {
 }
 
 func (o *Options) leaveProvider(ctx context.Context) error {
+	if o.Provider.invitation != nil {
+		o.say("%s: has namespace %s for %s still: its administrator removes it with refractctl delete peering-user %s",
+			o.Provider.ID(), wire.TenantNamespace(o.Consumer.ID()), o.Consumer.ID(), o.Consumer.ID())
+		return nil
+	}
 	o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
 	// One that nobody renews would be taken for a consumer that is down, where the clusters are also joined the other way round.
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
@@ -200,7 +205,7 @@ func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 	if err := c.Client.List(ctx, nodes, client.InNamespace(tenant)); err != nil {
 		return false, fmt.Errorf("cluster %s: listing VirtualNodes, %w", c.Name, err)
 	}
-	access := rbac.Consumer{Prefix: c.installation.RolePrefix, Subject: rbac.Group(peer)}.TenantNamespace(tenant)
+	access := rbac.Peer(c.installation.RolePrefix, peer).TenantNamespace(tenant)
 	err := c.Client.Get(ctx, client.ObjectKeyFromObject(access), &rbacv1.RoleBinding{})
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("cluster %s: getting RoleBinding %s, %w", c.Name, client.ObjectKeyFromObject(access), err)

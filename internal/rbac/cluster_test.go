@@ -32,7 +32,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 		}
 	}
 	kubelet := rbac.Kubelet{NodeName: "milan", TenantNamespace: tenant, KubeconfigSecret: "kubeconfig-milan", Subject: rbac.ServiceAccount(tenant, "milan")}
-	consumer := rbac.Consumer{Subject: rbac.Group("rome")}
+	consumer := rbac.Peer("", "rome")
 	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "manager")}
 	objects := append(kubelet.Objects(), kubelet.ExtendedNamespace("extended"))
 	objects = append(objects, consumer.Objects()...)
@@ -46,7 +46,8 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	for who, cases := range map[string]string{
 		"user system:serviceaccount:" + tenant + ":milan": kubeletCases,
 		"group rome": consumerCases,
-		"user system:serviceaccount:liqo:manager": managerCases,
+		"user system:serviceaccount:liqo-tenant-rome:refract-consumer": consumerCases,
+		"user system:serviceaccount:liqo:manager":                      managerCases,
 		"user nobody": nobodyCases,
 	} {
 		for line := range strings.Lines(strings.TrimSpace(cases)) {
@@ -166,6 +167,11 @@ may create namespacemaps.offloading.liqo.io in liqo-tenant-rome
 not patch namespacemaps.offloading.liqo.io/status in liqo-tenant-rome
 not watch namespacemaps.offloading.liqo.io in liqo-tenant-paris
 not get secrets in liqo-tenant-rome named any
+may create serviceaccounts/token in liqo-tenant-rome named refract-consumer
+not create serviceaccounts/token in liqo-tenant-rome named other
+not create serviceaccounts/token in shop-rome named refract-consumer
+may list quotas.offloading.liqo.io in liqo-tenant-rome
+not patch quotas.offloading.liqo.io in liqo-tenant-rome
 `
 	managerCases = `
 may watch shadowpods.offloading.liqo.io
@@ -194,6 +200,8 @@ may watch virtualnodes.offloading.liqo.io
 may watch nodes
 not patch nodes named milan
 may get secrets in liqo-tenant-milan named kubeconfig-milan
+may update secrets in liqo-tenant-milan named kubeconfig-milan
+not update secrets in liqo-tenant-milan named other
 not list secrets in liqo-tenant-milan
 not list secrets
 may watch secrets in liqo named refract-webhook

@@ -103,8 +103,8 @@ func ControllerManagerTenant() Role {
 		Purpose: "the controller manager, in the tenant namespace of each provider",
 		Scope:   NamespaceScope,
 		Rules: []Rule{
-			grant("to open the provider's API server; no other Secret can be read",
-				"", on("secrets"), do("get"), KubeconfigSecretPlaceholder),
+			grant("to open the provider's API server, and to store the token that follows the one it has; no other Secret can be read",
+				"", on("secrets"), do("get", "update"), KubeconfigSecretPlaceholder),
 		},
 	}
 }

@@ -9,6 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
 // Object is a Role, a ClusterRole, or a binding of one.
@@ -72,6 +74,23 @@ type Consumer struct {
 	// Subject is who the consumer's virtual kubelets authenticate as; in a
 	// Liqo peering the group named after the consumer's cluster id.
 	Subject rbacv1.Subject
+	// Account is the ServiceAccount with whose tokens the consumer may
+	// authenticate as well; nil for none.
+	Account *rbacv1.Subject
+}
+
+// Peer returns the consumer with a cluster id, which authenticates with
+// certificates, or with tokens of its ServiceAccount in its tenant namespace.
+func Peer(prefix, clusterID string) Consumer {
+	account := ServiceAccount(wire.TenantNamespace(clusterID), wire.ConsumerServiceAccount)
+	return Consumer{Prefix: prefix, Subject: Group(clusterID), Account: &account}
+}
+
+func (c Consumer) subjects() []rbacv1.Subject {
+	if c.Account == nil {
+		return []rbacv1.Subject{c.Subject}
+	}
+	return []rbacv1.Subject{c.Subject, *c.Account}
 }
 
 // Objects returns the ClusterRoles of consumers and the binding of what holds
@@ -84,7 +103,7 @@ func (c Consumer) Objects() []Object {
 		remote.clusterRole(prefixed(c.Prefix, remote.Name), none),
 		controlPlane.clusterRole(prefixed(c.Prefix, controlPlane.Name), none),
 		clusterwide.clusterRole(name, none),
-		clusterRoleBinding(name+"-"+c.Subject.Name, name, c.Subject),
+		clusterRoleBinding(name+"-"+c.Subject.Name, name, c.subjects()...),
 	}
 }
 
@@ -102,7 +121,7 @@ func (c Consumer) TenantNamespace(namespace string) Object {
 
 func (c Consumer) bind(namespace string, r Role) Object {
 	name := prefixed(c.Prefix, r.Name)
-	return roleBinding(namespace, name+"-"+c.Subject.Name, "ClusterRole", name, c.Subject)
+	return roleBinding(namespace, name+"-"+c.Subject.Name, "ClusterRole", name, c.subjects()...)
 }
 
 // Manager names the controller manager of a provider.

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/api/wire"
 )
 
 // The bounds below hold for every identity, whatever is added later.
@@ -59,13 +61,17 @@ func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
 		}
 	}
 	// So are tokens: they are issued for the pods that are offloaded from there, and can only be issued.
-	if tokens := slices.Contains(rule.Resources, "serviceaccounts/token"); tokens && (scope != ExtendedScope || !slices.Equal(rule.Verbs, []string{"create"})) {
+	tokens, toCreate := slices.Contains(rule.Resources, "serviceaccounts/token"), slices.Equal(rule.Verbs, []string{"create"})
+	// A consumer renews its own.
+	own := scope == ConsumerScope && slices.Equal(rule.ResourceNames, []string{wire.ConsumerServiceAccount})
+	if tokens && (!toCreate || scope != ExtendedScope && !own) {
 		problems = append(problems, "serviceaccounts/token")
 	}
 	if slices.Contains(rule.Resources, "nodes/proxy") {
 		problems = append(problems, "nodes/proxy")
 	}
-	if named && slices.Contains(rule.Verbs, "create") {
+	subresource := !slices.ContainsFunc(rule.Resources, func(resource string) bool { return !strings.Contains(resource, "/") })
+	if named && slices.Contains(rule.Verbs, "create") && !subresource {
 		problems = append(problems, "a named create, which RBAC never matches,")
 	}
 	return problems

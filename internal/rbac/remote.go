@@ -88,6 +88,10 @@ func RemoteControlPlane() Role {
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to send its heartbeat, without which the provider does not know whether its endpoints can be used, and to read the cluster id from it",
 				"coordination.k8s.io", on("leases"), do("get", "patch"), wire.HeartbeatLease),
+			grant("to renew the token with which it authenticates, before that expires",
+				"", on("serviceaccounts/token"), do("create"), wire.ConsumerServiceAccount),
+			grant("to know what it may use here",
+				"offloading.liqo.io", on("quotas"), do("get", "list")),
 		},
 	}
 }

@@ -58,7 +58,8 @@ func NewCommand(name string) *cobra.Command {
 		group("cordon", "Keep new pods off something", newCordonCommand(access)),
 		group("drain", "Move all pods off something", newDrainCommand(access)),
 		group("uncordon", "Put something back into service", newUncordonCommand(access)),
-		group("delete", "Remove something, once nothing depends on it", newDeleteCommand(access)),
+		group("delete", "Remove something, once nothing depends on it", newDeleteCommand(access), newDeletePeeringUserCommand(access)),
+		group("generate", "Make something that another cluster needs", newGeneratePeeringUserCommand(access)),
 		newInfoCommand(access),
 	}
 	for _, command := range withCluster {

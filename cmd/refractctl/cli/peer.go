@@ -9,14 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/refract-project/refract/internal/peering"
@@ -61,6 +57,11 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the provider: %w", err)
 	}
+	invitation, err := remote.invitation()
+	if err != nil {
+		return nil, fmt.Errorf("the provider: %w", err)
+	}
+	provider.Accept(invitation)
 	return &peering.Options{Consumer: consumer, Provider: provider, DryRun: t.dryRun, Progress: printTo(out)}, nil
 }
 
@@ -87,30 +88,42 @@ func (a *clusterAccess) cluster() (*peering.Cluster, error) {
 	return &peering.Cluster{Name: cmp.Or(name, config.Host), Config: config, Client: c, Clientset: clientset}, nil
 }
 
+// invitation that the kubeconfig is, nil for another kubeconfig.
+func (a *clusterAccess) invitation() (*peering.Invitation, error) {
+	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be used: %w", a.source(), err)
+	}
+	return peering.Invited(&config, *a.flags.Context)
+}
+
 func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t := &twoClusters{access: access}
-	share := map[corev1.ResourceName]*string{}
-	var others []string
-	var virtualNode, server string
+	share := &shareFlags{}
+	var virtualNode, server, kind string
 	var overlapping bool
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
 		Long: "Join two clusters in which Refract is installed: this one, the consumer, gets a virtual node that stands for the other one, the\n" +
 			"provider. Everything is checked before anything is changed. The command can be run again: it goes on where it was interrupted,\n" +
-			"takes over other resources, and renews the certificate with which this cluster opens the provider.",
+			"takes over other resources, and renews the credentials with which this cluster opens the provider. Whoever has no rights there\n" +
+			"asks its administrator for a kubeconfig that refractctl generate peering-user has made, and gives it as --remote-kubeconfig.",
 		Example: "  refractctl peer --context=rome --remote-context=milan --cpu=8 --memory=16Gi\n" +
 			"  refractctl peer --remote-kubeconfig=milan.yaml --remote-api-server-url=https://milan.example.com:6443\n" +
 			"  refractctl peer --remote-context=milan --resource=nvidia.com/gpu=2 --dry-run",
 		Args: cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
-			resources, err := parseResources(share, others)
-			if err != nil {
-				return err
-			}
 			o, err := t.options(cmd.ErrOrStderr())
 			if err != nil {
 				return err
+			}
+			resources, err := share.parse(o.Provider.IsInvited())
+			if err != nil {
+				return err
+			}
+			if o.Credentials, err = peering.ParseCredentials(kind); err != nil {
+				return fmt.Errorf("--credentials: %w", err)
 			}
 			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
 			ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
@@ -120,42 +133,13 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	}
 	t.addFlags(command, peerPatience)
 	flags := command.Flags()
-	for name, byDefault := range map[corev1.ResourceName]string{corev1.ResourceCPU: "4", corev1.ResourceMemory: "8Gi", corev1.ResourcePods: "110"} {
-		share[name] = flags.String(string(name), byDefault, "what the provider gives: "+string(name))
-	}
-	flags.StringArrayVar(&others, "resource", nil, "what it gives besides, as NAME=QUANTITY (may be repeated)")
+	share.addFlags(flags)
+	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates at the provider: token, which the controller manager renews, or certificate, which this command renews")
+	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
 	flags.StringVar(&virtualNode, "virtual-node", "", "name of the node, by default the id of the provider")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default as the kubeconfig has it")
 	flags.BoolVar(&overlapping, "overlapping-ranges", false, "join clusters whose pod ranges overlap, because a network between them translates addresses")
 	return command
-}
-
-// parseResources names the flag that is wrong.
-func parseResources(share map[corev1.ResourceName]*string, others []string) (corev1.ResourceList, error) {
-	resources := corev1.ResourceList{}
-	add := func(flag string, name corev1.ResourceName, text string) error {
-		quantity, err := resource.ParseQuantity(text)
-		if err != nil || quantity.Sign() < 0 {
-			return fmt.Errorf("--%s is %q: use a quantity such as 4 or 8Gi", flag, text)
-		}
-		resources[name] = quantity
-		return nil
-	}
-	for _, name := range slices.Sorted(maps.Keys(share)) {
-		if err := add(string(name), name, *share[name]); err != nil {
-			return nil, err
-		}
-	}
-	for _, text := range others {
-		name, quantity, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return nil, fmt.Errorf("--resource is %q: use NAME=QUANTITY, such as nvidia.com/gpu=2", text)
-		}
-		if err := add("resource="+name, corev1.ResourceName(name), quantity); err != nil {
-			return nil, err
-		}
-	}
-	return resources, nil
 }
 
 func newUnpeerCommand(access *clusterAccess) *cobra.Command {

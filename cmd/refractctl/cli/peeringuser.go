@@ -1,0 +1,100 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refract-project/refract/internal/peering"
+)
+
+const (
+	invitationLife      = 24 * time.Hour
+	shortestInvitation  = 10 * time.Minute // as the API server has it
+	peeringUserPatience = 2 * time.Minute
+)
+
+// provider returns the options for what this cluster does as the provider of a consumer of which it knows the id.
+func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Options, error) {
+	absent, err := peering.Absent(consumer)
+	if err != nil {
+		return nil, err
+	}
+	cluster, err := a.cluster()
+	if err != nil {
+		return nil, err
+	}
+	return &peering.Options{Consumer: absent, Provider: cluster, Progress: printTo(out)}, nil
+}
+
+func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
+	share := &shareFlags{}
+	var server string
+	var life time.Duration
+	command := &cobra.Command{
+		Use:   "peering-user CONSUMER",
+		Short: "Admit a consumer, and print a kubeconfig to join with",
+		Long: "Admit another cluster as a consumer of this one, and print a kubeconfig with which its administrator makes this cluster a node of\n" +
+			"it. The kubeconfig has the rights of the consumer and no others: whoever has it can use what you give to the consumer, so send it as\n" +
+			"you send a password. It ends after --expires-in. What the consumer makes of it lasts until refractctl delete peering-user.\n" +
+			"The command can be run again, with other resources, too.",
+		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi >milan-for-rome.yaml\n" +
+			"  refractctl peer --context=rome --remote-kubeconfig=milan-for-rome.yaml   # in the other cluster",
+		Args: cobra.ExactArgs(1),
+		RunE: explained(func(cmd *cobra.Command, args []string) error {
+			resources, err := share.parse(false)
+			if err != nil {
+				return err
+			}
+			if life < shortestInvitation {
+				return fmt.Errorf("--expires-in is %s: use %s at least", life, shortestInvitation)
+			}
+			o, err := access.provider(args[0], cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			o.Resources, o.APIServerURL = resources, strings.TrimSuffix(server, "/")
+			ctx, cancel := context.WithTimeout(cmd.Context(), peeringUserPatience)
+			defer cancel()
+			kubeconfig, expires, err := o.Invite(ctx, life)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=FILE\n", expires.UTC().Format(time.RFC3339), args[0])
+			_, err = cmd.OutOrStdout().Write(kubeconfig)
+			return err
+		}),
+	}
+	flags := command.Flags()
+	share.addFlags(flags)
+	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default as the kubeconfig has it")
+	flags.DurationVar(&life, "expires-in", invitationLife, "how long the kubeconfig can be used")
+	return command
+}
+
+func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
+	return &cobra.Command{
+		Use:   "peering-user CONSUMER",
+		Short: "Take back what this cluster has for a consumer",
+		Long: "Take the access to this cluster back from a consumer, at once, and remove its tenant namespace. The command refuses as long as\n" +
+			"this cluster has namespaces of the consumer.",
+		Example: "  refractctl delete peering-user rome --context=milan",
+		Args:    cobra.ExactArgs(1),
+		RunE: explained(func(cmd *cobra.Command, args []string) error {
+			o, err := access.provider(args[0], cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), peeringUserPatience)
+			defer cancel()
+			return o.Withdraw(ctx)
+		}),
+	}
+}

@@ -1,0 +1,61 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// shareFlags say what a provider gives to a consumer.
+type shareFlags struct {
+	flags  *pflag.FlagSet
+	usual  map[corev1.ResourceName]*string
+	others []string
+}
+
+func (s *shareFlags) addFlags(flags *pflag.FlagSet) {
+	s.flags, s.usual = flags, map[corev1.ResourceName]*string{}
+	for name, byDefault := range map[corev1.ResourceName]string{corev1.ResourceCPU: "4", corev1.ResourceMemory: "8Gi", corev1.ResourcePods: "110"} {
+		s.usual[name] = flags.String(string(name), byDefault, "what the provider gives: "+string(name))
+	}
+	flags.StringArrayVar(&s.others, "resource", nil, "what it gives besides, as NAME=QUANTITY (may be repeated)")
+}
+
+// parse returns the resources, of those with a default only what was given if givenOnly. It names the flag that is wrong.
+func (s *shareFlags) parse(givenOnly bool) (corev1.ResourceList, error) {
+	resources := corev1.ResourceList{}
+	add := func(flag string, name corev1.ResourceName, text string) error {
+		quantity, err := resource.ParseQuantity(text)
+		if err != nil || quantity.Sign() < 0 {
+			return fmt.Errorf("--%s is %q: use a quantity such as 4 or 8Gi", flag, text)
+		}
+		resources[name] = quantity
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.usual)) {
+		if givenOnly && !s.flags.Changed(string(name)) {
+			continue
+		}
+		if err := add(string(name), name, *s.usual[name]); err != nil {
+			return nil, err
+		}
+	}
+	for _, text := range s.others {
+		name, quantity, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("--resource is %q: use NAME=QUANTITY, such as nvidia.com/gpu=2", text)
+		}
+		if err := add("resource="+name, corev1.ResourceName(name), quantity); err != nil {
+			return nil, err
+		}
+	}
+	return resources, nil
+}

@@ -1,0 +1,152 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/release"
+)
+
+// Invitation is what the administrator of a provider gives to that of a consumer, inside of a kubeconfig: with it Peer joins the clusters
+// without any rights at the provider but those of the consumer itself. The kubeconfig has a token of the consumer's
+// ServiceAccount, and is to be kept as secret as that.
+type Invitation struct {
+	// Consumer and Provider are cluster ids; ProviderUID tells clusters of one id apart.
+	Consumer, Provider, ProviderUID string
+	// Version of the provider's installation.
+	Version string
+	// PodRanges of the provider, if its nodes have any.
+	PodRanges []netip.Prefix
+	// Resources that the provider gives.
+	Resources corev1.ResourceList
+}
+
+// invitationExtension is the name under which a cluster in a kubeconfig has an Invitation.
+const invitationExtension = "peering.refract.io"
+
+// Invited returns the invitation in a kubeconfig for its current context, nil when there is none.
+func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
+	current := config.Contexts[cmp.Or(context, config.CurrentContext)]
+	if current == nil || config.Clusters[current.Cluster] == nil {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	extension, ok := config.Clusters[current.Cluster].Extensions[invitationExtension].(*runtime.Unknown)
+	if !ok {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	invitation := &Invitation{}
+	if err := json.Unmarshal(extension.Raw, invitation); err != nil {
+		return nil, fmt.Errorf("the extension %s of the kubeconfig cannot be read: ask for another invitation (%w)", invitationExtension, err)
+	}
+	return invitation, nil
+}
+
+// Absent is a cluster of which only the id is known.
+func Absent(id string) (*Cluster, error) {
+	if err := core.ClusterID(id).Validate(); err != nil {
+		return nil, err
+	}
+	return &Cluster{Name: id, installation: &release.Installation{ClusterID: id}}, nil
+}
+
+// Invite admits a consumer, of which only the id need be known, at a provider and returns a kubeconfig with an Invitation: Peer takes it in
+// place of the provider's own. It opens the provider for the given time; what Peer makes of it lasts. Invite may be called again.
+func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
+	if err := o.Provider.inspect(ctx); err != nil {
+		return nil, expires, err
+	}
+	if o.Consumer.ID() == o.Provider.ID() {
+		return nil, expires, fmt.Errorf("cluster %s has the id %q itself: name the consumer", o.Provider.Name, o.Provider.ID())
+	}
+	var found []error
+	for _, look := range []func(context.Context) error{o.checkServer, o.providerRights, o.Provider.hasRoles, o.tenantAtProvider} {
+		found = append(found, look(ctx))
+	}
+	if err := errors.Join(found...); err != nil || o.DryRun {
+		return nil, expires, err
+	}
+	ranges, err := o.Provider.podRanges(ctx)
+	if err != nil {
+		return nil, expires, err
+	}
+	if err := o.prepareProvider(ctx); err != nil {
+		return nil, expires, err
+	}
+	user, expires, err := o.tokenFor(ctx, life)
+	if err != nil {
+		return nil, expires, fmt.Errorf("cluster %s: %w", o.Provider.Name, err)
+	}
+	config, err := o.kubeconfigFor(o.server(), user)
+	if err != nil {
+		return nil, expires, err
+	}
+	extension, err := json.Marshal(Invitation{Consumer: o.Consumer.ID(), Provider: o.Provider.ID(), ProviderUID: o.Provider.uid,
+		Version: o.Provider.installation.Version, PodRanges: ranges, Resources: o.Resources})
+	if err != nil {
+		return nil, expires, fmt.Errorf("encoding the invitation, %w", err)
+	}
+	config.Clusters[o.Provider.ID()].Extensions = map[string]runtime.Object{invitationExtension: &runtime.Unknown{Raw: extension, ContentType: runtime.ContentTypeJSON}}
+	kubeconfig, err = clientcmd.Write(*config)
+	if err != nil {
+		return nil, expires, fmt.Errorf("writing the kubeconfig, %w", err)
+	}
+	return kubeconfig, expires, nil
+}
+
+// Withdraw takes back what a provider has for a consumer, of which only the id need be known. It fails as long as the consumer uses it.
+func (o *Options) Withdraw(ctx context.Context) error {
+	if err := o.Provider.inspect(ctx); err != nil {
+		return err
+	}
+	if err := o.unused(ctx); err != nil || o.DryRun {
+		return err
+	}
+	return o.leaveProvider(ctx)
+}
+
+// accept takes a provider as its invitation says it is: with the rights of a consumer one sees none of that.
+func (c *Cluster) accept(ctx context.Context) error {
+	c.installation = &release.Installation{ClusterID: c.invitation.Provider, Version: c.invitation.Version}
+	c.uid = c.invitation.ProviderUID
+	_, err := c.Clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if apierrors.IsUnauthorized(err) {
+		return fmt.Errorf("cluster %s: the invitation has expired, or was withdrawn: have its administrator run refractctl generate peering-user %s again", c.Name, c.invitation.Consumer)
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: using the invitation, %w", c.Name, err)
+	}
+	return nil
+}
+
+// fits checks the resources of a virtual node against those that the provider gives, which are the default.
+func (i *Invitation) fits(resources corev1.ResourceList) (corev1.ResourceList, error) {
+	all := maps.Clone(i.Resources)
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		quantity, given := resources[name], i.Resources[name]
+		if quantity.Cmp(given) > 0 {
+			return nil, fmt.Errorf("--%s is %s, and %s gives %s: take that much at most, or have its administrator give more (refractctl generate peering-user %s --%s)",
+				name, quantity.String(), i.Provider, given.String(), i.Consumer, name)
+		}
+		all[name] = quantity
+	}
+	return all, nil
+}
