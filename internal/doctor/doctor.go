@@ -16,13 +16,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/util/cert"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -244,19 +244,17 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) e
 		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: make it again with refractctl peer", wire.KubeconfigSecretKey, err)
 		return nil
 	}
-	certificates, err := cert.ParseCertsPEM(config.CertData)
-	if err != nil {
-		p.add("Secret "+key.String(), OK, "it opens cluster %s, without a certificate", vn.Spec.ClusterID)
-		return nil
-	}
-	until := certificates[0].NotAfter
-	switch left := until.Sub(p.Now); {
+	validity := credentials.ValidityOf(config)
+	until := validity.Until.UTC().Format(time.DateOnly)
+	switch left := validity.Until.Sub(p.Now); {
+	case !validity.Known():
+		p.add("Secret "+key.String(), OK, "it opens cluster %s, and does not say until when", vn.Spec.ClusterID)
 	case left <= 0:
-		p.add("Secret "+key.String(), Error, "the certificate in it has expired on %s: renew it with refractctl peer", until.Format(time.DateOnly))
-	case left < until.Sub(certificates[0].NotBefore)/3:
-		p.add("Secret "+key.String(), Warning, "the certificate in it expires on %s: renew it with refractctl peer", until.Format(time.DateOnly))
+		p.add("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer", until)
+	case left < validity.Life()/3:
+		p.add("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer", until)
 	default:
-		p.add("Secret "+key.String(), OK, "it opens cluster %s until %s", vn.Spec.ClusterID, until.Format(time.DateOnly))
+		p.add("Secret "+key.String(), OK, "it opens cluster %s until %s", vn.Spec.ClusterID, until)
 	}
 	return nil
 }

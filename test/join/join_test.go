@@ -12,7 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -265,7 +267,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	t.Logf("from two clusters to the first offloaded pods: %.0f s of refractctl install, %.0f s from refractctl peer to Running", installed.Seconds(), time.Since(begun).Seconds())
 	secret := w.secret()
 	w.must("peer", "--remote-context=milan", server, "--cpu=3", "--memory=4Gi")
-	assert.Equal(t, secret.Data, w.secret().Data, "the certificate is renewed before its time")
+	assert.Equal(t, secret.Data, w.secret().Data, "the token is renewed before its time")
 	testenv.Eventually(t, func() error {
 		node, err := w.rome.client.CoreV1().Nodes().Get(t.Context(), "milan", metav1.GetOptions{})
 		if err == nil && node.Status.Capacity.Cpu().Value() != 3 {
@@ -277,6 +279,8 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.uncalled()
 	w.impostor()
 	w.bothWays()
+	w.byCertificate(server)
+	w.refused([]string{"delete", "peering-user", "rome", "--context=milan"}, "milan still has namespaces of rome: shop-rome")
 	pods, err := w.milan.client.CoreV1().Pods("shop-rome").List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Running"})
 	require.NoError(t, err)
 	assert.Len(t, pods.Items, 2)
@@ -289,6 +293,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.follow("refractctl uninstall")
 	w.must("unpeer", "--remote-context=milan") // again, as after an interruption
+	w.invited(server)
 	require.NoError(t, w.rome.client.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
 	w.unchanged(w.rome, romeInstalled)
 	w.unchanged(w.milan, milanInstalled)
@@ -430,6 +435,71 @@ func (w *world) bothWays() {
 	assert.Contains(w, found, "node milan")
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
+}
+
+// byCertificate changes how rome authenticates, and back: whatever is shared by both kinds of credentials stays as it is.
+func (w *world) byCertificate(server string) {
+	w.Helper()
+	before := w.inventory(w.milan)
+	peer := []string{"peer", "--remote-context=milan", server, "--cpu=3", "--memory=4Gi"}
+	for _, kind := range []string{"certificate", "token"} {
+		w.must(append(peer, "--credentials="+kind)...)
+		kubeconfig := string(w.secret().Data[wire.KubeconfigSecretKey])
+		assert.Equal(w, kind == "certificate", strings.Contains(kubeconfig, "client-certificate-data"), "%s", kind)
+		assert.Equal(w, kind == "token", strings.Contains(kubeconfig, "token: "), "%s", kind)
+	}
+	w.refused(append(peer, "--credentials=password"), `"password" is unknown: use token or certificate`)
+	w.unchanged(w.milan, before)
+}
+
+// invited joins the clusters again, with nobody who may do anything in both. What can go wrong is tried on the way.
+func (w *world) invited(remote string) {
+	w.Helper()
+	server := strings.TrimPrefix(remote, "--remote-api-server-url=")
+	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
+	generate := []string{"generate", "peering-user", "rome", "--context=milan", "--cpu=2", "--memory=4Gi"}
+	w.refused(append(generate, "--api-server-url="+server, "--expires-in=1s"), "--expires-in is 1s: use 10m0s at least")
+	w.refused([]string{"generate", "peering-user", "Rome", "--context=milan"}, "Rome")
+	w.refused([]string{"generate", "peering-user", "milan", "--context=milan", "--api-server-url=" + server}, "name the consumer")
+	w.refused(generate, "which pods of rome cannot reach", "with --api-server-url")
+	w.unchanged(w.milan, milan)
+
+	invite := func(consumer string) string {
+		printed := w.printed("generate", "peering-user", consumer, "--context=milan", "--cpu=2", "--memory=4Gi", "--api-server-url="+server)
+		file := filepath.Join(w.TempDir(), "milan-for-"+consumer)
+		require.NoError(w, os.WriteFile(file, []byte(printed), 0o600))
+		return "--remote-kubeconfig=" + file
+	}
+	w.refused([]string{"peer", invite("turin"), remote}, `the invitation of milan is for cluster "turin", and rome is "rome"`)
+	w.must("delete", "peering-user", "turin", "--context=milan")
+	file := invite("rome")
+	w.refused([]string{"peer", file, remote, "--cpu=3"}, "--cpu is 3, and milan gives 2")
+	w.must("peer", file, remote, "--cpu=1")
+	testenv.Eventually(w, func() error {
+		node, err := w.rome.client.CoreV1().Nodes().Get(w.Context(), "milan", metav1.GetOptions{})
+		if err == nil && (node.Status.Capacity.Cpu().Value() != 1 || node.Status.Capacity.Memory().String() != "4Gi") {
+			err = fmt.Errorf("its capacity is %v", node.Status.Capacity)
+		}
+		return err
+	})
+	w.must("doctor")
+	w.must("unpeer", file)
+	w.unchanged(w.rome, rome)
+	w.must("delete", "peering-user", "rome", "--context=milan")
+	w.unchanged(w.milan, milan)
+	w.refused([]string{"peer", file, remote}, "the invitation has expired, or was withdrawn", "refractctl generate peering-user rome")
+}
+
+// printed returns what a command prints on its standard output.
+func (w *world) printed(args ...string) string {
+	w.Helper()
+	var out bytes.Buffer
+	command := cli.NewCommand("refractctl")
+	command.SetArgs(append(args, "--kubeconfig="+w.kubeconfig))
+	command.SetOut(&out)
+	command.SetErr(io.Discard)
+	require.NoError(w, command.ExecuteContext(w.Context()))
+	return out.String()
 }
 
 func (w *world) secret() *corev1.Secret {

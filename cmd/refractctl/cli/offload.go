@@ -146,7 +146,9 @@ func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace
 	var uncalled bool
 	_ = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		called, err := doctor.WebhookCalled(ctx, c, namespace)
-		uncalled = err == nil && !called
+		if err == nil { // the last attempt is cut off
+			uncalled = !called
+		}
 		return called, err
 	})
 	if uncalled {
