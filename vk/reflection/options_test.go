@@ -57,6 +57,7 @@ func TestMetricsAreThere(t *testing.T) {
 	l.Local.Create(t, l.Namespace, slice("web-x", "web", "10.1.2.3"))
 	l.Start()
 	l.Present(l.Remote, "Service", l.RemoteNS, "web")
+	l.Present(l.Remote, "ShadowEndpointSlice", l.RemoteNS, "web-x")
 	l.Event(l.Namespace, "Service", "odd", "InvalidObject")
 	l.Settled()
 	found := gathered(t, registry)
@@ -64,7 +65,7 @@ func TestMetricsAreThere(t *testing.T) {
 	for _, name := range []string{
 		"liqo_virtual_kubelet_reflection_item_counter" + where, "liqo_virtual_kubelet_reflection_error_counter" + where,
 		"refract_reflection_objects_total Service written", "refract_reflection_errors_total input Service", "refract_api_writes_total remote Service patch",
-		"refract_plugin_duration_seconds outgoing Service service", "refract_plugin_fuel_total outgoing Service service",
+		"refract_crossing_seconds out Service", "refract_plugin_duration_seconds outgoing Service service", "refract_plugin_fuel_total outgoing Service service",
 		"refract_reflection_namespaces", "refract_provider_reachable",
 	} {
 		if found[name] < 1 {

@@ -17,6 +17,7 @@ type metrics struct {
 	objects           *prometheus.CounterVec
 	errors            *prometheus.CounterVec
 	chainSeconds      *prometheus.HistogramVec
+	crossing          *prometheus.HistogramVec
 	fuel              *prometheus.CounterVec
 	writes            *prometheus.CounterVec
 	eventsDropped     prometheus.Counter
@@ -25,6 +26,9 @@ type metrics struct {
 
 // chainBuckets reach from one microsecond to one second: a default plugin takes a few microseconds.
 var chainBuckets = []float64{1e-6, 2e-6, 5e-6, 1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 5e-3, 2e-2, 1e-1, 1}
+
+// crossingBuckets reach from one millisecond to half an hour, which a provider may be away.
+var crossingBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800}
 
 func newMetrics() *metrics {
 	liqo := []string{"namespace", "reflector_resource", "cluster_id", "node_name"}
@@ -39,6 +43,9 @@ func newMetrics() *metrics {
 		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "refract_plugin_duration_seconds", Help: "Time one plugin took for one object.", Buckets: chainBuckets,
 		}, []string{"kind", "hook", "plugin"}),
+		crossing: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "refract_crossing_seconds", Help: "Time from when a change was seen on one side until it was written on the other one.", Buckets: crossingBuckets,
+		}, []string{"kind", "direction"}),
 		fuel:          counter("refract_plugin_fuel_total", "Fuel that plugins used.", "kind", "hook", "plugin"),
 		writes:        counter("refract_api_writes_total", "Writes to the API servers.", "kind", "verb", "cluster"),
 		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "refract_events_dropped_total", Help: "Events not written because there were too many."}),
@@ -51,7 +58,7 @@ func (m *metrics) register(registerer prometheus.Registerer, reachable func() bo
 	if registerer == nil {
 		return nil
 	}
-	collectors := []prometheus.Collector{m.items, m.itemErrors, m.objects, m.errors, m.chainSeconds, m.fuel, m.writes, m.eventsDropped, m.namespaces}
+	collectors := []prometheus.Collector{m.items, m.itemErrors, m.objects, m.errors, m.chainSeconds, m.crossing, m.fuel, m.writes, m.eventsDropped, m.namespaces}
 	collectors = append(collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "refract_provider_reachable", Help: "0 from the first call that cannot reach the provider's API server until a probe can, else 1."},
 		func() float64 {
 			if reachable() {
@@ -87,7 +94,9 @@ func (m *metrics) forgetKind(kind string) {
 	for _, counters := range []*prometheus.CounterVec{m.objects, m.errors, m.fuel, m.writes} {
 		counters.DeletePartialMatch(prometheus.Labels{"kind": kind})
 	}
-	m.chainSeconds.DeletePartialMatch(prometheus.Labels{"kind": kind})
+	for _, histograms := range []*prometheus.HistogramVec{m.chainSeconds, m.crossing} {
+		histograms.DeletePartialMatch(prometheus.Labels{"kind": kind})
+	}
 	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
 		counters.DeletePartialMatch(prometheus.Labels{"reflector_resource": kind})
 	}

@@ -93,7 +93,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	if ctx.Err() != nil {
 		return
 	}
-	w.Result, w.Warned = Unchanged, false
+	w.Result, w.Warned, w.out, w.back = Unchanged, false, false, false
 	err := r.safely(ctx, w, key)
 	r.m.evaluated.Add(1)
 	r.evaluated.Add(1)
@@ -105,6 +105,8 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 		r.queue.Forget(key)
 		if later != nil {
 			r.queue.AddAfter(key, later.After)
+		} else {
+			r.passed(w, key)
 		}
 		return
 	}
@@ -163,6 +165,10 @@ func (r *reflector) failed(key Key, err error) {
 	}
 	if reason != "" {
 		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
+	}
+	switch kind {
+	case Foreign, Quarantine, Plugin, Input: // which somebody else must end first
+		r.arrivals.take(key)
 	}
 	switch kind {
 	case Unreachable:

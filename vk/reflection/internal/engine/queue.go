@@ -11,8 +11,8 @@ import (
 )
 
 // newQueue makes the queue of a reflector. There is no limit over all objects: one that fails must not slow down those that do not.
-func newQueue(clock clock.WithTicker, isUrgent func(Key) bool) workqueue.TypedRateLimitingInterface[Key] {
-	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{isUrgent: isUrgent}})
+func newQueue(clock clock.WithTicker, isUrgent func(Key) bool, arrivals *arrivals) workqueue.TypedRateLimitingInterface[Key] {
+	lanes := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[Key]{Clock: clock, Queue: &lanes{isUrgent: isUrgent, arrived: func(key Key) { arrivals.note(key, clock.Now()) }}})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[Key]{Clock: clock, Queue: lanes})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[Key](backoffFirst, backoffMost),
 		workqueue.TypedRateLimitingQueueConfig[Key]{Clock: clock, DelayingQueue: delaying})
@@ -25,6 +25,7 @@ const urgentInARow = 8
 // hundreds of pods to be created, nor does a deletion. Its user serialises the calls.
 type lanes struct {
 	isUrgent     func(Key) bool
+	arrived      func(Key)
 	urgent, rest []Key
 	inARow       int
 }
@@ -34,6 +35,7 @@ func (l *lanes) Touch(Key) {}
 
 // Push implements workqueue.Queue.
 func (l *lanes) Push(key Key) {
+	l.arrived(key)
 	if l.isUrgent(key) {
 		l.urgent = append(l.urgent, key)
 	} else {

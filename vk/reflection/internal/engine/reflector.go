@@ -48,6 +48,7 @@ type reflector struct {
 	trimCopy    informer.Trim
 	handler     Handler
 	queue       workqueue.TypedRateLimitingInterface[Key]
+	arrivals    *arrivals      // of what waits in the queue
 	cancel      func()         // ends the workers
 	wg          sync.WaitGroup // of the workers
 	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
@@ -75,6 +76,8 @@ type Worker struct {
 	Warned bool               // there is a warning about the object
 	env    host.Env
 	keys   []string
+	out    bool // something was written there
+	back   bool // or here
 }
 
 // NewWorker returns one with a document of its own.
@@ -87,7 +90,8 @@ func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 		m: m, kind: kind, chain: kind.Chain(), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 	}
-	r.queue = newQueue(m.options.Clock, r.isUrgent)
+	r.arrivals = newArrivals()
+	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrivals)
 	r.trimCopy = trimmer(kind.Keep, kind.Into)
 	var err error
 	if r.selects, err = labels.Parse(r.selector()); err != nil {

@@ -226,7 +226,7 @@ func (r *reflector) putStatus(ctx context.Context, w *Worker, local *unstructure
 	if err != nil || stored == nil {
 		return err
 	}
-	w.Result = "written"
+	w.Wrote(Back)
 	if got := document.Hash(stored.Object["status"]); got != asked {
 		r.statuses.Accept(key, asked, got)
 	}
@@ -260,6 +260,6 @@ func (r *reflector) retractStatus(ctx context.Context, w *Worker, local *unstruc
 	if _, err := r.patchLocal(ctx, local, patch, subresources...); err != nil {
 		return err
 	}
-	w.Result = "written"
+	w.Wrote(Back)
 	return nil
 }

@@ -174,7 +174,7 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 	if !x.same(w, stored) {
 		s.memory.Accept(key, hash, r.stored(stored))
 	}
-	w.Result = "written"
+	w.Wrote(Out)
 }
 
 // create makes the copy where none of ours is known. What is there already under that name is never overwritten.
@@ -300,7 +300,7 @@ func (r *reflector) remove(ctx context.Context, w *Worker, s *Scope, remote *uns
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting %s %s/%s, %w", r.kind.target().Resource, s.namespace.remote, remote.GetName(), err)
 	}
-	w.Result = "deleted"
+	w.Deleted(Out)
 	if err != nil {
 		// Maybe by a deletion of ours whose answer was lost. If the watch has never shown it, it will not show its end either.
 		s.writes.Vanished(key, uid)

@@ -132,7 +132,7 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	informer.DropManagedFields(stored)
 	h.Counted("create", "local")
 	h.volumes.writes.Wrote(engine.Key{Name: name}, nil, stored)
-	w.Result = "written"
+	w.Wrote(engine.Back)
 	return nil
 }
 

@@ -203,7 +203,7 @@ func (h *handler) patchVolume(ctx context.Context, w *engine.Worker, claim engin
 	}
 	h.Counted("patch", "local")
 	h.volumes.writes.Wrote(key, volume, stored)
-	w.Result = "written"
+	w.Wrote(engine.Back)
 	return stored, nil
 }
 
@@ -223,6 +223,6 @@ func (h *handler) deleteVolume(ctx context.Context, w *engine.Worker, volume *un
 		h.Counted("delete", "local")
 	}
 	h.volumes.writes.Deleted(engine.Key{Name: volume.GetName()}, volume)
-	w.Result = "deleted"
+	w.Deleted(engine.Back)
 	return nil
 }

@@ -105,7 +105,8 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 		}
 		switch {
 		case err == nil:
-			e.copy, e.wrote, w.Result = hash, h.Clock().Now(), "written"
+			e.copy, e.wrote = hash, h.Clock().Now()
+			w.Wrote(engine.Back)
 			return nil
 		case e.copy != 0 && (apierrors.IsNotFound(err) || apierrors.IsConflict(err)):
 			e.copy = 0
@@ -203,7 +204,7 @@ func (h *handler) takeBack(ctx context.Context, w *engine.Worker, s *engine.Scop
 	}
 	if err == nil {
 		h.Counted("delete", "local")
-		w.Result = "deleted"
+		w.Deleted(engine.Back)
 	}
 	e.copy = 0
 	return nil

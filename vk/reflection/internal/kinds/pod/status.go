@@ -269,7 +269,7 @@ func (h *handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unst
 	if got := document.Hash(stored.Object["status"]); status != nil && got != asked {
 		h.Accept(key, asked, got)
 	}
-	w.Result = "written"
+	w.Wrote(engine.Back)
 	return nil
 }
 
@@ -305,6 +305,6 @@ func (h *handler) deleteLocalPod(ctx context.Context, w *engine.Worker, local *u
 		h.Counted("delete", "local")
 	}
 	h.states.Delete(key)
-	w.Result = "deleted"
+	w.Deleted(engine.Back)
 	return nil
 }
