@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,9 +81,19 @@ func (o *Options) atConsumer() []client.Object {
 	objects := []client.Object{&corev1.ServiceAccount{ObjectMeta: meta(tenant, name, ofNode)}}
 	objects = append(objects, ownRoles(prefix, ofNode, kubelet.Objects())...)
 	objects = append(objects, ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secret))...)
-	return append(objects, &policyv1.PodDisruptionBudget{ObjectMeta: meta(tenant, "vk-"+name, ofNode), Spec: policyv1.PodDisruptionBudgetSpec{
-		MaxUnavailable: ptr.To(intstr.FromInt32(1)),
-		Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: name}},
+	pods := metav1.LabelSelector{MatchLabels: map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: name}}
+	objects = append(objects, &policyv1.PodDisruptionBudget{ObjectMeta: meta(tenant, "vk-"+name, ofNode), Spec: policyv1.PodDisruptionBudgetSpec{
+		MaxUnavailable: ptr.To(intstr.FromInt32(1)), Selector: &pods,
+	}})
+	if !o.Consumer.installation.Isolates {
+		return objects
+	}
+	served := networkingv1.NetworkPolicyIngressRule{}
+	for _, port := range []string{"kubelet", "health", "metrics"} {
+		served.Ports = append(served.Ports, networkingv1.NetworkPolicyPort{Port: ptr.To(intstr.FromString(port))})
+	}
+	return append(objects, &networkingv1.NetworkPolicy{ObjectMeta: meta(tenant, "vk-"+name, ofNode), Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: pods, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, Ingress: []networkingv1.NetworkPolicyIngressRule{served},
 	}})
 }
 

@@ -15,6 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,6 +38,20 @@ func (o *Options) Unpeer(ctx context.Context) error {
 	if err != nil || o.DryRun {
 		return err
 	}
+	if err := o.removeNodes(ctx, nodes); err != nil {
+		return err
+	}
+	if err := o.unused(ctx); err != nil {
+		return err
+	}
+	if err := o.leaveConsumer(ctx); err != nil {
+		return err
+	}
+	return o.leaveProvider(ctx)
+}
+
+// removeNodes drains and removes virtual nodes, with what they have for themselves.
+func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNode) error {
 	for i := range nodes {
 		if err := o.removeNode(ctx, &nodes[i]); err != nil {
 			return err
@@ -50,13 +65,46 @@ func (o *Options) Unpeer(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := o.unused(ctx); err != nil {
+	return nil
+}
+
+// GiveUp ends a peering without the provider, which never comes back: nothing is waited for there, and nothing removed.
+func (o *Options) GiveUp(ctx context.Context) error {
+	if err := o.Consumer.inspect(ctx); err != nil {
 		return err
 	}
-	if err := o.leaveConsumer(ctx); err != nil {
+	nodes, err := o.virtualNodes(ctx)
+	if err != nil || o.DryRun {
 		return err
 	}
-	return o.leaveProvider(ctx)
+	o.say("%s: giving up %s: what it has of this cluster stays there", o.Consumer.ID(), o.Provider.ID())
+	if err := GiveUp(ctx, o.Consumer.Client, o.Provider.ID()); err != nil && len(nodes) > 0 {
+		return err
+	}
+	if err := o.removeNodes(ctx, nodes); err != nil {
+		return err
+	}
+	return o.leaveConsumer(ctx)
+}
+
+// GiveUp declares that a peer never comes back: controllers wait for nothing there from now on.
+func GiveUp(ctx context.Context, c client.Client, peer string) error {
+	clusters := &core.ForeignClusterList{}
+	if err := c.List(ctx, clusters); err != nil {
+		return fmt.Errorf("listing ForeignClusters, %w", err)
+	}
+	for i := range clusters.Items {
+		cluster := &clusters.Items[i]
+		if string(cluster.Spec.ClusterID) != peer {
+			continue
+		}
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation)
+		if err := c.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+			return fmt.Errorf("annotating ForeignCluster %s, %w", cluster.Name, err)
+		}
+		return nil
+	}
+	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as given up: does the controller manager run?", peer)
 }
 
 // virtualNodes returns those of the provider, all of which must be ours.

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -34,6 +35,8 @@ type Installation struct {
 	// HoldsToQuotas reports whether consumers are held to their Quotas here. Where they are not, a Quota must not exist: nobody notes whose
 	// a pod is.
 	HoldsToQuotas bool
+	// Isolates reports whether nobody may connect to its pods but on the ports that they serve (networkPolicies.enabled).
+	Isolates bool
 }
 
 // ErrNotInstalled is returned by Find.
@@ -65,7 +68,14 @@ func Find(ctx context.Context, c client.Client) (*Installation, error) {
 	case 0:
 		return nil, ErrNotInstalled
 	case 1:
-		return describe(&managers[0]), nil
+		found := describe(&managers[0])
+		policy := &networkingv1.NetworkPolicy{}
+		err := c.Get(ctx, client.ObjectKeyFromObject(&managers[0]), policy) // which has the same name
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("getting NetworkPolicy %s, %w", client.ObjectKeyFromObject(&managers[0]), err)
+		}
+		found.Isolates = err == nil
+		return found, nil
 	}
 	return nil, fmt.Errorf("there are %d installations, by the Deployments %s and %s: uninstall one",
 		len(managers), client.ObjectKeyFromObject(&managers[0]), client.ObjectKeyFromObject(&managers[1]))

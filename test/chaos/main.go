@@ -178,9 +178,14 @@ func (g *game) settle(ctx context.Context, round int) error {
 	begun := time.Now()
 	clean := 0
 	err := g.Wait(ctx, "the oracle to be content", func(ctx context.Context) (string, error) {
-		if seen := g.witness.complaints(); len(seen) > 0 {
-			giveUp(fmt.Errorf("while things were broken: %s", strings.Join(seen, "; ")))
+		open, certain := g.witness.complaints()
+		if len(certain) > 0 {
+			giveUp(fmt.Errorf("while things were broken: %s", strings.Join(certain, "; ")))
 			return "", ctx.Err()
+		}
+		if len(open) > 0 {
+			clean = 0
+			return open[0], nil
 		}
 		wrong, err := g.examine(ctx)
 		if err != nil {
@@ -198,7 +203,7 @@ func (g *game) settle(ctx context.Context, round int) error {
 	if err != nil {
 		return err
 	}
-	if seen := g.witness.complaints(); len(seen) > 0 {
+	if seen, _ := g.witness.complaints(); len(seen) > 0 {
 		return fmt.Errorf("while things were broken: %s", strings.Join(seen, "; "))
 	}
 	g.say("round %d: clean after %.1f s, %s", round, time.Since(begun).Seconds(), g.users.summary())

@@ -7,14 +7,17 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/api/wire"
@@ -51,7 +54,65 @@ type finish struct {
 type complaint struct {
 	key  types.NamespacedName
 	text string
+	at   time.Time
 }
+
+// doubt is how long a complaint may turn out to be none: the clusters are watched separately, and one may have shown its part first.
+const doubt = 5 * time.Second
+
+// watched tells of the pods of a cluster. Its methods are called by one goroutine.
+type watched struct {
+	known  map[types.NamespacedName]*corev1.Pod
+	notice func(pod *corev1.Pod, deleted bool)
+	once   sync.Once
+	synced chan struct{}
+}
+
+var _ cache.ReflectorStore = (*watched)(nil)
+
+func keyOf(pod *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}
+}
+
+// Add implements cache.ReflectorStore.
+func (w *watched) Add(object any) error {
+	if pod, ok := object.(*corev1.Pod); ok {
+		w.known[keyOf(pod)] = pod
+		w.notice(pod, false)
+	}
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (w *watched) Update(object any) error { return w.Add(object) }
+
+// Delete implements cache.ReflectorStore.
+func (w *watched) Delete(object any) error {
+	if pod, ok := object.(*corev1.Pod); ok {
+		delete(w.known, keyOf(pod))
+		w.notice(pod, true)
+	}
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (w *watched) Replace(objects []any, _ string) error {
+	gone := maps.Clone(w.known)
+	for _, object := range objects {
+		if pod, ok := object.(*corev1.Pod); ok {
+			delete(gone, keyOf(pod))
+			_ = w.Add(pod)
+		}
+	}
+	for _, pod := range gone {
+		_ = w.Delete(pod)
+	}
+	w.once.Do(func() { close(w.synced) })
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (w *watched) Resync() error { return nil }
 
 func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
 	w := &witness{gone: map[types.NamespacedName]bool{}, left: map[string]bool{}, uids: map[types.NamespacedName]types.UID{}, born: map[types.NamespacedName]time.Time{}, phases: map[types.UID]finish{}, restored: map[string][]span{},
@@ -60,28 +121,20 @@ func newWitness(ctx context.Context, l *lab.Lab) (*witness, error) {
 		l.Consumer: func(namespace string) (string, bool) { return namespace, strings.HasPrefix(namespace, "chaos-") },
 		l.Provider: func(namespace string) (string, bool) { return strings.CutSuffix(namespace, "-"+lab.ConsumerID) },
 	} {
-		factory := informers.NewSharedInformerFactory(side.Client, 0)
-		informer := factory.Core().V1().Pods().Informer()
-		notice := func(object any, deleted bool) {
-			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = tombstone.Obj
-			}
-			pod, ok := object.(*corev1.Pod)
-			if !ok {
-				return
-			}
+		pods := &watched{known: map[types.NamespacedName]*corev1.Pod{}, synced: make(chan struct{}), notice: func(pod *corev1.Pod, deleted bool) {
 			if namespace, ours := local(pod.Namespace); ours {
 				w.notice(side.ID, types.NamespacedName{Namespace: namespace, Name: pod.Name}, pod, deleted)
 			}
+		}}
+		source := cache.NewListWatchFromClient(side.Client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything())
+		// An informer would look away for half a minute after an API server was down: a watch goes on at once where it ended.
+		reflector := cache.NewReflectorWithOptions(source, &corev1.Pod{}, pods, cache.ReflectorOptions{Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1, Steps: math.MaxInt}})
+		go reflector.RunWithContext(ctx)
+		select {
+		case <-pods.synced:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(object any) { notice(object, false) }, UpdateFunc: func(_, object any) { notice(object, false) }, DeleteFunc: func(object any) { notice(object, true) },
-		})
-		if err != nil {
-			return nil, err
-		}
-		factory.Start(ctx.Done())
-		factory.WaitForCacheSync(ctx.Done())
 	}
 	return w, nil
 }
@@ -99,7 +152,7 @@ func (w *witness) notice(cluster string, key types.NamespacedName, pod *corev1.P
 		return
 	}
 	complain := func(format string, args ...any) {
-		w.seen = append(w.seen, complaint{key, fmt.Sprintf("in %s, pod %s %s", cluster, key, fmt.Sprintf(format, args...))})
+		w.seen = append(w.seen, complaint{key, fmt.Sprintf("in %s, pod %s %s", cluster, key, fmt.Sprintf(format, args...)), time.Now()})
 	}
 	if cluster == lab.ConsumerID {
 		if w.evicting && isEvicted(pod) {
@@ -213,14 +266,18 @@ func (w *witness) isWithdrawn(namespace string) bool {
 	return w.left[namespace]
 }
 
-func (w *witness) complaints() []string {
+// complaints that have no excuse, and those of them that will not get any.
+func (w *witness) complaints() (open, certain []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var left []string
 	for _, seen := range w.seen {
-		if !w.excused[seen.key] { // the clusters are watched separately: one may have shown its part first
-			left = append(left, seen.text)
+		if w.excused[seen.key] {
+			continue
+		}
+		open = append(open, seen.text)
+		if time.Since(seen.at) > doubt {
+			certain = append(certain, seen.text)
 		}
 	}
-	return left
+	return open, certain
 }

@@ -144,22 +144,24 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 
 func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 	t := &twoClusters{access: access}
+	var force bool
 	command := &cobra.Command{
-		Use:   "unpeer",
+		Use:   "unpeer [PROVIDER]",
 		Short: "End a peering",
 		Long: "Drain the virtual nodes of a provider and remove them, then the access of this cluster to the provider and what the provider has for\n" +
-			"this cluster. Disruption budgets are respected. Nothing is removed that refractctl peer has not made. For a provider that never\n" +
-			"comes back, use: refractctl delete virtualnode NAME --force",
-		Example: "  refractctl unpeer --context=rome --remote-context=milan",
-		Args:    cobra.NoArgs,
-		RunE: explained(func(cmd *cobra.Command, _ []string) error {
-			o, err := t.options(cmd.ErrOrStderr())
+			"this cluster. Disruption budgets are respected. Nothing is removed that refractctl peer has not made. A provider that never comes\n" +
+			"back is named, with --force: pods there are taken for gone, and start elsewhere.",
+		Example: "  refractctl unpeer --context=rome --remote-context=milan\n" +
+			"  refractctl unpeer milan --context=rome --force   # milan never comes back",
+		Args: cobra.MaximumNArgs(1),
+		RunE: explained(func(cmd *cobra.Command, provider []string) error {
+			end, err := t.end(provider, force, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 			defer cancel()
-			if err := o.Unpeer(ctx); err != nil || t.dryRun {
+			if err := end(ctx); err != nil || t.dryRun {
 				return err
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "the peering has ended")
@@ -167,5 +169,32 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 		}),
 	}
 	t.addFlags(command, drainPatience)
+	command.Flags().BoolVar(&force, "force", false, "give up the provider that is named: wait for nothing there, and leave there what is there")
+	command.ValidArgsFunction = access.completePeers
 	return command
+}
+
+// end returns what ends a peering: with a provider that is reached by flags, or without one that is named.
+func (t *twoClusters) end(provider []string, force bool, out io.Writer) (func(context.Context) error, error) {
+	switch {
+	case force != (len(provider) == 1):
+		return nil, errors.New("name the provider with --force alone: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT")
+	case !force:
+		o, err := t.options(out)
+		if err != nil {
+			return nil, err
+		}
+		return o.Unpeer, nil
+	case t.remoteContext != "" || t.remoteFile != "":
+		return nil, errors.New("--force does without the provider: leave out --remote-context and --remote-kubeconfig")
+	}
+	absent, err := peering.Absent(provider[0])
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := t.access.cluster()
+	if err != nil {
+		return nil, err
+	}
+	return (&peering.Options{Consumer: consumer, Provider: absent, DryRun: t.dryRun, Progress: printTo(out)}).GiveUp, validTimeout(t.timeout)
 }

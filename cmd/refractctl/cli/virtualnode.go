@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/peering"
 )
 
 // drainPatience is how long the end of pods is awaited; they have a grace period, and disruption budgets.
@@ -162,23 +162,12 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 
 // giveUp declares that a provider never comes back.
 func giveUp(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
-	clusters := &core.ForeignClusterList{}
-	if err := list(ctx, c, clusters); err != nil {
+	provider := string(vn.Spec.ClusterID)
+	if err := peering.GiveUp(ctx, c, provider); err != nil {
 		return err
 	}
-	for i := range clusters.Items {
-		cluster := &clusters.Items[i]
-		if cluster.Spec.ClusterID != vn.Spec.ClusterID {
-			continue
-		}
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation)
-		if err := c.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-			return fmt.Errorf("annotating ForeignCluster %s, %w", cluster.Name, err)
-		}
-		fmt.Fprintf(out, "%s: cluster %s is given up; what it still has is in the Events of its ForeignCluster (kubectl describe foreigncluster %s)\n", vn.Name, cluster.Spec.ClusterID, cluster.Name)
-		return nil
-	}
-	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as given up: does the controller manager run?", vn.Spec.ClusterID)
+	fmt.Fprintf(out, "%s: cluster %s is given up; what it still has is in the Events of its ForeignCluster (kubectl describe foreigncluster %s)\n", vn.Name, provider, provider)
+	return nil
 }
 
 // askForDrain sets the annotation that has a virtual node drained, nil removes it.
