@@ -111,7 +111,8 @@ func (o *Options) virtualNode() (*unstructured.Unstructured, error) {
 		ObjectMeta: meta(wire.TenantNamespace(provider), o.VirtualNode, map[string]string{wire.RemoteClusterIDLabel: provider}),
 		Spec: offloading.VirtualNodeSpec{
 			ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secretName(provider)},
-			ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources},
+			ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources}, Labels: o.Node.Labels, OffloadingPatch: o.Node.patch(),
+			StorageClasses: o.Node.StorageClasses, IngressClasses: o.Node.IngressClasses, LoadBalancerClasses: o.Node.LoadBalancerClasses,
 		},
 	})
 	if err != nil {

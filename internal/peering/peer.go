@@ -29,6 +29,8 @@ type Options struct {
 	// Resources that the virtual node offers, and that the provider holds the consumer to. With an invitation they are those of the
 	// invitation, unless they are fewer.
 	Resources corev1.ResourceList
+	// Node says what the virtual node is besides.
+	Node NodeOptions
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string
 	// OverlappingRanges leaves out the check that pod ranges do not overlap: a network between the clusters translates addresses.

@@ -248,6 +248,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
 	w.must("install", "--cluster-id=milan", "--context=milan")
 	w.overlap(server)
+	w.must("install", "--set=networkPolicies.enabled=true")
 
 	for _, s := range []*side{w.rome, w.milan} {
 		redirectWebhooks(t, s)
@@ -294,6 +295,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.follow("refractctl uninstall")
 	w.must("unpeer", "--remote-context=milan") // again, as after an interruption
 	w.invited(server)
+	w.forced(server)
 	require.NoError(t, w.rome.client.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}))
 	w.unchanged(w.rome, romeInstalled)
 	w.unchanged(w.milan, milanInstalled)
@@ -483,11 +485,46 @@ func (w *world) invited(remote string) {
 		return err
 	})
 	w.must("doctor")
+	w.further()
 	w.must("unpeer", file)
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")
 	w.unchanged(w.milan, milan)
 	w.refused([]string{"peer", file, remote}, "the invitation has expired, or was withdrawn", "refractctl generate peering-user rome")
+}
+
+// further is one more virtual node of the same provider.
+func (w *world) further() {
+	w.Helper()
+	w.refused([]string{"create", "virtualnode", "turin-gpu", "--provider=turin"}, "join turin first with refractctl peer")
+	w.refused([]string{"create", "virtualnode", "milan-gpu"}, "provider")
+	w.refused([]string{"create", "virtualnode", "rome-kwok-1", "--provider=milan"}, "there is a node rome-kwok-1")
+	w.must("create", "virtualnode", "milan-gpu", "--provider=milan", "--cpu=1", "--memory=1Gi", "--label=tier=gpu", "--node-selector=gpu=true", "--storage-class=nvme", "--storage-class=disk")
+	node, err := w.rome.client.CoreV1().Nodes().Get(w.Context(), "milan-gpu", metav1.GetOptions{})
+	require.NoError(w, err)
+	assert.Equal(w, "gpu", node.Labels["tier"])
+	assert.Equal(w, "true", node.Labels["storage.liqo.io/available"])
+	shown := w.must("get", "virtualnode", "-o", "wide")
+	assert.Contains(w, shown, "milan-gpu")
+	assert.Contains(w, w.printed("get", "virtualnode", "milan-gpu", "-o", "json"), `"node": "Ready"`)
+	w.refused([]string{"get", "virtualnode", "turin"}, "this cluster has milan, milan-gpu")
+	w.must("delete", "virtualnode", "milan-gpu")
+}
+
+// forced ends a peering with a provider that is away.
+func (w *world) forced(server string) {
+	w.Helper()
+	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
+	w.must("peer", "--remote-context=milan", server, "--cpu=1")
+	policy, err := w.rome.client.NetworkingV1().NetworkPolicies(wire.TenantNamespace("milan")).Get(w.Context(), "vk-milan", metav1.GetOptions{})
+	require.NoError(w, err)
+	assert.Equal(w, "milan", policy.Spec.PodSelector.MatchLabels[wire.VirtualNodeLabel])
+	w.refused([]string{"unpeer", "milan"}, "name the provider with --force alone")
+	w.refused([]string{"unpeer", "milan", "--force", "--remote-context=milan"}, "--force does without the provider")
+	w.must("unpeer", "milan", "--force")
+	w.unchanged(w.rome, rome)
+	w.must("delete", "peering-user", "rome", "--context=milan")
+	w.unchanged(w.milan, milan)
 }
 
 // printed returns what a command prints on its standard output.

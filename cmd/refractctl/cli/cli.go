@@ -59,6 +59,8 @@ func NewCommand(name string) *cobra.Command {
 		group("drain", "Move all pods off something", newDrainCommand(access)),
 		group("uncordon", "Put something back into service", newUncordonCommand(access)),
 		group("delete", "Remove something, once nothing depends on it", newDeleteCommand(access), newDeletePeeringUserCommand(access)),
+		group("create", "Make something", newCreateVirtualNodeCommand(access)),
+		group("get", "Show something", newGetVirtualNodeCommand(access)),
 		group("generate", "Make something that another cluster needs", newGeneratePeeringUserCommand(access)),
 		newInfoCommand(access),
 	}

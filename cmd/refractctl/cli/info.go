@@ -295,17 +295,7 @@ func (i *info) print(out io.Writer, wide, conditions bool) error {
 			})
 		}
 	}
-	header := "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS"
-	if wide {
-		header += "\tOTHER RESOURCES"
-	}
-	section(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
-		cells := []string{n.Name, n.Cluster, n.Node, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
-		if wide {
-			cells = append(cells, n.others())
-		}
-		return cells
-	})
+	i.nodes(table, wide)
 	section(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
 		return []string{n.Name, n.Remote, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}
 	})
@@ -317,6 +307,27 @@ func (i *info) print(out io.Writer, wide, conditions bool) error {
 		return []string{p.Namespace, p.Node, fmt.Sprint(p.Ready), strings.Join(phases, ", ")}
 	})
 	return table.Flush()
+}
+
+// printNodes writes the table of virtual nodes alone.
+func (i *info) printNodes(out io.Writer, wide bool) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	i.nodes(table, wide)
+	return table.Flush()
+}
+
+func (i *info) nodes(table io.Writer, wide bool) {
+	header := "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS"
+	if wide {
+		header += "\tOTHER RESOURCES"
+	}
+	section(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
+		cells := []string{n.Name, n.Cluster, n.Node, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
+		if wide {
+			cells = append(cells, n.others())
+		}
+		return cells
+	})
 }
 
 // section writes one table; what is empty is a dash, so that columns line up.

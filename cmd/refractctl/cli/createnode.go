@@ -1,0 +1,137 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/peering"
+)
+
+func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
+	share := &shareFlags{}
+	var provider string
+	var dryRun bool
+	var timeout time.Duration
+	var node peering.NodeOptions
+	var storage, ingress, balancers []string
+	command := &cobra.Command{
+		Use:     "virtualnode NAME",
+		Aliases: []string{"vn"},
+		Short:   "Make one more virtual node for a provider",
+		Long: "Make one more virtual node for a provider that this cluster is joined with, such as one for its nodes with GPUs. The first one is\n" +
+			"made by refractctl peer. The provider holds all of them together to what it gives. The command can be run again.",
+		Example: "  refractctl create virtualnode milan-gpu --provider=milan --cpu=8 --resource=nvidia.com/gpu=2 --node-selector=gpu=true\n" +
+			"  refractctl create virtualnode milan-fast --provider=milan --storage-class=nvme --label=tier=fast",
+		Args: cobra.ExactArgs(1),
+		RunE: explained(func(cmd *cobra.Command, args []string) error {
+			resources, err := share.parse(false)
+			if err != nil {
+				return err
+			}
+			if err := validTimeout(timeout); err != nil {
+				return err
+			}
+			absent, err := peering.Absent(provider)
+			if err != nil {
+				return fmt.Errorf("--provider: %w", err)
+			}
+			consumer, err := access.cluster()
+			if err != nil {
+				return err
+			}
+			for _, class := range classes(storage) {
+				node.StorageClasses = append(node.StorageClasses, offloading.StorageType{StorageClassName: class.name, Default: class.byDefault})
+			}
+			for _, class := range classes(ingress) {
+				node.IngressClasses = append(node.IngressClasses, offloading.IngressType{IngressClassName: class.name, Default: class.byDefault})
+			}
+			for _, class := range classes(balancers) {
+				node.LoadBalancerClasses = append(node.LoadBalancerClasses, offloading.LoadBalancerType{LoadBalancerClassName: class.name, Default: class.byDefault})
+			}
+			o := &peering.Options{Consumer: consumer, Provider: absent, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return o.CreateNode(ctx)
+		}),
+	}
+	flags := command.Flags()
+	share.addFlags(flags)
+	flags.StringVar(&provider, "provider", "", "cluster id of the provider")
+	flags.StringToStringVar(&node.Labels, "label", nil, "label of the node, as KEY=VALUE (may be repeated)")
+	flags.StringToStringVar(&node.NodeSelector, "node-selector", nil, "label of the provider's nodes that its pods run on, as KEY=VALUE (may be repeated)")
+	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, at the provider")
+	flags.StringArrayVar(&storage, "storage-class", nil, "storage class of the provider that it offers; the first one is the default (may be repeated)")
+	flags.StringArrayVar(&ingress, "ingress-class", nil, "ingress class, likewise")
+	flags.StringArrayVar(&balancers, "load-balancer-class", nil, "load balancer class, likewise")
+	flags.BoolVar(&dryRun, "dry-run", false, "check, and change nothing")
+	flags.DurationVar(&timeout, "timeout", peerPatience, "how long to wait")
+	_ = command.MarkFlagRequired("provider")
+	completeFlagBy(command, "provider", access.completePeers)
+	return command
+}
+
+// class of a provider.
+type class struct {
+	name      string
+	byDefault bool
+}
+
+func classes(names []string) (found []class) {
+	for i, name := range names {
+		found = append(found, class{name, i == 0})
+	}
+	return found
+}
+
+func newGetVirtualNodeCommand(access *clusterAccess) *cobra.Command {
+	var output *output
+	command := &cobra.Command{
+		Use:     "virtualnode [NAME...]",
+		Aliases: []string{"virtualnodes", "vn"},
+		Short:   "Show virtual nodes",
+		Example: "  refractctl get virtualnode\n" +
+			"  refractctl get virtualnode milan -o json",
+		ValidArgsFunction: access.completeVirtualNodes,
+		RunE: explained(func(cmd *cobra.Command, names []string) error {
+			if err := output.validate(); err != nil {
+				return err
+			}
+			c, err := access.client(requestTimeout)
+			if err != nil {
+				return err
+			}
+			gathered, err := gather(cmd.Context(), c, "")
+			if err != nil {
+				return err
+			}
+			all := namesOf(gathered.VirtualNodes, func(n virtualNodeInfo) string { return n.Name })
+			for _, name := range names {
+				if !slices.Contains(all, name) {
+					return fmt.Errorf("there is no virtual node %s: this cluster has %s", name, cmp.Or(strings.Join(all, ", "), "none"))
+				}
+			}
+			shown := &info{VirtualNodes: slices.DeleteFunc(gathered.VirtualNodes, func(n virtualNodeInfo) bool { return len(names) > 0 && !slices.Contains(names, n.Name) })}
+			switch {
+			case output.isTable():
+				return shown.printNodes(cmd.OutOrStdout(), output.format() == wide)
+			case output.format() == "name":
+				return shown.printNames(cmd.OutOrStdout())
+			}
+			return output.print(cmd.OutOrStdout(), "VirtualNodes", &struct {
+				Items []virtualNodeInfo `json:"items"`
+			}{shown.VirtualNodes})
+		}),
+	}
+	output = addOutput(command, "", "", wide)
+	return command
+}

@@ -1,0 +1,69 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// NodeOptions say what a virtual node is, besides its resources.
+type NodeOptions struct {
+	// Labels of the Node.
+	Labels map[string]string
+	// NodeSelector and RuntimeClass of its pods, at the provider.
+	NodeSelector map[string]string
+	RuntimeClass string
+	// Classes of the provider that it offers.
+	StorageClasses      []offloading.StorageType
+	IngressClasses      []offloading.IngressType
+	LoadBalancerClasses []offloading.LoadBalancerType
+}
+
+func (n *NodeOptions) patch() *offloading.OffloadingPatch {
+	if len(n.NodeSelector) == 0 && n.RuntimeClass == "" {
+		return nil
+	}
+	patch := &offloading.OffloadingPatch{NodeSelector: n.NodeSelector}
+	if n.RuntimeClass != "" {
+		patch.RuntimeClassName = &n.RuntimeClass
+	}
+	return patch
+}
+
+// CreateNode makes one more virtual node for a provider that this cluster is joined with, of which only the id need be known, and returns
+// when it is Ready. What the nodes of a provider offer together is for the user to keep within what the provider gives.
+func (o *Options) CreateNode(ctx context.Context) error {
+	if err := o.Consumer.inspect(ctx); err != nil {
+		return err
+	}
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: secretName(o.Provider.ID())}
+	err := o.Consumer.Client.Get(ctx, key, secret)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("cluster %s: there is no Secret %s: join %s first with refractctl peer", o.Consumer.Name, key, o.Provider.ID())
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
+	}
+	if err := o.checkNode(ctx); err != nil || o.DryRun {
+		return err
+	}
+	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
+	vn, err := o.virtualNode()
+	if err != nil {
+		return err
+	}
+	if err := o.Consumer.applyAll(ctx, append(o.atConsumer(), vn)); err != nil {
+		return err
+	}
+	return o.awaitReady(ctx)
+}
