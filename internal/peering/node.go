@@ -57,12 +57,7 @@ func (o *Options) CreateNode(ctx context.Context) error {
 	if err := o.checkNode(ctx); err != nil || o.DryRun {
 		return err
 	}
-	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
-	vn, err := o.virtualNode()
-	if err != nil {
-		return err
-	}
-	if err := o.Consumer.applyAll(ctx, append(o.atConsumer(), vn)); err != nil {
+	if err := o.makeNode(ctx); err != nil {
 		return err
 	}
 	return o.awaitReady(ctx)

@@ -4,6 +4,7 @@
 package peering
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -80,11 +81,16 @@ func (o *Options) atConsumer() []client.Object {
 	kubelet := rbac.Kubelet{Prefix: prefix, NodeName: name, TenantNamespace: tenant, KubeconfigSecret: secret, Subject: rbac.ServiceAccount(tenant, name)}
 	objects := []client.Object{&corev1.ServiceAccount{ObjectMeta: meta(tenant, name, ofNode)}}
 	objects = append(objects, ownRoles(prefix, ofNode, kubelet.Objects())...)
-	objects = append(objects, ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secret))...)
+	return append(objects, ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secret))...)
+}
+
+// besides returns what is there for the virtual kubelet, and goes with its VirtualNode.
+func (o *Options) besides(vn client.Object) []client.Object {
+	tenant, name := wire.TenantNamespace(o.Provider.ID()), o.VirtualNode
+	object := meta(tenant, "vk-"+name, map[string]string{wire.VirtualNodeLabel: name})
+	object.OwnerReferences = []metav1.OwnerReference{{APIVersion: offloading.GroupVersion.String(), Kind: offloading.VirtualNodeKind, Name: vn.GetName(), UID: vn.GetUID()}}
 	pods := metav1.LabelSelector{MatchLabels: map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: name}}
-	objects = append(objects, &policyv1.PodDisruptionBudget{ObjectMeta: meta(tenant, "vk-"+name, ofNode), Spec: policyv1.PodDisruptionBudgetSpec{
-		MaxUnavailable: ptr.To(intstr.FromInt32(1)), Selector: &pods,
-	}})
+	objects := []client.Object{&policyv1.PodDisruptionBudget{ObjectMeta: object, Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1)), Selector: &pods}}}
 	if !o.Consumer.installation.Isolates {
 		return objects
 	}
@@ -92,9 +98,26 @@ func (o *Options) atConsumer() []client.Object {
 	for _, port := range []string{"kubelet", "health", "metrics"} {
 		served.Ports = append(served.Ports, networkingv1.NetworkPolicyPort{Port: ptr.To(intstr.FromString(port))})
 	}
-	return append(objects, &networkingv1.NetworkPolicy{ObjectMeta: meta(tenant, "vk-"+name, ofNode), Spec: networkingv1.NetworkPolicySpec{
+	return append(objects, &networkingv1.NetworkPolicy{ObjectMeta: object, Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: pods, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}, Ingress: []networkingv1.NetworkPolicyIngressRule{served},
 	}})
+}
+
+// makeNode makes the virtual node, with all that its virtual kubelet needs.
+func (o *Options) makeNode(ctx context.Context) error {
+	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
+	desired, err := o.virtualNode()
+	if err != nil {
+		return err
+	}
+	if err := o.Consumer.applyAll(ctx, append(o.atConsumer(), desired)); err != nil {
+		return err
+	}
+	vn := &offloading.VirtualNode{}
+	if err := o.Consumer.Client.Get(ctx, client.ObjectKeyFromObject(desired), vn); err != nil {
+		return fmt.Errorf("cluster %s: getting VirtualNode %s, %w", o.Consumer.Name, client.ObjectKeyFromObject(desired), err)
+	}
+	return o.Consumer.applyAll(ctx, o.besides(vn))
 }
 
 func (o *Options) secret(kubeconfig []byte) *corev1.Secret {

@@ -97,12 +97,7 @@ func (o *Options) prepareConsumer(ctx context.Context) error {
 	if err := o.Consumer.apply(ctx, o.secret(access.kubeconfig)); err != nil {
 		return err
 	}
-	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
-	vn, err := o.virtualNode()
-	if err != nil {
-		return err
-	}
-	return o.Consumer.applyAll(ctx, append(o.atConsumer(), vn))
+	return o.makeNode(ctx)
 }
 
 func (c *Cluster) applyAll(ctx context.Context, objects []client.Object) error {

@@ -509,6 +509,18 @@ func (w *world) further() {
 	assert.Contains(w, w.printed("get", "virtualnode", "milan-gpu", "-o", "json"), `"node": "Ready"`)
 	w.refused([]string{"get", "virtualnode", "turin"}, "this cluster has milan, milan-gpu")
 	w.must("delete", "virtualnode", "milan-gpu")
+	testenv.Eventually(w, func() error { // but for its Lease, which goes with the peering
+		var left []string
+		for line := range strings.Lines(w.inventory(w.rome)) {
+			if strings.Contains(line, "milan-gpu") && !strings.HasPrefix(line, "leases ") {
+				left = append(left, line)
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("there is still %q", left)
+		}
+		return nil
+	})
 }
 
 // forced ends a peering with a provider that is away.
