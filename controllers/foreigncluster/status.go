@@ -54,7 +54,7 @@ func (c *Controller) status(ctx context.Context, f *facts) (*core.ForeignCluster
 	c.describeOffloading(status, f)
 	network := c.describeNetwork(ctx, status, f)
 	server, v := c.describeAPIServer(ctx, status, f)
-	c.observed(f.id, metrics.Peer{Server: server, Network: network, Latency: v.latency, CredentialsExpire: v.expires})
+	c.observed(f.id, metrics.Peer{Server: server, Network: network, Latency: v.latency, Credentials: v.credentials})
 	return status, v.again
 }
 
@@ -105,8 +105,9 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 type verdict struct {
 	condition *core.Condition // nil: the present one stays
 	latency   time.Duration
-	expires   time.Time     // of the credentials that open it
-	again     time.Duration // when it may be another one
+	// credentials that open it
+	credentials credentials.Validity
+	again       time.Duration // when it may be another one
 }
 
 // describeAPIServer asks the API server, where there is a kubeconfig for it, else listens to the heartbeat of a consumer.
@@ -119,7 +120,7 @@ func (c *Controller) describeAPIServer(ctx context.Context, status *core.Foreign
 	case v.again == 0:
 		v = c.listened(status, f)
 	}
-	if v.expires.IsZero() {
+	if !v.credentials.Known() {
 		c.expiry.Clear(types.NamespacedName{Name: f.cluster.Name})
 	}
 	if v.condition != nil {
@@ -166,20 +167,19 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 		status.TenantNamespace.Remote = remote
 	}
 	c.warnOfExpiry(f, key, probe.validity)
-	expires := probe.validity.Until
 	if !probe.settled() {
-		return verdict{expires: expires, again: refresh}, nil // its first answer brings us back here
+		return verdict{credentials: probe.validity, again: refresh}, nil // its first answer brings us back here
 	}
 	if down := probe.pinger.Unreachable(); down != nil {
 		reason := noAnswerReason
 		if wrong := (*connection.WrongClusterError)(nil); errors.As(down, &wrong) {
 			reason = wrongClusterReason
 		}
-		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "the API server " + down.Error()}, expires: expires, again: refresh}, nil
+		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "the API server " + down.Error()}, credentials: probe.validity, again: refresh}, nil
 	}
 	c.measured(status, probe)
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "the API server answers at " + status.APIServerURL},
-		latency: probe.took(), expires: expires, again: refresh}, nil
+		latency: probe.took(), credentials: probe.validity, again: refresh}, nil
 }
 
 // warnOfExpiry when less than a third of the life of the credentials is left. Every pod on the other cluster depends on them. Tokens of

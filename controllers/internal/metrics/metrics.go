@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/credentials"
 )
 
 // Clusters that writes go to.
@@ -30,8 +31,8 @@ const (
 
 // Metrics of all controllers. They are safe for concurrent use.
 type Metrics struct {
-	writes, failures, warnings      *prometheus.CounterVec
-	peerUp, peerLatency, peerExpiry *prometheus.GaugeVec
+	writes, failures, warnings                 *prometheus.CounterVec
+	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec
 }
 
 // New returns metrics that registerer exports; nil exports them nowhere.
@@ -53,8 +54,10 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	m.peerLatency = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_api_server_latency_seconds",
 		Help: "How long the API server of a peered cluster took to answer the last probe."}, []string{"cluster"})
 	m.peerExpiry = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_expiration_timestamp_seconds",
-		Help: "When the client certificate expires that opens a peered cluster, in seconds since 1970."}, []string{"cluster"})
-	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry)
+		Help: "When the credentials expire that open a peered cluster, in seconds since 1970."}, []string{"cluster"})
+	m.peerIssue = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_issue_timestamp_seconds",
+		Help: "When these credentials were issued, in seconds since 1970."}, []string{"cluster"})
+	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 
 // Peer is the state of a peered cluster. That of a cluster which is no peer any more is zero.
@@ -63,8 +66,8 @@ type Peer struct {
 	Server, Network *bool
 	// Latency of its API server, 0 if that was not probed.
 	Latency time.Duration
-	// CredentialsExpire is when the certificate ends that opens it, zero without one.
-	CredentialsExpire time.Time
+	// Credentials that open it, zero if there are none, or if nobody knows how long they last.
+	Credentials credentials.Validity
 }
 
 // Peer exports the state of a peered cluster.
@@ -84,10 +87,12 @@ func (m *Metrics) Peer(cluster string, state Peer) {
 	} else {
 		m.peerLatency.WithLabelValues(cluster).Set(state.Latency.Seconds())
 	}
-	if state.CredentialsExpire.IsZero() {
+	if !state.Credentials.Known() {
 		m.peerExpiry.DeleteLabelValues(cluster)
+		m.peerIssue.DeleteLabelValues(cluster)
 	} else {
-		m.peerExpiry.WithLabelValues(cluster).Set(float64(state.CredentialsExpire.Unix()))
+		m.peerExpiry.WithLabelValues(cluster).Set(float64(state.Credentials.Until.Unix()))
+		m.peerIssue.WithLabelValues(cluster).Set(float64(state.Credentials.From.Unix()))
 	}
 }
 
