@@ -21,6 +21,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/internal/metrics"
@@ -183,7 +184,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 // Scheme returns the types that the controllers know: Kubernetes' own and ours.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("building scheme, %w", err)
 		}

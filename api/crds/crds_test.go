@@ -73,6 +73,7 @@ func served(t *testing.T, c discovery.DiscoveryInterface) {
 			{Plural: "vkoptionstemplates", Kind: "VkOptionsTemplate", Namespaced: true, ShortNames: []string{"vkot", "vkopt"}},
 		},
 		"plugins.refract.io/v1alpha1": {
+			{Plural: "peernetworks", Kind: "PeerNetwork", Namespaced: true, ShortNames: []string{"pnet"}, Status: true},
 			{Plural: "reflectedresources", Kind: "ReflectedResource", ShortNames: []string{"refl"}, Status: true},
 		},
 	}

@@ -108,6 +108,11 @@ func refuse(t *testing.T, c client.Client) {
 		{reflected("widgets.example.org", `{group: example.org, version: one, resource: widgets}`), "spec.version in body should match"},
 		{reflected("widgets.example.org", `{group: example.org, version: v1, resource: widgets, policy: Deny}`), "spec.policy: Unsupported value"},
 		{reflected("widgets.example.org", `{group: example.org, version: v1, resource: widgets, workers: -1}`), "spec.workers in body should be greater"},
+		{network("turin", `{clusterID: milan}`), "must be named after the cluster"},
+		{network("milan", `{clusterID: milan, mode: Tunnel}`), "spec.mode: Unsupported value"},
+		{network("milan", `{clusterID: milan, local: {podCIDRs: [10.1.0.0]}}`), "use CIDR notation"},
+		{network("milan", `{clusterID: milan, remaps: [{cidr: 10.1.0.0/16, as: 10.2.0.0/16}]}`), "remaps and gateways are for the mode Gateway"},
+		{network("milan", `{clusterID: milan, mode: Gateway, remote: {gateway: {publicKey: short}}}`), "publicKey in body should match"},
 	}
 	for _, tc := range cases {
 		err := c.Create(t.Context(), parse(t, tc.object), client.DryRunAll)
@@ -123,6 +128,10 @@ func offloading(kind, spec string) string {
 
 func reflected(name, spec string) string {
 	return fmt.Sprintf(`{apiVersion: plugins.refract.io/v1alpha1, kind: ReflectedResource, metadata: {name: %s}, spec: %s}`, name, spec)
+}
+
+func network(name, spec string) string {
+	return fmt.Sprintf(`{apiVersion: plugins.refract.io/v1alpha1, kind: PeerNetwork, metadata: {name: %s, namespace: default}, spec: %s}`, name, spec)
 }
 
 func named(name, spec string) string {

@@ -84,6 +84,13 @@ const TemplateHashAnnotation = "plugins.refract.io/template-hash"
 // "liqo/virtual-kubelet-default@3".
 const TemplateAnnotation = "plugins.refract.io/template"
 
+// AddressesAnnotation, "false" on a VirtualNode, has its virtual kubelet show no addresses of the provider: no network leads there.
+const AddressesAnnotation = "plugins.refract.io/reflect-addresses"
+
+// RangesAnnotation, on a VirtualNode, holds the ranges, as CIDRs separated by commas, of the provider's pods and load balancers. Addresses
+// elsewhere are not shown.
+const RangesAnnotation = "plugins.refract.io/provider-cidrs"
+
 // DrainAnnotation, "true" on a VirtualNode, has its Node cordoned and drained, until the annotation is removed and the Node uncordoned.
 const DrainAnnotation = "plugins.refract.io/drain"
 

@@ -29,6 +29,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/controllertest"
 	"github.com/refract-project/refract/internal/rbac"
@@ -386,6 +387,26 @@ func TestTheNetworkIsChecked(t *testing.T) {
 		assert.Contains(t, conditionIn(invalidProbe.Status.Conditions, core.NetworkStatusCondition).Message, "use tcp://HOST:PORT, or an http or https URL")
 	}
 	probe("null")
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
+
+	// A PeerNetwork says what its operator knows.
+	declared := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("lucca"), Name: "lucca"}, Spec: plugins.PeerNetworkSpec{ClusterID: "lucca"}}
+	consumer.Create(t, declared)
+	say := func(connected, checked string) {
+		consumer.PatchStatus(t, declared, fmt.Sprintf(`{"status":{"checkedAt":%s,"conditions":[{"type":"Connected","status":%q,"reason":"Handshake","message":"two seconds ago","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, checked, connected))
+	}
+	say("True", "null")
+	said := await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusEstablished, "SetByPeerNetwork")
+	assert.Equal(t, "PeerNetwork liqo-tenant-lucca/lucca: two seconds ago", conditionIn(said.Status.Conditions, core.NetworkStatusCondition).Message)
+	say("True", `"2026-01-01T00:00:00Z"`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "ConnectionNotRefreshed")
+	say("Unknown", "null")
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusPending, "SetByPeerNetwork")
+	say("False", "null")
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusError, "SetByPeerNetwork")
+	consumer.Patch(t, declared, `{"spec":{"mode":"None"}}`)
+	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NoNetwork")
+	consumer.Delete(t, declared)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
 	connection := connectionOf("lucca", "Connected", time.Now())

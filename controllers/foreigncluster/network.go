@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 )
 
@@ -25,7 +28,7 @@ type network struct {
 }
 
 // networkOf asks those who may know, the most explicit first: the annotation that the operator of a network fabric sets on the
-// ForeignCluster, an address over there that another annotation names, then the Connections of Liqo's network module.
+// ForeignCluster, an address over there that another annotation names, the PeerNetwork, then the Connections of Liqo's network module.
 func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
 	if n := annotatedNetwork(f.cluster); n != nil {
 		return n, nil
@@ -33,7 +36,46 @@ func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) 
 	if n := c.probedNetwork(f.cluster); n != nil {
 		return n, nil
 	}
+	if n, err := c.declaredNetwork(ctx, f); n != nil || err != nil {
+		return n, err
+	}
 	return c.connectedNetwork(ctx, f.id)
+}
+
+// declaredNetwork reads the PeerNetwork of a cluster; nil when there is none, or none that says whether it is up.
+func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, error) {
+	now := c.options.Clock.Now()
+	if f.tenant == "" || c.absent.known(plugins.PeerNetworkKind, now) {
+		return nil, nil
+	}
+	declared := &plugins.PeerNetwork{}
+	err := c.live.Get(ctx, client.ObjectKey{Namespace: f.tenant, Name: f.id}, declared)
+	c.absent.note(plugins.PeerNetworkKind, meta.IsNoMatchError(err), now) // the CRD of an older release
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("getting PeerNetwork %s/%s, %w", f.tenant, f.id, err)
+	}
+	name := "PeerNetwork " + f.tenant + "/" + f.id
+	if declared.Spec.Mode == plugins.NoNetwork {
+		return &network{status: core.ConditionStatusNone, reason: noNetworkReason, message: name + " says that no network connects the pods"}, nil
+	}
+	connected := meta.FindStatusCondition(declared.Status.Conditions, plugins.ConnectedCondition)
+	if connected == nil {
+		return nil, nil
+	}
+	n := &network{status: core.ConditionStatusPending, reason: declaredReason, message: fmt.Sprintf("%s: %.512s", name, connected.Message)}
+	switch at := declared.Status.CheckedAt; {
+	case at != nil && now.Sub(at.Time) > stale:
+		n.status, n.reason = core.ConditionStatusError, staleReason
+		n.message = name + " was last checked at " + at.UTC().Format(time.RFC3339) + ": see whoever makes this network"
+	case connected.Status == metav1.ConditionTrue:
+		n.status = core.ConditionStatusEstablished
+	case connected.Status == metav1.ConditionFalse:
+		n.status = core.ConditionStatusError
+	}
+	return n, nil
 }
 
 // Reasons of the network conditions.
@@ -46,6 +88,8 @@ const (
 	connectedReason    = "ConnectionEstablished"
 	notConnectedReason = "ConnectionNotEstablished"
 	staleReason        = "ConnectionNotRefreshed"
+	declaredReason     = "SetByPeerNetwork"
+	noNetworkReason    = "NoNetwork"
 
 	notCheckedMessage = "nobody checks the network between the clusters"
 )

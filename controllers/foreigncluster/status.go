@@ -97,6 +97,9 @@ func (c *Controller) describeNetwork(ctx context.Context, status *core.ForeignCl
 		return nil
 	}
 	c.set(&status.Conditions, core.Condition{Type: core.NetworkStatusCondition, Status: n.status, Reason: n.reason, Message: n.message})
+	if n.status == core.ConditionStatusNone {
+		return nil
+	}
 	established := n.status == core.ConditionStatusEstablished
 	return &established
 }

@@ -194,6 +194,6 @@ func (c *Controller) roleBinding(nm *offloading.NamespaceMap, remoteNamespace st
 			{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: origin},
 			{Kind: rbacv1.ServiceAccountKind, Namespace: nm.Namespace, Name: wire.ConsumerServiceAccount},
 		},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.RemoteClusterRole},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: c.options.RemoteClusterRole},
 	}
 }

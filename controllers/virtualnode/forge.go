@@ -186,6 +186,12 @@ func arguments(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplat
 		}
 	}
 	args = append(args, classes(vn)...)
+	if vn.Annotations[wire.AddressesAnnotation] == "false" {
+		args = append(args, "--disable-ip-reflection")
+	}
+	if ranges := vn.Annotations[wire.RangesAnnotation]; ranges != "" {
+		args = append(args, "--foreign-cidrs="+ranges)
+	}
 	if len(spec.NodeExtraAnnotations) > 0 {
 		args = append(args, "--node-extra-annotations="+joined(spec.NodeExtraAnnotations))
 	}

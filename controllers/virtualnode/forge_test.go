@@ -63,6 +63,11 @@ func TestADeploymentIsMadeOfTemplateAndVirtualNode(t *testing.T) {
 	made, err = Forge(vn, template, installation)
 	require.NoError(t, err)
 	assert.Subset(t, made.Spec.Template.Spec.Containers[0].Args, []string{"--create-node=false", "--node-check-network=false"})
+
+	vn.Annotations = map[string]string{wire.AddressesAnnotation: "false", wire.RangesAnnotation: "10.1.0.0/16,10.2.0.0/16"}
+	made, err = Forge(vn, template, installation)
+	require.NoError(t, err)
+	assert.Subset(t, made.Spec.Template.Spec.Containers[0].Args, []string{"--disable-ip-reflection", "--foreign-cidrs=10.1.0.0/16,10.2.0.0/16"})
 }
 
 // What a VirtualNode says of its own Deployment counts, but not whose it is.

@@ -233,7 +233,7 @@ func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
 		t.attempt(ctx, "it finds its own Service by its name", "the DNS of the provider, or its kube-proxy, does not work", func(ctx context.Context) (string, error) { return t.get(ctx, there, there) })
 	}
 	if apart {
-		t.add("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because the installation says networking.reflectIPs=false")
+		t.add("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because no network connects the clusters (see kubectl get peernetworks)")
 		return
 	}
 	if !t.NetworkOnly {
@@ -244,7 +244,7 @@ func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
 			return t.get(ctx, here, there)
 		})
 	}
-	const remedy = "connect the pod ranges of both clusters, which must not overlap: peered VPCs, Submariner, Cilium Cluster Mesh; or install with --set networking.enabled=false,networking.reflectIPs=false"
+	const remedy = "connect the pod ranges of both clusters, which must not overlap: peered VPCs, Submariner, Cilium Cluster Mesh; or join them with --network=none"
 	for _, way := range [][2]string{{here, there}, {there, here}} {
 		from, to := way[0], way[1]
 		t.attempt(ctx, fmt.Sprintf("the pod %s reaches the one %s by its address, %s", from, to, pods[to].Status.PodIP), remedy, func(ctx context.Context) (string, error) {

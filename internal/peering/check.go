@@ -38,6 +38,9 @@ func (o *Options) check(ctx context.Context) error {
 	if err := o.inspect(ctx); err != nil {
 		return err
 	}
+	if err := o.learnNetwork(ctx); err != nil {
+		return err
+	}
 	var found []error
 	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.checkRanges, o.checkResources} {
 		found = append(found, look(ctx))

@@ -84,8 +84,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	if err := errors.Join(found...); err != nil || o.DryRun {
 		return nil, expires, err
 	}
-	ranges, err := o.Provider.podRanges(ctx)
-	if err != nil {
+	if err := o.learnNetwork(ctx); err != nil {
 		return nil, expires, err
 	}
 	if err := o.prepareProvider(ctx); err != nil {
@@ -100,7 +99,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 		return nil, expires, err
 	}
 	extension, err := json.Marshal(Invitation{Consumer: o.Consumer.ID(), Provider: o.Provider.ID(), ProviderUID: o.Provider.uid,
-		Version: o.Provider.installation.Version, PodRanges: ranges, Resources: o.Resources})
+		Version: o.Provider.installation.Version, PodRanges: o.ranges[o.Provider], Resources: o.Resources})
 	if err != nil {
 		return nil, expires, fmt.Errorf("encoding the invitation, %w", err)
 	}

@@ -6,6 +6,7 @@ package peering
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -16,34 +17,80 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
 )
 
 // checkRanges refuses pod ranges that overlap: an address would mean a pod here and one there. It does not matter where pods are not meant
 // to reach each other, and where a network translates addresses, as Liqo's does.
-func (o *Options) checkRanges(ctx context.Context) error {
+func (o *Options) checkRanges(context.Context) error {
 	if o.OverlappingRanges {
 		return nil
 	}
-	matters, err := o.Consumer.reflectsAddresses(ctx)
-	if err != nil || !matters {
-		return err
+	if o.network == plugins.NoNetwork {
+		return nil
 	}
-	here, err := o.Consumer.podRanges(ctx)
-	if err != nil {
-		return err
-	}
-	there, err := o.Provider.podRanges(ctx)
-	if err != nil {
-		return err
-	}
+	here, there := o.ranges[o.Consumer], o.ranges[o.Provider]
 	for _, one := range here {
 		if at := slices.IndexFunc(there, one.Overlaps); at >= 0 {
-			return fmt.Errorf("the pod ranges overlap, %s of %s and %s of %s: pods cannot reach each other by address. Install %s without a network between pods "+
-				"(--set networking.enabled=false,networking.reflectIPs=false), or give --overlapping-ranges if a network between the clusters translates addresses",
-				one, o.Consumer.Name, there[at], o.Provider.Name, o.Consumer.Name)
+			return fmt.Errorf("the pod ranges overlap, %s of %s and %s of %s: pods cannot reach each other by address. Join them with --network=none, "+
+				"or give --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
 		}
 	}
 	return nil
+}
+
+// learnNetwork finds out what connects the clusters. Where nobody says so, it is what the consumer is installed with.
+func (o *Options) learnNetwork(ctx context.Context) error {
+	o.ranges = map[*Cluster][]netip.Prefix{o.Consumer: o.ConsumerRanges, o.Provider: o.ProviderRanges}
+	for c, given := range o.ranges {
+		if len(given) > 0 || c.Client == nil {
+			continue
+		}
+		found, err := c.podRanges(ctx)
+		if err != nil {
+			return err
+		}
+		o.ranges[c] = found
+	}
+	o.network = o.Network
+	if o.network != "" || o.Consumer.Client == nil {
+		return nil
+	}
+	shows, err := o.Consumer.reflectsAddresses(ctx)
+	if o.network = plugins.ReachableNetwork; !shows {
+		o.network = plugins.NoNetwork
+	}
+	return err
+}
+
+// declareNetwork writes down, in a cluster, what leads from it to its peer. One that a gateway serves is the gateway's.
+func (o *Options) declareNetwork(ctx context.Context, c, peer *Cluster) error {
+	if o.network == "" {
+		return nil // the consumer will say
+	}
+	side := func(c *Cluster) (side plugins.NetworkSide) {
+		for _, prefix := range slices.SortedFunc(maps.Keys(setOf(o.ranges[c])), netip.Prefix.Compare) {
+			side.PodCIDRs = append(side.PodCIDRs, plugins.CIDR(prefix.String()))
+		}
+		return side
+	}
+	err := c.apply(ctx, &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer.ID()), peer.ID(), map[string]string{wire.RemoteClusterIDLabel: peer.ID()}),
+		Spec: plugins.PeerNetworkSpec{ClusterID: peer.ID(), Mode: o.network, Local: side(c), Remote: side(peer)}})
+	if apimeta.IsNoMatchError(err) {
+		o.say("%s: has no PeerNetworks, upgrade it when you can", c.ID())
+		return nil
+	}
+	return err
+}
+
+// setOf masks ranges, and has each once.
+func setOf(ranges []netip.Prefix) map[netip.Prefix]bool {
+	set := map[netip.Prefix]bool{}
+	for _, prefix := range ranges {
+		set[prefix.Masked()] = true
+	}
+	return set
 }
 
 // podRanges are those that the nodes of a cluster have. Where the network plugin hands addresses out by itself they have none.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 )
 
@@ -57,6 +58,12 @@ func (o *Options) CreateNode(ctx context.Context) error {
 	if err := o.checkNode(ctx); err != nil || o.DryRun {
 		return err
 	}
+	declared := &plugins.PeerNetwork{}
+	key = client.ObjectKey{Namespace: key.Namespace, Name: o.Provider.ID()}
+	if err := o.Consumer.Client.Get(ctx, key, declared); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cluster %s: getting PeerNetwork %s, %w", o.Consumer.Name, key, err)
+	}
+	o.network = declared.Spec.Mode
 	if err := o.makeNode(ctx); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -21,6 +22,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 )
@@ -120,6 +122,30 @@ func (o *Options) makeNode(ctx context.Context) error {
 	return o.Consumer.applyAll(ctx, o.besides(vn))
 }
 
+// unchecked is whether readiness of the node leaves the network out; nil is as the installation has it.
+func (o *Options) unchecked() *bool {
+	if o.network == plugins.NoNetwork {
+		return ptr.To(true)
+	}
+	return nil
+}
+
+// nodeAnnotations have the virtual kubelet hold to what is known of the network.
+func (o *Options) nodeAnnotations() map[string]string {
+	annotations := map[string]string{}
+	if o.network == plugins.NoNetwork {
+		annotations[wire.AddressesAnnotation] = "false"
+	}
+	if len(o.ProviderRanges) > 0 {
+		ranges := make([]string, len(o.ProviderRanges))
+		for i, prefix := range o.ProviderRanges {
+			ranges[i] = prefix.String()
+		}
+		annotations[wire.RangesAnnotation] = strings.Join(ranges, ",")
+	}
+	return annotations
+}
+
 func (o *Options) secret(kubeconfig []byte) *corev1.Secret {
 	object := meta(wire.TenantNamespace(o.Provider.ID()), secretName(o.Provider.ID()), map[string]string{wire.RemoteClusterIDLabel: o.Provider.ID()})
 	object.Annotations = map[string]string{wire.RemoteTenantNamespaceAnnotation: wire.TenantNamespace(o.Consumer.ID())}
@@ -134,7 +160,7 @@ func (o *Options) virtualNode() (*unstructured.Unstructured, error) {
 		ObjectMeta: meta(wire.TenantNamespace(provider), o.VirtualNode, map[string]string{wire.RemoteClusterIDLabel: provider}),
 		Spec: offloading.VirtualNodeSpec{
 			ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secretName(provider)},
-			ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources}, Labels: o.Node.Labels, OffloadingPatch: o.Node.patch(),
+			DisableNetworkCheck: o.unchecked(), ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources}, Labels: o.Node.Labels, OffloadingPatch: o.Node.patch(),
 			StorageClasses: o.Node.StorageClasses, IngressClasses: o.Node.IngressClasses, LoadBalancerClasses: o.Node.LoadBalancerClasses,
 		},
 	})
@@ -152,6 +178,7 @@ func (o *Options) virtualNode() (*unstructured.Unstructured, error) {
 		}
 	}
 	vn := &unstructured.Unstructured{Object: fields}
+	vn.SetAnnotations(o.nodeAnnotations())
 	vn.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))
 	return vn, nil
 }

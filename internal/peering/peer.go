@@ -6,6 +6,7 @@ package peering
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/progress"
 )
@@ -33,10 +35,18 @@ type Options struct {
 	Node NodeOptions
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string
+	// Network connects the pods of the clusters, by default the one that the consumer is installed with.
+	Network plugins.NetworkMode
+	// ConsumerRanges and ProviderRanges are those of their pods, by default those of their nodes. An address elsewhere is not shown where
+	// those of the provider are given.
+	ConsumerRanges, ProviderRanges []netip.Prefix
 	// OverlappingRanges leaves out the check that pod ranges do not overlap: a network between the clusters translates addresses.
 	OverlappingRanges bool
 	// DryRun checks, and changes nothing.
-	DryRun bool
+	DryRun  bool
+	network plugins.NetworkMode
+	ranges  map[*Cluster][]netip.Prefix
+
 	// Progress receives a line for each step, and for what is waited for. Lines have no newline.
 	Progress func(line string)
 }
@@ -75,7 +85,10 @@ func (o *Options) prepareProvider(ctx context.Context) error {
 			return err
 		}
 	}
-	return o.Provider.applyAll(ctx, o.atProvider())
+	if err := o.Provider.applyAll(ctx, o.atProvider()); err != nil {
+		return err
+	}
+	return o.declareNetwork(ctx, o.Provider, o.Consumer)
 }
 
 func (o *Options) prepareConsumer(ctx context.Context) error {
@@ -95,6 +108,9 @@ func (o *Options) prepareConsumer(ctx context.Context) error {
 	}
 	o.say("%s: the %s for %s expires on %s, %s", o.Consumer.ID(), o.Credentials, o.Provider.ID(), access.expires.UTC().Format(time.DateOnly), advice)
 	if err := o.Consumer.apply(ctx, o.secret(access.kubeconfig)); err != nil {
+		return err
+	}
+	if err := o.declareNetwork(ctx, o.Consumer, o.Provider); err != nil {
 		return err
 	}
 	return o.makeNode(ctx)

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -21,6 +22,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/rbac"
 )
@@ -230,6 +232,10 @@ func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []
 	}
 	shared, err := c.stillPeered(ctx, peer)
 	if err != nil || shared {
+		return err
+	}
+	network := &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer), peer, nil)}
+	if err := c.remove(ctx, network); err != nil && !apimeta.IsNoMatchError(err) {
 		return err
 	}
 	tenant := &corev1.Namespace{ObjectMeta: meta("", wire.TenantNamespace(peer), nil)}

@@ -46,6 +46,8 @@ func providerRules() []Rule {
 			"coordination.k8s.io", on("leases"), do("get", "list", "watch", "patch"), wire.HeartbeatLease),
 		grant("to know whether the network between the clusters is up, where Liqo's network module connects them",
 			"networking.liqo.io", on("connections"), do("list")),
+		grant("to know the same of other networks, and whether there is one at all",
+			"plugins.refract.io", on("peernetworks"), do("get")),
 		grant("to know under which addresses others are reached, where Liqo's network module remaps them",
 			"networking.liqo.io", on("configurations"), do("list", "watch")),
 		grant("to create namespaces for consumers, to delete them when they are withdrawn, and to open extended ones to the scheduler",

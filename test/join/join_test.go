@@ -321,7 +321,11 @@ func (w *world) overlap(server string) {
 		}()
 	}
 	peer := []string{"peer", "--remote-context=milan", server, "--dry-run"}
-	w.refused(peer, "the pod ranges overlap, 10.9.0.0/24 of rome and 10.9.0.0/16 of milan", "networking.reflectIPs=false", "--overlapping-ranges")
+	w.refused(peer, "the pod ranges overlap, 10.9.0.0/24 of rome and 10.9.0.0/16 of milan", "--network=none", "--overlapping-ranges")
+	w.must(append(peer, "--network=none")...)
+	w.must(append(peer, "--pod-cidrs=10.8.0.0/16")...)
+	w.refused(append(peer, "--remote-pod-cidrs=10.9"), `--remote-pod-cidrs: "10.9" is no range of addresses`)
+	w.refused(append(peer, "--network=vpn"), `--network is "vpn": use reachable or none`)
 	w.must(append(peer, "--overlapping-ranges")...)
 	w.must("install", "--set=networking.reflectIPs=false")
 	w.must(peer...)
@@ -476,7 +480,8 @@ func (w *world) invited(remote string) {
 	w.must("delete", "peering-user", "turin", "--context=milan")
 	file := invite("rome")
 	w.refused([]string{"peer", file, remote, "--cpu=3"}, "--cpu is 3, and milan gives 2")
-	w.must("peer", file, remote, "--cpu=1")
+	w.must("peer", file, remote, "--cpu=1", "--network=none", "--pod-cidrs=10.1.0.0/16", "--remote-pod-cidrs=10.2.0.0/16,10.3.0.0/16")
+	w.withoutNetwork()
 	testenv.Eventually(w, func() error {
 		node, err := w.rome.client.CoreV1().Nodes().Get(w.Context(), "milan", metav1.GetOptions{})
 		if err == nil && (node.Status.Capacity.Cpu().Value() != 1 || node.Status.Capacity.Memory().String() != "4Gi") {
@@ -491,6 +496,27 @@ func (w *world) invited(remote string) {
 	w.must("delete", "peering-user", "rome", "--context=milan")
 	w.unchanged(w.milan, milan)
 	w.refused([]string{"peer", file, remote}, "the invitation has expired, or was withdrawn", "refractctl generate peering-user rome")
+}
+
+// withoutNetwork is a peering without a network between the pods.
+func (w *world) withoutNetwork() {
+	w.Helper()
+	kubelet, err := w.rome.client.AppsV1().Deployments(wire.TenantNamespace("milan")).Get(w.Context(), "vk-milan", metav1.GetOptions{})
+	require.NoError(w, err)
+	arguments := kubelet.Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{"--disable-ip-reflection", "--foreign-cidrs=10.2.0.0/16,10.3.0.0/16", "--node-check-network=false"} {
+		assert.Contains(w, arguments, want)
+	}
+	testenv.Eventually(w, func() error {
+		shown := w.must("info", "milan")
+		if !strings.Contains(shown, "PeerNetwork liqo-tenant-milan/milan says that no network connects the pods") {
+			return errors.New(shown)
+		}
+		return nil
+	})
+	out, err := exec.CommandContext(w.Context(), w.kubectl, "get", "peernetwork", "-n", "liqo-tenant-milan", "milan", "-o", "jsonpath={.spec.mode} {.spec.local.podCIDRs} {.spec.remote.podCIDRs}", "--kubeconfig="+w.kubeconfig).CombinedOutput()
+	require.NoError(w, err, "%s", out)
+	assert.Equal(w, `None ["10.1.0.0/16"] ["10.2.0.0/16","10.3.0.0/16"]`, string(out))
 }
 
 // further is one more virtual node of the same provider.

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-var blocks = regexp.MustCompile("(?ms)^```\n(.*?)^```$")
+var blocks = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
 
 // Commands returns the lines of all code blocks without a language, in their order.
 func Commands(path string) ([]string, error) {
@@ -20,7 +20,9 @@ func Commands(path string) ([]string, error) {
 	}
 	var lines []string
 	for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
-		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)
+		if language, text := block[1], block[2]; language == "" {
+			lines = append(lines, strings.Split(strings.TrimSpace(text), "\n")...)
+		}
 	}
 	return lines, nil
 }

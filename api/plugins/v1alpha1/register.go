@@ -18,10 +18,13 @@ var ReflectedResourceGVR = GroupVersion.WithResource("reflectedresources")
 // ReflectedResourceKind is the kind of a ReflectedResource.
 const ReflectedResourceKind = "ReflectedResource"
 
+// PeerNetworkKind is the kind of a PeerNetwork.
+const PeerNetworkKind = "PeerNetwork"
+
 // AddToScheme makes the kinds of this package known to s. It never fails; the
 // error is there for runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &ReflectedResource{}, &ReflectedResourceList{})
+	s.AddKnownTypes(GroupVersion, &ReflectedResource{}, &ReflectedResourceList{}, &PeerNetwork{}, &PeerNetworkList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/peering"
 )
 
@@ -88,6 +90,29 @@ func (a *clusterAccess) cluster() (*peering.Cluster, error) {
 	return &peering.Cluster{Name: cmp.Or(name, config.Host), Config: config, Client: c, Clientset: clientset}, nil
 }
 
+func parseNetwork(name string) (plugins.NetworkMode, error) {
+	switch name {
+	case "":
+		return "", nil
+	case "reachable":
+		return plugins.ReachableNetwork, nil
+	case "none":
+		return plugins.NoNetwork, nil
+	}
+	return "", fmt.Errorf("--network is %q: use reachable or none", name)
+}
+
+func parseRanges(flag string, texts []string) (ranges []netip.Prefix, err error) {
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %q is no range of addresses: use CIDR notation, such as 10.1.0.0/16", flag, text)
+		}
+		ranges = append(ranges, prefix.Masked())
+	}
+	return ranges, nil
+}
+
 // invitation that the kubeconfig is, nil for another kubeconfig.
 func (a *clusterAccess) invitation() (*peering.Invitation, error) {
 	config, err := a.flags.ToRawKubeConfigLoader().RawConfig()
@@ -100,7 +125,8 @@ func (a *clusterAccess) invitation() (*peering.Invitation, error) {
 func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t := &twoClusters{access: access}
 	share := &shareFlags{}
-	var virtualNode, server, kind string
+	var virtualNode, server, kind, network string
+	var ranges, remoteRanges []string
 	var overlapping bool
 	command := &cobra.Command{
 		Use:   "peer",
@@ -125,6 +151,15 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			if o.Credentials, err = peering.ParseCredentials(kind); err != nil {
 				return fmt.Errorf("--credentials: %w", err)
 			}
+			if o.Network, err = parseNetwork(network); err != nil {
+				return err
+			}
+			if o.ConsumerRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
+				return err
+			}
+			if o.ProviderRanges, err = parseRanges("remote-pod-cidrs", remoteRanges); err != nil {
+				return err
+			}
 			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
 			ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
 			defer cancel()
@@ -135,6 +170,10 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	flags := command.Flags()
 	share.addFlags(flags)
 	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates at the provider: token, which the controller manager renews, or certificate, which this command renews")
+	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (a network that is there: one VPC or peered ones, Submariner, Cilium, Liqo) or none; by default as this cluster is installed")
+	completeFlag(command, "network", "reachable", "none")
+	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: give them where a network plugin hands out others")
+	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; addresses elsewhere are not shown if they are given")
 	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
 	flags.StringVar(&virtualNode, "virtual-node", "", "name of the node, by default the id of the provider")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default as the kubeconfig has it")

@@ -37,6 +37,7 @@ func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Optio
 func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	share := &shareFlags{}
 	var server string
+	var ranges []string
 	var life time.Duration
 	command := &cobra.Command{
 		Use:   "peering-user CONSUMER",
@@ -60,6 +61,9 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if o.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
+				return err
+			}
 			o.Resources, o.APIServerURL = resources, strings.TrimSuffix(server, "/")
 			ctx, cancel := context.WithTimeout(cmd.Context(), peeringUserPatience)
 			defer cancel()
@@ -74,6 +78,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	}
 	flags := command.Flags()
 	share.addFlags(flags)
+	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, as the consumer sees them, by default those of its nodes")
 	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default as the kubeconfig has it")
 	flags.DurationVar(&life, "expires-in", invitationLife, "how long the kubeconfig can be used")
 	return command

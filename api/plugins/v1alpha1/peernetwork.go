@@ -1,0 +1,164 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PeerNetwork is how the pods of this cluster and those of a peer reach each other. It lies in the tenant namespace of the peer, and is named
+// after it. Whoever joins the clusters says what there is; whoever makes the network says, in the status, whether it is up.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=pnet,categories=refract
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`
+// +kubebuilder:printcolumn:name="Local",type=string,JSONPath=`.spec.local.podCIDRs`
+// +kubebuilder:printcolumn:name="Remote",type=string,JSONPath=`.spec.remote.podCIDRs`
+// +kubebuilder:printcolumn:name="Connected",type=string,JSONPath=`.status.conditions[?(@.type=="Connected")].status`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=10,JSONPath=`.status.conditions[?(@.type=="Connected")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.clusterID",message="a PeerNetwork must be named after the cluster that it leads to, spec.clusterID: there is one per peer"
+type PeerNetwork struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says what there is.
+	Spec PeerNetworkSpec `json:"spec"`
+	// +optional
+	Status PeerNetworkStatus `json:"status,omitempty"`
+}
+
+// PeerNetworkList is a list of PeerNetworks.
+//
+// +kubebuilder:object:root=true
+type PeerNetworkList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PeerNetwork `json:"items"`
+}
+
+// NetworkMode is what connects the pods of two clusters.
+//
+// +kubebuilder:validation:Enum=Reachable;None;Gateway
+type NetworkMode string
+
+// The network modes.
+const (
+	// ReachableNetwork: pods reach each other by their addresses, across a network that Refract has not made.
+	ReachableNetwork NetworkMode = "Reachable"
+	// NoNetwork: they do not, and no addresses are shown.
+	NoNetwork NetworkMode = "None"
+	// GatewayNetwork: a gateway in each cluster makes a tunnel.
+	GatewayNetwork NetworkMode = "Gateway"
+)
+
+// PeerNetworkSpec says how pods reach each other.
+//
+// +kubebuilder:validation:XValidation:rule="self.mode == 'Gateway' || !has(self.remaps) && !has(self.local.gateway) && !has(self.remote.gateway)",message="remaps and gateways are for the mode Gateway"
+type PeerNetworkSpec struct {
+	// ClusterID of the peer.
+	//
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	ClusterID string `json:"clusterID"`
+
+	// Mode is what connects the pods.
+	//
+	// +kubebuilder:default=Reachable
+	// +optional
+	Mode NetworkMode `json:"mode,omitempty"`
+
+	// Local is this cluster's side.
+	//
+	// +kubebuilder:default={}
+	// +optional
+	Local NetworkSide `json:"local,omitempty"`
+
+	// Remote is the peer's.
+	//
+	// +kubebuilder:default={}
+	// +optional
+	Remote NetworkSide `json:"remote,omitempty"`
+
+	// Remaps are ranges of the peer that are seen here as others, because they overlap with ranges of this cluster.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=map
+	// +listMapKey=cidr
+	// +optional
+	Remaps []Remap `json:"remaps,omitempty"`
+}
+
+// CIDR is a range of addresses, of either family.
+//
+// +kubebuilder:validation:MaxLength=64
+// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="this is no range of addresses: use CIDR notation, such as 10.1.0.0/16"
+type CIDR string
+
+// NetworkSide is one of the two clusters.
+type NetworkSide struct {
+	// PodCIDRs are the ranges of its pods.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=set
+	// +optional
+	PodCIDRs []CIDR `json:"podCIDRs,omitempty"`
+
+	// ServiceCIDRs are the ranges of its Services.
+	//
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=set
+	// +optional
+	ServiceCIDRs []CIDR `json:"serviceCIDRs,omitempty"`
+
+	// Gateway of the cluster.
+	//
+	// +optional
+	Gateway *Gateway `json:"gateway,omitempty"`
+}
+
+// Gateway is the end of a tunnel. The private key is in a Secret of the cluster that it belongs to.
+type Gateway struct {
+	// PublicKey of the gateway, in base64 (WireGuard: 32 bytes of Curve25519).
+	//
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
+	PublicKey string `json:"publicKey"`
+
+	// Endpoints at which it is reached, as host:port, the best one first. None when it is behind NAT, and connects by itself.
+	//
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=261
+	// +listType=atomic
+	// +optional
+	Endpoints []string `json:"endpoints,omitempty"`
+}
+
+// Remap is a range that is seen as another one of the same size.
+type Remap struct {
+	// CIDR as the peer has it.
+	CIDR CIDR `json:"cidr"`
+	// As is the range under which it is reached here.
+	As CIDR `json:"as"`
+}
+
+// ConnectedCondition says whether pods reach each other, as far as whoever makes the network knows: True, False, or Unknown while it is
+// being made.
+const ConnectedCondition = "Connected"
+
+// PeerNetworkStatus says whether it is up.
+type PeerNetworkStatus struct {
+	// Conditions of the network.
+	//
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// CheckedAt is when the condition Connected was found last. One that is not refreshed for a minute counts as False; without this
+	// time it counts until it changes.
+	//
+	// +optional
+	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`
+}
