@@ -59,6 +59,7 @@ type side struct {
 type world struct {
 	*testing.T
 	rome, milan *side
+	sides       map[string]*side // by the name of their context
 	kubeconfig  string
 	kubectl     string
 	page        []string // what is left of it
@@ -67,29 +68,32 @@ type world struct {
 // replicas of which this machine runs one.
 const replicas = "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"
 
-func begin(t *testing.T) *world {
+// begin starts rome, milan, and other clusters.
+func begin(t *testing.T, others ...string) *world {
 	t.Helper()
 	log.SetLogger(logr.Discard())
 	kubectl, err := testenv.Kubectl()
 	require.NoError(t, err)
-	w := &world{T: t, kubectl: kubectl, kubeconfig: filepath.Join(t.TempDir(), "config")}
+	w := &world{T: t, kubectl: kubectl, kubeconfig: filepath.Join(t.TempDir(), "config"), sides: map[string]*side{}}
 	merged := clientcmdapi.NewConfig()
-	for i, cluster := range testenv.ForTest(t, testenv.Options{Name: "rome", KwokNodes: 1}, testenv.Options{Name: "milan", KwokNodes: 1}) {
+	names := append([]string{"rome", "milan"}, others...)
+	var options []testenv.Options
+	for _, name := range names {
+		options = append(options, testenv.Options{Name: name, KwokNodes: 1})
+	}
+	for i, cluster := range testenv.ForTest(t, options...) {
 		client, err := kubernetes.NewForConfig(cluster.Config())
 		require.NoError(t, err)
 		s := &side{Cluster: cluster, client: client}
-		if i == 0 {
-			w.rome = s
-		} else {
-			w.milan = s
-		}
+		w.sides[names[i]] = s
 		own, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
 		require.NoError(t, err)
-		name := []string{"rome", "milan"}[i]
+		name := names[i]
 		context := own.Contexts[own.CurrentContext]
 		merged.Clusters[name], merged.AuthInfos[name] = own.Clusters[context.Cluster], own.AuthInfos[context.AuthInfo]
 		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	}
+	w.rome, w.milan = w.sides["rome"], w.sides["milan"]
 	stranger := filepath.Join(t.TempDir(), "stranger")
 	require.NoError(t, w.milan.KubeconfigFor(stranger, "stranger"))
 	own, err := clientcmd.LoadFromFile(stranger)
@@ -206,6 +210,12 @@ func (w *world) unchanged(s *side, before string) {
 func (w *world) explainOnFailure(s *side) {
 	if !w.Failed() {
 		return
+	}
+	pods, err := s.client.CoreV1().Pods("").List(context.Background(), metav1.ListOptions{})
+	if err == nil {
+		for _, pod := range pods.Items {
+			w.Logf("%s: pod %s/%s on %q: %s %s %v", s.Name(), pod.Namespace, pod.Name, pod.Spec.NodeName, pod.Status.Phase, pod.Status.Reason, pod.Status.Conditions)
+		}
 	}
 	events, err := s.client.CoreV1().Events("").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -336,7 +346,7 @@ func (w *world) overlap(server string) {
 func (w *world) controllersWork() {
 	w.Helper()
 	testenv.Eventually(w, func() error {
-		for _, s := range []*side{w.rome, w.milan} {
+		for _, s := range w.sides {
 			configuration, err := s.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(w.Context(), rbac.WebhookName, metav1.GetOptions{})
 			if err == nil && len(configuration.Webhooks[0].ClientConfig.CABundle) == 0 {
 				err = errors.New("the webhook has no certificate yet")
