@@ -91,6 +91,9 @@ const AddressesAnnotation = "plugins.refract.io/reflect-addresses"
 // elsewhere are not shown.
 const RangesAnnotation = "plugins.refract.io/provider-cidrs"
 
+// FormerImageAnnotation, on a VirtualNode and a VkOptionsTemplate, is the image of the virtual kubelet before refractctl liqo adopt.
+const FormerImageAnnotation = "plugins.refract.io/former-image"
+
 // DrainAnnotation, "true" on a VirtualNode, has its Node cordoned and drained, until the annotation is removed and the Node uncordoned.
 const DrainAnnotation = "plugins.refract.io/drain"
 

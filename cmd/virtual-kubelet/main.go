@@ -24,7 +24,9 @@ func main() {
 	defer stop()
 	cmdutil.SpareGC(ctx)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := app.NewCommand(os.Getenv).ExecuteContext(ctx); err != nil {
+	command := app.NewCommand(os.Getenv)
+	command.SetArgs(app.Tolerate(command, os.Args[1:]))
+	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "virtual-kubelet:", err)
 		os.Exit(1)
 	}

@@ -258,6 +258,9 @@ func (o *Options) checkResources(context.Context) (err error) {
 // checkNode keeps a virtual node from being made under a name that is taken.
 func (o *Options) checkNode(ctx context.Context) error {
 	consumer, provider := o.Consumer, o.Provider.ID()
+	if o.VirtualNode == wire.ConsumerServiceAccount { // its ServiceAccount would be that of the peer as a consumer of this cluster
+		return fmt.Errorf("the virtual node cannot be called %s: give another --virtual-node", o.VirtualNode)
+	}
 	all := &offloading.VirtualNodeList{}
 	if err := consumer.Client.List(ctx, all); err != nil {
 		return fmt.Errorf("cluster %s: listing VirtualNodes, %w", consumer.Name, err)

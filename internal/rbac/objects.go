@@ -67,6 +67,13 @@ func (k Kubelet) ExtendedNamespace(namespace string) Object {
 	return roleBinding(namespace, name+"-"+k.NodeName, "ClusterRole", name, k.Subject)
 }
 
+// Everywhere returns the binding that opens all namespaces to the virtual kubelet, where nobody binds its role in those that are extended:
+// under the controllers of another implementation.
+func (k Kubelet) Everywhere() Object {
+	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)
+	return clusterRoleBinding(name+"-"+k.NodeName, name, k.Subject)
+}
+
 // Consumer names one consumer, in the cluster of its provider.
 type Consumer struct {
 	// Prefix of the roles; empty means DefaultPrefix.

@@ -10,6 +10,7 @@ package join
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -252,6 +253,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer"}, "--remote-context")
 	w.refused([]string{"peer", "--remote-context=milan", server, "--cpu=many"}, `--cpu is "many"`)
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=rome-kwok-1"}, "there is a node rome-kwok-1")
+	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=" + wire.ConsumerServiceAccount}, "cannot be called refract-consumer")
 	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
 	w.refused([]string{"install", "--release=other"}, "there is an installation already, as release refract in namespace liqo")
 	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
@@ -501,6 +503,7 @@ func (w *world) invited(remote string) {
 	})
 	w.must("doctor")
 	w.further()
+	w.adopted()
 	w.must("unpeer", file)
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")
@@ -554,6 +557,42 @@ func (w *world) further() {
 		}
 		if len(left) > 0 {
 			return fmt.Errorf("there is still %q", left)
+		}
+		return nil
+	})
+}
+
+// adopted is a virtual kubelet of which the VirtualNode has all of the Deployment, as where Liqo's webhook has written it. The controller that
+// follows it is ours.
+func (w *world) adopted() {
+	w.Helper()
+	namespace := wire.TenantNamespace("milan")
+	deployments := w.rome.client.AppsV1().Deployments(namespace)
+	kubelet, err := deployments.Get(w.Context(), "vk-milan", metav1.GetOptions{})
+	require.NoError(w, err)
+	former := kubelet.Spec.Template.Spec.Containers[0].Image
+	template, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{}, "spec": kubelet.Spec}}})
+	require.NoError(w, err)
+	out, err := exec.CommandContext(w.Context(), w.kubectl, "patch", "virtualnode", "-n", namespace, "milan", "--type=merge", "--patch="+string(template), "--kubeconfig="+w.kubeconfig).CombinedOutput()
+	require.NoError(w, err, "%s", out)
+	before := w.inventory(w.rome)
+
+	const ours = "registry.example.com/refract/virtual-kubelet:adopted"
+	runs := func() string {
+		kubelet, err := deployments.Get(w.Context(), "vk-milan", metav1.GetOptions{})
+		require.NoError(w, err)
+		return kubelet.Spec.Template.Spec.Containers[0].Image + " " + strings.Join(kubelet.Spec.Template.Spec.Containers[0].Args, " ")
+	}
+	w.must("liqo", "adopt", "milan", "--image="+ours)
+	assert.Contains(w, runs(), ours)
+	assert.Contains(w, runs(), "--ignore-unknown-flags")
+	assert.Contains(w, w.must("liqo", "check"), "it was adopted: it runs "+ours+", and ran "+former)
+	w.must("liqo", "revert")
+	assert.Contains(w, runs(), former+" ")
+	assert.NotContains(w, runs(), "--ignore-unknown-flags")
+	testenv.Eventually(w, func() error { // what was granted is taken back
+		if now := w.inventory(w.rome); strings.Contains(now, "refract-virtual-kubelet") && !strings.Contains(before, "refract-virtual-kubelet") {
+			return errors.New(now)
 		}
 		return nil
 	})

@@ -24,6 +24,15 @@ func TestHelpIsGrouped(t *testing.T) {
 	}
 }
 
+func TestUnknownFlagsAreIgnoredWhereThatIsAsked(t *testing.T) {
+	command := NewCommand(func(string) string { return "" })
+	args := []string{"--nodename=milan", "--ignore-unknown-flags", "--gateway-api", "on", "--node-ip", "10.0.0.1", "--later=1", "--later-too"}
+	require.Equal(t, []string{"--nodename=milan", "--ignore-unknown-flags", "--node-ip", "10.0.0.1", "--ignored-flags=--gateway-api,--later,--later-too"}, Tolerate(command, args))
+	for _, strict := range [][]string{{"--later=1"}, {"--later=1", "--ignore-unknown-flags=false"}} {
+		require.Equal(t, strict, Tolerate(command, strict))
+	}
+}
+
 func TestUnknownFlagIsAnError(t *testing.T) {
 	command := NewCommand(func(string) string { return "" })
 	command.SetArgs([]string{"--nodnamee=x"})

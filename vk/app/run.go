@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,6 +40,11 @@ func run(ctx context.Context, o *options.Options) (err error) {
 	}
 	k := &kubelet{Options: o, local: local, client: client, elector: elector, report: newReporter(o, client)}
 	defer k.report.close()
+	if len(o.Ignored) > 0 {
+		unknown := strings.Join(o.Ignored, ", ")
+		log.Log.Info("Warning: flags that this version does not know are ignored", "flags", unknown)
+		k.report.warn(unknownFlagsReason, "The virtual kubelet ignores flags that it does not know: "+unknown+". See virtual-kubelet --help for what replaces them, or upgrade it")
+	}
 	// Before the election: a replica that cannot serve must not lead.
 	if k.listener, err = listen(o); err != nil {
 		return err

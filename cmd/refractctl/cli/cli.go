@@ -61,6 +61,7 @@ func NewCommand(name string) *cobra.Command {
 		group("delete", "Remove something, once nothing depends on it", newDeleteCommand(access), newDeletePeeringUserCommand(access)),
 		group("create", "Make something", newCreateVirtualNodeCommand(access)),
 		group("get", "Show something", newGetVirtualNodeCommand(access)),
+		newLiqoCommand(access),
 		group("generate", "Make something that another cluster needs", newGeneratePeeringUserCommand(access)),
 		newInfoCommand(access),
 	}

@@ -5,7 +5,6 @@ package cli
 
 import (
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,15 +31,7 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			found := (&doctor.Patient{Client: c, Now: time.Now()}).Examine(cmd.Context())
-			if !output.isTable() {
-				err = output.print(cmd.OutOrStdout(), "Findings", &struct {
-					Findings []doctor.Finding `json:"findings"`
-				}{found})
-			} else {
-				table := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', 0)
-				section(table, "LEVEL\tSUBJECT\tFINDING", found, func(f doctor.Finding) []string { return []string{string(f.Level), f.Subject, f.Message} })
-				err = table.Flush()
-			}
+			err = printFindings(cmd.OutOrStdout(), output, found)
 			errors := 0
 			for _, f := range found {
 				if f.Level == doctor.Error {

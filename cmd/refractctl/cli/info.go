@@ -330,6 +330,13 @@ func (i *info) nodes(table io.Writer, wide bool) {
 	})
 }
 
+// printTable writes one table alone.
+func printTable[T any](out io.Writer, header string, rows []T, cells func(T) []string) error {
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	section(table, header, rows, cells)
+	return table.Flush()
+}
+
 // section writes one table; what is empty is a dash, so that columns line up.
 func section[T any](out io.Writer, header string, rows []T, cells func(T) []string) {
 	fmt.Fprintln(out, header)

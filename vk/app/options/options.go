@@ -83,8 +83,19 @@ type Options struct {
 	MetricsEnabled, Profiling     bool
 	MetricsAddress, HealthAddress string
 
+	// Flags that are unknown, if they are to be ignored.
+	IgnoreUnknown bool
+	Ignored       []string
+
 	inert cmdutil.InertFlags
 }
+
+const (
+	// IgnoreUnknown is the flag that has others ignored which are unknown.
+	IgnoreUnknown = "ignore-unknown-flags"
+	// IgnoredFlags is the flag that says which ones were.
+	IgnoredFlags = "ignored-flags"
+)
 
 // New reads the environment of the pod.
 func New(env func(string) string) *Options {
@@ -130,6 +141,9 @@ func (o *Options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.TenantNamespace, "tenant-namespace", o.TenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
 	f.StringVar(&o.LiqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
 	f.StringVar(&o.RolePrefix, "role-prefix", rbac.DefaultPrefix, "prefix of the names of the installation's ClusterRoles, for messages about missing permissions")
+	f.BoolVar(&o.IgnoreUnknown, IgnoreUnknown, false, "ignore flags that this version does not know, with an Event on the VirtualNode, where the controllers of another implementation write them; otherwise they are an error")
+	f.StringSliceVar(&o.Ignored, IgnoredFlags, nil, "flags that were ignored")
+	_ = f.MarkHidden(IgnoredFlags)
 	f.DurationVar(&o.ClientTimeout, "client-timeout", 0, "timeout of requests to either API server; 0 leaves it to each caller")
 	f.Float32Var(&o.ClientQPS, "client-qps", -1, "maximum number of requests per second to each API server for the node, leases and the kubelet API; negative for no limit. Reflection has none: it relies on the API servers' priority and fairness")
 	f.Var(&o.ForeignAnswer, "foreign-answer-limit", "maximum size of one response of the provider's API server: a longer list is refused, and a watch that has delivered as much ends and starts over with a list")

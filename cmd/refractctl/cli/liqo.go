@@ -1,0 +1,128 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refract-project/refract/internal/doctor"
+	"github.com/refract-project/refract/internal/liqo"
+)
+
+// adoptPatience is how long all virtual kubelets may take to be replaced.
+const adoptPatience = 5 * time.Minute
+
+// liqo returns the options for what is done in a cluster with Liqo.
+func (a *clusterAccess) liqo(nodes []string, out io.Writer) (*liqo.Options, error) {
+	cluster, err := a.cluster()
+	if err != nil {
+		return nil, err
+	}
+	return &liqo.Options{Client: cluster.Client, Clientset: cluster.Clientset, Nodes: nodes, Progress: printTo(out)}, nil
+}
+
+func newLiqoCommand(access *clusterAccess) *cobra.Command {
+	return group("liqo", "Run Refract's virtual kubelet under Liqo's controllers", newLiqoCheckCommand(access), newLiqoAdoptCommand(access), newLiqoRevertCommand(access))
+}
+
+func newLiqoCheckCommand(access *clusterAccess) *cobra.Command {
+	var output *output
+	command := &cobra.Command{
+		Use:   "check [NODE...]",
+		Short: "Say what Refract's virtual kubelet would need here",
+		Long:  "Say which virtual kubelet each virtual node runs, and what Refract's would need besides. Nothing is changed.",
+		Example: "  refractctl liqo check\n" +
+			"  refractctl liqo check milan -o json",
+		ValidArgsFunction: access.completeVirtualNodes,
+		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
+			if err := output.validate(); err != nil {
+				return err
+			}
+			o, err := access.liqo(nodes, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			found, err := o.Check(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return printFindings(cmd.OutOrStdout(), output, found)
+		}),
+	}
+	output = addOutput(command, "", "")
+	return command
+}
+
+func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
+	var image string
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "adopt [NODE...]",
+		Short: "Replace Liqo's virtual kubelet with Refract's",
+		Long: "Have virtual nodes that Liqo has made run Refract's virtual kubelet: grant it what Liqo's role lacks, replace the image, and wait\n" +
+			"until the node is ready. One that does not get ready is put back. Without names it is done to all virtual nodes, and to those that\n" +
+			"are made later. Pods at the provider go on. refractctl liqo revert takes it back.",
+		Example: "  refractctl liqo adopt milan --image=registry.example.com/refract/virtual-kubelet:v1\n" +
+			"  refractctl liqo adopt --image=registry.example.com/refract/virtual-kubelet:v1",
+		ValidArgsFunction: access.completeVirtualNodes,
+		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
+			if image == "" {
+				return errors.New("--image is missing: name the image of Refract's virtual kubelet")
+			}
+			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error {
+				o.Image = image
+				return o.Adopt(ctx)
+			})
+		}),
+	}
+	command.Flags().StringVar(&image, "image", "", "image of Refract's virtual kubelet, from a registry that this cluster can pull from")
+	command.Flags().DurationVar(&timeout, "timeout", adoptPatience, "how long to wait")
+	return command
+}
+
+func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "revert [NODE...]",
+		Short: "Put Liqo's virtual kubelet back",
+		Long: "Have virtual nodes that were adopted run the image that they ran before, and take back what was granted. Without names it is done to\n" +
+			"all of them. Pods at the provider go on.",
+		Example: "  refractctl liqo revert\n" +
+			"  refractctl liqo revert milan",
+		ValidArgsFunction: access.completeVirtualNodes,
+		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
+			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error { return o.Revert(ctx) })
+		}),
+	}
+	command.Flags().DurationVar(&timeout, "timeout", adoptPatience, "how long to wait")
+	return command
+}
+
+func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout time.Duration, do func(context.Context, *liqo.Options) error) error {
+	if err := validTimeout(timeout); err != nil {
+		return err
+	}
+	o, err := access.liqo(nodes, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+	defer cancel()
+	return do(ctx, o)
+}
+
+// printFindings of a check, as a table or as -o asks for.
+func printFindings(out io.Writer, output *output, found []doctor.Finding) error {
+	if !output.isTable() {
+		return output.print(out, "Findings", &struct {
+			Findings []doctor.Finding `json:"findings"`
+		}{found})
+	}
+	return printTable(out, "LEVEL\tSUBJECT\tFINDING", found, func(f doctor.Finding) []string { return []string{string(f.Level), f.Subject, f.Message} })
+}

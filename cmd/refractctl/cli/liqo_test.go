@@ -1,0 +1,117 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// adoptable is a VirtualNode as Liqo's webhook leaves it.
+const adoptable = `
+apiVersion: offloading.liqo.io/v1beta1
+kind: VirtualNode
+metadata: {name: adoptable, namespace: liqo-tenant-adoptable, labels: {liqo.io/remote-cluster-id: adoptable}}
+spec:
+  clusterID: adoptable
+  kubeconfigSecretRef: {name: kubeconfig}
+  template:
+    metadata: {name: vk-adoptable, namespace: liqo-tenant-adoptable}
+    spec:
+      replicas: 1
+      selector: {matchLabels: {liqo.io/virtual-node: adoptable}}
+      template:
+        metadata: {labels: {liqo.io/virtual-node: adoptable}}
+        spec:
+          futureField: kept
+          containers:
+            - {name: virtual-kubelet, image: "liqo/virtual-kubelet:v1", command: [/usr/bin/virtual-kubelet], args: [--nodename=adoptable, --later=1], futureField: kept}
+`
+
+// A cluster without nodes runs no virtual kubelet: what is adopted does not get ready, and is put back as it was. (That it does where there
+// are nodes, package test/join shows.)
+func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
+	c := admin(t)
+	vn := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal([]byte(adoptable), vn))
+	namespace := vn.GetNamespace()
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	require.NoError(t, c.Create(t.Context(), vn))
+	account := rbac.ServiceAccount(namespace, vn.GetName())
+	for _, object := range []client.Object{
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "liqo-virtual-kubelet-local"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete", "patch", "update"}}}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "liqo-node-adoptable"}, Subjects: []rbacv1.Subject{account},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "liqo-virtual-kubelet-local"}},
+	} {
+		require.NoError(t, c.Create(t.Context(), object))
+	}
+	t.Cleanup(func() {
+		assert.NoError(t, client.IgnoreNotFound(c.Delete(context.Background(), vn)))
+		assert.NoError(t, client.IgnoreNotFound(c.Delete(context.Background(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vk-adoptable"}})))
+	})
+	before := vn.Object["spec"]
+
+	lacking := func() {
+		t.Helper()
+		found, _, err := refractctl(t, "liqo", "check", "adoptable", "--kubeconfig="+cluster.Kubeconfig())
+		require.NoError(t, err)
+		assert.Contains(t, found, "it runs liqo/virtual-kubelet:v1")
+		assert.Contains(t, found, "create tokenreviews")
+		assert.NotContains(t, found, "watch pods")
+	}
+	lacking()
+	go follow(t.Context(), c, namespace)
+	_, progress, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=3s", "--kubeconfig="+cluster.Kubeconfig())
+	require.ErrorContains(t, err, "0 of 1 replicas are up to date and available")
+	assert.Contains(t, progress, "adoptable: replacing liqo/virtual-kubelet:v1 with refract/virtual-kubelet:v1")
+	assert.Contains(t, progress, "adoptable: putting it back")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
+	assert.Equal(t, before, vn.Object["spec"])
+	assert.Empty(t, vn.GetAnnotations()[wire.FormerImageAnnotation])
+	lacking()
+	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
+	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+
+	for want, args := range map[string][]string{
+		"--image is missing": {"adopt", "adoptable"}, "there is no virtual node nowhere": {"check", "nowhere"}, "--timeout": {"revert", "--timeout=-1s"},
+	} {
+		_, _, err := refractctl(t, append([]string{"liqo", "--kubeconfig=" + cluster.Kubeconfig()}, args...)...)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// follow keeps the Deployment of a virtual kubelet as its VirtualNode has it, until ctx ends.
+func follow(ctx context.Context, c client.Client, namespace string) {
+	for ctx.Err() == nil {
+		vn := &offloading.VirtualNode{}
+		if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "adoptable"}, vn) == nil && vn.Spec.Template != nil {
+			made := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vk-adoptable"}}
+			if c.Get(ctx, client.ObjectKeyFromObject(made), made) == nil {
+				made.Spec.Template.Spec.Containers[0].Image = vn.Spec.Template.Spec.Template.Spec.Containers[0].Image
+				_ = c.Update(ctx, made)
+			} else {
+				made.Spec = vn.Spec.Template.Spec
+				_ = c.Create(ctx, made)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}

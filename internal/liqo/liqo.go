@@ -1,0 +1,314 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package liqo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes"
+	nodeutil "k8s.io/component-helpers/node/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/doctor"
+	"github.com/refract-project/refract/internal/progress"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// Options say which virtual kubelets are replaced. They are not safe for concurrent use.
+type Options struct {
+	Client    client.Client
+	Clientset kubernetes.Interface
+	// Nodes are the virtual nodes; none are all, and those that are made later.
+	Nodes []string
+	// Image of Refract's virtual kubelet.
+	Image string
+	// Progress receives a line for each step. Lines have no newline.
+	Progress func(line string)
+}
+
+const (
+	containerName = "virtual-kubelet"
+	// ignoreUnknown has the virtual kubelet start with flags of a later version of Liqo.
+	ignoreUnknown = "--ignore-unknown-flags"
+	fieldOwner    = client.FieldOwner("refractctl")
+)
+
+// containers of the Deployment in a VirtualNode.
+var containers = []string{"spec", "template", "spec", "template", "spec", "containers"}
+
+// Check says of each virtual node whose virtual kubelet it runs, and what ours would need. It changes nothing.
+func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
+	nodes, err := o.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found []doctor.Finding
+	for i := range nodes {
+		vn := &nodes[i]
+		add := func(level doctor.Level, format string, arguments ...any) {
+			found = append(found, doctor.Finding{Subject: "virtual node " + vn.Name, Level: level, Message: fmt.Sprintf(format, arguments...)})
+		}
+		image := imageOf(vn)
+		switch former := vn.Annotations[wire.FormerImageAnnotation]; {
+		case image == "":
+			add(doctor.Error, "its VirtualNode has no spec.template with a container %s, which Liqo's webhook writes: nothing to adopt", containerName)
+			continue
+		case former != "":
+			add(doctor.OK, "it was adopted: it runs %s, and ran %s", image, former)
+		default:
+			add(doctor.OK, "it runs %s: replace that with refractctl liqo adopt %s --image=IMAGE", image, vn.Name)
+		}
+		missing, err := o.lacks(ctx, vn)
+		if err != nil {
+			return nil, err
+		}
+		if len(missing) > 0 {
+			add(doctor.Warning, "its ServiceAccount may not %s: refractctl liqo adopt grants that", strings.Join(missing, ", nor "))
+		}
+	}
+	return found, nil
+}
+
+// Adopt has the virtual nodes run the image, one after another, and returns when all of them are ready. One that is not is put back. It may be
+// called again, with another image, too.
+func (o *Options) Adopt(ctx context.Context) error {
+	nodes, err := o.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range nodes {
+		vn := &nodes[i]
+		if imageOf(vn) == "" {
+			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it made by Liqo?", client.ObjectKeyFromObject(vn), containerName)
+		}
+		o.say("%s: granting what Liqo's role lacks", vn.Name)
+		if err := rbac.Install(ctx, o.Clientset, rights(vn)...); err != nil {
+			return err
+		}
+		o.say("%s: replacing %s with %s", vn.Name, imageOf(vn), o.Image)
+		if err := o.replace(ctx, vn, o.Image); err != nil {
+			return err
+		}
+		if err := o.await(ctx, vn, o.Image); err != nil {
+			o.say("%s: putting it back: %v", vn.Name, err)
+			return errors.Join(err, o.revert(context.WithoutCancel(ctx), vn))
+		}
+	}
+	if len(o.Nodes) > 0 {
+		return nil
+	}
+	return o.templates(ctx, func(template *offloading.VkOptionsTemplate) {
+		if template.Annotations == nil {
+			template.Annotations = map[string]string{}
+		}
+		if template.Annotations[wire.FormerImageAnnotation] == "" {
+			template.Annotations[wire.FormerImageAnnotation] = template.Spec.ContainerImage
+		}
+		template.Spec.ContainerImage = o.Image
+		if !slices.Contains(template.Spec.ExtraArgs, ignoreUnknown) {
+			template.Spec.ExtraArgs = append(template.Spec.ExtraArgs, ignoreUnknown)
+		}
+	})
+}
+
+// Revert has adopted virtual nodes run the image that they ran before, and takes back what was granted.
+func (o *Options) Revert(ctx context.Context) error {
+	nodes, err := o.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	err = o.templates(ctx, func(template *offloading.VkOptionsTemplate) {
+		if former := template.Annotations[wire.FormerImageAnnotation]; former != "" && len(o.Nodes) == 0 {
+			template.Spec.ContainerImage = former
+			template.Spec.ExtraArgs = slices.DeleteFunc(template.Spec.ExtraArgs, func(arg string) bool { return arg == ignoreUnknown })
+			delete(template.Annotations, wire.FormerImageAnnotation)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for i := range nodes {
+		vn := &nodes[i]
+		former := vn.Annotations[wire.FormerImageAnnotation]
+		if former == "" {
+			continue
+		}
+		o.say("%s: putting %s back", vn.Name, former)
+		if err := o.revert(ctx, vn); err != nil {
+			return err
+		}
+		if err := o.await(ctx, vn, former); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// revert one virtual node, and take back what was granted to it.
+func (o *Options) revert(ctx context.Context, vn *offloading.VirtualNode) error {
+	current := &offloading.VirtualNode{}
+	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil {
+		return fmt.Errorf("getting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
+	}
+	former := current.Annotations[wire.FormerImageAnnotation]
+	if former == "" {
+		return nil
+	}
+	if err := o.replace(ctx, current, former); err != nil {
+		return err
+	}
+	all := &offloading.VirtualNodeList{}
+	if err := o.Client.List(ctx, all); err != nil {
+		return fmt.Errorf("listing VirtualNodes, %w", err)
+	}
+	last := !slices.ContainsFunc(all.Items, func(other offloading.VirtualNode) bool { return other.Annotations[wire.FormerImageAnnotation] != "" })
+	return o.withdraw(ctx, current, last)
+}
+
+// nodes returns the virtual nodes that are meant.
+func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
+	all := &offloading.VirtualNodeList{}
+	if err := o.Client.List(ctx, all); err != nil {
+		return nil, fmt.Errorf("listing VirtualNodes, %w", err)
+	}
+	for _, name := range o.Nodes {
+		if !slices.ContainsFunc(all.Items, func(vn offloading.VirtualNode) bool { return vn.Name == name }) {
+			return nil, fmt.Errorf("there is no virtual node %s (list them with: refractctl get virtualnode)", name)
+		}
+	}
+	return slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return len(o.Nodes) > 0 && !slices.Contains(o.Nodes, vn.Name) }), nil
+}
+
+// imageOf the virtual kubelet of a VirtualNode, "" when it does not say.
+func imageOf(vn *offloading.VirtualNode) string {
+	if vn.Spec.Template == nil {
+		return ""
+	}
+	for _, c := range vn.Spec.Template.Spec.Template.Spec.Containers {
+		if c.Name == containerName {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// replace the image in a VirtualNode. What else is there stays as it was written, also what this program has no fields for. With the former
+// image it is as it was.
+func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image string) error {
+	key := client.ObjectKeyFromObject(vn)
+	current := &unstructured.Unstructured{}
+	current.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))
+	if err := o.Client.Get(ctx, key, current); err != nil {
+		return fmt.Errorf("getting VirtualNode %s, %w", key, err)
+	}
+	changed := current.DeepCopy()
+	list, _, err := unstructured.NestedSlice(changed.Object, containers...)
+	if err != nil {
+		return fmt.Errorf("VirtualNode %s, %s: %w", key, strings.Join(containers, "."), err)
+	}
+	annotations := changed.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	back := annotations[wire.FormerImageAnnotation] == image
+	for i := range list {
+		container, ok := list[i].(map[string]any)
+		if !ok || container["name"] != containerName {
+			continue
+		}
+		if former, _ := container["image"].(string); annotations[wire.FormerImageAnnotation] == "" {
+			annotations[wire.FormerImageAnnotation] = former
+		}
+		container["image"] = image
+		arguments, _, err := unstructured.NestedStringSlice(container, "args")
+		if err != nil {
+			return fmt.Errorf("VirtualNode %s, %s[%d].args: %w", key, strings.Join(containers, "."), i, err)
+		}
+		arguments = slices.DeleteFunc(arguments, func(argument string) bool { return argument == ignoreUnknown })
+		if !back {
+			arguments = append(arguments, ignoreUnknown)
+		}
+		if err := unstructured.SetNestedStringSlice(container, arguments, "args"); err != nil {
+			return err
+		}
+	}
+	if back {
+		delete(annotations, wire.FormerImageAnnotation)
+	}
+	changed.SetAnnotations(annotations)
+	if err := unstructured.SetNestedSlice(changed.Object, list, containers...); err != nil {
+		return err
+	}
+	if err := o.Client.Patch(ctx, changed, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}), fieldOwner); err != nil {
+		return fmt.Errorf("changing VirtualNode %s, %w", key, err)
+	}
+	return nil
+}
+
+// await that the Deployment of a virtual kubelet runs the image, and its node is ready.
+func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image string) error {
+	key := client.ObjectKey{Namespace: vn.Namespace, Name: "vk-" + vn.Name}
+	return progress.Await(ctx, o.Progress, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
+		deployment := &appsv1.Deployment{}
+		err := o.Client.Get(ctx, key, deployment)
+		switch {
+		case apierrors.IsNotFound(err):
+			return fmt.Sprintf("Deployment %s does not exist yet", key), nil
+		case err != nil:
+			return "", fmt.Errorf("getting Deployment %s, %w", key, err)
+		case !slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }):
+			return fmt.Sprintf("Deployment %s does not have the image yet: the controller that makes it has to notice", key), nil
+		}
+		want := int32(1)
+		if deployment.Spec.Replicas != nil {
+			want = *deployment.Spec.Replicas
+		}
+		switch s := &deployment.Status; {
+		case s.ObservedGeneration < deployment.Generation || s.UpdatedReplicas < want || s.AvailableReplicas < want:
+			return fmt.Sprintf("Deployment %s: %d of %d replicas are up to date and available", key, min(s.UpdatedReplicas, s.AvailableReplicas), want), nil
+		case s.Replicas > want:
+			return fmt.Sprintf("Deployment %s: a former replica is ending", key), nil
+		}
+		node := &corev1.Node{}
+		if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
+			if apierrors.IsNotFound(err) {
+				return "the node is not registered yet", nil
+			}
+			return "", fmt.Errorf("getting node %s, %w", vn.Name, err)
+		}
+		if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); ready == nil || ready.Status != corev1.ConditionTrue {
+			return "the node is not ready", nil
+		}
+		o.say("%s: ready, with %s", vn.Name, image)
+		return "", nil
+	})
+}
+
+// templates changes all VkOptionsTemplates, of which virtual nodes are made later.
+func (o *Options) templates(ctx context.Context, change func(*offloading.VkOptionsTemplate)) error {
+	all := &offloading.VkOptionsTemplateList{}
+	if err := o.Client.List(ctx, all); err != nil {
+		return fmt.Errorf("listing VkOptionsTemplates, %w", err)
+	}
+	for i := range all.Items {
+		before := all.Items[i].DeepCopy()
+		change(&all.Items[i])
+		if err := o.Client.Patch(ctx, &all.Items[i], client.MergeFrom(before), fieldOwner); err != nil {
+			return fmt.Errorf("changing VkOptionsTemplate %s, %w", client.ObjectKeyFromObject(before), err)
+		}
+	}
+	return nil
+}
+
+func (o *Options) say(format string, arguments ...any) { o.Progress(fmt.Sprintf(format, arguments...)) }

@@ -1,0 +1,45 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/refract-project/refract/vk/app/options"
+)
+
+// unknownFlagsReason is the reason of the Event about flags that are ignored.
+const unknownFlagsReason = "UnknownFlags"
+
+// Tolerate returns the arguments without the flags that the command does not know, and notes these in options.IgnoredFlags,
+// if the arguments ask for that with options.IgnoreUnknown: controllers of another implementation may have written them, in a
+// later version. Without it a flag that is unknown, or misspelt, is an error.
+func Tolerate(command *cobra.Command, args []string) []string {
+	asked := func(arg string) bool {
+		return arg == "--"+options.IgnoreUnknown || arg == "--"+options.IgnoreUnknown+"=true"
+	}
+	if !slices.ContainsFunc(args, asked) {
+		return args
+	}
+	var known, ignored []string
+	for i := 0; i < len(args); i++ {
+		flag, isFlag := strings.CutPrefix(args[i], "--")
+		name, _, hasValue := strings.Cut(flag, "=")
+		if !isFlag || name == "" || name == "help" || name == "version" || command.Flags().Lookup(name) != nil {
+			known = append(known, args[i])
+			continue
+		}
+		ignored = append(ignored, "--"+name)
+		if !hasValue && i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") {
+			i++ // its value
+		}
+	}
+	if len(ignored) == 0 {
+		return known
+	}
+	return append(known, "--"+options.IgnoredFlags+"="+strings.Join(ignored, ","))
+}
