@@ -63,7 +63,7 @@ func TestImagesAreReproducibleAndRun(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "65532:65532", config.Config.User)
 	assert.Equal(t, []string{"/usr/bin/virtual-kubelet"}, config.Config.Entrypoint)
-	assert.Equal(t, []string{"usr", "usr/bin", "usr/bin/virtual-kubelet"}, unpack(t, image, dir))
+	assert.Equal(t, []string{"usr", "usr/bin", "usr/bin/virtual-kubelet", "tmp"}, unpack(t, image, dir))
 	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "virtual-kubelet"), "--version").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	assert.Contains(t, string(out), runtime.Version())
