@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/refract-project/refract/vk/reflection"
-	"github.com/refract-project/refract/vk/reflection/reflectiontest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/refract-project/refract/host"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
 func service(name, annotations string) string {
@@ -96,6 +97,13 @@ func TestOffloadingPatchIsFollowed(t *testing.T) {
 	})
 	l.Local.Create(t, l.Namespace, service("web", ""))
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{metadata: {labels: {tier: gold, zone: eu}}}`)
+	l.Eventually(func() error { // Kubernetes gives the labels to the EndpointSlice of the Service, in its own time
+		slices, err := l.Local.Of("EndpointSlice", l.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=web,tier=gold,zone=eu"})
+		if err == nil && len(slices.Items) == 0 {
+			err = errors.New("the EndpointSlice does not have the labels yet")
+		}
+		return err
+	})
 	l.Start()
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/app", "web"), reflectiontest.Field("metadata.labels/tier", "gold"))
 	l.Local.PatchYAML(t, "VirtualNode", l.Tenant, l.Node, `{spec: {offloadingPatch: {labelsNotReflected: [app]}}}`)
