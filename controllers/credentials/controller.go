@@ -111,7 +111,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	until, err := c.renew(ctx, string(vn.Spec.ClusterID), secret, config, validity.Life())
 	if err != nil {
-		c.report.Warn(vn, notRenewedReason, renewAction, fmt.Sprintf("The token in Secret %s, which opens cluster %s, expires at %s and could not be renewed: %s. If this goes on, run refractctl peer again",
+		c.report.Warn(vn, notRenewedReason, renewAction, fmt.Sprintf("The token in Secret %s, which opens cluster %s, expires at %s and could not be renewed: %s. If this continues, run refractctl peer again",
 			key, vn.Spec.ClusterID, validity.Until.UTC().Format(time.RFC3339), err))
 		return reconcile.Result{}, fmt.Errorf("renewing the token in Secret %s, %w", key, err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
@@ -102,7 +103,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 		}
 		if err := o.await(ctx, vn, o.Image); err != nil {
 			o.say("%s: putting it back: %v", vn.Name, err)
-			return errors.Join(err, o.revert(context.WithoutCancel(ctx), vn))
+			return errors.Join(err, o.putBack(context.WithoutCancel(ctx), vn, func() error { return nil }))
 		}
 	}
 	if len(o.Nodes) > 0 {
@@ -145,18 +146,15 @@ func (o *Options) Revert(ctx context.Context) error {
 			continue
 		}
 		o.say("%s: putting %s back", vn.Name, former)
-		if err := o.revert(ctx, vn); err != nil {
-			return err
-		}
-		if err := o.await(ctx, vn, former); err != nil {
+		if err := o.putBack(ctx, vn, func() error { return o.await(ctx, vn, former) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// revert one virtual node, and take back what was granted to it.
-func (o *Options) revert(ctx context.Context, vn *offloading.VirtualNode) error {
+// putBack the former image of one virtual node, and when that has happened take back what was granted to it.
+func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happened func() error) error {
 	current := &offloading.VirtualNode{}
 	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil {
 		return fmt.Errorf("getting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
@@ -166,6 +164,9 @@ func (o *Options) revert(ctx context.Context, vn *offloading.VirtualNode) error 
 		return nil
 	}
 	if err := o.replace(ctx, current, former); err != nil {
+		return err
+	}
+	if err := happened(); err != nil {
 		return err
 	}
 	all := &offloading.VirtualNodeList{}
@@ -187,7 +188,26 @@ func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 			return nil, fmt.Errorf("there is no virtual node %s (list them with: refractctl get virtualnode)", name)
 		}
 	}
-	return slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return len(o.Nodes) > 0 && !slices.Contains(o.Nodes, vn.Name) }), nil
+	meant := slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return len(o.Nodes) > 0 && !slices.Contains(o.Nodes, vn.Name) })
+	for i := range meant {
+		if err := o.belongs(ctx, &meant[i]); err != nil {
+			return nil, err
+		}
+	}
+	return meant, nil
+}
+
+// belongs refuses a VirtualNode outside the tenant namespace of its provider: its ServiceAccount would get the rights of a virtual kubelet, and
+// whoever may create VirtualNodes in some namespace is not meant to have those.
+func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error {
+	namespace := &corev1.Namespace{}
+	if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Namespace}, namespace); err != nil {
+		return fmt.Errorf("getting namespace %s, %w", vn.Namespace, err)
+	}
+	if namespace.Labels[wire.TenantNamespaceLabel] == "true" && namespace.Labels[wire.RemoteClusterIDLabel] == string(vn.Spec.ClusterID) {
+		return nil
+	}
+	return fmt.Errorf("VirtualNode %s is not in the tenant namespace of cluster %s: delete it, or name the virtual nodes that are meant", client.ObjectKeyFromObject(vn), vn.Spec.ClusterID)
 }
 
 // imageOf the virtual kubelet of a VirtualNode, "" when it does not say.
@@ -304,6 +324,9 @@ func (o *Options) templates(ctx context.Context, change func(*offloading.VkOptio
 	for i := range all.Items {
 		before := all.Items[i].DeepCopy()
 		change(&all.Items[i])
+		if equality.Semantic.DeepEqual(before, &all.Items[i]) {
+			continue
+		}
 		if err := o.Client.Patch(ctx, &all.Items[i], client.MergeFrom(before), fieldOwner); err != nil {
 			return fmt.Errorf("changing VkOptionsTemplate %s, %w", client.ObjectKeyFromObject(before), err)
 		}

@@ -57,6 +57,10 @@ func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	if err := json.Unmarshal(extension.Raw, invitation); err != nil {
 		return nil, fmt.Errorf("the extension %s of the kubeconfig cannot be read: ask for another invitation (%w)", invitationExtension, err)
 	}
+	// Without it a cluster that claims the id of another provider would not be told apart from that.
+	if invitation.ProviderUID == "" || invitation.Provider == "" || invitation.Consumer == "" {
+		return nil, fmt.Errorf("the extension %s of the kubeconfig does not say which clusters it is for: ask for another invitation", invitationExtension)
+	}
 	return invitation, nil
 }
 
@@ -128,7 +132,7 @@ func (c *Cluster) accept(ctx context.Context) error {
 	c.uid = c.invitation.ProviderUID
 	_, err := c.Clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
-		return fmt.Errorf("cluster %s: the invitation has expired, or was withdrawn: have its administrator run refractctl generate peering-user %s again", c.Name, c.invitation.Consumer)
+		return fmt.Errorf("cluster %s: the invitation has expired, or was withdrawn: ask its administrator to run refractctl generate peering-user %s again", c.Name, c.invitation.Consumer)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: using the invitation, %w", c.Name, err)
@@ -142,7 +146,7 @@ func (i *Invitation) fits(resources corev1.ResourceList) (corev1.ResourceList, e
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		quantity, given := resources[name], i.Resources[name]
 		if quantity.Cmp(given) > 0 {
-			return nil, fmt.Errorf("--%s is %s, and %s gives %s: take that much at most, or have its administrator give more (refractctl generate peering-user %s --%s)",
+			return nil, fmt.Errorf("--%s is %s, but %s gives %s: take at most that, or ask its administrator for more (refractctl generate peering-user %s --%s)",
 				name, quantity.String(), i.Provider, given.String(), i.Consumer, name)
 		}
 		all[name] = quantity

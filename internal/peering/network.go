@@ -78,7 +78,7 @@ func (o *Options) declareNetwork(ctx context.Context, c, peer *Cluster) error {
 	err := c.apply(ctx, &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer.ID()), peer.ID(), map[string]string{wire.RemoteClusterIDLabel: peer.ID()}),
 		Spec: plugins.PeerNetworkSpec{ClusterID: peer.ID(), Mode: o.network, Local: side(c), Remote: side(peer)}})
 	if apimeta.IsNoMatchError(err) {
-		o.say("%s: has no PeerNetworks, upgrade it when you can", c.ID())
+		o.say("%s: the CRD PeerNetwork is missing, the network is not recorded: upgrade this cluster with refractctl install", c.ID())
 		return nil
 	}
 	return err

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -491,7 +492,8 @@ func (w *world) invited(remote string) {
 	w.refused([]string{"peer", invite("turin"), remote}, `the invitation of milan is for cluster "turin", and rome is "rome"`)
 	w.must("delete", "peering-user", "turin", "--context=milan")
 	file := invite("rome")
-	w.refused([]string{"peer", file, remote, "--cpu=3"}, "--cpu is 3, and milan gives 2")
+	w.refused([]string{"peer", file, remote, "--cpu=3"}, "--cpu is 3, but milan gives 2")
+	w.anonymous(file, remote)
 	w.must("peer", file, remote, "--cpu=1", "--network=none", "--pod-cidrs=10.1.0.0/16", "--remote-pod-cidrs=10.2.0.0/16,10.3.0.0/16")
 	w.withoutNetwork()
 	testenv.Eventually(w, func() error {
@@ -509,6 +511,18 @@ func (w *world) invited(remote string) {
 	w.must("delete", "peering-user", "rome", "--context=milan")
 	w.unchanged(w.milan, milan)
 	w.refused([]string{"peer", file, remote}, "the invitation has expired, or was withdrawn", "refractctl generate peering-user rome")
+}
+
+// anonymous is an invitation that hides which cluster it is from: it could be from one that claims the id of a provider.
+func (w *world) anonymous(file, remote string) {
+	w.Helper()
+	text, err := os.ReadFile(strings.TrimPrefix(file, "--remote-kubeconfig="))
+	require.NoError(w, err)
+	uid := regexp.MustCompile(`ProviderUID: \S+`)
+	require.Regexp(w, uid, string(text))
+	hidden := filepath.Join(w.TempDir(), "hidden")
+	require.NoError(w, os.WriteFile(hidden, uid.ReplaceAll(text, []byte(`ProviderUID: ""`)), 0o600))
+	w.refused([]string{"peer", "--remote-kubeconfig=" + hidden, remote}, "does not say which clusters it is for")
 }
 
 // withoutNetwork is a peering without a network between the pods.

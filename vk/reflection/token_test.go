@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -215,7 +217,8 @@ func (l *lab) tokenRequests() (n int) {
 func TestTokensAreRenewed(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.Clock = clock })
+	registry := prometheus.NewRegistry()
+	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.Clock, o.Registerer = clock, registry })
 	l.Start()
 	l.userPod("web", "{serviceAccountToken: {audience: short, expirationSeconds: 600, path: t}}")
 	first := l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
@@ -240,6 +243,18 @@ func TestTokensAreRenewed(t *testing.T) {
 	if !l.accepted(tokenOf(t, second, "keys-"), "short").Authenticated {
 		t.Error("the new token is not accepted")
 	}
+	// The time until a renewal is due is no time that a change has waited.
+	var crossed *dto.Histogram
+	for _, family := range reflectiontest.Must(registry.Gather())(t) {
+		for _, metric := range family.GetMetric() {
+			if family.GetName() == "refract_crossing_seconds" && strings.Contains(metric.String(), `"ServiceAccount"`) {
+				crossed = metric.GetHistogram()
+			}
+		}
+	}
+	require.NotNil(t, crossed, "no token has crossed")
+	assert.EqualValues(t, 2, crossed.GetSampleCount())
+	assert.Less(t, crossed.GetSampleSum(), 60.0)
 }
 
 // Another pod of the same name, made while nobody was looking, gets tokens of its own in a Secret of its own.

@@ -6,7 +6,6 @@ package cli
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -16,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -52,8 +52,13 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	vn := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(adoptable), vn))
 	namespace := vn.GetNamespace()
-	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	home := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	require.NoError(t, c.Create(t.Context(), home))
 	require.NoError(t, c.Create(t.Context(), vn))
+	_, _, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--kubeconfig="+cluster.Kubeconfig())
+	require.ErrorContains(t, err, "is not in the tenant namespace of cluster adoptable")
+	home.Labels = map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "adoptable"}
+	require.NoError(t, c.Update(t.Context(), home))
 	account := rbac.ServiceAccount(namespace, vn.GetName())
 	for _, object := range []client.Object{
 		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "liqo-virtual-kubelet-local"}, Rules: []rbacv1.PolicyRule{
@@ -79,10 +84,10 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	}
 	lacking()
 	go follow(t.Context(), c, namespace)
-	_, progress, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=3s", "--kubeconfig="+cluster.Kubeconfig())
+	_, said, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=3s", "--kubeconfig="+cluster.Kubeconfig())
 	require.ErrorContains(t, err, "0 of 1 replicas are up to date and available")
-	assert.Contains(t, progress, "adoptable: replacing liqo/virtual-kubelet:v1 with refract/virtual-kubelet:v1")
-	assert.Contains(t, progress, "adoptable: putting it back")
+	assert.Contains(t, said, "adoptable: replacing liqo/virtual-kubelet:v1 with refract/virtual-kubelet:v1")
+	assert.Contains(t, said, "adoptable: putting it back")
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
 	assert.Equal(t, before, vn.Object["spec"])
 	assert.Empty(t, vn.GetAnnotations()[wire.FormerImageAnnotation])
@@ -100,18 +105,19 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 
 // follow keeps the Deployment of a virtual kubelet as its VirtualNode has it, until ctx ends.
 func follow(ctx context.Context, c client.Client, namespace string) {
-	for ctx.Err() == nil {
+	_ = wait.PollUntilContextCancel(ctx, tick, true, func(ctx context.Context) (bool, error) {
 		vn := &offloading.VirtualNode{}
-		if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "adoptable"}, vn) == nil && vn.Spec.Template != nil {
-			made := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vk-adoptable"}}
-			if c.Get(ctx, client.ObjectKeyFromObject(made), made) == nil {
-				made.Spec.Template.Spec.Containers[0].Image = vn.Spec.Template.Spec.Template.Spec.Containers[0].Image
-				_ = c.Update(ctx, made)
-			} else {
-				made.Spec = vn.Spec.Template.Spec
-				_ = c.Create(ctx, made)
-			}
+		if c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "adoptable"}, vn) != nil || vn.Spec.Template == nil {
+			return false, nil
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		made := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vk-adoptable"}}
+		if c.Get(ctx, client.ObjectKeyFromObject(made), made) != nil {
+			made.Spec = vn.Spec.Template.Spec
+			_ = c.Create(ctx, made)
+			return false, nil
+		}
+		made.Spec.Template.Spec.Containers[0].Image = vn.Spec.Template.Spec.Template.Spec.Containers[0].Image
+		_ = c.Update(ctx, made)
+		return false, nil
+	})
 }

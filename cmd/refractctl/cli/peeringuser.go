@@ -44,7 +44,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 		Short: "Admit a consumer, and print a kubeconfig to join with",
 		Long: "Admit another cluster as a consumer of this one, and print a kubeconfig with which its administrator makes this cluster a node of\n" +
 			"it. The kubeconfig has the rights of the consumer and no others: whoever has it can use what you give to the consumer, so send it as\n" +
-			"you send a password. It ends after --expires-in. What the consumer makes of it lasts until refractctl delete peering-user.\n" +
+			"you send a password. It ends after --expires-in. Tokens requested with it until then last until refractctl delete peering-user.\n" +
 			"The command can be run again, with other resources, too.",
 		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi >milan-for-rome.yaml\n" +
 			"  refractctl peer --context=rome --remote-kubeconfig=milan-for-rome.yaml   # in the other cluster",

@@ -141,7 +141,7 @@ func (o *Options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.TenantNamespace, "tenant-namespace", o.TenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
 	f.StringVar(&o.LiqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
 	f.StringVar(&o.RolePrefix, "role-prefix", rbac.DefaultPrefix, "prefix of the names of the installation's ClusterRoles, for messages about missing permissions")
-	f.BoolVar(&o.IgnoreUnknown, IgnoreUnknown, false, "ignore flags that this version does not know, with an Event on the VirtualNode, where the controllers of another implementation write them; otherwise they are an error")
+	f.BoolVar(&o.IgnoreUnknown, IgnoreUnknown, false, "ignore flags that this version does not know and report them in an Event on the VirtualNode, for use under controllers of another implementation; by default an unknown flag is an error")
 	f.StringSliceVar(&o.Ignored, IgnoredFlags, nil, "flags that were ignored")
 	_ = f.MarkHidden(IgnoredFlags)
 	f.DurationVar(&o.ClientTimeout, "client-timeout", 0, "timeout of requests to either API server; 0 leaves it to each caller")

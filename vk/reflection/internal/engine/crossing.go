@@ -33,6 +33,9 @@ func (w *Worker) crossed(to Direction, result string) {
 	}
 }
 
+// sameChange is for how long another look is about the change that asked for it.
+const sameChange = time.Minute
+
 // arrivals are the times since when objects have waited to be evaluated with success: a change that fails and is tried again has
 // waited all the while. Safe for concurrent use.
 type arrivals struct {

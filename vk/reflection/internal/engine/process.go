@@ -105,7 +105,9 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 		r.queue.Forget(key)
 		if later != nil {
 			r.queue.AddAfter(key, later.After)
-		} else {
+		}
+		// A look that is asked for soon belongs to the same change; one that is due in an hour, to renew a token, is about another one.
+		if later == nil || w.out || w.back || later.After > sameChange {
 			r.passed(w, key)
 		}
 		return
