@@ -51,9 +51,12 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 	return l.startReplica(ctx, kubeletName, l.ports.kubelet, l.ports.kubeletMetrics, l.ports.kubeletHealth)
 }
 
-// StartStandby starts another replica of the virtual kubelet.
+// StartStandby starts another replica of the virtual kubelet, and waits until it is ready to take over.
 func (l *Lab) StartStandby(ctx context.Context) error {
-	return l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth)
+	if err := l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth); err != nil {
+		return err
+	}
+	return l.awaitReady(ctx, l.ports.standbyHealth)
 }
 
 func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, health int) error {
@@ -192,6 +195,9 @@ func (l *Lab) stop(ctx context.Context, name string) error {
 
 // Kubelet is the running virtual kubelet, or nil.
 func (l *Lab) Kubelet() *testenv.Command { return l.running[kubeletName] }
+
+// Standby is the other replica of the virtual kubelet, nil while it does not run.
+func (l *Lab) Standby() *testenv.Command { return l.running[standbyName] }
 
 // Usage returns what each of our running processes has used so far.
 func (l *Lab) Usage() (map[string]testenv.Usage, error) {

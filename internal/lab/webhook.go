@@ -64,7 +64,7 @@ func (l *Lab) AwaitWebhook(ctx context.Context) error {
 }
 
 func (l *Lab) awaitReady(ctx context.Context, port int) error {
-	return l.Wait(ctx, "the controller manager to be ready", func(ctx context.Context) (string, error) {
+	return l.Wait(ctx, "the replica to be ready", func(ctx context.Context) (string, error) {
 		if err := ready(ctx, address(port)); err != nil {
 			return err.Error(), nil
 		}

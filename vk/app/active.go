@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,7 +29,7 @@ import (
 	"github.com/refract-project/refract/vk/resources"
 )
 
-// active is the virtual kubelet of the replica that leads.
+// active is the virtual kubelet of the replica that leads, or stands by to do so.
 type active struct {
 	*kubelet
 	provider   *connection.Connection
@@ -36,15 +37,22 @@ type active struct {
 	tenant     string // namespace of this cluster on the provider
 	plugins    *plugins
 	reflection *reflection.Manager
-	pinger     *pinger.Pinger
-	resources  *resources.Follower
-	node       *node.Controller // nil without --create-node
 	metrics    *cmdutil.Registrations
+
+	group *errgroup.Group // of everything that runs, from start on
+	ctx   context.Context //nolint:containedctx // of the group
+	stop  func()          // ends it
+
+	// These are there when this replica leads.
+	leads     atomic.Bool
+	pinger    *pinger.Pinger
+	resources *resources.Follower
+	node      *node.Controller // nil without --create-node
 }
 
-// activate builds everything and starts nothing. It waits for the kubeconfig of
+// activate builds what both a replica that leads and one that stands by run, and starts nothing. It waits for the kubeconfig of
 // the provider, not for the provider.
-func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
+func (k *kubelet) activate(ctx context.Context, standBy bool) (_ *active, err error) {
 	a := &active{kubelet: k, metrics: cmdutil.NewRegistrations(metrics.Registry)}
 	defer func() {
 		if err != nil {
@@ -65,22 +73,26 @@ func (k *kubelet) activate(ctx context.Context) (_ *active, err error) {
 	if err := a.metrics.Register(loaded); err != nil {
 		return nil, fmt.Errorf("registering metrics, %w", err)
 	}
-	if a.reflection, err = a.newReflection(ctx); err != nil {
+	if a.reflection, err = a.newReflection(ctx, standBy); err != nil {
 		return nil, fmt.Errorf("setting up reflection, %w", err)
-	}
-	if a.resources, err = a.newResources(); err != nil {
-		return nil, err
-	}
-	a.pinger = pinger.New(pinger.Livez(a.provider.URL(), a.provider.Streams()), k.PingInterval, k.PingTimeout, clock.RealClock{})
-	if k.CreateNode {
-		if a.node, err = a.newNode(ctx); err != nil {
-			return nil, err
-		}
 	}
 	return a, nil
 }
 
-func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error) {
+// takeOver builds what only the replica that leads runs.
+func (a *active) takeOver(ctx context.Context) (err error) {
+	if a.resources, err = a.newResources(); err != nil {
+		return err
+	}
+	a.pinger = pinger.New(pinger.Livez(a.provider.URL(), a.provider.Streams()), a.PingInterval, a.PingTimeout, clock.RealClock{})
+	if !a.CreateNode {
+		return nil
+	}
+	a.node, err = a.newNode(ctx)
+	return err
+}
+
+func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.Manager, error) {
 	remoteIPs, err := a.RemoteIPs()
 	if err != nil {
 		return nil, err
@@ -132,6 +144,7 @@ func (a *active) newReflection(ctx context.Context) (*reflection.Manager, error)
 		APIServerSupport: support, APIServer: a.apiServer(ctx, followIPs),
 		Storage:      reflection.Storage{Enabled: a.Storage, Class: a.VirtualStorageClass, RemoteClass: a.RemoteStorageClass},
 		Classes:      a.Classes(),
+		StandBy:      standBy,
 		ResyncPeriod: a.ResyncPeriod,
 		Registerer:   a.metrics, Log: slog.Default(),
 	})
@@ -166,32 +179,53 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 // which waits, deaf, for its next attempt.
 const shutdownGrace = 5 * time.Second
 
-// run everything until ctx ends or a part fails for good.
-func (a *active) run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	defer a.metrics.Close()
+// start what a replica runs whether it leads or stands by, until ctx ends or a part fails for good.
+func (a *active) start(ctx context.Context) {
+	ctx, a.stop = context.WithCancel(ctx)
+	a.group, ctx = errgroup.WithContext(ctx)
+	a.ctx = ctx
 	a.reflection.SetLeading(!a.SharedLease)
-	server, err := a.newServer(ctx)
-	if err != nil {
-		return errors.Join(err, a.close(context.WithoutCancel(ctx)))
+	a.group.Go(func() error { return a.plugins.follow(ctx) })
+	a.group.Go(func() error { return a.reflection.Run(ctx) })
+	if a.kubeconfig != nil {
+		warn := a.warnKubeconfig(ctx, "The kubeconfig of the provider is no longer valid, continuing with the previous one")
+		a.group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
 	}
+}
+
+// run the rest too, until leading ends or a part fails for good, and wait for the end of everything.
+func (a *active) run(leading context.Context) error {
+	defer context.AfterFunc(leading, a.stop)()
+	ctx, group := a.ctx, a.group
+	server, err := a.newServer(ctx)
+	if err == nil {
+		err = a.takeOver(ctx)
+	}
+	if err != nil {
+		a.stop()
+		return errors.Join(err, a.end())
+	}
+	a.leads.Store(true)
+	a.kubelet.ready.set(a)
+	a.reflection.Lead()
 	group.Go(func() error { return server.Serve(ctx, a.listener.lend()) })
 	group.Go(func() error { a.pinger.Run(ctx); return nil })
 	group.Go(func() error { a.sendHeartbeats(ctx); return nil })
-	group.Go(func() error { return a.plugins.follow(ctx) })
-	group.Go(func() error { return a.reflection.Run(ctx) })
 	group.Go(func() error { return a.resources.Run(ctx) })
 	if a.node != nil {
 		group.Go(func() error { return a.node.Run(ctx) })
 	}
-	if a.kubeconfig != nil {
-		warn := a.warnKubeconfig(ctx, "The kubeconfig of the provider is no longer valid, continuing with the previous one")
-		group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
-	}
 	if a.SharedLease {
 		group.Go(func() error { return a.competeForShared(ctx) })
 	}
-	return a.wait(ctx, group)
+	return a.end()
+}
+
+// end waits for the end of everything that was started.
+func (a *active) end() error {
+	defer a.stop()
+	defer a.metrics.Close()
+	return a.wait(a.ctx, a.group)
 }
 
 // wait until all of group has ended, or has had its time to.
@@ -291,7 +325,7 @@ func (a *active) ready() error {
 	if !a.reflection.Synced() {
 		return errors.New("the caches of this cluster are not read yet")
 	}
-	if a.node == nil {
+	if !a.leads.Load() || a.node == nil {
 		return nil
 	}
 	select {

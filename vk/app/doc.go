@@ -4,5 +4,7 @@
 // Package app is the process of a virtual kubelet: its command and flags, the ways to both clusters, the election, and what the
 // replica that leads runs.
 //
-//	NewCommand ─▶ run: servers, election ─▶ activate: plugins, reflection, node, kubelet API ─▶ run until the lease or the process ends
+//	NewCommand ─▶ run: servers, election ─▶ activate, start: plugins, reflection ─▶ run: node, kubelet API, … until the lease or the process ends
+//
+// While another replica leads, this one activates and starts, too (standby), and its reflection fills its caches and does nothing else.
 package app

@@ -22,6 +22,18 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
+// awaitWebhook waits until the webhook is asked about the pods of a namespace: without its toleration they do not stay on a virtual node.
+func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
+	t.Helper()
+	require.NoError(t, l.Wait(ctx, "the webhook to be asked about the namespace", func(ctx context.Context) (string, error) {
+		namespace, err := l.Consumer.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && namespace.Labels[wire.SchedulingEnabledLabel] != "true" {
+			return "it has no label yet", nil
+		}
+		return "", err
+	}))
+}
+
 // TestRollingUpdate replaces the replicas of the controller manager and of the virtual kubelet one after the other, as a Deployment does,
 // while pods, ConfigMaps and namespaces come all the time. Every pod passes the webhook, every ConfigMap is reflected, and every namespace is
 // extended.
@@ -34,14 +46,7 @@ func TestRollingUpdate(t *testing.T) {
 	require.NoError(t, l.StartStandby(ctx))
 	require.NoError(t, l.AwaitNodeReady(ctx))
 	offload(ctx, t, l, "shop")
-
-	require.NoError(t, l.Wait(ctx, "the webhook to be asked about the namespace", func(ctx context.Context) (string, error) {
-		namespace, err := l.Consumer.Client.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
-		if err == nil && namespace.Labels[wire.SchedulingEnabledLabel] != "true" {
-			return "it has no label yet", nil
-		}
-		return "", err
-	}))
+	awaitWebhook(ctx, t, l, "shop")
 
 	working, stop := context.WithCancel(ctx)
 	defer stop()

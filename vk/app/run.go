@@ -162,9 +162,11 @@ const profilingAddress = "127.0.0.1:6060"
 // restarted with an increasing back-off.
 func (k *kubelet) compete(ctx context.Context) error {
 	election := k.election(k.NodeName, k.identity())
-	election.StandBy = func(string) { k.ready.waitFor("") }
 	for ctx.Err() == nil {
-		err := election.Run(ctx, k.lead)
+		warm := k.newStandby(ctx)
+		election.StandBy = func(string) { warm.begin() }
+		err := election.Run(ctx, func(ctx context.Context) error { return k.lead(ctx, warm.take()) })
+		warm.end()
 		if !errors.Is(err, node.ErrLeadershipLost) {
 			return err
 		}
@@ -176,17 +178,20 @@ func (k *kubelet) compete(ctx context.Context) error {
 // activateRetry while an API server refuses what is asked at the start.
 const activateRetry = 2 * time.Second
 
-// lead runs the virtual kubelet until ctx ends.
-func (k *kubelet) lead(ctx context.Context) error {
+// lead runs the virtual kubelet until ctx ends: prepared, or another one when that is nil.
+func (k *kubelet) lead(ctx context.Context, prepared *active) error {
 	defer func() {
 		k.ready.set(nil)
 		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was lost and is not held again: is this cluster's API server there?", k.TenantNamespace, k.NodeName))
 	}()
+	if prepared != nil {
+		return prepared.run(ctx)
+	}
 	for {
-		a, err := k.activate(ctx)
+		a, err := k.activate(ctx, false)
 		switch {
 		case err == nil:
-			k.ready.set(a)
+			a.start(ctx)
 			return a.run(ctx)
 		case ctx.Err() != nil:
 			return nil

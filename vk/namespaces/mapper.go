@@ -67,6 +67,8 @@ type Mapper struct {
 	spoken   map[string]bool // the namespaces that this map has named
 	running  map[string]string
 	reported map[types.UID]string
+	// evaluated are the versions of the maps that the namespaces which run are taken from
+	evaluated map[types.UID]string
 
 	timers chan time.Duration // after which the grace of a new map ends
 }
@@ -159,9 +161,9 @@ func (m *Mapper) State(local string) State {
 // Names asks the API server whether a map names the namespace, or may do so. It is for whoever is about to do something final because
 // the map is silent: after etcd was restored, the cache shows the map of before for some seconds.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
-	maps, err := m.options.Client.Resource(offloadingv1beta1.NamespaceMapGVR).Namespace(m.options.TenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector(m.options.RemoteClusterID)})
+	maps, err := m.stored(ctx)
 	if err != nil {
-		return false, fmt.Errorf("listing NamespaceMaps in %s, %w", m.options.TenantNamespace, err)
+		return false, err
 	}
 	for i := range maps.Items {
 		if parsed, _, err := parse(&maps.Items[i]); err != nil || parsed.named[local] {
@@ -169,6 +171,49 @@ func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+func (m *Mapper) stored(ctx context.Context) (*unstructured.UnstructuredList, error) {
+	maps, err := m.options.Client.Resource(offloadingv1beta1.NamespaceMapGVR).Namespace(m.options.TenantNamespace).List(ctx, metav1.ListOptions{LabelSelector: selector(m.options.RemoteClusterID)})
+	if err != nil {
+		return nil, fmt.Errorf("listing NamespaceMaps in %s, %w", m.options.TenantNamespace, err)
+	}
+	return maps, nil
+}
+
+// Behind asks the API server which maps there are, and names one that was not evaluated as it is stored; "" when all were.
+func (m *Mapper) Behind(ctx context.Context) (string, error) {
+	maps, err := m.stored(ctx)
+	if err != nil {
+		return "", err
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for i := range maps.Items {
+		if stored := &maps.Items[i]; m.evaluated[stored.GetUID()] != stored.GetResourceVersion() {
+			return stored.GetName(), nil
+		}
+	}
+	if len(m.evaluated) > len(maps.Items) {
+		return "a map that was deleted", nil
+	}
+	return "", nil
+}
+
+// Report writes the Events about invalid maps again.
+func (m *Mapper) Report() {
+	m.mu.Lock()
+	clear(m.reported)
+	m.mu.Unlock()
+	object, _ := m.choose()
+	if object == nil {
+		return
+	}
+	_, problems, err := parse(object)
+	if err != nil {
+		problems = []string{err.Error()}
+	}
+	m.report(object, problems)
 }
 
 func selector(remoteClusterID string) string {
@@ -183,6 +228,7 @@ func (m *Mapper) certain(local string) bool {
 // evaluate compares what the store holds now with what runs. The informer calls it from one goroutine.
 func (m *Mapper) evaluate() {
 	defer m.options.Handler.NamespacesChanged()
+	defer m.noteEvaluated(m.versions())
 	object, absent := m.choose()
 	if object == nil && !absent {
 		m.mu.Lock()
@@ -217,6 +263,31 @@ func (m *Mapper) evaluate() {
 	maps.Copy(m.running, todo.start)
 	m.mu.Unlock()
 	m.notify(todo)
+}
+
+// versions of the maps in the store.
+func (m *Mapper) versions() map[types.UID]string {
+	versions := map[types.UID]string{}
+	for _, object := range m.all() {
+		versions[object.GetUID()] = object.GetResourceVersion()
+	}
+	return versions
+}
+
+func (m *Mapper) noteEvaluated(versions map[types.UID]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.evaluated = versions
+}
+
+// all returns the maps in the store.
+func (m *Mapper) all() (all []*unstructured.Unstructured) {
+	for _, item := range m.informer.GetStore().List() {
+		if object, ok := item.(*unstructured.Unstructured); ok {
+			all = append(all, object)
+		}
+	}
+	return all
 }
 
 // remember notes which namespaces a map has named. The age of one that was there before us is that of its timestamp; one
@@ -256,12 +327,7 @@ func (m *Mapper) notify(todo change) {
 // choose picks the map to follow: the only one, or the one that bears the provider's id. Neither: nil, and absent
 // reports whether there is none at all.
 func (m *Mapper) choose() (chosen *unstructured.Unstructured, absent bool) {
-	var all []*unstructured.Unstructured
-	for _, item := range m.informer.GetStore().List() {
-		if object, ok := item.(*unstructured.Unstructured); ok {
-			all = append(all, object)
-		}
-	}
+	all := m.all()
 	if len(all) == 1 {
 		return all[0], false
 	}

@@ -74,4 +74,6 @@
 //
 // Each reflects the pods of its own node. Everything else belongs to the provider rather than to a node, and is
 // reflected by the one that leads (Manager.SetLeading). Events are shown by whoever reflects the object.
+//
+// Of the replicas of one virtual kubelet one works. The others stand by (Options.StandBy, Manager.Lead) with the caches of what belongs to the node.
 package reflection

@@ -189,7 +189,9 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 	if !deleted && m.standsForProvider(node) && !m.nodeIsOurs.Swap(true) {
 		m.log.Info("The node is registered by this virtual kubelet: its pods are reflected", "node", node.GetName())
 		m.enqueueKinds(func(k Kind) bool { return k.PerNode })
-		m.eachHandler(Handler.NamespacesChanged)
+		if !m.standing.Load() {
+			m.eachHandler(Handler.NamespacesChanged)
+		}
 	}
 }
 

@@ -122,6 +122,9 @@ func (m *Manager) StopNamespace(local string) {
 // NamespacesChanged enqueues the pods and volumes of namespaces that are not extended, and calls the listeners.
 // (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
+	if m.standing.Load() {
+		return
+	}
 	for _, changed := range m.allListeners() {
 		changed()
 	}

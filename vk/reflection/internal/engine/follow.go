@@ -31,16 +31,22 @@ func (s *Scope) follow(ctx context.Context) {
 		return
 	}
 	for ctx.Err() == nil {
+		led := s.r.m.leads()
 		if !s.empty() || !s.noneRemote(ctx) {
-			s.watchRemote(ctx)
+			s.watchRemote(ctx, led)
 			continue
 		}
 		if !s.waitForShared(ctx) {
 			return
 		}
-		s.known()
+		if led {
+			if !s.mayBegin(ctx, led) {
+				return
+			}
+			s.known()
+		}
 		s.asleep.Store(true)
-		if s.empty() || !s.asleep.CompareAndSwap(true, false) {
+		if s.empty() && led == s.r.m.leads() || !s.asleep.CompareAndSwap(true, false) {
 			return
 		}
 	}
@@ -78,8 +84,9 @@ func (s *Scope) stir() {
 	}
 }
 
-// watchRemote watches the provider until ctx ends, or nothing is left on either side for some time.
-func (s *Scope) watchRemote(ctx context.Context) {
+// watchRemote watches the provider until ctx ends, or nothing is left on either side for some time. led says whether this replica led when it
+// began: what is read from then on has all that any other one has written.
+func (s *Scope) watchRemote(ctx context.Context, led bool) {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -89,7 +96,7 @@ func (s *Scope) watchRemote(ctx context.Context) {
 		running.Go(func() { remote.Run(ctx) })
 		needs = append(needs, remote)
 	}
-	if !cache.WaitFor(ctx, "", needs...) || !s.waitForShared(ctx) {
+	if !cache.WaitFor(ctx, "", needs...) || !s.waitForShared(ctx) || !s.mayBegin(ctx, led) {
 		return
 	}
 	s.known()

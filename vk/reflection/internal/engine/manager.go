@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	v1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -45,6 +46,10 @@ type Manager struct {
 	metrics       *metrics
 	mapper        *namespaces.Mapper
 	leading       atomic.Bool
+	standing      atomic.Bool   // by, until takeOver
+	lead          chan struct{} // closed by Lead
+	leadOnce      sync.Once
+	taken         chan struct{} // closed when nothing stands by any more
 	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are somebody's
 	evaluated     atomic.Uint64 // objects so far
 
@@ -59,6 +64,7 @@ type Manager struct {
 
 	ctx     context.Context // that of Run
 	begun   chan struct{}   // closed by Run when kinds can be started
+	mapped  chan struct{}   // closed by Run when it is known besides which namespaces are extended
 	started time.Time
 	wg      sync.WaitGroup
 
@@ -79,9 +85,13 @@ func New(options Options) (*Manager, error) {
 	m := &Manager{
 		options: options, log: options.Log.With("provider", options.RemoteClusterID), metrics: newMetrics(),
 		informers: map[schema.GroupVersionResource]*informer.Informer{}, extensions: map[string]*extension{},
-		begun: make(chan struct{}), listeners: map[*func()]bool{},
+		begun: make(chan struct{}), mapped: make(chan struct{}), lead: make(chan struct{}), taken: make(chan struct{}), listeners: map[*func()]bool{},
 	}
 	m.leading.Store(true)
+	if m.standing.Store(options.StandBy); !options.StandBy {
+		m.Lead()
+		close(m.taken)
+	}
 	m.events = report.New(m.metrics.eventsDropped.Inc)
 	m.settings.Store(&settings{virtualNodes: map[string]any{}, apiServerIPs: texts(options.APIServer.IPs)})
 	for _, prepare := range []func() error{m.connect, m.addReflectors, m.followNamespaces} {
@@ -128,6 +138,12 @@ func (m *Manager) connect() error {
 	}
 	strings := informer.NewStrings()
 	m.here, m.there = informer.Source{Client: m.local, Strings: strings}, informer.Source{Client: m.remote, Breaker: m.breaker, Strings: strings}
+	if m.here.Metadata, err = metadata.NewForConfig(local); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+	}
+	if m.there.Metadata, err = metadata.NewForConfig(remote); err != nil {
+		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+	}
 	return errors.Join(faults...)
 }
 
@@ -218,36 +234,59 @@ func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 // packPeriod is how often objects that were not used since the time before are packed.
 const packPeriod = 2 * time.Second
 
-// Run reflects until ctx ends and everything under way has ended. It is called once.
+// Run reflects until ctx ends and everything under way has ended; with Options.StandBy it begins when Lead is called. It is called once.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.ctx != nil {
 		return errors.New("running reflection: it runs already")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m.ctx, m.started = ctx, m.options.Clock.Now()
+	m.ctx = ctx
 	m.breaker.Start(ctx)
-	m.events.Start(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
 	defer m.events.Close()
+	if !m.options.StandBy {
+		m.startEvents()
+	}
 	for _, informer := range m.informers {
 		m.wg.Go(func() { informer.Run(ctx) })
 	}
-	for _, r := range m.all() {
-		r.run(ctx)
-	}
-	close(m.begun)
-	unsubscribe := m.options.Registry.Subscribe(m.chainSwapped)
-	defer unsubscribe()
 	m.wg.Go(func() { m.mapper.Run(ctx) })
-	m.wg.Go(func() { m.enqueueNotOffloaded(ctx) })
-	m.wg.Go(func() { m.recheckUnobserved(ctx) })
-	m.wg.Go(func() { m.every(ctx, m.options.ResyncPeriod, func() { m.eachInformer((*informer.Informer).Resync) }) })
 	m.wg.Go(func() { m.every(ctx, packPeriod, func() { m.eachInformer((*informer.Informer).Pack) }) })
 	m.wg.Go(func() { m.every(ctx, emptyRecheck, func() { m.eachScope((*Scope).stir) }) })
+	if !m.options.StandBy {
+		defer m.work(ctx)()
+	} else if m.standBy(ctx) {
+		m.standing.Store(false)
+		m.startEvents()
+		defer m.work(ctx)()
+		m.takeOver()
+	}
 	<-ctx.Done()
 	m.changesEnded()
 	m.wg.Wait()
 	return nil
+}
+
+func (m *Manager) startEvents() {
+	m.events.Start(&v1.EventSinkImpl{Interface: m.core.Events(metav1.NamespaceAll)})
+}
+
+// work starts everything that evaluates, and so may write.
+func (m *Manager) work(ctx context.Context) (stop func()) {
+	m.started = m.options.Clock.Now()
+	for _, r := range m.all() {
+		r.run(ctx)
+	}
+	close(m.begun)
+	m.wg.Go(func() {
+		if cache.WaitFor(ctx, "", m.mapper.SyncedChecker()) {
+			close(m.mapped)
+		}
+	})
+	m.wg.Go(func() { m.enqueueNotOffloaded(ctx) })
+	m.wg.Go(func() { m.recheckUnobserved(ctx) })
+	m.wg.Go(func() { m.every(ctx, m.options.ResyncPeriod, func() { m.eachInformer((*informer.Informer).Resync) }) })
+	return m.options.Registry.Subscribe(m.chainSwapped)
 }
 
 // changesEnded waits until what is being started has been; nothing is started any more after the end of Run's context.

@@ -71,6 +71,8 @@ type Options struct {
 	Classes Classes // for Ingresses and Services
 	Storage Storage // volumes that the provider lends
 
+	StandBy bool // fill the caches, and reflect nothing before Lead is called
+
 	ResyncPeriod time.Duration // of all informers; 0 = never
 	CallTimeout  time.Duration // of every API call; 0 = 10 s
 	ProbeEvery   time.Duration // of a provider that could not be reached; 0 = 1 s

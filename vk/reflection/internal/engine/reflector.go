@@ -148,6 +148,9 @@ func (r *reflector) ofNodeChanged(before, object *unstructured.Unstructured, del
 		}
 		return
 	}
+	if r.m.standing.Load() {
+		return
+	}
 	if !r.localWrites.Seen(raw.Key(object), before, object, deleted) && (deleted || r.handler.ObjectMatters(before, object)) {
 		r.queue.Add(raw.Key(object))
 	}

@@ -38,8 +38,13 @@ func (m *Manager) setLeading(leading bool) (changed bool) {
 	return true
 }
 
-// isOurs reports whether this virtual kubelet watches a kind; see Kind.isOurs.
-func (m *Manager) isOurs(kind *Kind) bool { return kind.isOurs(&m.options, m.leading.Load()) }
+// isOurs reports whether this virtual kubelet watches a kind; see Kind.isOurs. While it stands by, those are the objects of its node.
+func (m *Manager) isOurs(kind *Kind) bool {
+	if m.standing.Load() {
+		return kind.PerNode
+	}
+	return kind.isOurs(&m.options, m.leading.Load())
+}
 
 // RemoteNamespace returns the remote namespace of an extended namespace.
 func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper.Remote(local) }
@@ -49,7 +54,7 @@ func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
 
 // NamespacesKnown is closed when Run has begun and knows which namespaces are extended. From then on kinds can be started,
 // whether or not those that run have read all of theirs.
-func (m *Manager) NamespacesKnown() <-chan struct{} { return m.mapper.SyncedChecker().Done() }
+func (m *Manager) NamespacesKnown() <-chan struct{} { return m.mapped }
 
 // SubscribeNamespaces has changed called after changes of the extended namespaces, and sometimes without one, with no lock
 // held, until cancel is called. It must not block; calls may overlap.

@@ -34,6 +34,7 @@ type EventFunc func(before, object *unstructured.Unstructured, deleted bool)
 // and the handlers called for them.
 type Informer struct {
 	source    *cache.ListWatch
+	stored    func(context.Context) (*metav1.PartialObjectMetadataList, error)
 	client    dynamic.Interface
 	resource  schema.GroupVersionResource
 	namespace string
@@ -74,7 +75,7 @@ func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer 
 		ofItems[name] = indexOf(name)
 	}
 	return &Informer{
-		source: s.ListWatch(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim, indexes: indexers,
+		source: s.ListWatch(resource, o.Selection), stored: s.metadata(resource, o.Selection), client: s.Client, resource: resource, namespace: o.Namespace, trim: o.Trim, indexes: indexers,
 		strings: s.Strings, private: o.Private, indexer: cache.NewIndexer(itemKey, ofItems), synced: make(chan struct{}),
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
@@ -28,9 +29,10 @@ type Selection struct {
 // Source is a cluster whose objects are watched. With a Breaker, that waits while the cluster is unreachable, and goes on at
 // once when it is back.
 type Source struct {
-	Client  dynamic.Interface
-	Breaker *breaker.Breaker
-	Strings *Strings
+	Client   dynamic.Interface
+	Metadata metadata.Interface // nil where nobody asks for a Fence
+	Breaker  *breaker.Breaker
+	Strings  *Strings
 }
 
 // ListWatch lists and watches a selection, with a breaker only while the cluster can be reached.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,6 +33,7 @@ type Reporter struct {
 	broadcaster record.EventBroadcaster
 	limiter     flowcontrol.RateLimiter
 	dropped     func()
+	started     atomic.Bool
 	said        eventrecorder.Memory[about]
 
 	mu        sync.Mutex
@@ -53,7 +55,10 @@ func New(dropped func()) *Reporter {
 }
 
 // Start writes to the sink from now on, until Close.
-func (r *Reporter) Start(sink record.EventSink) { r.broadcaster.StartRecordingToSink(sink) }
+func (r *Reporter) Start(sink record.EventSink) {
+	r.broadcaster.StartRecordingToSink(sink)
+	r.started.Store(true)
+}
 
 // Close ends it. Events that are not written yet are lost.
 func (r *Reporter) Close() { r.broadcaster.Shutdown() }
@@ -71,7 +76,7 @@ func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, 
 func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
 	message = eventrecorder.Shorten(message)
 	text := eventType + reason + message
-	if object == nil {
+	if object == nil || !r.started.Load() {
 		return
 	}
 	subject := about{kind, object.GetUID()}

@@ -55,9 +55,26 @@ func TestAnEventIsWrittenOnce(t *testing.T) {
 	}
 }
 
+// What nobody writes is no news that was told: it is reported again by who leads.
+func TestEventsBeforeTheStartAreNotRemembered(t *testing.T) {
+	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
+	defer r.Close()
+	r.Warn("Service", object(0), "Failed", "first")
+	r.Start(written)
+	r.Warn("Service", object(0), "Failed", "first")
+	r.Warn("Service", object(0), "Failed", "second")
+	for _, want := range []string{"first", "second"} {
+		if got := written.next(t); got != want {
+			t.Errorf("got the Event %q, want %q", got, want)
+		}
+	}
+}
+
 func TestTooManyEventsAreDropped(t *testing.T) {
 	dropped := 0
 	r := New(func() { dropped++ })
+	r.Start(make(sink, 3*eventBurst))
+	defer r.Close()
 	for n := range 3 * eventBurst {
 		r.Warn("Service", object(n), "Failed", "all of them")
 	}

@@ -1,0 +1,120 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// standby prepares, while another replica leads, what this one needs to take over at once: the connection to the provider, compiled plugins, and
+// caches. Safe for concurrent use.
+type standby struct {
+	k     *kubelet
+	start sync.Once
+	ended chan struct{} // closed when nothing is being prepared any more; nil before start
+
+	ctx    context.Context //nolint:containedctx // of everything that is prepared
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	prepared *active
+	over     bool // it is not needed any more
+}
+
+func (k *kubelet) newStandby(ctx context.Context) *standby {
+	s := &standby{k: k}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	return s
+}
+
+// begin to prepare, when another replica is seen to lead.
+func (s *standby) begin() {
+	s.start.Do(func() {
+		s.ended = make(chan struct{})
+		go func() {
+			defer close(s.ended)
+			s.prepare()
+		}()
+	})
+}
+
+// prepare until it is no longer needed. What has failed is prepared again.
+func (s *standby) prepare() {
+	logger := log.FromContext(s.ctx)
+	for s.ctx.Err() == nil {
+		a, err := s.k.activate(s.ctx, true)
+		if err == nil {
+			a.start(s.ctx)
+			if s.offer(a) {
+				<-a.ctx.Done()
+			}
+			if !s.withdraw(a) {
+				return // the replica leads with it
+			}
+			err = a.end()
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		logger.Error(err, "This replica cannot stand by yet, retrying")
+		if err != nil {
+			s.k.ready.waitFor(err.Error())
+		}
+		select {
+		case <-s.ctx.Done():
+		case <-time.After(activateRetry):
+		}
+	}
+}
+
+// offer what is prepared to whoever leads.
+func (s *standby) offer(a *active) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.prepared = a
+	if s.over {
+		return false
+	}
+	s.k.ready.set(a)
+	return true
+}
+
+// withdraw what has failed, or is not needed; false when it was taken.
+func (s *standby) withdraw(a *active) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.prepared != a {
+		return false
+	}
+	s.prepared = nil
+	s.k.ready.set(nil)
+	return true
+}
+
+// take what is prepared, nil for nothing; no more is prepared then.
+func (s *standby) take() *active {
+	s.mu.Lock()
+	a := s.prepared
+	s.over, s.prepared = true, nil
+	s.mu.Unlock()
+	if a != nil && a.ctx.Err() == nil {
+		return a
+	}
+	s.end()
+	if a != nil { // it failed a moment ago
+		log.FromContext(s.ctx).Error(a.end(), "What was prepared while standing by cannot be used")
+	}
+	return nil
+}
+
+// end everything that was prepared and not taken, and wait for it.
+func (s *standby) end() {
+	s.cancel()
+	s.begin() // to close ended
+	<-s.ended
+}

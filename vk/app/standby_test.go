@@ -1,0 +1,81 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/lab"
+)
+
+// TestStandbyTakesOver stops the replica that leads while another one stands by with warm caches: that goes on with what there is, and writes
+// none of it again.
+func TestStandbyTakesOver(t *testing.T) {
+	const many = 150
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	l := start(ctx, t, lab.Options{Elect: true})
+	require.NoError(t, l.StartAll(ctx))
+	require.NoError(t, l.AwaitNodeReady(ctx))
+	offload(ctx, t, l, "shop")
+	awaitWebhook(ctx, t, l, "shop")
+	create := func(name string) {
+		_, err := l.Consumer.Client.CoreV1().Pods("shop").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{NodeName: lab.NodeName, Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+		}, metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
+	remote := "shop-" + lab.ConsumerID
+	shown := func(number int) {
+		require.NoError(t, l.Wait(ctx, fmt.Sprintf("%d pods to run", number), func(ctx context.Context) (string, error) {
+			pods, err := l.Consumer.Client.CoreV1().Pods("shop").List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running"})
+			if err == nil && len(pods.Items) != number {
+				return fmt.Sprintf("%d do", len(pods.Items)), nil
+			}
+			return "", err
+		}))
+	}
+	for n := range many {
+		create(fmt.Sprintf("pod-%d", n))
+	}
+	require.NoError(t, l.StartStandby(ctx))
+	shown(many)
+	time.Sleep(3 * time.Second) // the last statuses are written
+	journal, err := lab.NewJournal(l.Provider.AuditLogPath())
+	require.NoError(t, err)
+
+	require.NoError(t, l.StopKubelet(ctx))
+	stopped := time.Now()
+	create("late")
+	require.NoError(t, l.Wait(ctx, "the late pod to cross", func(ctx context.Context) (string, error) {
+		if _, err := l.Provider.Dynamic.Resource(offloadingv1beta1.ShadowPodGVR).Namespace(remote).Get(ctx, "late", metav1.GetOptions{}); err != nil {
+			return err.Error(), nil
+		}
+		return "", nil
+	}))
+	t.Logf("the standby replica reflects %s after the other one has ended", time.Since(stopped).Round(10*time.Millisecond))
+	shown(many + 1)
+	log, err := os.ReadFile(l.Standby().LogPath())
+	require.NoError(t, err)
+	took := regexp.MustCompile(`Took over from the replica that led.*`).Find(log)
+	assert.NotNil(t, took, "it has not taken over with what it had read")
+	t.Logf("%s", took)
+	writes, err := journal.Next()
+	require.NoError(t, err)
+	writes = slices.DeleteFunc(writes, func(w lab.Write) bool { return w.Name == "late" || w.Namespace != remote || w.IsEvent() })
+	assert.Empty(t, writes, "what was there already")
+}

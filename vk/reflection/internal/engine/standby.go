@@ -1,0 +1,122 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+)
+
+// A Manager that stands by keeps the caches of what it will reflect: the settings, the namespaces, and the objects of its node with their
+// copies. It evaluates nothing and writes nothing. What all virtual nodes of a provider share is read when it leads.
+//
+// Its caches may be behind in a way that those of a running Manager never are: they show a copy that the replica which led has
+// made, and not yet the object that it was made from. That copy looks like an orphan, and orphans are deleted. So each cache is compared with
+// what the API servers have stored once this replica leads, and nothing is evaluated before they agree.
+
+const (
+	// behindFirst and behindMost bound the pause until a cache that is behind is looked at again.
+	behindFirst = 20 * time.Millisecond
+	behindMost  = time.Second
+	// behindLong is how long that may take until the log says so.
+	behindLong = 5 * time.Second
+)
+
+// Lead ends the standing by of a Manager with Options.StandBy: what it will reflect is its own from now on. Others lead from the beginning.
+func (m *Manager) Lead() { m.leadOnce.Do(func() { close(m.lead) }) }
+
+// leads reports whether Lead was called, or need not be.
+func (m *Manager) leads() bool {
+	select {
+	case <-m.lead:
+		return true
+	default:
+		return false
+	}
+}
+
+// standBy waits until this replica leads, and all that it knows of settings, namespaces and its own objects is known to be current. It returns false
+// when ctx has ended.
+func (m *Manager) standBy(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-m.lead:
+	}
+	started := m.options.Clock.Now()
+	shared := make([]*informer.Informer, 0, len(m.informers))
+	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
+	for _, known := range m.informers {
+		shared, needs = append(shared, known), append(needs, known)
+	}
+	if !cache.WaitFor(ctx, "", needs...) || !m.catchUp(ctx, "NamespaceMap", m.mapper.Behind) {
+		return false
+	}
+	for _, known := range shared {
+		if !m.catchUp(ctx, known.Name(), known.Fence().Behind) {
+			return false
+		}
+	}
+	m.log.Info("Took over from the replica that led", "cachesConfirmedAfter", m.options.Clock.Since(started).String())
+	return true
+}
+
+// takeOver starts what a Manager that stands by has not. What is wrong with the settings is reported again: only who leads reports.
+func (m *Manager) takeOver() {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	for _, r := range m.all() {
+		for _, t := range m.allExtensions() {
+			if m.isOurs(&r.kind) && t.of(r.kind.Name) == nil {
+				m.startScope(r, t)
+			}
+		}
+	}
+	close(m.taken)
+	m.eachScope((*Scope).stir)
+	m.mapper.Report()
+	m.virtualNode.Resync()
+}
+
+// mayBegin waits until the scope may be evaluated: this replica has taken over, and what was read before it led is known to be current. It returns
+// false when ctx has ended.
+func (s *Scope) mayBegin(ctx context.Context, led bool) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-s.r.m.taken:
+	}
+	if led {
+		return true
+	}
+	for _, known := range s.informers() {
+		if !s.r.m.catchUp(ctx, known.Name()+" in "+s.LocalNamespace(), known.Fence().Behind) {
+			return false
+		}
+	}
+	return true
+}
+
+// catchUp waits until a cache is not behind. What cannot be read is asked for again.
+func (m *Manager) catchUp(ctx context.Context, cache string, behind func(context.Context) (string, error)) bool {
+	pause, long := behindFirst, m.options.Clock.After(behindLong)
+	for {
+		object, err := behind(ctx)
+		if err == nil && object == "" {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-long:
+			m.log.Warn("Waiting for a cache to catch up with the API server before anything is written", "cache", cache, "object", object, "err", err)
+		case <-m.options.Clock.After(pause):
+		}
+		pause = min(2*pause, behindMost)
+	}
+}

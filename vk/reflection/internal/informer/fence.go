@@ -1,0 +1,99 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package informer
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+)
+
+// Fence is what an API server has stored at some moment: an informer whose watch may be late, without knowing it, has passed the fence when it
+// shows all of that, or what became of it. It is of one goroutine.
+type Fence struct {
+	informer *Informer
+	pending  map[cache.ObjectName]string // the objects that are not shown so yet, by the version to be reached; "" is to be gone
+}
+
+// Fence returns one for the moment of the first call of Behind.
+func (i *Informer) Fence() *Fence { return &Fence{informer: i} }
+
+// Behind asks the API server, and names an object of which the informer shows an earlier state than the fence, or which it has not seen come or
+// go; "" when there is none, and never will be again. Unlike what a watch delivers, the answer to a list is current; no more than metadata
+// is sent. What changes after the first call does not count: the informer need not catch up with a busy API server.
+func (f *Fence) Behind(ctx context.Context) (object string, err error) {
+	list, err := f.informer.stored(ctx)
+	if err != nil {
+		return "", fmt.Errorf("listing %s, %w", f.informer.resource.Resource, err)
+	}
+	stored := make(map[cache.ObjectName]string, len(list.Items))
+	for n := range list.Items {
+		item := &list.Items[n]
+		stored[cache.ObjectName{Namespace: item.Namespace, Name: item.Name}] = item.ResourceVersion
+	}
+	if f.pending == nil {
+		f.pending = maps.Clone(stored)
+		for _, shown := range f.informer.All() {
+			if name := nameOf(shown); stored[name] == "" {
+				f.pending[name] = ""
+			}
+		}
+	}
+	for name, version := range f.pending {
+		if f.shows(name, cmp.Or(version, stored[name]), stored[name] != "", list.ResourceVersion) {
+			delete(f.pending, name)
+		} else {
+			object = name.String()
+		}
+	}
+	return object, nil
+}
+
+// shows reports whether the informer shows an object in a version, or a later one; or, when it is not stored any more, not as it was before.
+func (f *Fence) shows(name cache.ObjectName, version string, isStored bool, now string) bool {
+	shown := f.informer.peek(name)
+	if isStored {
+		return shown != nil && reached(shown, version)
+	}
+	return shown == nil || reached(shown, now)
+}
+
+// peek is Get for an object that nobody works with.
+func (i *Informer) peek(name cache.ObjectName) *unstructured.Unstructured {
+	found, _, _ := i.indexer.GetByKey(name.String())
+	if kept, ok := found.(*item); ok {
+		return kept.peek()
+	}
+	return nil
+}
+
+// reached reports whether the state of an object is that of a version, or a later one. (Kubernetes: versions of one resource are ordered.)
+func reached(object *unstructured.Unstructured, version string) bool {
+	own := object.GetResourceVersion()
+	if own == version {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(own, version)
+	return err == nil && order >= 0
+}
+
+// metadata lists a selection as it is stored.
+func (s *Source) metadata(resource schema.GroupVersionResource, selected Selection) func(context.Context) (*metav1.PartialObjectMetadataList, error) {
+	return func(ctx context.Context) (*metav1.PartialObjectMetadataList, error) {
+		return breaker.Do(ctx, s.Breaker, func() (*metav1.PartialObjectMetadataList, error) {
+			ctx, cancel := context.WithTimeout(ctx, listTimeout)
+			defer cancel()
+			return s.Metadata.Resource(resource).Namespace(selected.Namespace).List(ctx, metav1.ListOptions{LabelSelector: selected.Labels, FieldSelector: selected.Fields})
+		})
+	}
+}
