@@ -51,13 +51,13 @@ func (l *Lab) StartKubelet(ctx context.Context) error {
 	return l.startReplica(ctx, kubeletName, l.ports.kubelet, l.ports.kubeletMetrics, l.ports.kubeletHealth)
 }
 
-// StartStandby starts another replica of the virtual kubelet, and waits until it is ready to take over.
+// StartStandby starts another replica of the virtual kubelet; AwaitStandby waits until it is ready to take over.
 func (l *Lab) StartStandby(ctx context.Context) error {
-	if err := l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth); err != nil {
-		return err
-	}
-	return l.awaitReady(ctx, l.ports.standbyHealth)
+	return l.startReplica(ctx, standbyName, l.ports.standby, l.ports.standbyMetrics, l.ports.standbyHealth)
 }
+
+// AwaitStandby waits until the other replica of the virtual kubelet is ready: it leads, or has read what it would need to.
+func (l *Lab) AwaitStandby(ctx context.Context) error { return l.awaitReady(ctx, l.ports.standbyHealth) }
 
 func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, health int) error {
 	kubeconfig := filepath.Join(l.dir, "kubelet.conf")
@@ -178,6 +178,9 @@ func (l *Lab) kill(name string) {
 
 // ConsumerManager is the consumer's running controller manager, or nil.
 func (l *Lab) ConsumerManager() *testenv.Command { return l.running[consumerManagerName] }
+
+// StopStandby asks the other replica of the virtual kubelet to end, and waits for it.
+func (l *Lab) StopStandby(ctx context.Context) error { return l.stop(ctx, standbyName) }
 
 // StopKubelet ends the virtual kubelet as an upgrade does, with SIGTERM.
 func (l *Lab) StopKubelet(ctx context.Context) error { return l.stop(ctx, kubeletName) }

@@ -30,9 +30,12 @@ type fault struct {
 // all faults that there are.
 func all() []fault {
 	return []fault{
-		process("kill-kubelet", (*lab.Lab).KillKubelet, (*lab.Lab).StartKubelet),
-		process("kill-consumer-manager", (*lab.Lab).KillConsumerManager, (*lab.Lab).StartConsumerManager),
-		process("kill-provider-manager", (*lab.Lab).KillProviderManager, (*lab.Lab).StartProviderManager),
+		process("kill-kubelet", "kubelet", killed((*lab.Lab).KillKubelet), (*lab.Lab).StartKubelet),
+		process("stop-kubelet", "kubelet", (*lab.Lab).StopKubelet, (*lab.Lab).StartKubelet), // the other replica takes over
+		process("kill-standby", "standby", killed((*lab.Lab).KillStandby), (*lab.Lab).StartStandby),
+		process("stop-standby", "standby", (*lab.Lab).StopStandby, (*lab.Lab).StartStandby), // which leads, after the above
+		process("kill-consumer-manager", "consumer-manager", killed((*lab.Lab).KillConsumerManager), (*lab.Lab).StartConsumerManager),
+		process("kill-provider-manager", "provider-manager", killed((*lab.Lab).KillProviderManager), (*lab.Lab).StartProviderManager),
 		stopServer("stop-consumer-apiserver", func(g *game) *lab.Side { return g.Consumer }),
 		stopServer("stop-provider-apiserver", func(g *game) *lab.Side { return g.Provider }),
 		pauseStorage("pause-consumer-etcd", func(g *game) *lab.Side { return g.Consumer }),
@@ -99,9 +102,13 @@ func repairOrder(inflicted []fault) []fault {
 	return order
 }
 
-func process(name string, kill func(*lab.Lab), start func(*lab.Lab, context.Context) error) fault {
-	return fault{name: name, of: name, late: true,
-		inflict: func(_ context.Context, g *game) error { kill(g.Lab); return nil },
+func killed(kill func(*lab.Lab)) func(*lab.Lab, context.Context) error {
+	return func(l *lab.Lab, _ context.Context) error { kill(l); return nil }
+}
+
+func process(name, of string, end, start func(*lab.Lab, context.Context) error) fault {
+	return fault{name: name, of: of, late: true,
+		inflict: func(ctx context.Context, g *game) error { return end(g.Lab, ctx) },
 		repair: func(ctx context.Context, g *game) error {
 			return eventually(ctx, func(ctx context.Context) error { return start(g.Lab, ctx) })
 		},

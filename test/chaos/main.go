@@ -108,7 +108,7 @@ func run(ctx context.Context, o *options) (err error) {
 	if o.stories != "" {
 		return g.tell(ctx, o.stories, o.repeat)
 	}
-	if err := g.users.begin(ctx); err != nil {
+	if err := errors.Join(g.StartStandby(ctx), g.users.begin(ctx)); err != nil {
 		return err
 	}
 	if err := g.settle(ctx, 0); err != nil {

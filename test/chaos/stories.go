@@ -241,7 +241,7 @@ func (s *telling) standby(_ bool, args []string) error {
 		s.KillStandby()
 		return nil
 	}
-	return s.StartStandby(s.ctx)
+	return errors.Join(s.StartStandby(s.ctx), s.AwaitStandby(s.ctx))
 }
 
 func (s *telling) refractctl(_ bool, args []string) error {

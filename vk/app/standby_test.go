@@ -53,6 +53,7 @@ func TestStandbyTakesOver(t *testing.T) {
 		create(fmt.Sprintf("pod-%d", n))
 	}
 	require.NoError(t, l.StartStandby(ctx))
+	require.NoError(t, l.AwaitStandby(ctx))
 	shown(many)
 	time.Sleep(3 * time.Second) // the last statuses are written
 	journal, err := lab.NewJournal(l.Provider.AuditLogPath())
