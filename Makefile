@@ -36,6 +36,10 @@ tools: ## Build the pinned test control planes and TinyGo into the cache (once)
 node-tools: ## Build what real nodes consist of, too: kubelet, containerd, runc, CoreDNS, … (once; Debian, root)
 	@hack/tools.sh --nodes
 
+.PHONY: liqo-tools
+liqo-tools: ## Build Liqo, for the tests of what runs beside it (once)
+	@hack/tools.sh --liqo
+
 .PHONY: tinygo
 tinygo: ## Build the pinned TinyGo alone (what hack/tinygo/build-plugin.sh falls back to)
 	@hack/tinygo/build.sh
@@ -69,6 +73,10 @@ test: tools ## Run all tests on real control planes, the concurrent packages und
 .PHONY: test-real
 test-real: tools node-tools ## Run the tests that need real nodes (Debian, root); `make test` runs them, too, where it can
 	REFRACT_NODES=required go test -timeout $(TEST_TIMEOUT) -run 'RealNodes|Machines' ./test/nodes ./internal/testenv/...
+
+.PHONY: test-liqo
+test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on real nodes (Debian, root)
+	REFRACT_NODES=required REFRACT_LIQO=1 go test -v -timeout $(TEST_TIMEOUT) ./test/liqo
 
 .PHONY: lint
 lint: ## Check formatting, go vet and staticcheck

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Builds the pinned tools that are not in the cache yet: the test control planes and TinyGo (`make tools`), with --nodes also what real
-# nodes consist of (`make node-tools`).
-# Usage: hack/tools.sh [--nodes]   REFRACT_CACHE=<dir> puts the cache elsewhere (default ~/.cache/refract)
+# nodes consist of (`make node-tools`), with --liqo Liqo (`make liqo-tools`).
+# Usage: hack/tools.sh [--nodes|--liqo]   REFRACT_CACHE=<dir> puts the cache elsewhere (default ~/.cache/refract)
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 . "$ROOT/hack/tinygo/tinygo.sh"
 
@@ -25,6 +25,11 @@ if [ "${1:-}" = --nodes ]; then
   for name in kubernetes/kubelet kubernetes/kube-proxy containerd/containerd containerd/containerd-shim-runc-v2 runc/runc \
     cni/bridge cni/loopback cni/host-local cni/portmap coredns/coredns metricsserver/metrics-server; do
     [ -x "$(tool_dir "${name%/*}")/${name#*/}" ] || missing+=("${name#*/}")
+  done
+fi
+if [ "${1:-}" = --liqo ]; then
+  for name in crd-replicator liqo-controller-manager liqo-virtual-kubelet liqo-webhook liqoctl; do
+    [ -x "$(tool_dir liqo)/$name" ] || missing+=("$name")
   done
 fi
 if ! tinygo=$(tinygo_on_path); then

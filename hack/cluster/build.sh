@@ -4,6 +4,7 @@
 #
 # Builds one binary of the test clusters from the Go module proxy, into the cache.
 # Usage: hack/cluster/build.sh kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|etcd|etcdutl|kwok
+#        of Liqo: crd-replicator|liqo-controller-manager|liqoctl|liqo-virtual-kubelet|liqo-webhook
 #        of real nodes: kubelet|kube-proxy|containerd|containerd-shim-runc-v2|runc|bridge|loopback|host-local|portmap|coredns|metrics-server
 . "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
 
@@ -29,6 +30,7 @@ case $name in
   portmap) component=cni package=github.com/containernetworking/plugins/plugins/meta/$name ;;
   coredns) component=coredns package=github.com/coredns/coredns ;;
   metrics-server) component=metricsserver package=sigs.k8s.io/metrics-server/cmd/metrics-server ;;
+  crd-replicator | liqo*) component=liqo package=github.com/liqotech/liqo/cmd/${name/#liqo-[vw]/${name:5:1}} ldflags+=" -X github.com/liqotech/liqo/pkg/liqoctl/version.LiqoctlVersion=$LIQO_VERSION" ;;
   *) die "unknown binary $name" ;;
 esac
 
@@ -56,6 +58,13 @@ if [ "$name" = kwok ]; then # the life of simulated nodes and pods, as kwok itse
     printf -- '---\n'
     cat "$stages/kustomize/stage/$f.yaml"
   done >"$dir/stages.yaml"
+fi
+if [ "$component" = liqo ] && [ ! -d "$dir/chart" ]; then
+  source=$(go list -m -f '{{.Dir}}' github.com/liqotech/liqo)
+  [ -n "$source" ] || { go mod download github.com/liqotech/liqo && source=$(go list -m -f '{{.Dir}}' github.com/liqotech/liqo); }
+  cp -r "$source/deployments/liqo" "$dir/chart.partial"
+  chmod -R u+w "$dir/chart.partial"
+  mv "$dir/chart.partial" "$dir/chart"
 fi
 go build -trimpath -tags "$tags" -ldflags "$ldflags" -o "$dir/$name.partial" "$package"
 mv "$dir/$name.partial" "$dir/$name"

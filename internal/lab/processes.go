@@ -57,7 +57,9 @@ func (l *Lab) StartStandby(ctx context.Context) error {
 }
 
 // AwaitStandby waits until the other replica of the virtual kubelet is ready: it leads, or has read what it would need to.
-func (l *Lab) AwaitStandby(ctx context.Context) error { return l.awaitReady(ctx, l.ports.standbyHealth) }
+func (l *Lab) AwaitStandby(ctx context.Context) error {
+	return l.awaitReady(ctx, l.ports.standbyHealth)
+}
 
 func (l *Lab) startReplica(ctx context.Context, name string, port, metrics, health int) error {
 	kubeconfig := filepath.Join(l.dir, "kubelet.conf")

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	nodeutil "k8s.io/component-helpers/node/util"
@@ -310,9 +311,38 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 		if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); ready == nil || ready.Status != corev1.ConditionTrue {
 			return "the node is not ready", nil
 		}
+		if missing, err := o.served(ctx, vn, node, deployment, image); missing != "" || err != nil {
+			return missing, err
+		}
 		o.say("%s: ready, with %s", vn.Name, image)
 		return "", nil
 	})
+}
+
+// served says what is missing until the node is that of a pod with the image: the former one keeps its lease, and the address of the node, for
+// some seconds after it has ended.
+func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
+	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
+		return "", nil // somebody else keeps it
+	}
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return "", fmt.Errorf("reading the selector of Deployment %s, %w", client.ObjectKeyFromObject(deployment), err)
+	}
+	pods := &corev1.PodList{}
+	if err := o.Client.List(ctx, pods, client.InNamespace(vn.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return "", fmt.Errorf("listing the pods of Deployment %s, %w", client.ObjectKeyFromObject(deployment), err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }) &&
+			slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+				return a.Type == corev1.NodeInternalIP && a.Address == pod.Status.PodIP
+			}) {
+			return "", nil
+		}
+	}
+	return "the new replica does not serve the node yet: it waits for the lease of the former one", nil
 }
 
 // templates changes all VkOptionsTemplates, of which virtual nodes are made later.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/refract-project/refract/vk/reflection"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
@@ -67,13 +68,20 @@ func TestPodsFindTheAPIServer(t *testing.T) {
 }
 
 // A pod that needs this cluster's API server is not offloaded before the network has told where that is reached, which is said;
-// then it goes on by itself. It would talk to the provider's API server for ever.
+// then it goes on by itself. It would talk to the provider's API server for ever. Where no network is going to tell, nobody waits: Liqo's makes
+// an IP object for the API server when it is installed, and without its network there are none, though the resource is known.
 func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withTokens(t), func(o *reflection.Options) { o.FollowIPs, o.APIServer.Port = true, "6443" })
 	l.Options.LiqoNamespace = l.Tenant // any namespace of this test's own
 	l.defineIPs()
 	l.Start()
+	l.userPod("before", vaultToken)
+	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "before")
+	ips := l.Local.Dynamic.Resource(ipsResource).Namespace(l.Options.LiqoNamespace)
+	announced := ip("api-server", "10.96.0.1", "")
+	reflectiontest.Must(ips.Create(t.Context(), announced, metav1.CreateOptions{}))(t)
+	time.Sleep(300 * time.Millisecond) // it is seen
 	l.userPod("needs", vaultToken)
 	l.Pod("needs-none")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")
@@ -82,7 +90,9 @@ func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	if l.Remote.Get(t, "ShadowPod", l.RemoteNS, "needs") != nil {
 		t.Fatal("the pod was offloaded without a way to its API server")
 	}
-	reflectiontest.Must(l.Local.Dynamic.Resource(ipsResource).Namespace(l.Options.LiqoNamespace).Create(t.Context(), ip("api-server", "10.96.0.1", "10.70.0.1"), metav1.CreateOptions{}))(t)
+	told := reflectiontest.Must(ips.Get(t.Context(), "api-server", metav1.GetOptions{}))(t)
+	told.Object["status"] = map[string]any{"ip": "10.70.0.1"}
+	reflectiontest.Must(ips.Update(t.Context(), told, metav1.UpdateOptions{}))(t)
 	if variables, aliases := environment(l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs")); variables["KUBERNETES_SERVICE_HOST"] != "kubernetes.default" || !strings.Contains(aliases, "10.70.0.1") {
 		t.Errorf("the pod has the environment %v and the host aliases %s", variables, aliases)
 	}

@@ -24,6 +24,7 @@ type settings struct {
 	storageClass      string
 	virtualNodes      map[string]any // node name to cluster id
 	apiServerIPs      []any
+	apiServerExpected bool // the network is to report addresses of this cluster's API server
 }
 
 // contexts are the plugins' context roots of one namespace for one version of the settings.
@@ -74,9 +75,9 @@ func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[stri
 }
 
 // awaitsAPIServer reports whether the network has not yet reported how the provider reaches this cluster's API server. Where
-// there is no network that could, nobody waits.
+// there is no network that will, nobody waits: Liqo's is there when it has made an IP object for the API server, not when the IP resource is known.
 func (m *Manager) awaitsAPIServer(s *settings) bool {
-	return m.options.APIServer.Host == "" && m.ips != nil && len(s.apiServerIPs) == 0
+	return m.options.APIServer.Host == "" && s.apiServerExpected && len(s.apiServerIPs) == 0
 }
 
 // outgoing returns the context root for an object: that of the namespace, and of an EndpointSlice the annotations of its

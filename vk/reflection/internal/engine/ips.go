@@ -58,17 +58,18 @@ func (m *Manager) locateAPIServer() {
 	if m.options.APIServer.Host != "" {
 		return // that is how it is reached
 	}
-	addresses := slices.Clone(m.options.APIServer.IPs)
+	addresses, expected := slices.Clone(m.options.APIServer.IPs), false
 	for _, ip := range m.ips.In(m.options.LiqoNamespace) {
 		mapped, _, _ := unstructured.NestedString(ip.Object, "status", "ip")
 		ofAPIServer := ip.GetName() == wire.APIServerIP || raw.Labels(ip.Object)[wire.IPTypeLabel] == wire.APIServerIP
+		expected = expected || ofAPIServer
 		if ofAPIServer && mapped != "" && !slices.Contains(addresses, mapped) {
 			addresses = append(addresses, mapped)
 		}
 	}
 	slices.Sort(addresses)
 	before := m.settings.Load()
-	if m.change(func(s *settings) { s.apiServerIPs = texts(addresses) }) && m.awaitsAPIServer(before) {
+	if m.change(func(s *settings) { s.apiServerIPs, s.apiServerExpected = texts(addresses), expected }) && m.awaitsAPIServer(before) {
 		m.enqueueKinds(func(k Kind) bool { return k.FollowsAPIServer })
 	}
 }

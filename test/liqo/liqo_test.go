@@ -1,0 +1,164 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package liqo tests beside Liqo itself: two clusters with real nodes, with Liqo's own chart, controllers and command, joined by these, in which
+// one piece after the other is replaced by Refract's, and put back. Liqo is built from its sources: `make test-liqo`.
+package liqo
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/charts"
+	"github.com/refract-project/refract/hack"
+	"github.com/refract-project/refract/internal/image"
+	"github.com/refract-project/refract/internal/nodelab"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// images of Liqo, by the name that its chart gives them, with the command in each.
+var images = map[string]string{
+	"liqo-controller-manager": "liqo-controller-manager", "crd-replicator": "crd-replicator", "webhook": "liqo-webhook", "virtual-kubelet": "liqo-virtual-kubelet",
+}
+
+// values leave out what has nothing to do with joining and offloading.
+const values = "networking.enabled=false,ipam.internal.enabled=false,metricAgent.enabled=false,telemetry.enabled=false,proxy.enabled=false,offloading.disableNetworkCheck=true,storage.enabled=false"
+
+// world is where the test plays.
+type world struct {
+	*testing.T
+	lab   *nodelab.Lab
+	tools string // where Liqo's commands are
+}
+
+func begin(t *testing.T) *world {
+	t.Helper()
+	if os.Getenv("REFRACT_LIQO") == "" {
+		t.Skip("Liqo takes minutes to build: run `make test-liqo`")
+	}
+	testenv.NeedNodes(t)
+	tools, err := hack.ToolDir("liqo")
+	require.NoError(t, err)
+	lab, err := nodelab.Start(t.Context(), nodelab.Options{Log: t.Logf})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, lab.Stop()) })
+	for name, command := range images {
+		binary, err := os.ReadFile(filepath.Join(tools, command))
+		require.NoError(t, err)
+		require.NoError(t, lab.Registry.PushFiles(t.Context(), "liqotech/"+name+":"+hack.Version("liqo"), v1.Config{Env: []string{"PATH=/usr/bin"}},
+			image.File{Path: "usr/bin/" + name, Mode: 0o755, Content: binary}))
+	}
+	require.NoError(t, os.Symlink(filepath.Join(tools, "liqoctl"), lab.Path("bin/liqoctl")))
+	return &world{T: t, lab: lab, tools: tools}
+}
+
+// run a line in the administrator's shell.
+func (w *world) run(format string, args ...any) string {
+	w.Helper()
+	out, err := w.try(format, args...)
+	require.NoError(w, err)
+	return strings.TrimSpace(out)
+}
+
+func (w *world) try(format string, args ...any) (string, error) {
+	w.Helper()
+	line, begun := fmt.Sprintf(format, args...), time.Now()
+	out, err := w.lab.Run(line)
+	w.Logf("$ %s (%.1f s)\n%s", line, time.Since(begun).Seconds(), out)
+	return out, err
+}
+
+// eventually runs a line until it prints what is wanted.
+func (w *world) eventually(want, format string, args ...any) {
+	w.Helper()
+	var out string
+	var err error
+	for begun := time.Now(); time.Since(begun) < 2*time.Minute; time.Sleep(time.Second) {
+		if out, err = w.lab.Run(fmt.Sprintf(format, args...)); err == nil && strings.TrimSpace(out) == want {
+			return
+		}
+	}
+	w.Fatalf("%s prints %q, not %q: %v", fmt.Sprintf(format, args...), out, want, err)
+}
+
+// explain what went wrong.
+func (w *world) explain() {
+	if !w.Failed() {
+		return
+	}
+	for _, context := range []string{"rome", "milan"} {
+		for _, line := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp | tail -n 40", "-n liqo logs deployment/liqo-controller-manager --tail=40",
+			"-n liqo logs deployment/liqo-crd-replicator --tail=20", "-n liqo logs deployment/liqo-webhook --tail=20",
+			"get foreignclusters,tenants,identities,resourceslices,virtualnodes,namespacemaps,shadowpods -A", "-n liqo-tenant-milan logs deployment/vk-milan --tail=30"} {
+			out, err := w.lab.Run(fmt.Sprintf("kubectl --context=%s %s", context, line))
+			w.Logf("%s: %s\n%s %v", context, line, out, err)
+		}
+	}
+}
+
+// uids of the pods of the shop, of a cluster.
+func (w *world) uids(context, namespace string) string {
+	w.Helper()
+	return w.run("kubectl --context=%s --namespace=%s get pods --sort-by=.metadata.name --output=jsonpath='{.items[*].metadata.uid}'", context, namespace)
+}
+
+func (w *world) install(cluster *testenv.Cluster) {
+	w.run("liqoctl install --context=%[1]s --cluster-id=%[1]s --local-chart-path=%[2]s --version=%[3]s --pod-cidr=%[4]s --service-cidr=%[5]s"+
+		" --api-server-url=%[6]s --disable-telemetry --disable-kernel-version-check --skip-validation --set=%[7]s --timeout=90s",
+		cluster.Name(), filepath.Join(w.tools, "chart"), hack.Version("liqo"), cluster.PodCIDR(), cluster.ServiceCIDR(), cluster.Server(), values)
+}
+
+func TestBesideLiqo(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.install(w.lab.Rome)
+	w.install(w.lab.Milan)
+	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
+	w.run("kubectl create namespace shop")
+	w.run("liqoctl offload namespace shop --pod-offloading-strategy=Remote --skip-confirm")
+	w.run("kubectl --namespace=shop create deployment web --image=registry.example.com/web:1 --replicas=2")
+	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
+	here, there := w.uids("rome", "shop"), w.uids("milan", "shop-rome")
+	same := func() {
+		w.Helper()
+		assert.Equal(w, here, w.uids("rome", "shop"), "the pods here")
+		assert.Equal(w, there, w.uids("milan", "shop-rome"), "the pods there")
+	}
+
+	w.run("refractctl liqo check")
+	w.run("refractctl liqo adopt milan --image=registry.example.com/refract/virtual-kubelet:%s --timeout=2m", charts.AppVersion())
+	w.run("refractctl liqo check")
+	same()
+	w.works("after adopting")
+
+	w.run("refractctl liqo revert --timeout=2m")
+	same()
+	w.works("after reverting")
+	assert.NotContains(w, w.run("kubectl get clusterroles,clusterrolebindings --output=name"), "refract", "what was granted is taken back")
+}
+
+// works asks of a virtual node what its users do: pods come and go, and their logs and shells are there.
+func (w *world) works(when string) {
+	w.Helper()
+	w.Log(when)
+	w.eventually("shop", "kubectl --namespace=shop exec deployment/web -- sh -c 'echo shop'")
+	w.run("kubectl --namespace=shop logs deployment/web")
+	w.run("kubectl --namespace=shop scale deployment/web --replicas=3")
+	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=1m")
+	w.eventually("3", "kubectl --context=milan --namespace=shop-rome get pods --field-selector=status.phase=Running --output=name | wc -l")
+	w.run("kubectl --namespace=shop expose deployment web --port=8080")
+	w.eventually("service/web", "kubectl --context=milan --namespace=shop-rome get service web --output=name")
+	w.eventually("3", "kubectl --context=milan --namespace=shop-rome get endpointslices --selector=kubernetes.io/service-name=web --output=jsonpath='{range .items[*].endpoints[*]}{.addresses[0]}{\"\\n\"}{end}' | wc -l")
+	w.run("kubectl --namespace=shop delete service web")
+	w.eventually("", "kubectl --context=milan --namespace=shop-rome get service --output=name")
+	w.run("kubectl --namespace=shop scale deployment/web --replicas=2")
+	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
+}
