@@ -162,6 +162,27 @@ func TestRolePrefixIsAValue(t *testing.T) {
 	}
 }
 
+// Beside Liqo nothing is installed that its chart has installed already.
+func TestBesideLiqo(t *testing.T) {
+	vals := values(t, "pair")
+	vals["adoptLiqo"] = true
+	for _, object := range objects(t, vals) {
+		switch object := object.(type) {
+		case *nodev1.RuntimeClass, *storagev1.StorageClass:
+			t.Errorf("%T %s is Liqo's", object, object.GetName())
+		}
+		if grantOf(object) != nil && !strings.HasPrefix(object.GetName(), "refract-") {
+			t.Errorf("%T %s does not bear the prefix", object, object.GetName())
+		}
+	}
+	vals["rolePrefix"] = "acme"
+	for _, object := range objects(t, vals) {
+		if grantOf(object) != nil && !strings.HasPrefix(object.GetName(), "acme-") {
+			t.Errorf("%T %s does not bear the prefix that was asked for", object, object.GetName())
+		}
+	}
+}
+
 func TestVirtualNodeMergesValues(t *testing.T) {
 	spec := get[*offloadingv1beta1.VirtualNode](t, objects(t, values(t, "pair")), "milan").Spec
 	if spec.ClusterID != "milan" || spec.KubeconfigSecretRef.Name != "kubeconfig-milan" || !*spec.CreateNode || *spec.DisableNetworkCheck {

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/refract-project/refract/internal/cmdutil"
-	"github.com/refract-project/refract/internal/rbac"
 )
 
 // leaseTimeout of a request, of which several fit into the time within which the lease has to be renewed.
@@ -32,7 +31,7 @@ type lease struct {
 	broadcaster record.EventBroadcaster
 }
 
-func newLease(ctx context.Context, config *rest.Config, namespace string) (*lease, error) {
+func newLease(ctx context.Context, config *rest.Config, namespace, id string) (*lease, error) {
 	client, err := cmdutil.LeaseClient(config, leaseTimeout)
 	if err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func newLease(ctx context.Context, config *rest.Config, namespace string) (*leas
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(namespace)})
 	lock := &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: rbac.LeaderElectionID},
+		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: id},
 		Client:    client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{
 			Identity:      host + "_" + string(uuid.NewUUID()),

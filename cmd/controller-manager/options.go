@@ -23,6 +23,7 @@ import (
 	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/ipmap"
+	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/rewind"
 )
 
@@ -35,6 +36,7 @@ type options struct {
 	clientQPS                              float32
 	clientBurst                            int
 	leaderElection                         bool
+	electionID                             string
 	resyncPeriod                           time.Duration
 	podWorkers, sliceWorkers, spaceWorkers int
 	clusterWorkers                         int
@@ -74,6 +76,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.Float32Var(&o.clientQPS, "client-qps", -1, "maximum number of requests per second to the API server; negative for no limit, which leaves it to priority and fairness")
 	flags.IntVar(&o.clientBurst, "client-max-burst", 0, "maximum burst of requests when --client-qps is positive; 0 for the default of Kubernetes clients")
 	flags.BoolVar(&o.leaderElection, "enable-leader-election", true, "enable leader election, so that one process works at a time: with one replica, too, there are two during an upgrade")
+	flags.StringVar(&o.electionID, "leader-election-id", rbac.LeaderElectionID, "name of the lease for which the processes compete; beside Liqo's controller manager, which has the same, "+rbac.BesideLiqoElectionID)
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often to reconcile all objects even if nothing has changed")
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "maximum number of ShadowPods reconciled at once")
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "maximum number of ShadowEndpointSlices reconciled at once")

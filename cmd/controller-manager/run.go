@@ -36,7 +36,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	lease, err := newLease(ctx, config, o.liqoNamespace)
+	lease, err := newLease(ctx, config, o.liqoNamespace, o.electionID)
 	if err != nil {
 		return err
 	}

@@ -200,7 +200,7 @@ func ControllerManagerLeaderElection() Role {
 			grant("to take part in the election (creation cannot be bound to a name)",
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to hold, renew and release the lease",
-				"coordination.k8s.io", on("leases"), do("get", "update"), LeaderElectionID),
+				"coordination.k8s.io", on("leases"), do("get", "update"), LeaderElectionID, BesideLiqoElectionID),
 			grant("to elect a leader",
 				"", on("events"), do("create", "patch")),
 		},
@@ -230,3 +230,7 @@ const WebhookName = "refract-webhook"
 // manager compete. It is Liqo's, so that a Liqo controller manager which is
 // still running keeps ours waiting rather than working beside it.
 const LeaderElectionID = "66cf253f.ctrlmgr.liqo.io"
+
+// BesideLiqoElectionID names the lease of a controller manager that works
+// beside Liqo's on purpose, which does no offloading then.
+const BesideLiqoElectionID = "refract.ctrlmgr.liqo.io"

@@ -104,34 +104,45 @@ func (w *world) explain() {
 	}
 }
 
-// uids of the pods of the shop, of a cluster.
-func (w *world) uids(context, namespace string) string {
-	w.Helper()
-	return w.run("kubectl --context=%s --namespace=%s get pods --sort-by=.metadata.name --output=jsonpath='{.items[*].metadata.uid}'", context, namespace)
-}
-
-func (w *world) install(cluster *testenv.Cluster) {
-	w.run("liqoctl install --context=%[1]s --cluster-id=%[1]s --local-chart-path=%[2]s --version=%[3]s --pod-cidr=%[4]s --service-cidr=%[5]s"+
-		" --api-server-url=%[6]s --disable-telemetry --disable-kernel-version-check --skip-validation --set=%[7]s --timeout=90s",
+// flags of liqoctl install.
+func (w *world) flags(cluster *testenv.Cluster) string {
+	return fmt.Sprintf("--cluster-id=%s --local-chart-path=%s --version=%s --pod-cidr=%s --service-cidr=%s --api-server-url=%s"+
+		" --disable-telemetry --disable-kernel-version-check --skip-validation --set=%s --timeout=90s",
 		cluster.Name(), filepath.Join(w.tools, "chart"), hack.Version("liqo"), cluster.PodCIDR(), cluster.ServiceCIDR(), cluster.Server(), values)
 }
 
-func TestBesideLiqo(t *testing.T) {
-	w := begin(t)
-	defer w.explain()
-	w.install(w.lab.Rome)
-	w.install(w.lab.Milan)
+// shop runs in milan, for rome, by Liqo alone.
+func (w *world) shop() {
+	w.Helper()
+	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
+	w.run("liqoctl install --context=milan %s", w.flags(w.lab.Milan))
 	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
 	w.run("kubectl create namespace shop")
 	w.run("liqoctl offload namespace shop --pod-offloading-strategy=Remote --skip-confirm")
 	w.run("kubectl --namespace=shop create deployment web --image=registry.example.com/web:1 --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
-	here, there := w.uids("rome", "shop"), w.uids("milan", "shop-rome")
-	same := func() {
-		w.Helper()
-		assert.Equal(w, here, w.uids("rome", "shop"), "the pods here")
-		assert.Equal(w, there, w.uids("milan", "shop-rome"), "the pods there")
+}
+
+// same returns a check that the shop still has the pods which it has now, here and there.
+func (w *world) same() func() {
+	w.Helper()
+	uids := func() []string {
+		return strings.Fields(w.run("kubectl --namespace=shop get pods --output=jsonpath='{.items[*].metadata.uid}'") + " " +
+			w.run("kubectl --context=milan --namespace=shop-rome get pods --output=jsonpath='{.items[*].metadata.uid}'"))
 	}
+	before := uids()
+	return func() {
+		w.Helper()
+		assert.ElementsMatch(w, before, uids(), "the pods are others")
+	}
+}
+
+// TestVirtualKubeletBesideLiqo has Refract's virtual kubelet serve a virtual node of Liqo's, and then Liqo's again.
+func TestVirtualKubeletBesideLiqo(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.shop()
+	same := w.same()
 
 	w.run("refractctl liqo check")
 	w.run("refractctl liqo adopt milan --image=registry.example.com/refract/virtual-kubelet:%s --timeout=2m", charts.AppVersion())
@@ -143,6 +154,26 @@ func TestBesideLiqo(t *testing.T) {
 	same()
 	w.works("after reverting")
 	assert.NotContains(w, w.run("kubectl get clusterroles,clusterrolebindings --output=name"), "refract", "what was granted is taken back")
+}
+
+// TestProviderBesideLiqo has Refract do at the provider what Liqo's controller manager does for offloading, under Liqo's virtual kubelet; Liqo
+// goes on joining the clusters. Then it goes, and Liqo does it again.
+func TestProviderBesideLiqo(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.shop()
+	same := w.same()
+	w.run("liqoctl install --context=milan %s --set=offloading.enabled=false", w.flags(w.lab.Milan))
+	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=adoptLiqo=true")
+	same()
+	w.works("with Refract at the provider")
+
+	out, err := w.try("refractctl uninstall --context=milan")
+	require.ErrorContains(w, err, "exit status", out)
+	w.run("refractctl uninstall --context=milan --force")
+	w.run("liqoctl install --context=milan %s --set=offloading.enabled=true", w.flags(w.lab.Milan))
+	same()
+	w.works("with Liqo at the provider")
 }
 
 // works asks of a virtual node what its users do: pods come and go, and their logs and shells are there.

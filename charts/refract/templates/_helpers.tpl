@@ -59,6 +59,11 @@ annotations:
 {{ .Release.Name }}-virtual-kubelet-default
 {{- end -}}
 
+{{/* refract.rolePrefix: Liqo's is taken where Liqo is installed. */}}
+{{- define "refract.rolePrefix" -}}
+{{ if and .Values.adoptLiqo (eq .Values.rolePrefix "liqo") }}refract{{ else }}{{ .Values.rolePrefix }}{{ end }}
+{{- end -}}
+
 {{/* refract.ownTemplate: not empty when an entry of virtualKubelets has settings of its own. */}}
 {{- define "refract.ownTemplate" -}}
 {{- if or .extraArgs .cidrs }}true{{ end -}}
@@ -72,8 +77,8 @@ annotations:
 {{/* refract.rules: the generated rules of a role; (dict "root" $ "role" NAME), with "kubelet" for the names that only an entry of virtualKubelets knows. */}}
 {{- define "refract.rules" -}}
 {{- $rules := .root.Files.Get (printf "files/rbac/%s.yaml" .role) | required (printf "files/rbac/%s.yaml is missing: run make generate" .role) -}}
-{{- $rules = $rules | replace "$(REMOTE_ROLE)" (printf "%s-virtual-kubelet-remote" .root.Values.rolePrefix) -}}
-{{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" .root.Values.rolePrefix) -}}
+{{- $rules = $rules | replace "$(REMOTE_ROLE)" (printf "%s-virtual-kubelet-remote" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" (include "refract.rolePrefix" .root)) -}}
 {{- with .kubelet }}
 {{- $rules = $rules | replace "$(NODE_NAME)" .name | replace "$(KUBECONFIG_SECRET)" .kubeconfigSecretName -}}
 {{- end -}}
