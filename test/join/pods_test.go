@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/refract-project/refract/internal/rbac"
@@ -36,7 +37,7 @@ func runPods(t *testing.T, s *side, bin string) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		look := time.NewTicker(100 * time.Millisecond)
+		look := time.NewTicker(200 * time.Millisecond)
 		defer look.Stop()
 		running := map[string]*testenv.Command{}
 		for ctx.Err() == nil {
@@ -57,6 +58,9 @@ func runPods(t *testing.T, s *side, bin string) (stop func()) {
 					continue // a user's
 				}
 				wanted[key] = d.DeletionTimestamp == nil
+				if running[key] != nil {
+					locate(ctx, s, d)
+				}
 				if running[key] == nil && wanted[key] {
 					command, err := run(ctx, t, s, bin, d)
 					if err != nil {
@@ -81,6 +85,20 @@ func runPods(t *testing.T, s *side, bin string) (stop func()) {
 		}
 	}()
 	return func() { cancel(); <-ended }
+}
+
+// locate gives the pods of a Deployment the address of the process that stands for them: simulated nodes invent one. What fails is done again.
+func locate(ctx context.Context, s *side, d *appsv1.Deployment) {
+	pods, err := s.client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+	if err != nil {
+		return
+	}
+	for _, pod := range pods.Items {
+		if pod.Status.PodIP != "" && pod.Status.PodIP != "127.0.0.1" {
+			_, _ = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType,
+				[]byte(`{"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}}`), metav1.PatchOptions{}, "status")
+		}
+	}
 }
 
 // redirectWebhooks has the API server call the webhooks of the chart on this machine, for want of a network that leads to their Service.
