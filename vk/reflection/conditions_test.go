@@ -6,6 +6,7 @@ package reflection_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ import (
 // note writes a condition in front of those of a pod here, as a controller would.
 func (l *lab) note(name string, condition map[string]any) {
 	l.Helper()
+	condition = maps.Clone(condition) // a worker notes what the test reads
 	condition["lastTransitionTime"] = time.Now().UTC().Format(time.RFC3339)
 	body := reflectiontest.Must(json.Marshal(jsonpatch.Patch{{Op: "add", Path: "/status/conditions/0", Value: condition}}))(l.T)
 	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(l.Context(), name, types.JSONPatchType, body, metav1.PatchOptions{}, "status"))(l.T)
