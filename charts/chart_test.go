@@ -175,6 +175,10 @@ func TestBesideLiqo(t *testing.T) {
 			t.Errorf("%T %s does not bear the prefix", object, object.GetName())
 		}
 	}
+	manager := get[*appsv1.Deployment](t, objects(t, vals), "refract-controller-manager").Spec.Template.Spec.Containers[0]
+	if !slices.Contains(manager.Args, "--leader-election-id="+rbac.BesideLiqoElectionID) {
+		t.Errorf("the controller manager competes with Liqo's for a lease: %q", manager.Args)
+	}
 	vals["rolePrefix"] = "acme"
 	for _, object := range objects(t, vals) {
 		if grantOf(object) != nil && !strings.HasPrefix(object.GetName(), "acme-") {

@@ -76,7 +76,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.Float32Var(&o.clientQPS, "client-qps", -1, "maximum number of requests per second to the API server; negative for no limit, which leaves it to priority and fairness")
 	flags.IntVar(&o.clientBurst, "client-max-burst", 0, "maximum burst of requests when --client-qps is positive; 0 for the default of Kubernetes clients")
 	flags.BoolVar(&o.leaderElection, "enable-leader-election", true, "enable leader election, so that one process works at a time: with one replica, too, there are two during an upgrade")
-	flags.StringVar(&o.electionID, "leader-election-id", rbac.LeaderElectionID, "name of the lease for which the processes compete; beside Liqo's controller manager, which has the same, "+rbac.BesideLiqoElectionID)
+	flags.StringVar(&o.electionID, "leader-election-id", rbac.LeaderElectionID, "name of the Lease for leader election; use "+rbac.BesideLiqoElectionID+" beside Liqo's controller manager, which uses the default")
 	flags.DurationVar(&o.resyncPeriod, "resync-period", 10*time.Hour, "how often to reconcile all objects even if nothing has changed")
 	flags.IntVar(&o.podWorkers, "shadow-pod-ctrl-workers", 10, "maximum number of ShadowPods reconciled at once")
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "maximum number of ShadowEndpointSlices reconciled at once")

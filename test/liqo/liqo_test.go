@@ -79,14 +79,14 @@ func (w *world) try(format string, args ...any) (string, error) {
 // eventually runs a line until it prints what is wanted.
 func (w *world) eventually(want, format string, args ...any) {
 	w.Helper()
-	var out string
-	var err error
-	for begun := time.Now(); time.Since(begun) < 2*time.Minute; time.Sleep(time.Second) {
-		if out, err = w.lab.Run(fmt.Sprintf(format, args...)); err == nil && strings.TrimSpace(out) == want {
-			return
+	line := fmt.Sprintf(format, args...)
+	testenv.Eventually(w.T, func() error {
+		out, err := w.lab.Run(line)
+		if out = strings.TrimSpace(out); err == nil && out != want {
+			err = fmt.Errorf("%s prints %q, not %q", line, out, want)
 		}
-	}
-	w.Fatalf("%s prints %q, not %q: %v", fmt.Sprintf(format, args...), out, want, err)
+		return err
+	})
 }
 
 // explain what went wrong.

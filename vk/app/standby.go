@@ -107,7 +107,7 @@ func (s *standby) take() *active {
 	}
 	s.end()
 	if a != nil { // it failed a moment ago
-		log.FromContext(s.ctx).Error(a.end(), "What was prepared while standing by cannot be used")
+		log.FromContext(s.ctx).Error(a.end(), "The standby caches cannot be used, starting without them")
 	}
 	return nil
 }

@@ -205,15 +205,19 @@ func (m *Mapper) Report() {
 	m.mu.Lock()
 	clear(m.reported)
 	m.mu.Unlock()
-	object, _ := m.choose()
-	if object == nil {
-		return
+	if object, _ := m.choose(); object != nil {
+		_, _ = m.read(object)
 	}
-	_, problems, err := parse(object)
+}
+
+// read parses a map, and reports what is wrong with it.
+func (m *Mapper) read(object *unstructured.Unstructured) (table, error) {
+	parsed, problems, err := parse(object)
 	if err != nil {
 		problems = []string{err.Error()}
 	}
 	m.report(object, problems)
+	return parsed, err
 }
 
 func selector(remoteClusterID string) string {
@@ -238,11 +242,7 @@ func (m *Mapper) evaluate() {
 	}
 	next, known := table{}, false
 	if object != nil {
-		parsed, problems, err := parse(object)
-		if err != nil {
-			problems = []string{err.Error()}
-		}
-		m.report(object, problems)
+		parsed, err := m.read(object)
 		if err != nil {
 			m.mu.Lock()
 			m.known = false

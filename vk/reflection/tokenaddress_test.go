@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -80,7 +79,9 @@ func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	ips := l.Local.Dynamic.Resource(ipsResource).Namespace(l.Options.LiqoNamespace)
 	announced := ip("api-server", "10.96.0.1", "")
 	reflectiontest.Must(ips.Create(t.Context(), announced, metav1.CreateOptions{}))(t)
-	time.Sleep(300 * time.Millisecond) // it is seen
+	l.Settled()
+	l.Stop()
+	l.Start() // and has read it, before any pod is evaluated
 	l.userPod("needs", vaultToken)
 	l.Pod("needs-none")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "needs-none")

@@ -59,7 +59,7 @@ annotations:
 {{ .Release.Name }}-virtual-kubelet-default
 {{- end -}}
 
-{{/* refract.rolePrefix: Liqo's is taken where Liqo is installed. */}}
+{{/* refract.rolePrefix: "liqo" belongs to Liqo's release where that is installed. */}}
 {{- define "refract.rolePrefix" -}}
 {{ if and .Values.adoptLiqo (eq .Values.rolePrefix "liqo") }}refract{{ else }}{{ .Values.rolePrefix }}{{ end }}
 {{- end -}}

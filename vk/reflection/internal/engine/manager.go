@@ -46,10 +46,10 @@ type Manager struct {
 	metrics       *metrics
 	mapper        *namespaces.Mapper
 	leading       atomic.Bool
-	standing      atomic.Bool   // by, until takeOver
+	standing      atomic.Bool   // standing by: nothing is evaluated
 	lead          chan struct{} // closed by Lead
 	leadOnce      sync.Once
-	taken         chan struct{} // closed when nothing stands by any more
+	taken         chan struct{} // closed when this replica has taken over
 	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are somebody's
 	evaluated     atomic.Uint64 // objects so far
 
