@@ -179,6 +179,19 @@ func TestBesideLiqo(t *testing.T) {
 	if !slices.Contains(manager.Args, "--leader-election-id="+rbac.BesideLiqoElectionID) {
 		t.Errorf("the controller manager competes with Liqo's for a lease: %q", manager.Args)
 	}
+	if !slices.Contains(manager.Args, "--resource-slice-quotas") {
+		t.Errorf("nobody creates the Quotas of ResourceSlices: %q", manager.Args)
+	}
+	rendered := map[string]any{}
+	for _, object := range objects(t, vals) {
+		rendered[key(object)] = grantOf(object)
+	}
+	resourceSlices := rbac.Manager{Prefix: "refract", Subject: rbac.ServiceAccount(releaseNamespace, "refract-controller-manager")}.ResourceSlices()
+	for key, grant := range grants(resourceSlices) {
+		if diff := cmp.Diff(grant, rendered[key]); diff != "" {
+			t.Errorf("%s: package rbac (-) and the chart (+) differ:\n%s", key, diff)
+		}
+	}
 	vals["rolePrefix"] = "acme"
 	for _, object := range objects(t, vals) {
 		if grantOf(object) != nil && !strings.HasPrefix(object.GetName(), "acme-") {

@@ -33,6 +33,7 @@ import (
 	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
+	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
 	"github.com/refract-project/refract/controllers/shadowpod"
@@ -66,6 +67,8 @@ type Options struct {
 	NodeFailure nodefailure.Options
 	// ServingCertificates says whether those of virtual kubelets are approved; Clock and what reports are set here.
 	ServingCertificates servingcertificate.Options
+	// ResourceSlices says whether their Quotas are created; what reports is set here.
+	ResourceSlices resourceslice.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
 	VirtualNodes virtualnode.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
@@ -136,6 +139,10 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	if certificates := o.ServingCertificates; certificates.Enabled {
 		certificates.Clock, certificates.Failed = o.Clock, m.Failed("servingcertificate")
 		controllers = append(controllers, servingcertificate.NewController(c("servingcertificate"), live, recorder("servingcertificate"), certificates))
+	}
+	if resourceSlices := o.ResourceSlices; resourceSlices.Enabled {
+		resourceSlices.Failed = m.Failed("resourceslice")
+		controllers = append(controllers, resourceslice.NewController(c("resourceslice"), live, recorder("resourceslice"), resourceSlices))
 	}
 	return controllers
 }

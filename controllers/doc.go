@@ -8,7 +8,8 @@
 // On a provider it enforces what consumers asked for, also while they cannot be
 // reached: shadowpod makes the pods, shadowendpointslice the endpoints,
 // namespacemap the namespaces they live in; nodefailure, off by default, lets the
-// pods of failed nodes go. On a consumer it extends
+// pods of failed nodes go; beside Liqo, resourceslice creates the Quotas of those
+// whom it has accepted. On a consumer it extends
 // namespaces: namespaceoffloading says where to, replicator carries that to the
 // providers and brings their answers back; podscheduling, an admission webhook
 // whose certificates webhookcert looks after, lets their pods onto virtual

@@ -65,6 +65,7 @@ type options struct {
 	ownCIDRs, tenantCIDRs                  []string
 	enforceQuotas                          bool
 	limits                                 string
+	sliceQuotas                            bool
 	logs                                   cmdutil.Logs
 	inert                                  cmdutil.InertFlags
 }
@@ -102,6 +103,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
 	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is any number")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "hold the users of consumers to their Quotas; a consumer without any in its tenant namespace is not limited")
+	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; needs Liqo's CRDs")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "how strictly pods must say what they use, where the Quota does not say: None, Soft (requests of cpu and memory are mandatory) or Hard (and the limits must be the same)")
 	flags.StringArrayVar(&o.tenantCIDRs, "tenant-cidrs-of", nil, "CIDRs of the endpoints of one consumer, as cluster-id=CIDR,CIDR: endpoints outside of them are dropped. If not set, endpoints are held to the CIDRs that the network between the clusters has for the consumer, if there is one; may be repeated")
 	flags.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "CIDRs of the pods, Services and nodes of this cluster: endpoints of consumers in them are dropped")
@@ -119,7 +121,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 func (o *options) addInertFlags(flags *pflag.FlagSet) {
 	const (
 		network = "no network module is part of this controller manager; it reads Liqo's Connections, Configurations and IPs where they exist"
-		slices  = "ResourceSlices are not answered; clusters are joined with refractctl peer, or by Helm values"
+		slices  = "ResourceSlices are left to Liqo's authentication module; clusters are joined with refractctl peer, or by Helm values"
 		storage = "claims of the virtual storage class get volumes on virtual nodes alone; see --enable-storage of the virtual kubelet"
 		global  = "set common.globalLabels and common.globalAnnotations of the chart, for its own objects"
 	)
@@ -254,7 +256,7 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 func (o *options) quotas() (quota.Options, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
-			return quota.Options{Off: !o.enforceQuotas, Limits: known}, nil
+			return quota.Options{Off: !o.enforceQuotas, Limits: known, Required: o.sliceQuotas}, nil
 		}
 	}
 	return quota.Options{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)

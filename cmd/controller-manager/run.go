@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/nodefailure"
+	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/virtualnode"
 	"github.com/refract-project/refract/internal/cmdutil"
@@ -94,6 +95,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
 		ForeignClusters:            foreigncluster.Options{Workers: o.clusterWorkers, PingInterval: o.pingInterval, PingTimeout: o.pingTimeout},
 		ServingCertificates:        servingcertificate.Options{Enabled: o.approveServing},
+		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		NamespaceWorkers:           o.spaceWorkers,

@@ -14,6 +14,6 @@
 // it holds. The webhook asks earlier, so that a consumer gets the answer at once;
 // it also notes who created a ShadowPod, which nobody can write themselves.
 //
-// A consumer without any Quota in its tenant namespace is not limited. With one,
-// each of its users needs one.
+// A consumer without any Quota in its tenant namespace is not limited, unless
+// Options.Required is set. With one, each of its users needs one.
 package quota

@@ -30,6 +30,8 @@ type Options struct {
 	Off bool
 	// Limits is how strictly pods must say what they use, for Quotas that do not say; empty is None.
 	Limits offloading.LimitsEnforcement
+	// Required refuses the pods of consumers that have no Quota at all, which are not limited otherwise.
+	Required bool
 }
 
 // Ledger knows what the users of consumers have in use. It is safe for
@@ -107,8 +109,11 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 		return nil, false, nil // it is older than the Quotas: nobody noted then who created it, and it must not be lost for that
 	}
 	quotas, err := l.quotas(ctx, who.origin)
-	if err != nil || len(quotas) == 0 {
+	if err != nil {
 		return nil, false, err
+	}
+	if len(quotas) == 0 {
+		return l.unlimited(who, pod), false, nil
 	}
 	i := slices.IndexFunc(quotas, func(q offloading.Quota) bool { return Escape(q.Spec.User) == who.creator })
 	if i < 0 || who.creator == "" {
@@ -133,6 +138,15 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 			Remedy: "delete other pods, request less, or " + remedy}, true, nil
 	}
 	return nil, true, nil
+}
+
+// unlimited refuses a new pod of a consumer without any Quota, if it must have one.
+func (l *Ledger) unlimited(who owner, pod Pod) *tenancy.Refusal {
+	if !l.options.Required || pod.Again {
+		return nil
+	}
+	return &tenancy.Refusal{Field: "metadata.labels[" + wire.CreatorUserLabel + "]", Rule: fmt.Sprintf("consumer %s has no Quota", who.origin),
+		Remedy: fmt.Sprintf("have an administrator of this cluster accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)}
 }
 
 // quotas of a consumer are those in its tenant namespaces.

@@ -133,6 +133,31 @@ func (laggingCache) List(_ context.Context, list client.ObjectList, _ ...client.
 	return nil
 }
 
+// noQuotas is a cache without any.
+type noQuotas struct{ client.Reader }
+
+// List implements client.Reader.
+func (noQuotas) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+
+// Whether a consumer without any Quota is limited is an option; what runs already goes on.
+func TestWithoutQuota(t *testing.T) {
+	pod := Pod{Spec: &corev1.PodSpec{}, Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}}
+	again := pod
+	again.Again = true
+	for _, tc := range []struct {
+		options Options
+		pod     Pod
+		refused bool
+	}{
+		{Options{}, pod, false}, {Options{Required: true}, pod, true}, {Options{Required: true}, again, false}, {Options{Required: true, Off: true}, pod, false},
+	} {
+		refusal, err := NewLedger(noQuotas{}, tc.options).Take(t.Context(), tc.pod)
+		if err != nil || (refusal != nil) != tc.refused {
+			t.Errorf("%+v, again %t: %v, %v, want a refusal: %t", tc.options, tc.pod.Again, refusal, err, tc.refused)
+		}
+	}
+}
+
 // A pod that was created a moment ago counts although the cache does not show it yet.
 func TestPendingPodsCount(t *testing.T) {
 	l := NewLedger(laggingCache{}, Options{})

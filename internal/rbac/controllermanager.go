@@ -175,6 +175,23 @@ func ControllerManagerServingCertificates() Role {
 	}
 }
 
+// ControllerManagerResourceSlices is what the controller manager needs besides to create the Quotas of ResourceSlices.
+func ControllerManagerResourceSlices() Role {
+	return Role{
+		Name:    "controller-manager-resource-slices",
+		Purpose: "the controller manager, beside Liqo, where it creates the Quotas of ResourceSlices",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to know what was granted to consumers",
+				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch")),
+			grant("to own what it makes, where owner references are checked",
+				"authentication.liqo.io", on("resourceslices/finalizers"), do("update")),
+			grant("to hold them to it",
+				"offloading.liqo.io", on("quotas"), do("create", "patch")),
+		},
+	}
+}
+
 // ControllerManagerNodeFailure is what the controller manager needs besides to let the pods of failed nodes go. (The chart's
 // admission policies hold it to pods of ShadowPods that are being deleted already.)
 func ControllerManagerNodeFailure() Role {

@@ -193,6 +193,11 @@ func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
 }
 
+// ResourceSlices returns the role and the binding with which the controller manager creates the Quotas of ResourceSlices, beside Liqo.
+func (m Manager) ResourceSlices() []Object {
+	return m.everywhere(ControllerManagerResourceSlices())
+}
+
 func (m Manager) everywhere(role Role) []Object {
 	name := prefixed(m.Prefix, role.Name)
 	return []Object{role.clusterRole(name, strings.NewReplacer()), clusterRoleBinding(name, name, m.Subject)}

@@ -69,7 +69,7 @@ func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}
 }
 

@@ -167,6 +167,7 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=adoptLiqo=true")
 	same()
 	w.works("with Refract at the provider")
+	w.grows()
 
 	out, err := w.try("refractctl uninstall --context=milan")
 	require.ErrorContains(w, err, "exit status", out)
@@ -174,6 +175,29 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.run("liqoctl install --context=milan %s --set=offloading.enabled=true", w.flags(w.lab.Milan))
 	same()
 	w.works("with Liqo at the provider")
+}
+
+// grows asks for one more share of the provider, which Liqo grants and Refract holds rome to.
+func (w *world) grows() {
+	w.Helper()
+	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2 --timeout=1m")
+	w.eventually("more 2", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{range .items[?(@.metadata.ownerReferences[0].name==\"more\")]}{.metadata.ownerReferences[0].name} {.spec.resources.pods}{end}'")
+	w.eventually("True", "kubectl get node more --output=jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'")
+	w.run(`kubectl --namespace=shop create deployment more --image=registry.example.com/web:1 --replicas=0`)
+	w.run(`kubectl --namespace=shop patch deployment more --patch='{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"more"}}}}}'`)
+	w.run("kubectl --namespace=shop scale deployment/more --replicas=2")
+	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
+	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslice more liqo.io/cordon=true")
+	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[?(@.metadata.ownerReferences[0].name==\"more\")].spec.cordoned}'")
+	w.run("kubectl --namespace=shop delete pods --selector=app=more --wait=false")
+	w.eventually("", "kubectl --context=milan --namespace=shop-rome get pods --selector=app=more --output=name")
+	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslice more liqo.io/cordon-")
+	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
+	w.run("kubectl --namespace=shop delete deployment more")
+	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
+	w.run("kubectl --namespace=liqo-tenant-milan delete resourceslice more")
+	w.eventually("1", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=name | wc -l")
+	w.eventually("", "kubectl get node more --ignore-not-found --output=name")
 }
 
 // works asks of a virtual node what its users do: pods come and go, and their logs and shells are there.

@@ -42,6 +42,14 @@ type Manager struct {
 // their caches are filled.
 func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options)) *Manager {
 	t.Helper()
+	m, err := c.TryManager(t, change...)
+	require.NoError(t, err, "starting manager")
+	return m
+}
+
+// TryManager is StartManager for a manager that may refuse to start.
+func (c *Cluster) TryManager(t *testing.T, change ...func(*controllers.Options)) (*Manager, error) {
+	t.Helper()
 	options := controllers.Options{
 		ClusterID: core.ClusterID(c.ID), ShadowPodWorkers: 4, ShadowEndpointSliceWorkers: 4, NamespaceWorkers: 4, ForeignClusters: foreigncluster.Options{Workers: 1, PingInterval: time.Second, PingTimeout: time.Second},
 		RemoteClusterRole: "liqo-virtual-kubelet-remote", Clock: clock.RealClock{},
@@ -56,10 +64,12 @@ func (c *Cluster) StartManager(t *testing.T, change ...func(*controllers.Options
 	writes := &Writes{}
 	access.Wrap(writes.wrap)
 	m, err := launch(t.Context(), access, options)
-	require.NoError(t, err, "starting manager")
+	if err != nil {
+		return nil, err
+	}
 	m.Writes, m.metrics = writes, metrics
 	t.Cleanup(func() { m.Stop(t) })
-	return m
+	return m, nil
 }
 
 func launch(ctx context.Context, access *rest.Config, options controllers.Options) (*Manager, error) {
