@@ -95,7 +95,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
 		ForeignClusters:            foreigncluster.Options{Workers: o.clusterWorkers, PingInterval: o.pingInterval, PingTimeout: o.pingTimeout},
 		ServingCertificates:        servingcertificate.Options{Enabled: o.approveServing},
-		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas},
+		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas, Limits: quotas.Limits},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		NamespaceWorkers:           o.spaceWorkers,

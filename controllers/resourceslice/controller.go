@@ -7,7 +7,7 @@
 // certificate of its user. Liqo creates the Quota of that user only where its own offloading module runs. Where Refract runs in the
 // place of that module, this controller does it.
 //
-// A Quota follows its slice: what was granted, and whether it is cordoned. How strictly it is enforced is the administrator's to say. A
+// A Quota follows its slice: what was granted, and whether it is cordoned. How strictly it is enforced is the administrator's to change. A
 // slice that is denied after it was accepted takes no new pods; those that run go on. A Quota that belongs to nobody, or to
 // somebody else, is left as it is.
 package resourceslice
@@ -43,6 +43,8 @@ import (
 type Options struct {
 	// Enabled has the controller run, which needs Liqo's CRDs.
 	Enabled bool
+	// Limits is what new Quotas say about how strictly pods must say what they use; empty is None.
+	Limits offloading.LimitsEnforcement
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
@@ -57,6 +59,9 @@ type Controller struct {
 
 // NewController returns a controller that works through c; live must not be cached.
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	if options.Limits == "" {
+		options.Limits = offloading.NoLimitsEnforcement
+	}
 	return &Controller{client: c, live: live, report: report.New(recorder), options: options}
 }
 
@@ -149,9 +154,10 @@ func (c *Controller) ensure(ctx context.Context, object *unstructured.Unstructur
 
 func (c *Controller) create(ctx context.Context, object *unstructured.Unstructured, s slice, key client.ObjectKey) error {
 	owner := metav1.NewControllerRef(object, kind)
+	// Liqo's webhook, which may still be there, takes a Quota that does not say for a strict one.
 	quota := &offloading.Quota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, OwnerReferences: []metav1.OwnerReference{*owner}},
-		Spec:       offloading.QuotaSpec{User: key.Name, Resources: granted(s), Cordoned: cordon(object, s)},
+		Spec:       offloading.QuotaSpec{User: key.Name, LimitsEnforcement: c.options.Limits, Resources: granted(s), Cordoned: cordon(object, s)},
 	}
 	if err := c.client.Create(ctx, quota); err != nil {
 		return fmt.Errorf("creating Quota %s, %w", key, err)

@@ -89,7 +89,7 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 		q := awaitQuota(t, "granted"+ofRome, has("cpu", "4"))
 		assert.Equal(t, "granted"+ofRome, q.Spec.User)
 		assert.Nil(t, q.Spec.Cordoned)
-		assert.Empty(t, q.Spec.LimitsEnforcement, "it is the administrator's to set")
+		assert.Equal(t, offloading.NoLimitsEnforcement, q.Spec.LimitsEnforcement, "Liqo's webhook would take none for a strict one")
 		assert.True(t, metav1.IsControlledBy(q, s))
 		assert.Contains(t, provider.AwaitEvent(t, tenant, "ResourceSlice", "granted", "QuotaCreated").Note, "may request cpu 4, memory 8Gi")
 

@@ -97,7 +97,7 @@ func (w *world) explain() {
 	for _, context := range []string{"rome", "milan"} {
 		for _, line := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp | tail -n 40", "-n liqo logs deployment/liqo-controller-manager --tail=40",
 			"-n liqo logs deployment/liqo-crd-replicator --tail=20", "-n liqo logs deployment/liqo-webhook --tail=20",
-			"get foreignclusters,tenants,identities,resourceslices,virtualnodes,namespacemaps,shadowpods -A", "-n liqo-tenant-milan logs deployment/vk-milan --tail=30"} {
+			"get foreignclusters,tenants,identities,resourceslices.authentication.liqo.io,quotas,virtualnodes,namespacemaps,shadowpods -A", "-n liqo-tenant-milan logs deployment/vk-milan --tail=30"} {
 			out, err := w.lab.Run(fmt.Sprintf("kubectl --context=%s %s", context, line))
 			w.Logf("%s: %s\n%s %v", context, line, out, err)
 		}
@@ -180,22 +180,22 @@ func TestProviderBesideLiqo(t *testing.T) {
 // grows asks for one more share of the provider, which Liqo grants and Refract holds rome to.
 func (w *world) grows() {
 	w.Helper()
-	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2 --timeout=1m")
+	w.run("liqoctl create resourceslice more --remote-cluster-id=milan --cpu=1 --memory=1Gi --pods=2")
 	w.eventually("more 2", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{range .items[?(@.metadata.ownerReferences[0].name==\"more\")]}{.metadata.ownerReferences[0].name} {.spec.resources.pods}{end}'")
 	w.eventually("True", "kubectl get node more --output=jsonpath='{.status.conditions[?(@.type==\"Ready\")].status}'")
 	w.run(`kubectl --namespace=shop create deployment more --image=registry.example.com/web:1 --replicas=0`)
 	w.run(`kubectl --namespace=shop patch deployment more --patch='{"spec":{"template":{"spec":{"nodeSelector":{"kubernetes.io/hostname":"more"}}}}}'`)
 	w.run("kubectl --namespace=shop scale deployment/more --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
-	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslice more liqo.io/cordon=true")
+	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon=true")
 	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[?(@.metadata.ownerReferences[0].name==\"more\")].spec.cordoned}'")
 	w.run("kubectl --namespace=shop delete pods --selector=app=more --wait=false")
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get pods --selector=app=more --output=name")
-	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslice more liqo.io/cordon-")
+	w.run("kubectl --context=milan --namespace=liqo-tenant-rome annotate resourceslices.authentication.liqo.io more liqo.io/cordon-")
 	w.run("kubectl --namespace=shop rollout status deployment/more --timeout=1m")
 	w.run("kubectl --namespace=shop delete deployment more")
 	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
-	w.run("kubectl --namespace=liqo-tenant-milan delete resourceslice more")
+	w.run("kubectl --namespace=liqo-tenant-milan delete resourceslices.authentication.liqo.io more")
 	w.eventually("1", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=name | wc -l")
 	w.eventually("", "kubectl get node more --ignore-not-found --output=name")
 }
