@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -362,4 +363,45 @@ func (h *held) confines(manager client.Client) {
 			return manager.Patch(h.Context(), object, send, client.DryRunAll)
 		})
 	}
+}
+
+// Beside Liqo a consumer does not say itself what it was granted, though Liqo's role lets it.
+func TestConsumersGrantThemselvesNothing(t *testing.T) {
+	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{filepath.Join(chartDir, "crds"), "../controllers/resourceslice/testdata"}, NoScheduler: true})[0]
+	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
+	require.NoError(t, err)
+	h := &held{t, cluster, admin}
+	for _, object := range objects(t, map[string]any{"adoptLiqo": true, "discovery": map[string]any{"config": map[string]any{"clusterID": "home"}}}) {
+		switch object.(type) {
+		case *admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
+			h.must(admin.Create(t.Context(), object))
+		}
+	}
+	const namespace = "liqo-tenant-rome"
+	h.must(admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	h.must(admin.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "as-liqo-has-it"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.liqo.io"}, Resources: []string{"resourceslices", "resourceslices/status"}, Verbs: []string{"*"}}}}))
+	h.must(admin.Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "rome"},
+		Subjects: []rbacv1.Subject{rbac.User("rome")}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "as-liqo-has-it"}}))
+	slice := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "authentication.liqo.io/v1beta1", "kind": "ResourceSlice",
+		"metadata": map[string]any{"namespace": namespace, "name": "rome"}}}
+	rome := h.as("rome", "liqo.io")
+	h.attempt("asking for a share", "", func() error { return rome.Create(t.Context(), slice.DeepCopy()) })
+	patch := func(c client.Client, status bool, text string) func() error {
+		return func() error {
+			patch := client.RawPatch(types.MergePatchType, []byte(text))
+			if status {
+				return c.Status().Patch(t.Context(), slice.DeepCopy(), patch)
+			}
+			return c.Patch(t.Context(), slice.DeepCopy(), patch)
+		}
+	}
+	h.attempt("granting itself a share", "is for this cluster to write", patch(rome, true, `{"status":{"resources":{"cpu":"1000"}}}`))
+	h.attempt("granting it", "", patch(admin, true, `{"status":{"resources":{"cpu":"1"}}}`))
+	h.attempt("asking for more", "", patch(rome, false, `{"spec":{"resources":{"cpu":"2"}}}`))
+	h.attempt("annotating it", "", patch(rome, false, `{"metadata":{"annotations":{"example.com/team":"web"}}}`))
+	h.attempt("cordoning it", "", patch(admin, false, `{"metadata":{"annotations":{"liqo.io/cordon":"true"}}}`))
+	h.attempt("uncordoning itself", "by an administrator", patch(rome, false, `{"metadata":{"annotations":{"liqo.io/cordon":null}}}`))
+	h.attempt("uncordoning itself otherwise", "by an administrator", patch(rome, false, `{"metadata":{"annotations":{"liqo.io/cordon":"false"}}}`))
+	h.attempt("asking for more while cordoned", "", patch(rome, false, `{"spec":{"resources":{"cpu":"3"}}}`))
 }
