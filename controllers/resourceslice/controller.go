@@ -135,7 +135,7 @@ func (c *Controller) ensure(ctx context.Context, object *unstructured.Unstructur
 		c.report.Warn(object, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it holds as it is. Delete it to have it created from the ResourceSlice", key))
 		return nil
 	case owner.UID != object.GetUID():
-		return fmt.Errorf("Quota %s belongs to a ResourceSlice that was deleted, and is being deleted with it", key) //nolint:staticcheck // a kind begins the sentence
+		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a former ResourceSlice of this name", key)
 	}
 	c.report.Clear(client.ObjectKeyFromObject(object))
 	desired := quota.DeepCopy()
