@@ -33,7 +33,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-var cases = []string{"provider", "pair", "consumer"}
+var cases = []string{"provider", "pair", "consumer", "authentication"}
 
 func TestLintIsClean(t *testing.T) {
 	for _, name := range cases {
@@ -158,6 +158,44 @@ func TestRolePrefixIsAValue(t *testing.T) {
 	for _, object := range objects(t, vals) {
 		if grantOf(object) != nil && !strings.HasPrefix(object.GetName(), "acme-") {
 			t.Errorf("%T %s does not bear the prefix", object, object.GetName())
+		}
+	}
+}
+
+// A provider of consumers that run Liqo has what these look for, and the rights that their admission needs; others have neither.
+func TestAuthentication(t *testing.T) {
+	vals := values(t, "authentication")
+	all := objects(t, vals)
+	rendered := map[string]any{}
+	for _, object := range all {
+		rendered[key(object)] = grantOf(object)
+	}
+	manager := rbac.Manager{Subject: rbac.ServiceAccount(releaseNamespace, releaseName+"-controller-manager")}
+	rights := grants(append(manager.Authentication(), manager.ResourceSlices()...))
+	for key, grant := range rights {
+		if diff := cmp.Diff(grant, rendered[key]); diff != "" {
+			t.Errorf("%s: package rbac (-) and the chart (+) differ:\n%s", key, diff)
+		}
+	}
+	id := get[*corev1.ConfigMap](t, all, releaseName+"-clusterid-configmap")
+	if id.Labels["app.kubernetes.io/name"] != "clusterid-configmap" || id.Data["CLUSTER_ID"] != "home" {
+		t.Errorf("liqoctl does not find the cluster id: %+v", id)
+	}
+	arguments := get[*appsv1.Deployment](t, all, releaseName+"-controller-manager").Spec.Template.Spec.Containers[0].Args
+	for _, want := range []string{
+		"--authentication-enabled", "--role-prefix=liqo", "--api-server-address-override=api.example.com:6443", "--tenant-max-resources=cpu=16,memory=64Gi",
+		"--ingress-classes=nginx;default,traefik", "--load-balancer-classes=public", "--enable-storage=true", "--real-storage-class-name=fast", "--cluster-labels=topology.kubernetes.io/zone=eu-1",
+	} {
+		if !slices.Contains(arguments, want) {
+			t.Errorf("%s is missing in %q", want, arguments)
+		}
+	}
+	vals["adoptLiqo"] = true
+	mustFail(t, vals, "Leave one of them false")
+
+	for _, object := range objects(t, values(t, "provider")) {
+		if _, is := rights[key(object)]; is {
+			t.Errorf("%s is installed where nobody asked for it", key(object))
 		}
 	}
 }

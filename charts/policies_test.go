@@ -367,7 +367,7 @@ func (h *held) confines(manager client.Client) {
 
 // Beside Liqo a consumer does not say itself what it was granted, though Liqo's role lets it.
 func TestConsumersGrantThemselvesNothing(t *testing.T) {
-	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{filepath.Join(chartDir, "crds"), "../controllers/resourceslice/testdata"}, NoScheduler: true})[0]
+	cluster := testenv.ForTest(t, testenv.Options{CRDPaths: []string{filepath.Join(chartDir, "crds")}, NoScheduler: true})[0]
 	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
 	require.NoError(t, err)
 	h := &held{t, cluster, admin}

@@ -19,9 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/controllers/authentication"
 	"github.com/refract-project/refract/controllers/credentials"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/internal/metrics"
@@ -67,6 +69,8 @@ type Options struct {
 	NodeFailure nodefailure.Options
 	// ServingCertificates says whether those of virtual kubelets are approved; Clock and what reports are set here.
 	ServingCertificates servingcertificate.Options
+	// Authentication says whether and how consumers are admitted that join as Liqo does; APIServer.Config and what reports are set here.
+	Authentication authentication.Options
 	// ResourceSlices says whether their Quotas are created; what reports is set here.
 	ResourceSlices resourceslice.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
@@ -144,6 +148,15 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 		resourceSlices.Failed = m.Failed("resourceslice")
 		controllers = append(controllers, resourceslice.NewController(c("resourceslice"), live, recorder("resourceslice"), resourceSlices))
 	}
+	if admission := o.Authentication; admission.Enabled {
+		admission.APIServer.Config = mgr.GetConfig()
+		issuer := authentication.NewIssuer(c("tenant"), live, &admission.APIServer, o.Clock)
+		of := func(name string) authentication.Options { admission.Failed = m.Failed(name); return admission }
+		controllers = append(controllers,
+			authentication.NewTenants(c("tenant"), live, recorder("tenant"), issuer, of("tenant")),
+			authentication.NewResourceSlices(c("resourceslicerequest"), live, recorder("resourceslicerequest"), issuer, of("resourceslicerequest")),
+			authentication.NewRenewals(c("renew"), recorder("renew"), issuer, of("renew")))
+	}
 	return controllers
 }
 
@@ -191,7 +204,7 @@ func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 // Scheme returns the types that the controllers know: Kubernetes' own and ours.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
 		if err := add(s); err != nil {
 			return nil, fmt.Errorf("building scheme, %w", err)
 		}

@@ -49,6 +49,7 @@ func newCommand() *cobra.Command {
 				return err
 			}
 			o.inert.Warn(cmd.Flags())
+			o.authentication.warn(cmd.Flags())
 			return run(cmd.Context(), &o)
 		},
 	}

@@ -81,8 +81,8 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	for text, want := range map[string][]string{
 		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s": nil,
-		"--networking-enabled --podcidr=10.0.0.0/16 --global-labels=a=b --ingress-classes=nginx":                                           {"networking-enabled", "podcidr", "ingress-classes", "global-labels"},
-		"--authentication-enabled --enable-storage --storage-namespace=liqo-storage --default-node-resources=cpu=4 --resource-validator-refresh-interval=1m": {
+		"--networking-enabled --podcidr=10.0.0.0/16 --global-labels=a=b":                                                                   {"networking-enabled", "podcidr", "global-labels"},
+		"--storage-namespace=liqo-storage --resource-validator-refresh-interval=1m": {
 			"authentication-enabled", "enable-storage", "storage-namespace", "default-node-resources", "resource-validator-refresh-interval"},
 	} {
 		var o options

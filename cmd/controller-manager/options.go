@@ -66,6 +66,7 @@ type options struct {
 	enforceQuotas                          bool
 	limits                                 string
 	sliceQuotas                            bool
+	authentication                         authenticationOptions
 	logs                                   cmdutil.Logs
 	inert                                  cmdutil.InertFlags
 }
@@ -103,7 +104,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
 	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is any number")
 	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "hold the users of consumers to their Quotas; a consumer without any in its tenant namespace is not limited")
-	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; needs Liqo's CRDs")
+	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "how strictly pods must say what they use, where the Quota does not say: None, Soft (requests of cpu and memory are mandatory) or Hard (and the limits must be the same)")
 	flags.StringArrayVar(&o.tenantCIDRs, "tenant-cidrs-of", nil, "CIDRs of the endpoints of one consumer, as cluster-id=CIDR,CIDR: endpoints outside of them are dropped. If not set, endpoints are held to the CIDRs that the network between the clusters has for the consumer, if there is one; may be repeated")
 	flags.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "CIDRs of the pods, Services and nodes of this cluster: endpoints of consumers in them are dropped")
@@ -113,6 +114,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.webhookHost, "webhook-host", "", "address on which webhooks are served; all when empty")
 	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port on which webhooks are served")
 	flags.StringVar(&o.runtimeClass, "liqo-runtime-class", wire.RuntimeClassName, "runtime class whose pods the scheduling webhook leaves alone, because it sends them to virtual nodes itself; empty for none")
+	o.authentication.addFlags(flags)
 	o.logs.AddFlags(flags)
 	o.addInertFlags(flags)
 }
@@ -121,7 +123,6 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 func (o *options) addInertFlags(flags *pflag.FlagSet) {
 	const (
 		network = "no network module is part of this controller manager; it reads Liqo's Connections, Configurations and IPs where they exist"
-		slices  = "ResourceSlices are left to Liqo's authentication module; clusters are joined with refractctl peer, or by Helm values"
 		storage = "claims of the virtual storage class get volumes on virtual nodes alone; see --enable-storage of the virtual kubelet"
 		global  = "set common.globalLabels and common.globalAnnotations of the chart, for its own objects"
 	)
@@ -129,14 +130,10 @@ func (o *options) addInertFlags(flags *pflag.FlagSet) {
 		name, missing, byDefault string
 		boolean                  bool
 	}{
-		{"networking-enabled", network, "false", true}, {"authentication-enabled", slices, "false", true},
+		{"networking-enabled", network, "false", true},
 		{"offloading-enabled", "the controllers of offloading are always run", "true", true},
-		{"enable-storage", storage, "false", true}, {"virtual-storage-class-name", storage, "", false},
-		{"real-storage-class-name", storage, "", false}, {"storage-namespace", storage, "", false},
-		{"default-node-resources", "VirtualNodes say what they offer; set offloading.defaultNodeResources of the chart, or give refractctl peer --cpu and --memory", "", false},
+		{"virtual-storage-class-name", storage, "", false}, {"storage-namespace", storage, "", false},
 		{"podcidr", "give --local-podcidr to virtual kubelets, among the extraArgs of their VkOptionsTemplate", "", false},
-		{"default-resource-slice-class-enabled", slices, "false", true}, {"ingress-classes", slices, "", false},
-		{"load-balancer-classes", slices, "", false}, {"cluster-labels", slices, "", false},
 		{"enable-api-server-proxy-ip-remapping", network, "false", true}, {"api-server-ip-use-endpointslices", network, "false", true},
 		{"network-ctrl-workers", network, "1", false}, {"ip-ctrl-workers", network, "1", false},
 		{"global-labels", global, "", false}, {"global-annotations", global, "", false},
@@ -237,7 +234,8 @@ func (o *options) validateTenancy() error {
 	_, err := o.quotas()
 	_, ownErr := o.ownRanges()
 	_, rangeErr := o.rangesOf()
-	return errors.Join(err, ownErr, rangeErr)
+	_, authenticationErr := o.authentication.options()
+	return errors.Join(err, ownErr, rangeErr, authenticationErr)
 }
 
 // defaultTemplate returns how virtual kubelets are run, none when they are not.
@@ -256,7 +254,7 @@ func (o *options) defaultTemplate() (name types.NamespacedName, err error) {
 func (o *options) quotas() (quota.Options, error) {
 	for _, known := range []offloading.LimitsEnforcement{offloading.NoLimitsEnforcement, offloading.SoftLimitsEnforcement, offloading.HardLimitsEnforcement} {
 		if strings.EqualFold(o.limits, string(known)) {
-			return quota.Options{Off: !o.enforceQuotas, Limits: known, Required: o.sliceQuotas}, nil
+			return quota.Options{Off: !o.enforceQuotas, Limits: known, Required: o.sliceQuotas, OfTenants: o.authentication.enabled}, nil
 		}
 	}
 	return quota.Options{}, fmt.Errorf("--default-limits-enforcement is %q: use None, Soft or Hard", o.limits)

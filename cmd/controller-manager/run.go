@@ -89,13 +89,18 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 	if err != nil {
 		return err
 	}
+	admission, err := o.authentication.options()
+	if err != nil {
+		return err
+	}
 	err = controllers.Register(ctx, mgr, controllers.Options{
 		ClusterID:                  core.ClusterID(o.clusterID),
 		ShadowPodWorkers:           o.podWorkers,
 		ShadowEndpointSliceWorkers: o.sliceWorkers,
 		ForeignClusters:            foreigncluster.Options{Workers: o.clusterWorkers, PingInterval: o.pingInterval, PingTimeout: o.pingTimeout},
 		ServingCertificates:        servingcertificate.Options{Enabled: o.approveServing},
-		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas, Limits: quotas.Limits},
+		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas || o.authentication.enabled, Limits: quotas.Limits},
+		Authentication:             admission,
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		NamespaceWorkers:           o.spaceWorkers,

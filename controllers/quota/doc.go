@@ -15,5 +15,5 @@
 // it also notes who created a ShadowPod, which nobody can write themselves.
 //
 // A consumer without any Quota in its tenant namespace is not limited, unless
-// Options.Required is set. With one, each of its users needs one.
+// Options.Required is set, or OfTenants and it has joined with a Tenant. With one, each of its users needs one.
 package quota

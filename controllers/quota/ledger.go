@@ -19,6 +19,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/tenancy"
@@ -32,6 +33,8 @@ type Options struct {
 	Limits offloading.LimitsEnforcement
 	// Required refuses the pods of consumers that have no Quota at all, which are not limited otherwise.
 	Required bool
+	// OfTenants is Required for the consumers that have joined with a Tenant: deleting its ResourceSlice, and the Quota with it, frees none.
+	OfTenants bool
 }
 
 // Ledger knows what the users of consumers have in use. It is safe for
@@ -113,7 +116,8 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 		return nil, false, err
 	}
 	if len(quotas) == 0 {
-		return l.unlimited(who, pod), false, nil
+		refusal, err := l.unlimited(ctx, who, pod)
+		return refusal, false, err
 	}
 	i := slices.IndexFunc(quotas, func(q offloading.Quota) bool { return Escape(q.Spec.User) == who.creator })
 	if i < 0 || who.creator == "" {
@@ -141,12 +145,31 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 }
 
 // unlimited refuses a new pod of a consumer without any Quota, if it must have one.
-func (l *Ledger) unlimited(who owner, pod Pod) *tenancy.Refusal {
-	if !l.options.Required || pod.Again {
-		return nil
+func (l *Ledger) unlimited(ctx context.Context, who owner, pod Pod) (*tenancy.Refusal, error) {
+	if pod.Again {
+		return nil, nil //nolint:nilnil // it is not refused
+	}
+	required := l.options.Required
+	if !required && l.options.OfTenants {
+		var err error
+		if required, err = l.isTenant(ctx, who.origin); err != nil {
+			return nil, err
+		}
+	}
+	if !required {
+		return nil, nil //nolint:nilnil // as above
 	}
 	return &tenancy.Refusal{Field: "metadata.labels[" + wire.CreatorUserLabel + "]", Rule: fmt.Sprintf("consumer %s has no Quota", who.origin),
-		Remedy: fmt.Sprintf("have an administrator of this cluster accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)}
+		Remedy: fmt.Sprintf("have an administrator of this cluster accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)}, nil
+}
+
+// isTenant reports whether a consumer has joined with a Tenant.
+func (l *Ledger) isTenant(ctx context.Context, consumer string) (bool, error) {
+	tenants := &auth.TenantList{}
+	if err := l.reader.List(ctx, tenants, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("listing Tenants, %w", err)
+	}
+	return slices.ContainsFunc(tenants.Items, func(t auth.Tenant) bool { return string(t.Spec.ClusterID) == consumer }), nil
 }
 
 // quotas of a consumer are those in its tenant namespaces.

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/jsonpatch"
@@ -39,6 +40,11 @@ func NewWebhook(ledger *Ledger) *Webhook { return &Webhook{ledger} }
 func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.Quota{}); err != nil {
 		return fmt.Errorf("watching Quotas, %w", err)
+	}
+	if w.ledger.options.OfTenants {
+		if _, err := mgr.GetCache().GetInformer(ctx, &auth.Tenant{}); err != nil {
+			return fmt.Errorf("watching Tenants, %w", err)
+		}
 	}
 	server.Register(Path, &admission.Webhook{Handler: w})
 	return nil

@@ -1,11 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceslice creates, on a provider that Liqo joins to its consumers, the Quotas of the ResourceSlices that were accepted.
+// Package resourceslice creates, on a provider, the Quotas of the ResourceSlices that were accepted.
 //
-// A consumer asks for a share of the provider with a ResourceSlice; Liqo's authentication module accepts or denies it, and signs the
-// certificate of its user. Liqo creates the Quota of that user only where its own offloading module runs. Where Refract runs in the
-// place of that module, this controller does it.
+// A consumer that joins as Liqo does asks for a share of the provider with a ResourceSlice. Package authentication accepts or denies it, or,
+// beside Liqo, Liqo's authentication module, which creates the Quota only where its own offloading module runs.
 //
 // A Quota follows its slice: what was granted, and whether it is cordoned. How strictly it is enforced is the administrator's to change. A
 // slice that is denied after it was accepted takes no new pods; those that run go on. A Quota that belongs to nobody, or to
@@ -23,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -33,15 +31,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/controllers/tenancy"
 )
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled has the controller run, which needs Liqo's CRDs.
+	// Enabled has the controller run.
 	Enabled bool
 	// Limits is what new Quotas say about how strictly pods must say what they use; empty is None.
 	Limits offloading.LimitsEnforcement
@@ -76,72 +76,55 @@ const (
 
 // Reconcile makes the Quota of a slice what it must be.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	object := empty()
-	if err := c.client.Get(ctx, request.NamespacedName, object); err != nil {
+	slice := &auth.ResourceSlice{}
+	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
 		if apierrors.IsNotFound(err) {
 			c.report.Clear(request.NamespacedName)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if object.GetDeletionTimestamp() != nil {
+	if slice.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // its Quota goes with it, and a user without one gets nothing
 	}
-	s, err := decode(object)
-	if err != nil {
-		c.report.Warn(object, notCreatedReason, quotaAction, fmt.Sprintf("The ResourceSlice cannot be read: %s", err))
+	if slice.Status.Decision(auth.ResourcesCondition) == "" {
 		return reconcile.Result{}, nil
 	}
-	if s.resources() != accepted && s.resources() != denied {
-		return reconcile.Result{}, nil
-	}
-	consumer, err := c.consumer(ctx, object.GetNamespace())
+	consumer, err := tenancy.Consumer(ctx, c.client, slice.Namespace)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if consumer == "" || s.Spec.ConsumerClusterID != consumer {
-		c.report.Warn(object, notCreatedReason, quotaAction, fmt.Sprintf("spec.consumerClusterID is %q, but namespace %s is not the tenant namespace of that cluster: no Quota is created", s.Spec.ConsumerClusterID, object.GetNamespace()))
+	if said := ptr.Deref(slice.Spec.ConsumerClusterID, ""); consumer == "" || string(said) != consumer {
+		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("spec.consumerClusterID is %q, but namespace %s is not the tenant namespace of that cluster: no Quota is created", said, slice.Namespace))
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.ensure(ctx, object, s, user(object.GetName(), consumer))
-}
-
-// consumer returns whose tenant namespace this is, "" when it is none.
-func (c *Controller) consumer(ctx context.Context, name string) (string, error) {
-	namespace := &corev1.Namespace{}
-	if err := c.client.Get(ctx, client.ObjectKey{Name: name}, namespace); err != nil {
-		return "", fmt.Errorf("getting Namespace %s, %w", name, err)
-	}
-	if namespace.Labels[wire.TenantNamespaceLabel] != "true" {
-		return "", nil
-	}
-	return namespace.Labels[wire.RemoteClusterIDLabel], nil
+	return reconcile.Result{}, c.ensure(ctx, slice, wire.ResourceSliceUser(slice.Name, consumer))
 }
 
 // ensure the Quota of a user.
-func (c *Controller) ensure(ctx context.Context, object *unstructured.Unstructured, s slice, user string) error {
-	key := client.ObjectKey{Namespace: object.GetNamespace(), Name: user}
+func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user string) error {
+	key := client.ObjectKey{Namespace: slice.Namespace, Name: user}
 	quota := &offloading.Quota{}
 	err := c.live.Get(ctx, key, quota) // a Quota that the cache does not have yet would be created twice
 	switch {
-	case apierrors.IsNotFound(err) && s.resources() == accepted:
-		return c.create(ctx, object, s, key)
+	case apierrors.IsNotFound(err) && accepted(slice):
+		return c.create(ctx, slice, key)
 	case apierrors.IsNotFound(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("getting Quota %s, %w", key, err)
 	}
 	switch owner := metav1.GetControllerOf(quota); {
-	case owner == nil || owner.Kind != kind.Kind || owner.Name != object.GetName():
-		c.report.Warn(object, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it holds as it is. Delete it to have it created from the ResourceSlice", key))
+	case owner == nil || owner.Kind != kind.Kind || owner.Name != slice.Name:
+		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it holds as it is. Delete it to have it created from the ResourceSlice", key))
 		return nil
-	case owner.UID != object.GetUID():
+	case owner.UID != slice.UID:
 		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a former ResourceSlice of this name", key)
 	}
-	c.report.Clear(client.ObjectKeyFromObject(object))
+	c.report.Clear(client.ObjectKeyFromObject(slice))
 	desired := quota.DeepCopy()
-	desired.Spec.User, desired.Spec.Cordoned = user, cordon(object, s)
-	if s.resources() == accepted {
-		desired.Spec.Resources = granted(s)
+	desired.Spec.User, desired.Spec.Cordoned = user, cordon(slice)
+	if accepted(slice) {
+		desired.Spec.Resources = granted(slice)
 	}
 	if equality.Semantic.DeepEqual(quota.Spec, desired.Spec) {
 		return nil
@@ -152,31 +135,35 @@ func (c *Controller) ensure(ctx context.Context, object *unstructured.Unstructur
 	return nil
 }
 
-func (c *Controller) create(ctx context.Context, object *unstructured.Unstructured, s slice, key client.ObjectKey) error {
-	owner := metav1.NewControllerRef(object, kind)
+func (c *Controller) create(ctx context.Context, slice *auth.ResourceSlice, key client.ObjectKey) error {
+	owner := metav1.NewControllerRef(slice, kind)
 	// Liqo's webhook, which may still be there, takes a Quota that does not say for a strict one.
 	quota := &offloading.Quota{
 		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, OwnerReferences: []metav1.OwnerReference{*owner}},
-		Spec:       offloading.QuotaSpec{User: key.Name, LimitsEnforcement: c.options.Limits, Resources: granted(s), Cordoned: cordon(object, s)},
+		Spec:       offloading.QuotaSpec{User: key.Name, LimitsEnforcement: c.options.Limits, Resources: granted(slice), Cordoned: cordon(slice)},
 	}
 	if err := c.client.Create(ctx, quota); err != nil {
 		return fmt.Errorf("creating Quota %s, %w", key, err)
 	}
-	c.report.Tell(object, quota, createdReason, quotaAction, fmt.Sprintf("Created Quota %s: the pods of this ResourceSlice may request %s", key.Name, describe(quota.Spec.Resources)))
+	c.report.Tell(slice, quota, createdReason, quotaAction, fmt.Sprintf("Created Quota %s: the pods of this ResourceSlice may request %s", key.Name, describe(quota.Spec.Resources)))
 	return nil
 }
 
 // granted is never nil: a Quota without resources grants none.
-func granted(s slice) corev1.ResourceList {
-	if s.Status.Resources == nil {
+func granted(slice *auth.ResourceSlice) corev1.ResourceList {
+	if slice.Status.Resources == nil {
 		return corev1.ResourceList{}
 	}
-	return s.Status.Resources
+	return slice.Status.Resources
+}
+
+func accepted(slice *auth.ResourceSlice) bool {
+	return slice.Status.Decision(auth.ResourcesCondition) == auth.ResourceSliceAccepted
 }
 
 // cordon returns nil rather than false, as Liqo writes it.
-func cordon(object *unstructured.Unstructured, s slice) *bool {
-	if s.resources() == denied || cordoned(object.GetAnnotations()) {
+func cordon(slice *auth.ResourceSlice) *bool {
+	if !accepted(slice) || cordoned(slice.Annotations) {
 		return ptr.To(true)
 	}
 	return nil
@@ -194,31 +181,39 @@ func describe(resources corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-func empty() *unstructured.Unstructured {
-	object := &unstructured.Unstructured{}
-	object.SetGroupVersionKind(kind)
-	return object
+// kind of what owns a Quota.
+var kind = auth.GroupVersion.WithKind(auth.ResourceSliceKind)
+
+// cordoned reports whether liqoctl has cordoned a slice, or a controller all slices of its tenant.
+func cordoned(annotations map[string]string) bool {
+	for _, key := range []string{wire.CordonAnnotation, wire.CordonTenantAnnotation} {
+		switch value, ok := annotations[key]; {
+		case !ok, value == "false", value == "False", value == "0":
+		default:
+			return true
+		}
+	}
+	return false
 }
 
-func meant(object client.Object) bool { return replicated(object.GetLabels()) }
+// meant reports whether a slice has come from a consumer.
+func meant(object client.Object) bool { return object.GetLabels()[wire.ReplicatedLabel] == "true" }
 
 // Enforces returns which objects the controller answers for.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	return list, meant
+	return &auth.ResourceSliceList{}, meant
 }
 
 // Register adds the controller to mgr.
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if _, err := mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version); err != nil {
-		return fmt.Errorf("--resource-slice-quotas needs the CRDs of Liqo's authentication module, %w", err)
+		return fmt.Errorf("--resource-slice-quotas and --authentication-enabled need the CRD of ResourceSlices: install those of the chart, %w", err)
 	}
-	owned := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), empty(), handler.OnlyControllerOwner())
+	owned := handler.EnqueueRequestForOwner(mgr.GetScheme(), mgr.GetRESTMapper(), &auth.ResourceSlice{}, handler.OnlyControllerOwner())
 	return builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
-		Watches(empty(), &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(meant))).
+		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.NewPredicateFuncs(meant))).
 		Watches(&offloading.Quota{}, owned).
 		Complete(report.Failures(c, c.options.Failed))
 }

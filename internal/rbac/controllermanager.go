@@ -179,7 +179,7 @@ func ControllerManagerServingCertificates() Role {
 func ControllerManagerResourceSlices() Role {
 	return Role{
 		Name:    "controller-manager-resource-slices",
-		Purpose: "the controller manager, beside Liqo, where it creates the Quotas of ResourceSlices",
+		Purpose: "the controller manager, where it creates the Quotas of ResourceSlices",
 		Scope:   ClusterScope,
 		Rules: []Rule{
 			grant("to know what was granted to consumers",
@@ -188,6 +188,44 @@ func ControllerManagerResourceSlices() Role {
 				"authentication.liqo.io", on("resourceslices/finalizers"), do("update")),
 			grant("to hold them to it",
 				"offloading.liqo.io", on("quotas"), do("create", "patch")),
+		},
+	}
+}
+
+// ControllerManagerAuthentication is what the controller manager of a provider needs besides to admit consumers that join as Liqo does. Whoever
+// approves client certificates can become any user of the cluster.
+func ControllerManagerAuthentication() Role {
+	return Role{
+		Name:    "controller-manager-authentication",
+		Purpose: "the controller manager, where it admits consumers that join as Liqo does",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to know who wants to join, and to take the finalizer of Liqo's controllers off",
+				"authentication.liqo.io", on("tenants"), do("get", "list", "watch", "patch")),
+			grant("to know what consumers ask for, to cordon that, and to delete it where a consumer is drained",
+				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch", "patch", "delete")),
+			grant("to know which certificates expire",
+				"authentication.liqo.io", on("renews"), do("get", "list", "watch")),
+			grant("to answer",
+				"authentication.liqo.io", on("tenants/status", "resourceslices/status", "renews/status"), do("patch")),
+			grant("to own what it makes, where owner references are checked",
+				"authentication.liqo.io", on("tenants/finalizers"), do("update")),
+			grant("to generate nonces, and to verify their signatures; no other Secret can be read",
+				"", on("secrets"), do("get", "list", "watch", "patch"), wire.NonceSecret),
+			grant("to request certificates for consumers",
+				"certificates.k8s.io", on("certificatesigningrequests"), do("create", "get", "delete")),
+			grant("to say in the request that it is approved",
+				"certificates.k8s.io", on("certificatesigningrequests/approval"), do("update")),
+			grant("to approve requests to this signer",
+				"certificates.k8s.io", on("signers"), do("approve"), certificatesv1.KubeAPIServerClientSignerName),
+			grant("to let a consumer into its tenant namespace with this role and no other",
+				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), TenantRolePlaceholder),
+			grant("to take that back: the RoleBinding bears the name of the role",
+				"rbac.authorization.k8s.io", on("rolebindings"), do("delete"), TenantRolePlaceholder),
+			grant("to take remote namespaces back where a consumer is drained",
+				"offloading.liqo.io", on("namespacemaps"), do("delete")),
+			grant("to offer classes of storage",
+				"storage.k8s.io", on("storageclasses"), do("get", "list", "watch")),
 		},
 	}
 }

@@ -193,14 +193,21 @@ func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
 }
 
-// ResourceSlices returns the role and the binding with which the controller manager creates the Quotas of ResourceSlices, beside Liqo.
+// ResourceSlices returns the role and the binding with which the controller manager creates the Quotas of ResourceSlices.
 func (m Manager) ResourceSlices() []Object {
 	return m.everywhere(ControllerManagerResourceSlices())
 }
 
+// Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does.
+func (m Manager) Authentication() []Object {
+	tenant := RemoteTenant()
+	return append(m.everywhere(ControllerManagerAuthentication()), tenant.clusterRole(prefixed(m.Prefix, tenant.Name), strings.NewReplacer()))
+}
+
 func (m Manager) everywhere(role Role) []Object {
 	name := prefixed(m.Prefix, role.Name)
-	return []Object{role.clusterRole(name, strings.NewReplacer()), clusterRoleBinding(name, name, m.Subject)}
+	replace := strings.NewReplacer(TenantRolePlaceholder, prefixed(m.Prefix, RemoteTenant().Name))
+	return []Object{role.clusterRole(name, replace), clusterRoleBinding(name, name, m.Subject)}
 }
 
 func prefixed(prefix, name string) string {

@@ -4,6 +4,8 @@
 package rbac
 
 import (
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/refract-project/refract/api/wire"
@@ -93,5 +95,21 @@ func RemoteControlPlane() Role {
 			grant("to know what it may use here",
 				"offloading.liqo.io", on("quotas"), do("get", "list")),
 		},
+	}
+}
+
+// RemoteTenant is what a consumer that has joined with a Tenant may do in its tenant namespace on the provider. What it asks for it may
+// write; the answers, in the status, are the provider's.
+func RemoteTenant() Role {
+	return Role{
+		Name:    "remote-tenant",
+		Purpose: "a consumer that has joined as Liqo does, in its tenant namespace",
+		Scope:   ConsumerScope,
+		Rules: slices.Concat(RemoteControlPlane().Rules, []Rule{
+			grant("to keep its requests for namespaces up to date as Liqo does, with a replacement",
+				"offloading.liqo.io", on("namespacemaps"), do("update")),
+			grant("to ask for shares of the provider, and for the certificates that follow",
+				"authentication.liqo.io", on("resourceslices", "renews"), do("get", "list", "watch", "create", "update", "patch", "delete")),
+		}),
 	}
 }

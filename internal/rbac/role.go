@@ -23,6 +23,8 @@ const (
 	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
 	// RemoteRolePlaceholder stands for the name of the role VirtualKubeletRemote, prefix included.
 	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
+	// TenantRolePlaceholder stands for the name of the role RemoteTenant, prefix included.
+	TenantRolePlaceholder = "$(TENANT_ROLE)"
 	// ExtendedRolePlaceholder stands for the name of the role VirtualKubeletExtended, prefix included.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
 )
@@ -68,8 +70,8 @@ type Role struct {
 func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
-		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteTenant(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerAuthentication(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}
 }
 

@@ -97,7 +97,7 @@ func (w *world) explain() {
 	for _, context := range []string{"rome", "milan"} {
 		for _, line := range []string{"get pods -A -o wide", "get events -A --sort-by=.lastTimestamp | tail -n 40", "-n liqo logs deployment/liqo-controller-manager --tail=40",
 			"-n liqo logs deployment/liqo-crd-replicator --tail=20", "-n liqo logs deployment/liqo-webhook --tail=20",
-			"get foreignclusters,tenants,identities,resourceslices.authentication.liqo.io,quotas,virtualnodes,namespacemaps,shadowpods -A", "-n liqo-tenant-milan logs deployment/vk-milan --tail=30"} {
+			"get foreignclusters,tenants,resourceslices.authentication.liqo.io,quotas,virtualnodes,namespacemaps,shadowpods -A", "-n liqo logs deployment/refract-controller-manager --tail=40", "get identities -A", "-n liqo-tenant-milan logs deployment/vk-milan --tail=30"} {
 			out, err := w.lab.Run(fmt.Sprintf("kubectl --context=%s %s", context, line))
 			w.Logf("%s: %s\n%s %v", context, line, out, err)
 		}
@@ -117,6 +117,12 @@ func (w *world) shop() {
 	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
 	w.run("liqoctl install --context=milan %s", w.flags(w.lab.Milan))
 	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
+	w.open()
+}
+
+// open the shop in the two clusters, which are joined.
+func (w *world) open() {
+	w.Helper()
 	w.run("kubectl create namespace shop")
 	w.run("liqoctl offload namespace shop --pod-offloading-strategy=Remote --skip-confirm")
 	w.run("kubectl --namespace=shop create deployment web --image=registry.example.com/web:1 --replicas=2")
@@ -175,6 +181,53 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.run("liqoctl install --context=milan %s --set=offloading.enabled=true", w.flags(w.lab.Milan))
 	same()
 	w.works("with Liqo at the provider")
+}
+
+// TestConsumerOfLiqo has a consumer that runs Liqo join a provider that runs Refract alone, with Liqo's own command, and leave it again.
+func TestConsumerOfLiqo(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.run("liqoctl install --context=rome %s", w.flags(w.lab.Rome))
+	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=authentication.enabled=true")
+	before := w.objects()
+	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
+	w.open()
+	w.works("with Liqo at the consumer")
+	w.grows()
+	w.renews("controlplane-milan")
+	w.renews("resourceslice-milan")
+	w.works("with renewed certificates")
+
+	w.run("kubectl --context=milan --namespace=liqo-tenant-rome patch tenant rome --type=merge --patch='{\"spec\":{\"tenantCondition\":\"Cordoned\"}}'")
+	w.eventually("true", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[*].spec.cordoned}'")
+	w.run("kubectl --context=milan --namespace=liqo-tenant-rome patch tenant rome --type=merge --patch='{\"spec\":{\"tenantCondition\":\"Active\"}}'")
+	w.works("after a cordon")
+
+	w.run("liqoctl unoffload namespace shop --skip-confirm")
+	w.run("liqoctl unpeer --context=rome --remote-context=milan --skip-confirm --delete-namespaces --timeout=2m")
+	w.eventually(before, "%s", listing)
+}
+
+// listing prints what there is at the provider of what a peering makes.
+const listing = "kubectl --context=milan get namespaces,clusterrolebindings,certificatesigningrequests --output=name && " +
+	"kubectl --context=milan get tenants,resourceslices.authentication.liqo.io,renews,quotas,namespacemaps,rolebindings --all-namespaces --output=name"
+
+func (w *world) objects() string { w.Helper(); return w.run("%s", listing) }
+
+// renews has Liqo ask for another certificate of an identity.
+func (w *world) renews(identity string) {
+	w.Helper()
+	certificate := fmt.Sprintf("kubectl --namespace=liqo-tenant-milan get identity %s --output=jsonpath='{.spec.authParams.signedCRT}' | md5sum", identity)
+	before := w.run("%s", certificate)
+	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew=true", identity)
+	testenv.Eventually(w.T, func() error {
+		after, err := w.lab.Run(certificate)
+		if err == nil && strings.TrimSpace(after) == before {
+			err = fmt.Errorf("identity %s has its former certificate", identity)
+		}
+		return err
+	})
+	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew-", identity)
 }
 
 // grows asks for one more share of the provider, which Liqo grants and Refract holds rome to.

@@ -64,6 +64,26 @@ annotations:
 {{ if and .Values.adoptLiqo (eq .Values.rolePrefix "liqo") }}refract{{ else }}{{ .Values.rolePrefix }}{{ end }}
 {{- end -}}
 
+{{/* refract.authentication: not empty where consumers are admitted that join as Liqo does. */}}
+{{- define "refract.authentication" -}}
+{{- if and .Values.authentication.enabled .Values.adoptLiqo }}{{ fail "authentication.enabled: beside Liqo (adoptLiqo) its own authentication module admits consumers. Leave one of them false." }}{{ end -}}
+{{- if .Values.authentication.enabled }}true{{ end -}}
+{{- end -}}
+
+{{/* refract.pairs: a map as key=value, separated by commas, sorted. */}}
+{{- define "refract.pairs" -}}
+{{- $pairs := list }}
+{{- range $key, $value := . }}{{ $pairs = append $pairs (printf "%s=%s" $key (toString $value)) }}{{ end -}}
+{{- join "," $pairs }}
+{{- end -}}
+
+{{/* refract.classes: names, one of which may be the default, as Liqo writes them in flags. */}}
+{{- define "refract.classes" -}}
+{{- $classes := list }}
+{{- range . }}{{ $classes = append $classes (ternary (printf "%s;default" .name) .name (default false .default)) }}{{ end -}}
+{{- join "," $classes }}
+{{- end -}}
+
 {{/* refract.ownTemplate: not empty when an entry of virtualKubelets has settings of its own. */}}
 {{- define "refract.ownTemplate" -}}
 {{- if or .extraArgs .cidrs }}true{{ end -}}
@@ -78,6 +98,7 @@ annotations:
 {{- define "refract.rules" -}}
 {{- $rules := .root.Files.Get (printf "files/rbac/%s.yaml" .role) | required (printf "files/rbac/%s.yaml is missing: run make generate" .role) -}}
 {{- $rules = $rules | replace "$(REMOTE_ROLE)" (printf "%s-virtual-kubelet-remote" (include "refract.rolePrefix" .root)) -}}
+{{- $rules = $rules | replace "$(TENANT_ROLE)" (printf "%s-remote-tenant" (include "refract.rolePrefix" .root)) -}}
 {{- $rules = $rules | replace "$(EXTENDED_ROLE)" (printf "%s-virtual-kubelet-extended" (include "refract.rolePrefix" .root)) -}}
 {{- with .kubelet }}
 {{- $rules = $rules | replace "$(NODE_NAME)" .name | replace "$(KUBECONFIG_SECRET)" .kubeconfigSecretName -}}

@@ -1,0 +1,28 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of every kind of this package.
+var GroupVersion = schema.GroupVersion{Group: "authentication.liqo.io", Version: "v1beta1"}
+
+// The kinds of this package.
+const (
+	TenantKind        = "Tenant"
+	ResourceSliceKind = "ResourceSlice"
+	RenewKind         = "Renew"
+)
+
+// AddToScheme makes the kinds of this package known to s. It never fails; the
+// error is there for runtime.SchemeBuilder.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &Tenant{}, &TenantList{}, &ResourceSlice{}, &ResourceSliceList{}, &Renew{}, &RenewList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

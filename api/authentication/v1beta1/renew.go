@@ -1,0 +1,73 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+)
+
+// Renew asks for a certificate that follows one which is about to expire. A
+// consumer creates it in the tenant namespace of its provider; its copy in the
+// tenant namespace at the provider gets the answer.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=liqo
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Renew struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec RenewSpec `json:"spec,omitempty"`
+	// +optional
+	Status RenewStatus `json:"status,omitempty"`
+}
+
+// RenewList is a list of Renews.
+//
+// +kubebuilder:object:root=true
+type RenewList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Renew `json:"items"`
+}
+
+// RenewSpec is what is asked for.
+type RenewSpec struct {
+	// ConsumerClusterID is who asks.
+	//
+	// +optional
+	ConsumerClusterID core.ClusterID `json:"consumerClusterID,omitempty"`
+
+	// PublicKey of the consumer. Nothing follows from it: the key of the Tenant counts.
+	//
+	// +optional
+	PublicKey []byte `json:"publicKey,omitempty"`
+
+	// CSR is the request, in PEM.
+	//
+	// +optional
+	CSR []byte `json:"csr,omitempty"`
+
+	// IdentityType says what the certificate is for.
+	//
+	// +optional
+	IdentityType IdentityType `json:"identityType,omitempty"`
+
+	// ResourceSliceRef names the ResourceSlice that a certificate of type ResourceSlice is for.
+	//
+	// +optional
+	ResourceSliceRef *corev1.LocalObjectReference `json:"resourceSliceRef,omitempty"`
+}
+
+// RenewStatus is the answer.
+type RenewStatus struct {
+	// AuthParams with the new certificate.
+	//
+	// +optional
+	AuthParams *AuthParams `json:"authParams,omitempty"`
+}

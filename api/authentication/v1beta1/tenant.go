@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+)
+
+// Tenant is a consumer that wants to use this cluster. It lives in the tenant
+// namespace of the consumer.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=tn,categories=liqo
+// +kubebuilder:printcolumn:name="Condition",type=string,JSONPath=`.spec.tenantCondition`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Tenant struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec TenantSpec `json:"spec,omitempty"`
+	// +optional
+	Status TenantStatus `json:"status,omitempty"`
+}
+
+// TenantList is a list of Tenants.
+//
+// +kubebuilder:object:root=true
+type TenantList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Tenant `json:"items"`
+}
+
+// AuthzPolicy says what a consumer must prove.
+//
+// +kubebuilder:validation:Enum=KeysExchange;TolerateNoHandshake
+type AuthzPolicy string
+
+// What a consumer must prove.
+const (
+	// KeysExchange: that it holds the key of which it has signed the nonce of this cluster.
+	KeysExchange AuthzPolicy = "KeysExchange"
+	// TolerateNoHandshake: nothing. An administrator gives it access to its tenant namespace; whoever has that access may ask for certificates with any key.
+	TolerateNoHandshake AuthzPolicy = "TolerateNoHandshake"
+)
+
+// TenantCondition says how much a consumer may do.
+//
+// +kubebuilder:validation:Enum=Active;Cordoned;Drained
+type TenantCondition string
+
+// How much a consumer may do.
+const (
+	// TenantActive: use what it has, and ask for more.
+	TenantActive TenantCondition = "Active"
+	// TenantCordoned: keep what it has; no new pods, no further share.
+	TenantCordoned TenantCondition = "Cordoned"
+	// TenantDrained: nothing. Its ResourceSlices and NamespaceMaps here are deleted, and with them its remote namespaces.
+	TenantDrained TenantCondition = "Drained"
+)
+
+// TenantSpec says who the consumer is, and proves it.
+type TenantSpec struct {
+	// ClusterID is the consumer. It never changes.
+	//
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="clusterID is immutable"
+	// +optional
+	ClusterID core.ClusterID `json:"clusterID,omitempty"`
+
+	// AuthzPolicy says what the consumer must prove.
+	//
+	// +kubebuilder:default=KeysExchange
+	// +optional
+	AuthzPolicy *AuthzPolicy `json:"authzPolicy,omitempty"`
+
+	// PublicKey of the consumer: PKIX in PEM (Ed25519, RSA or ECDSA), or the 32 bytes of an Ed25519 key.
+	//
+	// +optional
+	PublicKey []byte `json:"publicKey,omitempty"`
+
+	// CSR is the request, in PEM, for the certificate of the consumer's controllers.
+	//
+	// +optional
+	CSR []byte `json:"csr,omitempty"`
+
+	// Signature of the nonce that this cluster has given to the consumer.
+	//
+	// +optional
+	Signature []byte `json:"signature,omitempty"`
+
+	// ProxyURL is the URL of a proxy through which the consumer reaches this API server.
+	//
+	// +optional
+	ProxyURL *string `json:"proxyURL,omitempty"`
+
+	// TenantCondition says how much the consumer may do.
+	//
+	// +kubebuilder:default=Active
+	// +optional
+	TenantCondition TenantCondition `json:"tenantCondition,omitempty"`
+}
+
+// TenantStatus is the answer.
+type TenantStatus struct {
+	// TenantNamespace is the namespace of the consumer in this cluster.
+	//
+	// +optional
+	TenantNamespace string `json:"tenantNamespace,omitempty"`
+
+	// AuthParams open this cluster to the consumer's controllers.
+	//
+	// +optional
+	AuthParams *AuthParams `json:"authParams,omitempty"`
+}
+
+// Policy returns what the consumer must prove, KeysExchange where that is not said.
+func (s *TenantSpec) Policy() AuthzPolicy {
+	if s.AuthzPolicy == nil {
+		return KeysExchange
+	}
+	return *s.AuthzPolicy
+}

@@ -1,0 +1,35 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"crypto/sha256"
+	"fmt"
+)
+
+// How a consumer that runs Liqo joins its provider.
+const (
+	// NonceSecret names, in the tenant namespace of a consumer at the provider,
+	// the Secret with what the consumer is to sign, and NonceKey the key in it.
+	NonceSecret = "liqo-nonce"
+	NonceKey    = "nonce"
+	// NonceLabel marks it.
+	NonceLabel = "liqo.io/nonce"
+	// TenantFinalizer is what Liqo's controllers put on a Tenant. Those of this project need none, and take it off.
+	TenantFinalizer = "tenant.liqo.io/finalizer"
+	// ControlPlaneGroup is the group in the certificates of the controllers of consumers.
+	ControlPlaneGroup = "liqo.io"
+
+	// CordonAnnotation ("true"), on a ResourceSlice at the provider, keeps new pods of its user out.
+	CordonAnnotation = "liqo.io/cordon"
+	// CordonTenantAnnotation is the same, written by a controller where the Tenant is cordoned.
+	CordonTenantAnnotation = "liqo.io/cordon-tenant"
+)
+
+// ResourceSliceUser returns the name of the user that a consumer gets for a ResourceSlice: the name of the slice, and the first six
+// bytes of the SHA-256 of the cluster id.
+func ResourceSliceUser(slice, consumer string) string {
+	sum := sha256.Sum256([]byte(consumer))
+	return fmt.Sprintf("%s-%x", slice, sum[:6])
+}

@@ -1,0 +1,136 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/controllers/authentication"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// authenticationOptions are the flags about consumers that join as Liqo does. Their names are Liqo's where it has them.
+type authenticationOptions struct {
+	enabled                             bool
+	address, authority                  string
+	trusted                             bool
+	rolePrefix                          string
+	resources, limit                    map[string]string
+	defaultClass                        bool
+	storage                             bool
+	storageClass                        string
+	ingressClasses, loadBalancerClasses []string
+	labels                              map[string]string
+}
+
+func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.enabled, "authentication-enabled", false, "admit consumers that join as Liqo does, with Tenants and ResourceSlices; this process then approves client certificates")
+	flags.StringVar(&o.address, "api-server-address-override", "", "URL of this API server, as consumers that join as Liqo does reach it; by default the address of the Service kubernetes")
+	flags.StringVar(&o.authority, "ca-override", "", "certificates, in PEM and base64, with which they verify this API server; by default those with which this process does")
+	flags.BoolVar(&o.trusted, "trusted-ca", false, "the certificate of this API server is issued by an authority that they know anyway")
+	flags.StringVar(&o.rolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of this installation")
+	flags.StringToStringVar(&o.resources, "default-node-resources", nil, "resources that a ResourceSlice is granted which does not ask for them, as cpu=4,memory=8Gi")
+	flags.StringToStringVar(&o.limit, "tenant-max-resources", nil, "maximum resources that each consumer is granted by all of its ResourceSlices together, as cpu=16,memory=64Gi; a resource that is not named has none")
+	flags.BoolVar(&o.defaultClass, "default-resource-slice-class-enabled", true, "decide on the resources of ResourceSlices of the class default, and of those without a class; others are left to who knows their class")
+	flags.BoolVar(&o.storage, "enable-storage", false, "offer the StorageClasses of this cluster in ResourceSlices")
+	flags.StringVar(&o.storageClass, "real-storage-class-name", "", "default StorageClass among those; by default that of this cluster")
+	flags.StringSliceVar(&o.ingressClasses, "ingress-classes", nil, "ingress classes that ResourceSlices offer, as nginx;default,traefik")
+	flags.StringSliceVar(&o.loadBalancerClasses, "load-balancer-classes", nil, "load balancer classes that ResourceSlices offer, as public;default,internal")
+	flags.StringToStringVar(&o.labels, "cluster-labels", nil, "labels that the virtual nodes of ResourceSlices get, as topology.kubernetes.io/zone=eu-1")
+}
+
+// warn logs the flags that were given for nothing.
+func (o *authenticationOptions) warn(flags *pflag.FlagSet) {
+	if o.enabled {
+		return
+	}
+	for _, name := range []string{"api-server-address-override", "ca-override", "trusted-ca", "default-node-resources", "tenant-max-resources", "enable-storage",
+		"real-storage-class-name", "ingress-classes", "load-balancer-classes", "cluster-labels"} {
+		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() != flag.DefValue {
+			log.Log.Info("Warning: a flag has no effect without --authentication-enabled", "flag", "--"+name, "value", flag.Value.String())
+		}
+	}
+}
+
+// options returns what is meant, and every error at once.
+func (o *authenticationOptions) options() (authentication.Options, error) {
+	resources, resourcesErr := quantities("--default-node-resources", o.resources)
+	limit, limitErr := quantities("--tenant-max-resources", o.limit)
+	ingressClasses, ingressErr := classes("--ingress-classes", o.ingressClasses, func(name string, isDefault bool) offloading.IngressType {
+		return offloading.IngressType{IngressClassName: name, Default: isDefault}
+	})
+	loadBalancerClasses, loadBalancerErr := classes("--load-balancer-classes", o.loadBalancerClasses, func(name string, isDefault bool) offloading.LoadBalancerType {
+		return offloading.LoadBalancerType{LoadBalancerClassName: name, Default: isDefault}
+	})
+	server, serverErr := o.server()
+	return authentication.Options{
+		Enabled: o.enabled, APIServer: server, RolePrefix: o.rolePrefix,
+		Offer: authentication.Offer{
+			Resources: resources, Limit: limit, OtherClasses: !o.defaultClass, Storage: o.storage, DefaultStorageClass: o.storageClass,
+			IngressClasses: ingressClasses, LoadBalancerClasses: loadBalancerClasses, Labels: o.labels,
+		},
+	}, errors.Join(resourcesErr, limitErr, ingressErr, loadBalancerErr, serverErr)
+}
+
+func (o *authenticationOptions) server() (server authentication.APIServer, err error) {
+	server = authentication.APIServer{URL: o.address, TrustedCA: o.trusted}
+	if o.address != "" && !strings.Contains(o.address, "://") {
+		server.URL = "https://" + o.address
+	}
+	if parsed, err := url.Parse(server.URL); server.URL != "" && (err != nil || parsed.Scheme != "https" || parsed.Host == "") {
+		return server, fmt.Errorf("--api-server-address-override=%s: use a host, with a port or without, or an https URL", o.address)
+	}
+	if o.authority == "" {
+		return server, nil
+	}
+	if server.CA, err = base64.StdEncoding.DecodeString(o.authority); err == nil {
+		_, err = cert.ParseCertsPEM(server.CA)
+	}
+	if err != nil {
+		return server, fmt.Errorf("--ca-override: use certificates in PEM, in base64: %w", err)
+	}
+	return server, nil
+}
+
+func quantities(flag string, texts map[string]string) (corev1.ResourceList, error) {
+	list := corev1.ResourceList{}
+	for name, text := range texts {
+		quantity, err := resource.ParseQuantity(text)
+		if err != nil || quantity.Sign() < 0 {
+			return nil, fmt.Errorf("%s: %s=%s is not a quantity, use one such as 4, 500m or 8Gi", flag, name, text)
+		}
+		list[corev1.ResourceName(name)] = quantity
+	}
+	return list, nil
+}
+
+// classes reads names, of which one may have ";default" after it.
+func classes[T any](flag string, texts []string, class func(name string, isDefault bool) T) (all []T, err error) {
+	defaults := 0
+	for _, text := range texts {
+		name, mark, marked := strings.Cut(text, ";")
+		if name == "" || marked && mark != "default" {
+			return nil, fmt.Errorf("%s: %q is not a class, use NAME or NAME;default", flag, text)
+		}
+		if marked {
+			defaults++
+		}
+		all = append(all, class(name, marked))
+	}
+	if defaults > 1 {
+		return nil, fmt.Errorf("%s: %d classes are the default, only one can be", flag, defaults)
+	}
+	return all, nil
+}

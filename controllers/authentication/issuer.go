@@ -1,0 +1,235 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package authentication
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/tenancy"
+	"github.com/refract-project/refract/internal/clientcert"
+)
+
+// Issuer gives consumers what they open this cluster with. It is safe for concurrent use.
+type Issuer struct {
+	client client.Client
+	live   client.Reader
+	server *APIServer
+	clock  clock.PassiveClock
+}
+
+// NewIssuer returns an issuer that has certificates signed through c; live must not be cached.
+func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clock.PassiveClock) *Issuer {
+	return &Issuer{client: c, live: live, server: server, clock: clock}
+}
+
+// signTimeout is less than a reconciliation may take; the signer of Kubernetes takes less than a second.
+const signTimeout = 15 * time.Second
+
+// signAgain is when to look again at what is wrong with this cluster. Sooner floods one that signs no certificates with requests.
+const signAgain = time.Minute
+
+// refusal is an error that a change of an object mends.
+type refusal struct {
+	reason, message string
+	// again is when to look again all the same, 0 for not before something changes.
+	again time.Duration
+}
+
+func (r *refusal) Error() string { return r.message }
+
+func refuse(reason, format string, arguments ...any) error {
+	return &refusal{reason: reason, message: fmt.Sprintf(format, arguments...)}
+}
+
+// refusalOf returns nil for other errors.
+func refusalOf(err error) *refusal {
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		return refused
+	}
+	return nil
+}
+
+// again returns when to look again at what was refused.
+func again(refused *refusal) time.Duration {
+	if refused == nil {
+		return 0
+	}
+	return refused.again
+}
+
+// Reasons of refusals.
+const (
+	invalidTenantReason  = "InvalidTenant"
+	nonceNotFoundReason  = "NonceNotFound"
+	signatureReason      = "SignatureVerificationFailed"
+	invalidCSRReason     = "InvalidCSR"
+	notSignedReason      = "CertificateNotSigned"
+	tenantNotFoundReason = "TenantNotFound"
+	addressUnknownReason = "APIServerAddressUnknown"
+)
+
+// tenantOf returns the Tenant that counts in a namespace, the oldest one that is not being deleted, nil when there is none.
+func tenantOf(ctx context.Context, c client.Reader, namespace string) (*auth.Tenant, error) {
+	list := &auth.TenantList{}
+	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("listing the Tenants in namespace %s, %w", namespace, err)
+	}
+	var counts *auth.Tenant
+	for i := range list.Items {
+		tenant := &list.Items[i]
+		if tenant.DeletionTimestamp == nil && (counts == nil || older(tenant, counts)) {
+			counts = tenant
+		}
+	}
+	return counts, nil
+}
+
+func older(a, b *auth.Tenant) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name < b.Name
+	}
+	return a.CreationTimestamp.Before(&b.CreationTimestamp)
+}
+
+// tenant returns the Tenant of the consumer that a namespace belongs to, if the consumer is the one that says so, and its key.
+func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.ClusterID) (*auth.Tenant, crypto.PublicKey, error) {
+	tenant, err := tenantOf(ctx, i.client, namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	if tenant == nil {
+		return nil, nil, refuse(tenantNotFoundReason, "namespace %s has no Tenant: run liqoctl peer", namespace)
+	}
+	if consumer == nil || *consumer != tenant.Spec.ClusterID {
+		return nil, nil, refuse(invalidTenantReason, "spec.consumerClusterID is not %q, the consumer that namespace %s belongs to", tenant.Spec.ClusterID, namespace)
+	}
+	if err := i.entitled(ctx, tenant); err != nil {
+		return nil, nil, err
+	}
+	key, err := i.prove(ctx, tenant)
+	return tenant, key, err
+}
+
+// entitled refuses a Tenant that is not in the tenant namespace of its consumer, or not the one that counts there.
+func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
+	consumer, err := tenancy.Consumer(ctx, i.client, tenant.Namespace)
+	if err != nil {
+		return err
+	}
+	if consumer == "" || string(tenant.Spec.ClusterID) != consumer {
+		return refuse(invalidTenantReason, "spec.clusterID is %q, but namespace %s is not the tenant namespace of that cluster: create the Tenant in the namespace with the labels %s=true and %s=%s",
+			tenant.Spec.ClusterID, tenant.Namespace, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, tenant.Spec.ClusterID)
+	}
+	if err := tenant.Spec.ClusterID.Validate(); err != nil {
+		return refuse(invalidTenantReason, "spec.clusterID: %s", err)
+	}
+	counts, err := tenantOf(ctx, i.client, tenant.Namespace)
+	if err != nil {
+		return err
+	}
+	if counts == nil || counts.UID != tenant.UID {
+		return refuse(invalidTenantReason, "namespace %s has another Tenant already, which counts: delete one of them", tenant.Namespace)
+	}
+	return nil
+}
+
+// prove returns the key of a consumer, which has shown that it holds it. It is nil where an administrator has waived that.
+func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicKey, error) {
+	if tenant.Spec.Policy() == auth.TolerateNoHandshake {
+		return nil, nil //nolint:nilnil // any key
+	}
+	key, err := parseKey(tenant.Spec.PublicKey)
+	if err != nil {
+		return nil, refuse(signatureReason, "spec.publicKey: %s", err)
+	}
+	secret := &corev1.Secret{}
+	name := client.ObjectKey{Namespace: tenant.Namespace, Name: wire.NonceSecret}
+	if err := i.live.Get(ctx, name, secret); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("getting Secret %s, %w", name, err)
+	}
+	nonce := secret.Data[wire.NonceKey]
+	if len(nonce) == 0 && tenant.Status.AuthParams != nil && clientcert.ValidityFor(tenant.Status.AuthParams.SignedCRT, controlPlane(tenant), key).Known() {
+		return key, nil // it has shown it before, and the Secret was deleted since
+	}
+	if len(nonce) == 0 {
+		return nil, refuse(nonceNotFoundReason, "Secret %s has no nonce that the consumer could have signed: run liqoctl peer again", name)
+	}
+	if !verify(key, nonce, tenant.Spec.Signature) {
+		return nil, refuse(signatureReason, "spec.signature is not that of the nonce in Secret %s by spec.publicKey: run liqoctl peer again", name)
+	}
+	return key, nil
+}
+
+// order of a certificate.
+type order struct {
+	consumer string
+	subject  clientcert.Subject
+	request  []byte
+	key      crypto.PublicKey // nil for any
+	proxy    *string
+	// present is what was given out before, which is kept while it can be used.
+	present *auth.AuthParams
+	// renew has another one signed when two thirds of the life of the present one are over.
+	renew bool
+}
+
+// issue returns what the consumer opens this cluster with.
+func (i *Issuer) issue(ctx context.Context, o order) (*auth.AuthParams, error) {
+	key, err := clientcert.Check(o.request, o.subject, o.key)
+	if err != nil {
+		return nil, refuse(invalidCSRReason, "spec.csr is refused: %s", err)
+	}
+	url, authority, err := i.server.locate(ctx, i.live)
+	if err != nil {
+		return nil, err
+	}
+	params := &auth.AuthParams{APIServer: url, CA: authority, ProxyURL: o.proxy}
+	if o.present != nil && i.usable(o.present.SignedCRT, o.subject, key, o.renew) {
+		params.SignedCRT = o.present.SignedCRT
+		return params, nil
+	}
+	params.SignedCRT, err = clientcert.Sign(ctx, i.client, i.live, clientcert.Request{
+		PEM: o.request, GenerateName: "refract-" + o.consumer + "-", Labels: map[string]string{wire.RemoteClusterIDLabel: o.consumer},
+		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s is entitled to it", o.consumer), Patience: signTimeout,
+	})
+	if errors.Is(err, clientcert.ErrNotSigned) {
+		return nil, &refusal{reason: notSignedReason, again: signAgain, message: err.Error() + ". If it signs none, join this consumer with refractctl peer --credentials=token"}
+	}
+	return params, err
+}
+
+// usable reports whether a certificate that was given out can be kept.
+func (i *Issuer) usable(certificate []byte, subject clientcert.Subject, key crypto.PublicKey, renew bool) bool {
+	validity := clientcert.ValidityFor(certificate, subject, key)
+	if !validity.Known() {
+		return false
+	}
+	left := validity.Until.Sub(i.clock.Now())
+	if renew {
+		return left > validity.Life()*2/3
+	}
+	return left > 0
+}
+
+// controlPlane is the subject of the consumer's controllers.
+func controlPlane(tenant *auth.Tenant) clientcert.Subject {
+	return clientcert.Subject{CommonName: string(tenant.Spec.ClusterID), Organization: wire.ControlPlaneGroup}
+}
+
+// virtualKubelet is the subject of the user of a ResourceSlice.
+func virtualKubelet(tenant *auth.Tenant, slice string) clientcert.Subject {
+	consumer := string(tenant.Spec.ClusterID)
+	return clientcert.Subject{CommonName: wire.ResourceSliceUser(slice, consumer), Organization: consumer}
+}

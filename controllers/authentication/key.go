@@ -1,0 +1,49 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package authentication
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+)
+
+// parseKey reads the public key of a consumer: PKIX in PEM, or, before Liqo 1.0.2, the bytes of an Ed25519 key.
+func parseKey(data []byte) (crypto.PublicKey, error) {
+	block, _ := pem.Decode(data)
+	if block == nil {
+		if len(data) == ed25519.PublicKeySize {
+			return ed25519.PublicKey(data), nil
+		}
+		return nil, fmt.Errorf("it is neither PEM nor an Ed25519 key of %d bytes", ed25519.PublicKeySize)
+	}
+	key, err := x509.ParsePKIXPublicKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be read: %w", err)
+	}
+	switch key.(type) {
+	case ed25519.PublicKey, *rsa.PublicKey, *ecdsa.PublicKey:
+		return key, nil
+	}
+	return nil, fmt.Errorf("it is a %T, use Ed25519, ECDSA or RSA", key)
+}
+
+// verify reports whether signature is that of the nonce. Liqo signs it as it is with Ed25519, and its SHA-256 with RSA (PKCS #1 v1.5) and ECDSA (ASN.1).
+func verify(key crypto.PublicKey, nonce, signature []byte) bool {
+	sum := sha256.Sum256(nonce)
+	switch key := key.(type) {
+	case ed25519.PublicKey:
+		return ed25519.Verify(key, nonce, signature)
+	case *rsa.PublicKey:
+		return rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], signature) == nil
+	case *ecdsa.PublicKey:
+		return ecdsa.VerifyASN1(key, sum[:], signature)
+	}
+	return false
+}

@@ -1,0 +1,175 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package authentication
+
+import (
+	"context"
+	"fmt"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/workers"
+)
+
+// ResourceSlices decides on what consumers ask for.
+type ResourceSlices struct {
+	client  client.Client
+	live    client.Reader
+	report  *report.Reporter
+	issuer  *Issuer
+	options Options
+}
+
+// NewResourceSlices returns a controller that works through c; live must not be cached.
+func NewResourceSlices(c client.Client, live client.Reader, recorder events.EventRecorder, issuer *Issuer, options Options) *ResourceSlices {
+	return &ResourceSlices{client: c, live: live, report: report.New(recorder), issuer: issuer, options: options}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *ResourceSlices) Name() string { return "resourceslicerequest" }
+
+// Reasons of conditions, which are Liqo's.
+const (
+	authenticationAcceptedReason = "ResourceSliceAuthenticationAccepted"
+	authenticationDeniedReason   = "ResourceSliceAuthenticationDenied"
+	resourcesAcceptedReason      = "ResourceSliceResourcesAccepted"
+	resourcesDeniedReason        = "ResourceSliceResourcesDenied"
+	decideAction                 = "Decide"
+)
+
+// answers reports whether a slice has come from a consumer, and asks for something.
+func answers(object client.Object) bool {
+	slice, ok := object.(*auth.ResourceSlice)
+	return ok && slice.Labels[wire.ReplicatedLabel] == "true" && len(slice.Spec.CSR) > 0
+}
+
+// Reconcile decides on one slice.
+func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	slice := &auth.ResourceSlice{}
+	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
+		if apierrors.IsNotFound(err) {
+			c.report.Clear(request.NamespacedName)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if slice.DeletionTimestamp != nil || !answers(slice) {
+		return reconcile.Result{}, nil
+	}
+	desired := slice.DeepCopy()
+	tenant, err := c.authenticate(ctx, desired)
+	refused := refusalOf(err)
+	switch {
+	case refused != nil:
+		c.report.Warn(slice, refused.reason, decideAction, refused.message)
+		decide(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
+		if desired.Status.Condition(auth.ResourcesCondition) != nil { // what was granted is granted to nobody now
+			decide(desired, auth.ResourcesCondition, auth.ResourceSliceDenied, resourcesDeniedReason, refused.message)
+		}
+	case err != nil:
+		return reconcile.Result{}, err
+	default:
+		decide(desired, auth.AuthenticationCondition, auth.ResourceSliceAccepted, authenticationAcceptedReason, "The certificate was signed")
+		if err := c.grant(ctx, tenant, desired); err != nil {
+			return reconcile.Result{}, err
+		}
+		c.report.Clear(request.NamespacedName)
+	}
+	if equality.Semantic.DeepEqual(slice.Status, desired.Status) {
+		return reconcile.Result{RequeueAfter: again(refused)}, nil
+	}
+	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
+		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
+	}
+	c.tell(slice, desired)
+	return reconcile.Result{RequeueAfter: again(refused)}, nil
+}
+
+// authenticate gives the user of a slice its certificate, and returns the Tenant.
+func (c *ResourceSlices) authenticate(ctx context.Context, slice *auth.ResourceSlice) (*auth.Tenant, error) {
+	tenant, key, err := c.issuer.tenant(ctx, slice.Namespace, slice.Spec.ConsumerClusterID)
+	if err != nil {
+		return nil, err
+	}
+	slice.Status.AuthParams, err = c.issuer.issue(ctx, order{
+		consumer: string(tenant.Spec.ClusterID), subject: virtualKubelet(tenant, slice.Name), request: slice.Spec.CSR, key: key, proxy: tenant.Spec.ProxyURL, present: slice.Status.AuthParams,
+	})
+	return tenant, err
+}
+
+// decide writes a condition.
+func decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus, reason, message string) {
+	condition := slice.Status.Condition(what)
+	if condition == nil {
+		slice.Status.Conditions = append(slice.Status.Conditions, auth.ResourceSliceCondition{Type: what})
+		condition = slice.Status.Condition(what)
+	}
+	if condition.Status != decision {
+		condition.LastTransitionTime = metav1.Now()
+	}
+	condition.Status, condition.Reason, condition.Message = decision, reason, message
+}
+
+// tell what was decided otherwise than before.
+func (c *ResourceSlices) tell(before, now *auth.ResourceSlice) {
+	for _, condition := range now.Status.Conditions {
+		if known := before.Status.Condition(condition.Type); known != nil && known.Status == condition.Status && known.Message == condition.Message {
+			continue
+		}
+		if condition.Status == auth.ResourceSliceDenied {
+			c.report.Warn(now, condition.Reason, decideAction, condition.Message)
+			continue
+		}
+		c.report.Tell(now, nil, condition.Reason, decideAction, condition.Message)
+	}
+}
+
+// Enforces returns which objects the controller answers for.
+func (c *ResourceSlices) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &auth.ResourceSliceList{}, answers
+}
+
+// Register adds the controller to mgr.
+func (c *ResourceSlices) Register(_ context.Context, mgr manager.Manager) error {
+	changed := predicate.Funcs{UpdateFunc: workers.Changed}
+	b := builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(2)).
+		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(answers))).
+		// Its status, too: it becomes a Tenant that counts.
+		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, tenant client.Object) []reconcile.Request {
+			return c.all(ctx, client.InNamespace(tenant.GetNamespace()))
+		}))
+	if c.options.Offer.Storage {
+		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return c.all(ctx) }), builder.WithPredicates(changed))
+	}
+	return b.Complete(report.Failures(c, c.options.Failed))
+}
+
+func (c *ResourceSlices) all(ctx context.Context, options ...client.ListOption) (requests []reconcile.Request) {
+	list := &auth.ResourceSliceList{}
+	if err := c.client.List(ctx, list, options...); err != nil {
+		log.FromContext(ctx).Error(err, "The ResourceSlices cannot be listed")
+		return nil
+	}
+	for i := range list.Items {
+		if answers(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return requests
+}

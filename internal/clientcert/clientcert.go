@@ -1,0 +1,182 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clientcert has a cluster sign certificates with which its API server knows a consumer.
+//
+// Whoever may approve such requests can become anybody. So a request that was made elsewhere is checked before: it is for the one subject
+// that is expected, with nothing besides, and whoever made it holds its key.
+package clientcert
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/internal/credentials"
+	"github.com/refract-project/refract/internal/progress"
+)
+
+// Life that is asked for; a cluster may sign for less.
+const Life = 365 * 24 * time.Hour
+
+// requestType of the PEM block of a request (RFC 7468, section 7).
+const requestType = "CERTIFICATE REQUEST"
+
+// leastRSABits of a key (NIST SP 800-57).
+const leastRSABits = 2048
+
+// Subject is a user and its group, as an API server reads them from a certificate.
+type Subject struct{ CommonName, Organization string }
+
+func (s Subject) String() string { return fmt.Sprintf("CN=%s,O=%s", s.CommonName, s.Organization) }
+
+// is reports whether name is the subject and says nothing else.
+func (s Subject) is(name *pkix.Name) bool {
+	return len(name.Names) == 2 && name.CommonName == s.CommonName && slices.Equal(name.Organization, []string{s.Organization})
+}
+
+// New returns a request for the subject in PEM, signed with key.
+func New(subject Subject, key crypto.Signer) ([]byte, error) {
+	name := pkix.Name{CommonName: subject.CommonName, Organization: []string{subject.Organization}}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: name}, key)
+	if err != nil {
+		return nil, fmt.Errorf("making a certificate request, %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: requestType, Bytes: der}), nil
+}
+
+// Check returns the public key of a request in PEM, or what is wrong with it. key is the one that is expected, nil for any.
+func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.PublicKey, error) {
+	block, rest := pem.Decode(request)
+	if block == nil || block.Type != requestType || len(strings.TrimSpace(string(rest))) > 0 {
+		return nil, fmt.Errorf("it is not one PEM block of type %s", requestType)
+	}
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("it cannot be read: %w", err)
+	}
+	if err := csr.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("it is not signed with its own key: %w", err)
+	}
+	if !subject.is(&csr.Subject) {
+		return nil, fmt.Errorf("its subject is %q, not %q", csr.Subject.String(), subject)
+	}
+	if len(csr.DNSNames)+len(csr.EmailAddresses)+len(csr.IPAddresses)+len(csr.URIs) > 0 {
+		return nil, errors.New("it asks for alternative names")
+	}
+	if err := strong(csr.PublicKey); err != nil {
+		return nil, err
+	}
+	if key != nil && !Same(csr.PublicKey, key) {
+		return nil, errors.New("its key is another one than that of the Tenant")
+	}
+	return csr.PublicKey, nil
+}
+
+func strong(key crypto.PublicKey) error {
+	switch key := key.(type) {
+	case ed25519.PublicKey, *ecdsa.PublicKey:
+		return nil
+	case *rsa.PublicKey:
+		if bits := key.N.BitLen(); bits < leastRSABits {
+			return fmt.Errorf("its RSA key has %d bits, at least %d are needed", bits, leastRSABits)
+		}
+		return nil
+	}
+	return fmt.Errorf("its key is a %T, use Ed25519, ECDSA or RSA", key)
+}
+
+// Same reports whether two public keys are the same one.
+func Same(a, b crypto.PublicKey) bool {
+	comparable, ok := a.(interface {
+		Equal(other crypto.PublicKey) bool
+	})
+	return ok && comparable.Equal(b)
+}
+
+// ValidityFor returns how long a certificate in PEM is valid, if it is for that subject and key. A nil key is any.
+func ValidityFor(certificate []byte, subject Subject, key crypto.PublicKey) credentials.Validity {
+	certificates, err := cert.ParseCertsPEM(certificate)
+	if err != nil || !subject.is(&certificates[0].Subject) || key != nil && !Same(certificates[0].PublicKey, key) {
+		return credentials.Validity{}
+	}
+	return credentials.Validity{From: certificates[0].NotBefore, Until: certificates[0].NotAfter}
+}
+
+// Request is what is signed, and what is said of it.
+type Request struct {
+	// PEM of the request, which was checked or made here.
+	PEM []byte
+	// GenerateName and Labels of the CertificateSigningRequest.
+	GenerateName string
+	Labels       map[string]string
+	// Reason and Message of its approval.
+	Reason, Message string
+	// Patience with the signer; that of Kubernetes takes less than a second.
+	Patience time.Duration
+}
+
+// ErrNotSigned is the error of a cluster that signs no client certificates, or not in time.
+var ErrNotSigned = errors.New("not signed in time")
+
+// Sign has a request approved and signed, deletes it, and returns the certificate in PEM. live must not be cached.
+func Sign(ctx context.Context, c client.Client, live client.Reader, request Request) (certificate []byte, err error) {
+	csr := &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: request.GenerateName, Labels: request.Labels},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: request.PEM, SignerName: certificatesv1.KubeAPIServerClientSignerName, ExpirationSeconds: ptr.To(int32(Life.Seconds())),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}
+	if err := c.Create(ctx, csr); err != nil {
+		return nil, fmt.Errorf("requesting a certificate, %w", err)
+	}
+	name := csr.Name
+	defer func() {
+		if deleted := client.IgnoreNotFound(c.Delete(context.WithoutCancel(ctx), csr)); deleted != nil {
+			err = errors.Join(err, fmt.Errorf("deleting CertificateSigningRequest %s, %w", name, deleted))
+		}
+	}()
+	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: request.Reason, Message: request.Message,
+	})
+	if err := c.SubResource("approval").Update(ctx, csr); err != nil {
+		return nil, fmt.Errorf("approving CertificateSigningRequest %s, %w", name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, request.Patience)
+	defer cancel()
+	err = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
+		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
+			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
+		}
+		for _, condition := range csr.Status.Conditions {
+			if condition.Type == certificatesv1.CertificateDenied || condition.Type == certificatesv1.CertificateFailed {
+				return false, fmt.Errorf("CertificateSigningRequest %s is %s: %s, %s", name, condition.Type, condition.Reason, condition.Message)
+			}
+		}
+		return len(csr.Status.Certificate) > 0, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("CertificateSigningRequest %s, %w (%s): the cluster must sign client certificates (signer %s), which Amazon EKS does not",
+			name, ErrNotSigned, request.Patience, certificatesv1.KubeAPIServerClientSignerName)
+	}
+	return csr.Status.Certificate, err
+}
