@@ -78,6 +78,7 @@ func hold(t *testing.T) *held {
 		"consumers":         []any{map[string]any{"clusterID": "rome"}},
 		"virtualKubelets":   []any{map[string]any{"name": "milan", "clusterID": "milan", "kubeconfigSecretName": "milan"}},
 		"virtualKubelet":    map[string]any{"image": map[string]any{"name": "vk"}},
+		"authentication":    map[string]any{"enabled": true},
 		"tenants":           map[string]any{"priorityClasses": []any{"batch"}, "runtimeClasses": []any{"gvisor"}},
 		"controllerManager": map[string]any{"config": map[string]any{"enableNodeFailureController": true}},
 	}) {
@@ -308,11 +309,15 @@ func (h *held) confines(manager client.Client) {
 		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}
 	}
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "liqo-tenant-rome", Name: "rome"}
-	const remote, extended = "liqo-virtual-kubelet-remote", "liqo-virtual-kubelet-extended"
+	const remote, extended, tenantRole = "liqo-virtual-kubelet-remote", "liqo-virtual-kubelet-extended", "liqo-remote-tenant"
 	h.refused(manager, binding("somebody-elses", remote, group("rome")), "only into namespaces that were created for them")
 	h.refused(manager, binding(remoteNamespace, remote, group("milan")), "only into namespaces that were created for them")
 	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only ServiceAccounts")
 	h.must(manager.Create(h.Context(), binding(remoteNamespace, remote, group("rome")), client.DryRunAll))
+	h.refused(manager, binding("somebody-elses", tenantRole, group("rome")), "only into its own tenant namespace")
+	h.refused(manager, binding("liqo-tenant-rome", tenantRole, group("milan")), "only into its own tenant namespace")
+	h.refused(manager, binding(remoteNamespace, tenantRole, group("rome")), "only into its own tenant namespace")
+	h.must(manager.Create(h.Context(), binding("liqo-tenant-rome", tenantRole, group("rome")), client.DryRunAll))
 	h.must(manager.Create(h.Context(), binding("somebody-elses", extended, account), client.DryRunAll))
 	for tenant, allowed := range map[string]bool{"liqo-tenant-rome": true, "liqo-tenant-milan": false} {
 		says := "only into namespaces that were created for them"
@@ -371,7 +376,7 @@ func TestConsumersGrantThemselvesNothing(t *testing.T) {
 	admin, err := client.New(cluster.Config(), client.Options{Scheme: scheme(t)})
 	require.NoError(t, err)
 	h := &held{t, cluster, admin}
-	for _, object := range objects(t, map[string]any{"adoptLiqo": true, "discovery": map[string]any{"config": map[string]any{"clusterID": "home"}}}) {
+	for _, object := range objects(t, values(t, "authentication")) {
 		switch object.(type) {
 		case *admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding:
 			h.must(admin.Create(t.Context(), object))

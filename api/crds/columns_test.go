@@ -15,6 +15,9 @@ import (
 // stand after the bar.
 func printColumns(t *testing.T, c discovery.DiscoveryInterface) {
 	want := map[string][]string{
+		"authentication.liqo.io/v1beta1/renews":           {"Name", "Age"},
+		"authentication.liqo.io/v1beta1/resourceslices":   {"Name", "Authentication", "Resources", "Age"},
+		"authentication.liqo.io/v1beta1/tenants":          {"Name", "Condition", "Age"},
 		"core.liqo.io/v1beta1/foreignclusters":            {"Name", "Role", "Age", "|ClusterID"},
 		"offloading.liqo.io/v1beta1/virtualnodes":         {"Name", "ClusterID", "Create Node", "Age", "|VirtualKubelet", "|Node"},
 		"offloading.liqo.io/v1beta1/namespaceoffloadings": {"Name", "NamespaceMappingStrategy", "PodOffloadingStrategy", "OffloadingPhase", "|RemoteNamespaceName", "Age"},

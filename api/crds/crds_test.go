@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	authv1beta1 "github.com/refract-project/refract/api/authentication/v1beta1"
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -43,7 +44,7 @@ func TestCRDs(t *testing.T) {
 func scheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme, pluginsv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{authv1beta1.AddToScheme, corev1beta1.AddToScheme, offloadingv1beta1.AddToScheme, pluginsv1alpha1.AddToScheme} {
 		require.NoError(t, add(s))
 	}
 	return s
@@ -60,6 +61,11 @@ type resource struct {
 // served compares discovery with the names that users of Liqo type.
 func served(t *testing.T, c discovery.DiscoveryInterface) {
 	want := map[string][]resource{
+		"authentication.liqo.io/v1beta1": {
+			{Plural: "renews", Kind: "Renew", Namespaced: true, Status: true},
+			{Plural: "resourceslices", Kind: "ResourceSlice", Namespaced: true, ShortNames: []string{"rslice"}, Status: true},
+			{Plural: "tenants", Kind: "Tenant", Namespaced: true, ShortNames: []string{"tn"}, Status: true},
+		},
 		"core.liqo.io/v1beta1": {
 			{Plural: "foreignclusters", Kind: "ForeignCluster", ShortNames: []string{"fc"}, Status: true},
 		},

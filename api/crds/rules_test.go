@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	authv1beta1 "github.com/refract-project/refract/api/authentication/v1beta1"
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
@@ -67,6 +68,11 @@ func missing(t *testing.T, path string, want, got any) {
 }
 
 func setDefaults(t *testing.T, c client.Client) {
+	tenant := &authv1beta1.Tenant{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: "default"}, Spec: authv1beta1.TenantSpec{ClusterID: "plain"}}
+	require.NoError(t, c.Create(t.Context(), tenant))
+	if tenant.Spec.AuthzPolicy == nil || *tenant.Spec.AuthzPolicy != authv1beta1.KeysExchange || tenant.Spec.TenantCondition != authv1beta1.TenantActive {
+		t.Errorf("unexpected defaults: %+v", tenant.Spec)
+	}
 	offloading := &offloadingv1beta1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: "offloading", Namespace: "kube-public"}}
 	require.NoError(t, c.Create(t.Context(), offloading))
 	spec := offloading.Spec
@@ -99,6 +105,11 @@ func refuse(t *testing.T, c client.Client) {
 		{offloading("VkOptionsTemplate", `{createNode: true, disableNetworkCheck: true, metricsEnabled: true}`), "spec.containerImage: Required"},
 		{offloading("VkOptionsTemplate", `{createNode: true, disableNetworkCheck: true, metricsEnabled: true, containerImage: a, reflectorsConfig: {pod: {workers: 1, type: Deny}}}`),
 			"spec.reflectorsConfig.pod.type: Unsupported value"},
+		{asked("Tenant", `{clusterID: Rome}`), "spec.clusterID in body should match"},
+		{asked("Tenant", `{clusterID: rome, authzPolicy: None}`), "spec.authzPolicy: Unsupported value"},
+		{asked("Tenant", `{clusterID: rome, tenantCondition: Paused}`), "spec.tenantCondition: Unsupported value"},
+		{asked("ResourceSlice", `{consumerClusterID: Rome}`), "spec.consumerClusterID in body should match"},
+		{asked("Renew", `{identityType: Anybody}`), "spec.identityType: Unsupported value"},
 		{reflected("wrong", `{group: example.org, version: v1, resource: widgets}`), "must be named <spec.resource>.<spec.group>"},
 		{reflected("widgets", `{group: example.org, version: v1, resource: widgets}`), "must be named <spec.resource>.<spec.group>"},
 		{reflected("pods", `{version: v1, resource: pods}`), "reflected anyway"},
@@ -126,6 +137,10 @@ func offloading(kind, spec string) string {
 	return fmt.Sprintf(`{apiVersion: offloading.liqo.io/v1beta1, kind: %s, metadata: {name: wrong, namespace: default}, spec: %s}`, kind, spec)
 }
 
+func asked(kind, spec string) string {
+	return fmt.Sprintf(`{apiVersion: authentication.liqo.io/v1beta1, kind: %s, metadata: {name: wrong, namespace: default}, spec: %s}`, kind, spec)
+}
+
 func reflected(name, spec string) string {
 	return fmt.Sprintf(`{apiVersion: plugins.refract.io/v1alpha1, kind: ReflectedResource, metadata: {name: %s}, spec: %s}`, name, spec)
 }
@@ -144,6 +159,11 @@ func refuseChanges(t *testing.T, c client.Client) {
 	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: "milan"}, cluster))
 	cluster.Spec.ClusterID = "turin"
 	mustBeInvalid(t, c.Update(t.Context(), cluster), "clusterID is immutable")
+
+	tenant := &authv1beta1.Tenant{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "rome"}, tenant))
+	tenant.Spec.ClusterID = "turin"
+	mustBeInvalid(t, c.Update(t.Context(), tenant), "clusterID is immutable")
 
 	key := client.ObjectKey{Namespace: "default", Name: "offloading"}
 	for says, change := range map[string]func(*offloadingv1beta1.NamespaceOffloadingSpec){

@@ -27,6 +27,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers"
+	"github.com/refract-project/refract/controllers/authentication"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
@@ -80,10 +81,9 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 // A Liqo user keeps the command line. Flags without effect are named in a warning.
 func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 	for text, want := range map[string][]string{
-		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s": nil,
-		"--networking-enabled --podcidr=10.0.0.0/16 --global-labels=a=b":                                                                   {"networking-enabled", "podcidr", "global-labels"},
-		"--storage-namespace=liqo-storage --resource-validator-refresh-interval=1m": {
-			"authentication-enabled", "enable-storage", "storage-namespace", "default-node-resources", "resource-validator-refresh-interval"},
+		"--networking-enabled=false --authentication-enabled=false --offloading-enabled=true --network-ctrl-workers=1 --client-timeout=0s":                   nil,
+		"--networking-enabled --podcidr=10.0.0.0/16 --global-labels=a=b --ingress-classes=nginx":                                                             {"networking-enabled", "podcidr", "global-labels"},
+		"--authentication-enabled --enable-storage --storage-namespace=liqo-storage --default-node-resources=cpu=4 --resource-validator-refresh-interval=1m": {"storage-namespace", "resource-validator-refresh-interval"},
 	} {
 		var o options
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -91,6 +91,37 @@ func TestFlagsOfLiqoAreAccepted(t *testing.T) {
 		require.NoError(t, flags.Parse(strings.Fields(text+" --cluster-id=a")))
 		require.NoError(t, o.validate())
 		assert.Equal(t, want, o.inert.InVain(flags), text)
+	}
+}
+
+// What ResourceSlices offer is read as Liqo writes it, and what is wrong is named.
+func TestAuthenticationFlags(t *testing.T) {
+	read := func(text string) (authentication.Options, error) {
+		var o options
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.addFlags(flags)
+		require.NoError(t, flags.Parse(strings.Fields(text)))
+		return o.authentication.options()
+	}
+	o, err := read("--authentication-enabled --api-server-address-override=api.example.com:6443 --ingress-classes=nginx;default,traefik --load-balancer-classes=public " +
+		"--default-node-resources=cpu=4,memory=8Gi --tenant-max-resources=cpu=16 --cluster-labels=zone=a --enable-storage")
+	require.NoError(t, err)
+	assert.True(t, o.Enabled)
+	assert.Equal(t, "https://api.example.com:6443", o.APIServer.URL)
+	assert.Equal(t, []offloading.IngressType{{IngressClassName: "nginx", Default: true}, {IngressClassName: "traefik"}}, o.Offer.IngressClasses)
+	assert.Equal(t, []offloading.LoadBalancerType{{LoadBalancerClassName: "public"}}, o.Offer.LoadBalancerClasses)
+	assert.Equal(t, "8Gi", o.Offer.Resources.Memory().String())
+	assert.Equal(t, "16", o.Offer.Limit.Cpu().String())
+	assert.Equal(t, map[string]string{"zone": "a"}, o.Offer.Labels)
+	assert.True(t, o.Offer.Storage)
+	assert.False(t, o.Offer.OtherClasses)
+	for text, want := range map[string]string{
+		"--api-server-address-override=http://a": "an https URL", "--ca-override=?": "--ca-override: use certificates", "--ca-override=YQ==": "--ca-override: use certificates",
+		"--ingress-classes=a;default,b;default": "2 classes are the default", "--load-balancer-classes=a;first": "use NAME or NAME;default",
+		"--default-node-resources=cpu=much": "cpu=much is not a quantity", "--tenant-max-resources=cpu=-1": "cpu=-1 is not a quantity",
+	} {
+		_, err := read(text)
+		assert.ErrorContains(t, err, want, text)
 	}
 }
 

@@ -561,8 +561,10 @@ func TestAddressOfTheAPIServer(t *testing.T) {
 	provider.Create(t, tenant)
 	assert.Contains(t, provider.AwaitEvent(t, bern.namespace, auth.TenantKind, "bern", "APIServerAddressUnknown").Note, "apiServer.address")
 	// The API server of this test listens on loopback, and so says nothing of itself.
-	provider.Create(t, &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(6443))}}})
+	server := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(6443))}}}
+	provider.Create(t, server)
+	defer provider.Delete(t, server)
 	provider.Patch(t, tenant, `{"metadata":{"labels":{"again":"true"}}}`)
 	assert.Equal(t, "https://192.0.2.1:6443", bern.admitted(tenant).Status.AuthParams.APIServer)
 }
@@ -577,8 +579,13 @@ func TestTolerateNoHandshake(t *testing.T) {
 	provider.Create(t, slice)
 	wien.decided(slice, auth.AuthenticationCondition, auth.ResourceSliceAccepted)
 	assert.Equal(t, wire.ResourceSliceUser("any", "wien"), wien.who(wien.with(slice.Status.AuthParams)).Username)
-	provider.Get(t, tenant, tenant.Namespace, tenant.Name)
-	assert.Equal(t, wien.namespace, tenant.Status.TenantNamespace)
+	controllertest.Eventually(t, "the status of the Tenant", func() error {
+		provider.Get(t, tenant, tenant.Namespace, tenant.Name)
+		if tenant.Status.TenantNamespace != wien.namespace {
+			return fmt.Errorf("spec.tenantNamespace is %q", tenant.Status.TenantNamespace)
+		}
+		return nil
+	})
 	assert.Nil(t, tenant.Status.AuthParams)
 	assert.True(t, apierrors.IsNotFound(provider.Client.Get(t.Context(), client.ObjectKey{Namespace: wien.namespace, Name: "liqo-remote-tenant"}, &rbacv1.RoleBinding{})), "access is for the administrator to give")
 	foreign := wien.slice("foreign", cpu("1"))
@@ -602,4 +609,21 @@ func TestNonces(t *testing.T) {
 	secret := &corev1.Secret{}
 	provider.Get(t, secret, kiev.namespace, wire.NonceSecret)
 	assert.Equal(t, nonce, secret.Data[wire.NonceKey])
+}
+
+// TestTroubleOfTheProviderDeniesNothing: a consumer deletes its access when it is denied, and its virtual node with it.
+func TestTroubleOfTheProviderDeniesNothing(t *testing.T) {
+	manager := start(t)
+	york := newConsumer(t, "york")
+	york.join()
+	slice := york.slice("kept", cpu("1"))
+	provider.Create(t, slice)
+	york.decided(slice, auth.ResourcesCondition, auth.ResourceSliceAccepted)
+	manager.Stop(t)
+
+	start(t, func(o *controllers.Options) { o.Authentication.APIServer.URL = "" })
+	provider.Patch(t, slice, `{"spec":{"resources":{"cpu":"2"}}}`)
+	provider.AwaitEvent(t, york.namespace, auth.ResourceSliceKind, "kept", "APIServerAddressUnknown")
+	york.decided(slice, auth.AuthenticationCondition, auth.ResourceSliceAccepted)
+	york.decided(slice, auth.ResourcesCondition, auth.ResourceSliceAccepted)
 }

@@ -61,14 +61,6 @@ func refusalOf(err error) *refusal {
 	return nil
 }
 
-// again returns when to look again at what was refused.
-func again(refused *refusal) time.Duration {
-	if refused == nil {
-		return 0
-	}
-	return refused.again
-}
-
 // Reasons of refusals.
 const (
 	invalidTenantReason  = "InvalidTenant"
@@ -106,6 +98,9 @@ func older(a, b *auth.Tenant) bool {
 // tenant returns the Tenant of the consumer that a namespace belongs to, if the consumer is the one that says so, and its key.
 func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.ClusterID) (*auth.Tenant, crypto.PublicKey, error) {
 	tenant, err := tenantOf(ctx, i.client, namespace)
+	if err == nil && tenant == nil {
+		tenant, err = tenantOf(ctx, i.live, namespace) // a consumer ends its virtual nodes when it is told that there is none
+	}
 	if err != nil {
 		return nil, nil, err
 	}

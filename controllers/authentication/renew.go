@@ -63,7 +63,7 @@ func (c *Renewals) Reconcile(ctx context.Context, request reconcile.Request) (re
 	err := c.renew(ctx, renew)
 	if refused := refusalOf(err); refused != nil {
 		c.report.Warn(renew, refused.reason, renewAction, refused.message)
-		return reconcile.Result{RequeueAfter: again(refused)}, nil
+		return reconcile.Result{RequeueAfter: refused.again}, nil
 	}
 	return reconcile.Result{}, err
 }

@@ -74,6 +74,9 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	tenant, err := c.authenticate(ctx, desired)
 	refused := refusalOf(err)
 	switch {
+	case refused != nil && refused.again > 0: // this cluster's own trouble: a slice that was accepted stays so
+		c.report.Warn(slice, refused.reason, decideAction, refused.message)
+		return reconcile.Result{RequeueAfter: refused.again}, nil
 	case refused != nil:
 		c.report.Warn(slice, refused.reason, decideAction, refused.message)
 		decide(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
@@ -90,13 +93,13 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 		c.report.Clear(request.NamespacedName)
 	}
 	if equality.Semantic.DeepEqual(slice.Status, desired.Status) {
-		return reconcile.Result{RequeueAfter: again(refused)}, nil
+		return reconcile.Result{}, nil
 	}
 	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	c.tell(slice, desired)
-	return reconcile.Result{RequeueAfter: again(refused)}, nil
+	return reconcile.Result{}, nil
 }
 
 // authenticate gives the user of a slice its certificate, and returns the Tenant.

@@ -71,7 +71,7 @@ func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	err := c.admit(ctx, tenant)
 	if refused := refusalOf(err); refused != nil {
 		c.report.Warn(tenant, refused.reason, admitAction, refused.message)
-		return reconcile.Result{RequeueAfter: again(refused)}, nil
+		return reconcile.Result{RequeueAfter: refused.again}, nil
 	}
 	if err == nil {
 		c.report.Clear(request.NamespacedName)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 )
@@ -133,23 +134,31 @@ func (laggingCache) List(_ context.Context, list client.ObjectList, _ ...client.
 	return nil
 }
 
-// noQuotas is a cache without any.
+// noQuotas is a cache without any, in which rome has joined with a Tenant.
 type noQuotas struct{ client.Reader }
 
 // List implements client.Reader.
-func (noQuotas) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
+func (noQuotas) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	if tenants, ok := list.(*auth.TenantList); ok {
+		tenants.Items = []auth.Tenant{{Spec: auth.TenantSpec{ClusterID: "rome"}}}
+	}
+	return nil
+}
 
 // Whether a consumer without any Quota is limited is an option; what runs already goes on.
 func TestWithoutQuota(t *testing.T) {
 	pod := Pod{Spec: &corev1.PodSpec{}, Labels: map[string]string{wire.OriginLabel: "rome", wire.CreatorUserLabel: "rome"}}
 	again := pod
 	again.Again = true
+	other := pod // which has joined otherwise
+	other.Labels = map[string]string{wire.OriginLabel: "paris", wire.CreatorUserLabel: "paris"}
 	for _, tc := range []struct {
 		options Options
 		pod     Pod
 		refused bool
 	}{
 		{Options{}, pod, false}, {Options{Required: true}, pod, true}, {Options{Required: true}, again, false}, {Options{Required: true, Off: true}, pod, false},
+		{Options{OfTenants: true}, pod, true}, {Options{OfTenants: true}, again, false}, {Options{OfTenants: true}, other, false},
 	} {
 		refusal, err := NewLedger(noQuotas{}, tc.options).Take(t.Context(), tc.pod)
 		if err != nil || (refusal != nil) != tc.refused {

@@ -194,8 +194,8 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.open()
 	w.works("with Liqo at the consumer")
 	w.grows()
-	w.renews("controlplane-milan")
-	w.renews("resourceslice-milan")
+	w.renews("resourceslice-milan", "identity", ".spec.authParams.signedCRT")
+	w.renews("controlplane-milan", "renew", ".status.authParams.signedCRT") // which Liqo asks for, and puts nowhere
 	w.works("with renewed certificates")
 
 	w.run("kubectl --context=milan --namespace=liqo-tenant-rome patch tenant rome --type=merge --patch='{\"spec\":{\"tenantCondition\":\"Cordoned\"}}'")
@@ -204,7 +204,10 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.works("after a cordon")
 
 	w.run("liqoctl unoffload namespace shop --skip-confirm")
-	w.run("liqoctl unpeer --context=rome --remote-context=milan --skip-confirm --delete-namespaces --timeout=2m")
+	w.run("kubectl --namespace=liqo-tenant-milan delete resourceslices.authentication.liqo.io --all")
+	w.eventually("", "kubectl get nodes --selector=liqo.io/type=virtual-node --output=name")
+	w.run("liqoctl unauthenticate --context=rome --remote-context=milan --skip-confirm --timeout=1m")
+	w.run("kubectl --context=milan delete namespace liqo-tenant-rome")
 	w.eventually(before, "%s", listing)
 }
 
@@ -214,16 +217,16 @@ const listing = "kubectl --context=milan get namespaces,clusterrolebindings,cert
 
 func (w *world) objects() string { w.Helper(); return w.run("%s", listing) }
 
-// renews has Liqo ask for another certificate of an identity.
-func (w *world) renews(identity string) {
+// renews has Liqo ask for another certificate of an identity, and waits until where, a JSONPath of a resource at the consumer, is another one.
+func (w *world) renews(identity, resource, where string) {
 	w.Helper()
-	certificate := fmt.Sprintf("kubectl --namespace=liqo-tenant-milan get identity %s --output=jsonpath='{.spec.authParams.signedCRT}' | md5sum", identity)
+	certificate := fmt.Sprintf("kubectl --namespace=liqo-tenant-milan get %s %s --ignore-not-found --output=jsonpath='{%s}' | md5sum", resource, identity, where)
 	before := w.run("%s", certificate)
 	w.run("kubectl --namespace=liqo-tenant-milan annotate identity %s liqo.io/renew=true", identity)
 	testenv.Eventually(w.T, func() error {
 		after, err := w.lab.Run(certificate)
 		if err == nil && strings.TrimSpace(after) == before {
-			err = fmt.Errorf("identity %s has its former certificate", identity)
+			err = fmt.Errorf("%s %s has no other certificate", resource, identity)
 		}
 		return err
 	})
