@@ -21,6 +21,9 @@ import (
 
 // certificate has the provider sign one. The private key leaves this process only in the Secret of the consumer.
 func (o *Options) certificate(ctx context.Context) (*clientcmdapi.AuthInfo, time.Time, error) {
+	if o.Provider.liqo {
+		return o.tenancy(ctx)
+	}
 	var none time.Time
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,6 +56,9 @@ func (o *Options) certificate(ctx context.Context) (*clientcmdapi.AuthInfo, time
 }
 
 func (o *Options) subject() clientcert.Subject {
+	if o.Provider.liqo {
+		return clientcert.Subject{CommonName: user(o.Consumer.ID()), Organization: wire.ControlPlaneGroup}
+	}
 	return clientcert.Subject{CommonName: user(o.Consumer.ID()), Organization: o.Consumer.ID()}
 }
 

@@ -50,13 +50,16 @@ func (o *Options) check(ctx context.Context) error {
 
 // inspect both clusters.
 func (o *Options) inspect(ctx context.Context) error {
-	if err := errors.Join(o.Consumer.inspect(ctx), o.Provider.inspect(ctx)); err != nil {
+	if err := errors.Join(o.Consumer.inspect(ctx), o.Provider.inspectAsProvider(ctx)); err != nil {
 		return err
 	}
 	if o.VirtualNode == "" {
 		o.VirtualNode = o.Provider.ID()
 	}
 	o.Credentials = cmp.Or(o.Credentials, Tokens)
+	if o.Provider.liqo {
+		o.Credentials = Certificates // it gives no others
+	}
 	return nil
 }
 
@@ -188,6 +191,9 @@ func (o *Options) providerRights(ctx context.Context) error {
 	if o.Provider.invitation != nil {
 		return nil
 	}
+	if o.Provider.liqo {
+		return o.Provider.lacks(ctx, liqoRights)
+	}
 	return o.Provider.lacks(ctx, append(slices.Clone(providerRights), credentialRights[cmp.Or(o.Credentials, Tokens)]...))
 }
 
@@ -219,7 +225,7 @@ func (o *Options) checkRoles(ctx context.Context) error {
 }
 
 func (c *Cluster) hasRoles(ctx context.Context) error {
-	if c.invitation != nil {
+	if c.invitation != nil || c.liqo {
 		return nil
 	}
 	for _, name := range sharedRoles(c.installation.RolePrefix) {

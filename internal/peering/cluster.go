@@ -31,6 +31,8 @@ type Cluster struct {
 	// invitation is what is known of a provider that is opened with one; nil for an administrator.
 	invitation   *Invitation
 	installation *release.Installation
+	// liqo: the cluster runs Liqo, and of the installation only the id is known.
+	liqo bool
 	uid          string
 }
 
@@ -58,6 +60,11 @@ func (c *Cluster) inspect(ctx context.Context) (err error) {
 	if c.installation.ClusterID == "" {
 		return fmt.Errorf("cluster %s: the controller manager of release %s has no --cluster-id: upgrade the release", c.Name, c.installation.Name)
 	}
+	return c.identify(ctx)
+}
+
+// identify finds out what tells the cluster from another one of its id.
+func (c *Cluster) identify(ctx context.Context) error {
 	system := &corev1.Namespace{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: "kube-system"}, system); err != nil {
 		return fmt.Errorf("cluster %s: getting namespace kube-system, %w", c.Name, err)

@@ -55,6 +55,13 @@ func (o *Options) CreateNode(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
 	}
+	asLiqo, err := o.joinedAsLiqo(ctx)
+	if err != nil {
+		return err
+	}
+	if asLiqo {
+		return fmt.Errorf("cluster %s runs Liqo, of which each virtual node has a ResourceSlice: run refractctl peer with --virtual-node=%s", o.Provider.ID(), o.VirtualNode)
+	}
 	if err := o.checkNode(ctx); err != nil || o.DryRun {
 		return err
 	}

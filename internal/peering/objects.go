@@ -74,16 +74,26 @@ func (o *Options) quota() *offloading.Quota {
 		Spec: offloading.QuotaSpec{User: user(consumer), LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: o.Resources}}
 }
 
-// atConsumer returns what a virtual node needs, but for the tenant namespace, the Secret and the VirtualNode.
+// atConsumer returns what a virtual node needs, but for the tenant namespace, the Secrets and the VirtualNode.
 func (o *Options) atConsumer() []client.Object {
 	prefix, tenant := o.Consumer.installation.RolePrefix, wire.TenantNamespace(o.Provider.ID())
-	secret, name := secretName(o.Provider.ID()), o.VirtualNode
+	// All virtual nodes of the provider need the rights of the controller manager to the first Secret.
+	return append(o.ofNode(), ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secretName(o.Provider.ID())))...)
+}
+
+// ofNode returns those of these objects that are for one virtual node alone.
+func (o *Options) ofNode() []client.Object {
+	prefix, tenant := o.Consumer.installation.RolePrefix, wire.TenantNamespace(o.Provider.ID())
+	secret, name := o.nodeSecret(), o.VirtualNode
 	// The controller manager deletes what bears this label with the VirtualNode.
 	ofNode := map[string]string{wire.VirtualNodeLabel: name}
 	kubelet := rbac.Kubelet{Prefix: prefix, NodeName: name, TenantNamespace: tenant, KubeconfigSecret: secret, Subject: rbac.ServiceAccount(tenant, name)}
 	objects := []client.Object{&corev1.ServiceAccount{ObjectMeta: meta(tenant, name, ofNode)}}
 	objects = append(objects, ownRoles(prefix, ofNode, kubelet.Objects())...)
-	return append(objects, ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secret))...)
+	if o.Provider.liqo {
+		objects = append(objects, ownRoles(prefix, ofNode, o.Consumer.manager().Provider(tenant, secret))...)
+	}
+	return objects
 }
 
 // besides returns what is there for the virtual kubelet, and goes with its VirtualNode.
@@ -159,7 +169,7 @@ func (o *Options) virtualNode() (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&offloading.VirtualNode{
 		ObjectMeta: meta(wire.TenantNamespace(provider), o.VirtualNode, map[string]string{wire.RemoteClusterIDLabel: provider}),
 		Spec: offloading.VirtualNodeSpec{
-			ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: secretName(provider)},
+			ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: o.nodeSecret()},
 			DisableNetworkCheck: o.unchecked(), ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources}, Labels: o.Node.Labels, OffloadingPatch: o.Node.patch(),
 			StorageClasses: o.Node.StorageClasses, IngressClasses: o.Node.IngressClasses, LoadBalancerClasses: o.Node.LoadBalancerClasses,
 		},

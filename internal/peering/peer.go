@@ -75,7 +75,7 @@ func (o *Options) prepareProvider(ctx context.Context) error {
 		return nil // its administrator has
 	}
 	o.say("%s: admitting consumer %s, in namespace %s", o.Provider.ID(), o.Consumer.ID(), wire.TenantNamespace(o.Consumer.ID()))
-	if err := o.Provider.makeTenant(ctx, o.Consumer); err != nil {
+	if err := o.Provider.makeTenant(ctx, o.Consumer); err != nil || o.Provider.liqo {
 		return err
 	}
 	if !o.Provider.installation.HoldsToQuotas {
@@ -112,6 +112,11 @@ func (o *Options) prepareConsumer(ctx context.Context) error {
 	}
 	if err := o.declareNetwork(ctx, o.Consumer, o.Provider); err != nil {
 		return err
+	}
+	if o.Provider.liqo {
+		if err := o.share(ctx); err != nil {
+			return err
+		}
 	}
 	return o.makeNode(ctx)
 }

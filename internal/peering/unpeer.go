@@ -59,7 +59,13 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 			return err
 		}
 		o.VirtualNode = nodes[i].Name
-		if err := o.Consumer.removeAll(ctx, o.atConsumer()); err != nil {
+		own := o.ofNode()
+		if o.Provider.liqo {
+			secret := o.secret(nil)
+			secret.Name = o.nodeSecret()
+			own = append(own, secret)
+		}
+		if err := o.Consumer.removeAll(ctx, own); err != nil {
 			return err
 		}
 		// By which its replicas, and all virtual nodes of the provider, have chosen a leader.
@@ -207,7 +213,13 @@ func (o *Options) leaveConsumer(ctx context.Context) error {
 	if err := o.Consumer.removeRequests(ctx, o.Provider.ID()); err != nil {
 		return err
 	}
-	return o.leave(ctx, o.Consumer, o.Provider.ID(), append(o.atConsumer(), o.secret(nil)))
+	objects := append(o.atConsumer(), o.secret(nil))
+	if o.Provider.liqo {
+		secret := o.secret(nil)
+		secret.Name = keysSecret
+		objects = append(objects, secret)
+	}
+	return o.leave(ctx, o.Consumer, o.Provider.ID(), objects)
 }
 
 func (o *Options) leaveProvider(ctx context.Context) error {
@@ -221,7 +233,14 @@ func (o *Options) leaveProvider(ctx context.Context) error {
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
 		return err
 	}
-	return o.leave(ctx, o.Provider, o.Consumer.ID(), append(o.atProvider(), o.quota()))
+	objects := append(o.atProvider(), o.quota())
+	if o.Provider.liqo {
+		var err error
+		if objects, err = o.atLiqo(ctx); err != nil {
+			return err
+		}
+	}
+	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
 }
 
 // leave removes the objects, the tenant namespace and the ForeignCluster of a peer. The last two stay while the clusters are also

@@ -211,8 +211,44 @@ func TestConsumerOfLiqo(t *testing.T) {
 	w.eventually(before, "%s", listing)
 }
 
+// TestProviderOfLiqo has a consumer that runs Refract alone join a provider that runs Liqo, and leave it again.
+func TestProviderOfLiqo(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.run("liqoctl install --context=milan %s", w.flags(w.lab.Milan))
+	w.run("refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract")
+	before, here := w.objects(), w.run("%s", consumerListing)
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=2Gi --dry-run")
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=2Gi")
+	w.run("kubectl create namespace shop")
+	w.run("refractctl offload namespace shop --pod-offloading-strategy=Remote")
+	w.run("kubectl --namespace=shop create deployment web --image=registry.example.com/web:1 --replicas=2")
+	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
+	w.works("with Liqo at the provider")
+	same := w.same()
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=3 --memory=2Gi") // once more, with another share
+	w.eventually("3", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[0].spec.resources.cpu}'")
+	w.eventually("3", "kubectl get node milan --output=jsonpath='{.status.allocatable.cpu}'")
+	same()
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=1 --memory=1Gi --virtual-node=milan-b")
+	out, err := w.try("refractctl create virtualnode milan-c --context=rome --provider=milan")
+	require.Error(w, err, out)
+	assert.Contains(w, out, "--virtual-node=milan-c")
+	w.run("refractctl info --context=rome")
+	w.works("with a second virtual node")
+
+	w.run("kubectl delete namespace shop")
+	w.run("refractctl unpeer --context=rome --remote-context=milan")
+	w.eventually(before, "%s", listing)
+	w.eventually(here, "%s", consumerListing)
+}
+
+// consumerListing prints what there is at the consumer of what a peering makes.
+const consumerListing = "kubectl get namespaces,nodes,clusterroles,clusterrolebindings,foreignclusters --output=name && " +
+	"kubectl get secrets,serviceaccounts,roles,rolebindings,deployments,virtualnodes,namespacemaps --all-namespaces --output=name"
+
 // listing prints what there is at the provider of what a peering makes.
-const listing = "kubectl --context=milan get namespaces,clusterrolebindings,certificatesigningrequests --output=name && " +
+const listing = "kubectl --context=milan get namespaces,clusterrolebindings --output=name && " +
 	"kubectl --context=milan get tenants,resourceslices.authentication.liqo.io,renews,quotas,namespacemaps,rolebindings --all-namespaces --output=name"
 
 func (w *world) objects() string { w.Helper(); return w.run("%s", listing) }

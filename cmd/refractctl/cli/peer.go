@@ -131,8 +131,8 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
-		Long: "Join two clusters in which Refract is installed: this one, the consumer, gets a virtual node that stands for the other one, the\n" +
-			"provider. Everything is checked before anything is changed. The command can be run again: it goes on where it was interrupted,\n" +
+		Long: "Join two clusters: this one, the consumer, in which Refract is installed, gets a virtual node that stands for the other one, the\n" +
+			"provider, in which Refract or Liqo is. Everything is checked before anything is changed. The command can be run again: it goes on where it was interrupted,\n" +
 			"takes over other resources, and renews the credentials with which this cluster opens the provider. Whoever has no rights there\n" +
 			"asks its administrator for a kubeconfig that refractctl generate peering-user has made, and gives it as --remote-kubeconfig.",
 		Example: "  refractctl peer --context=rome --remote-context=milan --cpu=8 --memory=16Gi\n" +
@@ -169,7 +169,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t.addFlags(command, peerPatience)
 	flags := command.Flags()
 	share.addFlags(flags)
-	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates at the provider: token, which the controller manager renews, or certificate, which this command renews")
+	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates at the provider: token, which the controller manager renews, or certificate, which this command renews; a provider that runs Liqo gives certificates")
 	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (a network that is there: one VPC or peered ones, Submariner, Cilium, Liqo) or none; by default as this cluster is installed")
 	completeFlag(command, "network", "reachable", "none")
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: give them where a network plugin hands out others")

@@ -1,0 +1,359 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/release"
+)
+
+// A provider that runs Liqo gives out what it is asked for by Tenants, ResourceSlices and Renews. Liqo's consumers have controllers that
+// write them; this program writes them at the provider itself, with the rights of its administrator.
+
+const (
+	// liqoIDName is the label by which Liqo's ConfigMap with the id of a cluster is found, and liqoIDKey the key in it.
+	liqoIDName = "clusterid-configmap"
+	liqoIDKey  = "CLUSTER_ID"
+	// keysSecret holds, in the tenant namespace for the provider, the key that the consumer signs with. Name and keys are those that Liqo
+	// has in its own namespace.
+	keysSecret    = "authentication-keys"
+	privateKeyKey = "privateKey"
+	publicKeyKey  = "publicKey"
+)
+
+// liqoRights are those that it takes at a provider that runs Liqo.
+var liqoRights = []right{
+	{"create", "", "namespaces", "", ""}, {"create", "", "secrets", "", ""}, {"create", auth.GroupVersion.Group, "tenants", "", ""},
+	{"create", auth.GroupVersion.Group, "resourceslices", "", ""}, {"create", auth.GroupVersion.Group, "renews", "", ""},
+}
+
+// inspectAsProvider finds out what is installed, which may be Liqo.
+func (c *Cluster) inspectAsProvider(ctx context.Context) error {
+	err := c.inspect(ctx)
+	if !errors.Is(err, release.ErrNotInstalled) {
+		return err
+	}
+	ids := &corev1.ConfigMapList{}
+	if listErr := c.Client.List(ctx, ids, client.MatchingLabels{"app.kubernetes.io/name": liqoIDName}); listErr != nil {
+		return fmt.Errorf("cluster %s: looking for Liqo, %w", c.Name, listErr)
+	}
+	if len(ids.Items) == 0 || ids.Items[0].Data[liqoIDKey] == "" {
+		return err
+	}
+	c.liqo, c.installation = true, &release.Installation{ClusterID: ids.Items[0].Data[liqoIDKey], Namespace: ids.Items[0].Namespace}
+	return c.identify(ctx)
+}
+
+// nodeSecret names the Secret that the virtual kubelet opens the provider with. Liqo has it be another user than the controllers are.
+func (o *Options) nodeSecret() string {
+	if o.Provider.liqo {
+		return "kubeconfig-resourceslice-" + o.VirtualNode
+	}
+	return secretName(o.Provider.ID())
+}
+
+// key of the consumer, which is made when there is none.
+func (o *Options) key(ctx context.Context) (ed25519.PrivateKey, []byte, error) {
+	namespace := wire.TenantNamespace(o.Provider.ID())
+	secret := &corev1.Secret{}
+	err := o.Consumer.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: keysSecret}, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, nil, fmt.Errorf("cluster %s: getting Secret %s/%s, %w", o.Consumer.Name, namespace, keysSecret, err)
+	}
+	if err == nil {
+		block, _ := pem.Decode(secret.Data[privateKeyKey])
+		if block != nil {
+			parsed, _ := x509.ParsePKCS8PrivateKey(block.Bytes)
+			if key, ok := parsed.(ed25519.PrivateKey); ok {
+				return key, secret.Data[publicKeyKey], nil
+			}
+		}
+		return nil, nil, fmt.Errorf("cluster %s: Secret %s/%s has no Ed25519 key in %s: delete it, and run refractctl unpeer and peer", o.Consumer.Name, namespace, keysSecret, privateKeyKey)
+	}
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generating a key, %w", err)
+	}
+	publicDER, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encoding the key, %w", err)
+	}
+	keyPEM, err := encode(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER})
+	return key, publicPEM, o.Consumer.apply(ctx, &corev1.Secret{ObjectMeta: meta(namespace, keysSecret, map[string]string{wire.RemoteClusterIDLabel: o.Provider.ID()}),
+		Data: map[string][]byte{privateKeyKey: keyPEM, publicKeyKey: publicPEM}})
+}
+
+func encode(key crypto.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the key, %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
+}
+
+// nonce that the provider gives to the consumer.
+func (o *Options) nonce(ctx context.Context) (nonce []byte, err error) {
+	secret := o.nonceSecret()
+	if err := o.Provider.apply(ctx, secret); err != nil {
+		return nil, err
+	}
+	err = o.await(ctx, "nonce of "+o.Provider.ID(), func(ctx context.Context) (string, error) {
+		if err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(secret), secret); err != nil {
+			return "", fmt.Errorf("cluster %s: getting Secret %s, %w", o.Provider.Name, client.ObjectKeyFromObject(secret), err)
+		}
+		if nonce = secret.Data[wire.NonceKey]; len(nonce) == 0 {
+			return "Liqo has generated none yet in Secret " + client.ObjectKeyFromObject(secret).String(), nil
+		}
+		return "", nil
+	})
+	return nonce, err
+}
+
+func (o *Options) nonceSecret() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: meta(wire.TenantNamespace(o.Consumer.ID()), wire.NonceSecret, map[string]string{wire.NonceLabel: "true", wire.RemoteClusterIDLabel: o.Consumer.ID()})}
+}
+
+func (o *Options) tenantObject() *auth.Tenant {
+	id := o.Consumer.ID()
+	return &auth.Tenant{ObjectMeta: meta(wire.TenantNamespace(id), id, map[string]string{wire.RemoteClusterIDLabel: id}), Spec: auth.TenantSpec{ClusterID: core.ClusterID(id)}}
+}
+
+// tenancy has a provider that runs Liqo admit the consumer, and returns the access of its controllers.
+func (o *Options) tenancy(ctx context.Context) (*clientcmdapi.AuthInfo, time.Time, error) {
+	key, public, err := o.key(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	nonce, err := o.nonce(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	tenant := o.tenantObject()
+	tenant.Spec.PublicKey, tenant.Spec.Signature = public, ed25519.Sign(key, nonce)
+	if tenant.Spec.CSR, err = clientcert.New(o.subject(), key); err != nil {
+		return nil, time.Time{}, err
+	}
+	if err := o.Provider.apply(ctx, tenant); err != nil {
+		return nil, time.Time{}, err
+	}
+	var params *auth.AuthParams
+	err = o.await(ctx, "Tenant "+tenant.Name+" of "+o.Provider.ID(), func(ctx context.Context) (string, error) {
+		if err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(tenant), tenant); err != nil {
+			return "", fmt.Errorf("cluster %s: getting Tenant %s, %w", o.Provider.Name, client.ObjectKeyFromObject(tenant), err)
+		}
+		if params = tenant.Status.AuthParams; params == nil {
+			return "Liqo has not admitted it yet, its Events say why: kubectl describe tenant", nil
+		}
+		return "", nil
+	})
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	return o.holder(ctx, key, o.subject(), params, auth.RenewSpec{IdentityType: auth.ControlPlaneIdentityType, CSR: tenant.Spec.CSR})
+}
+
+// holder returns the access with a certificate that was given out, renewed if less than a third of its life is left.
+func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject clientcert.Subject, params *auth.AuthParams, renewal auth.RenewSpec) (*clientcmdapi.AuthInfo, time.Time, error) {
+	if params.AwsConfig != nil {
+		return nil, time.Time{}, fmt.Errorf("cluster %s gives out users of Amazon instead of certificates: install Refract there, and join it with tokens", o.Provider.Name)
+	}
+	validity := clientcert.ValidityFor(params.SignedCRT, subject, key.Public())
+	if validity.Known() && time.Until(validity.Until) < validity.Life()/3 {
+		renewed, err := o.renew(ctx, renewal)
+		if err != nil {
+			return nil, time.Time{}, err
+		}
+		params, validity = renewed, clientcert.ValidityFor(renewed.SignedCRT, subject, key.Public())
+	}
+	if !validity.Known() {
+		return nil, time.Time{}, fmt.Errorf("cluster %s has given out a certificate that is not the one that was requested (%s): run refractctl unpeer, and join the clusters again", o.Provider.Name, subject)
+	}
+	keyPEM, err := encode(key)
+	return &clientcmdapi.AuthInfo{ClientCertificateData: params.SignedCRT, ClientKeyData: keyPEM}, validity.Until, err
+}
+
+// renew has a provider that runs Liqo sign the certificate that follows.
+func (o *Options) renew(ctx context.Context, spec auth.RenewSpec) (params *auth.AuthParams, err error) {
+	spec.ConsumerClusterID = core.ClusterID(o.Consumer.ID())
+	name := "controlplane-" + o.Provider.ID()
+	if spec.ResourceSliceRef != nil {
+		name = "resourceslice-" + spec.ResourceSliceRef.Name
+	}
+	renew := &auth.Renew{ObjectMeta: meta(wire.TenantNamespace(o.Consumer.ID()), name, o.replicated()), Spec: spec}
+	if err := o.Provider.remove(ctx, renew); err != nil { // that of an earlier attempt
+		return nil, err
+	}
+	if err := o.Provider.apply(ctx, renew); err != nil {
+		return nil, err
+	}
+	err = o.await(ctx, "Renew "+name+" of "+o.Provider.ID(), func(ctx context.Context) (string, error) {
+		if err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(renew), renew); err != nil {
+			return "", fmt.Errorf("cluster %s: getting Renew %s, %w", o.Provider.Name, client.ObjectKeyFromObject(renew), err)
+		}
+		if params = renew.Status.AuthParams; params == nil {
+			return "Liqo has not renewed the certificate yet", nil
+		}
+		return "", nil
+	})
+	return params, errors.Join(err, o.Provider.remove(ctx, renew))
+}
+
+// replicated are the labels of what Liqo would have copied from the consumer.
+func (o *Options) replicated() map[string]string {
+	return map[string]string{wire.ReplicationLabel: "false", wire.ReplicatedLabel: "true", wire.OriginIDLabel: o.Consumer.ID(), wire.RemoteClusterIDLabel: o.Consumer.ID()}
+}
+
+func (o *Options) sliceObject(name string) *auth.ResourceSlice {
+	return &auth.ResourceSlice{ObjectMeta: meta(wire.TenantNamespace(o.Consumer.ID()), name, o.replicated()), Spec: auth.ResourceSliceSpec{
+		ConsumerClusterID: ptr.To(core.ClusterID(o.Consumer.ID())), ProviderClusterID: ptr.To(core.ClusterID(o.Provider.ID())), Class: auth.DefaultResourceSliceClass, Resources: o.Resources,
+	}}
+}
+
+// share asks a provider that runs Liqo for the share of the virtual node, and stores the access of its virtual kubelet.
+func (o *Options) share(ctx context.Context) error {
+	key, _, err := o.key(ctx)
+	if err != nil {
+		return err
+	}
+	subject := clientcert.Subject{CommonName: wire.ResourceSliceUser(o.VirtualNode, o.Consumer.ID()), Organization: o.Consumer.ID()}
+	slice := o.sliceObject(o.VirtualNode)
+	if slice.Spec.CSR, err = clientcert.New(subject, key); err != nil {
+		return err
+	}
+	if err := o.Provider.apply(ctx, slice); err != nil {
+		return err
+	}
+	asked := time.Now()
+	if err := o.await(ctx, "ResourceSlice "+slice.Name+" of "+o.Provider.ID(), func(ctx context.Context) (string, error) {
+		missing, err := o.granted(ctx, slice)
+		if missing == "" && err == nil && !isGranted(o.Resources, slice.Status.Resources) && time.Since(asked) < grantPatience {
+			return "waiting for the provider to grant what is asked for", nil
+		}
+		return missing, err
+	}); err != nil {
+		return err
+	}
+	if !isGranted(o.Resources, slice.Status.Resources) {
+		o.say("%s: warning: grants other resources than were asked for: %s", o.Provider.ID(), slice.Status.Condition(auth.ResourcesCondition).Message)
+	}
+	user, expires, err := o.holder(ctx, key, subject, slice.Status.AuthParams, auth.RenewSpec{
+		IdentityType: auth.ResourceSliceIdentityType, CSR: slice.Spec.CSR, ResourceSliceRef: &corev1.LocalObjectReference{Name: slice.Name},
+	})
+	if err != nil {
+		return err
+	}
+	o.say("%s: the certificate of virtual node %s expires on %s, run the command again before", o.Consumer.ID(), o.VirtualNode, expires.UTC().Format(time.DateOnly))
+	o.take(&slice.Status)
+	kubeconfig, err := o.kubeconfig(o.server(), user)
+	if err != nil {
+		return err
+	}
+	secret := o.secret(kubeconfig)
+	secret.Name = o.nodeSecret()
+	return o.Consumer.apply(ctx, secret)
+}
+
+// grantPatience is how long a provider may take to follow another request; Liqo takes less than a second.
+const grantPatience = 5 * time.Second
+
+// isGranted reports whether all that was asked for was granted, and no more of that.
+func isGranted(asked, granted corev1.ResourceList) bool {
+	for name, quantity := range asked {
+		if is, ok := granted[name]; !ok || is.Cmp(quantity) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// granted returns what the provider has not answered yet, and fails if it says no.
+func (o *Options) granted(ctx context.Context, slice *auth.ResourceSlice) (missing string, err error) {
+	if err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(slice), slice); err != nil {
+		return "", fmt.Errorf("cluster %s: getting ResourceSlice %s, %w", o.Provider.Name, client.ObjectKeyFromObject(slice), err)
+	}
+	for _, what := range []auth.ResourceSliceConditionType{auth.AuthenticationCondition, auth.ResourcesCondition} {
+		switch condition := slice.Status.Condition(what); {
+		case condition == nil:
+			return fmt.Sprintf("%s is not decided yet", what), nil
+		case condition.Status == auth.ResourceSliceDenied:
+			return "", fmt.Errorf("cluster %s denies ResourceSlice %s (%s): %s", o.Provider.Name, slice.Name, what, condition.Message)
+		}
+	}
+	if slice.Status.AuthParams == nil {
+		return "it has no credentials yet", nil
+	}
+	return "", nil
+}
+
+// take has the virtual node offer what was granted, as far as the user has not said otherwise.
+func (o *Options) take(status *auth.ResourceSliceStatus) {
+	if len(status.Resources) > 0 {
+		o.Resources = status.Resources
+	}
+	if len(o.Node.StorageClasses) == 0 {
+		o.Node.StorageClasses = status.StorageClasses
+	}
+	if len(o.Node.IngressClasses) == 0 {
+		o.Node.IngressClasses = status.IngressClasses
+	}
+	if len(o.Node.LoadBalancerClasses) == 0 {
+		o.Node.LoadBalancerClasses = status.LoadBalancerClasses
+	}
+	if len(o.Node.Labels) == 0 {
+		o.Node.Labels = status.NodeLabels
+	}
+	if len(o.Node.NodeSelector) == 0 {
+		o.Node.NodeSelector = status.NodeSelector
+	}
+}
+
+// atLiqo returns what a provider that runs Liqo has for the consumer, but for the tenant namespace.
+func (o *Options) atLiqo(ctx context.Context) ([]client.Object, error) {
+	objects := []client.Object{o.nonceSecret(), o.tenantObject()}
+	slices := &auth.ResourceSliceList{}
+	if err := o.Provider.Client.List(ctx, slices, client.InNamespace(wire.TenantNamespace(o.Consumer.ID()))); err != nil && !apimeta.IsNoMatchError(err) {
+		return nil, fmt.Errorf("cluster %s: listing ResourceSlices, %w", o.Provider.Name, err)
+	}
+	for i := range slices.Items {
+		objects = append(objects, &slices.Items[i])
+	}
+	return objects, nil
+}
+
+// joinedAsLiqo reports whether the provider, of which only the id need be known, was joined as one that runs Liqo.
+func (o *Options) joinedAsLiqo(ctx context.Context) (bool, error) {
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: keysSecret}
+	err := o.Consumer.Client.Get(ctx, key, &corev1.Secret{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
+	}
+	return true, nil
+}
