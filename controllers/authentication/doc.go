@@ -13,6 +13,6 @@
 //
 // Whoever approves client certificates can become anybody, and most of what is read here was written by consumers. So nothing is
 // signed that is not for exactly the subject to which the object entitles, with the key of the Tenant, in the tenant namespace of that
-// consumer; and a Tenant counts only while its signature of the nonce is valid. The process needs strong rights for it, which is why an
+// consumer; and a key counts that has signed the nonce. The process needs strong rights for it, which is why an
 // administrator turns it on.
 package authentication

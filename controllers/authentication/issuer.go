@@ -140,7 +140,8 @@ func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// prove returns the key of a consumer, which has shown that it holds it. It is nil where an administrator has waived that.
+// prove returns the key of a consumer, which has shown that it holds it: once for each key, of which the certificate in the status is the
+// record. It is nil where an administrator has waived that.
 func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicKey, error) {
 	if tenant.Spec.Policy() == auth.TolerateNoHandshake {
 		return nil, nil //nolint:nilnil // any key
@@ -149,15 +150,15 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 	if err != nil {
 		return nil, refuse(signatureReason, "spec.publicKey: %s", err)
 	}
+	if given := tenant.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, controlPlane(tenant), key).Known() {
+		return key, nil // it has, and the nonce may be another one by now
+	}
 	secret := &corev1.Secret{}
 	name := client.ObjectKey{Namespace: tenant.Namespace, Name: wire.NonceSecret}
 	if err := i.live.Get(ctx, name, secret); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("getting Secret %s, %w", name, err)
 	}
 	nonce := secret.Data[wire.NonceKey]
-	if len(nonce) == 0 && tenant.Status.AuthParams != nil && clientcert.ValidityFor(tenant.Status.AuthParams.SignedCRT, controlPlane(tenant), key).Known() {
-		return key, nil // it has shown it before, and the Secret was deleted since
-	}
 	if len(nonce) == 0 {
 		return nil, refuse(nonceNotFoundReason, "Secret %s has no nonce that the consumer could have signed: run liqoctl peer again", name)
 	}

@@ -33,7 +33,7 @@ type Cluster struct {
 	installation *release.Installation
 	// liqo: the cluster runs Liqo, and of the installation only the id is known.
 	liqo bool
-	uid          string
+	uid  string
 }
 
 // ID of the cluster among its peers.

@@ -269,13 +269,17 @@ func (o *Options) share(ctx context.Context) error {
 	}
 	o.say("%s: the certificate of virtual node %s expires on %s, run the command again before", o.Consumer.ID(), o.VirtualNode, expires.UTC().Format(time.DateOnly))
 	o.take(&slice.Status)
-	kubeconfig, err := o.kubeconfig(o.server(), user)
-	if err != nil {
+	if o.nodeAccess, err = o.kubeconfig(o.server(), user); err != nil {
 		return err
 	}
-	secret := o.secret(kubeconfig)
+	return o.Consumer.apply(ctx, o.ofVirtualKubelet())
+}
+
+// ofVirtualKubelet is the Secret with the access that share has stored.
+func (o *Options) ofVirtualKubelet() *corev1.Secret {
+	secret := o.secret(o.nodeAccess)
 	secret.Name = o.nodeSecret()
-	return o.Consumer.apply(ctx, secret)
+	return secret
 }
 
 // grantPatience is how long a provider may take to follow another request; Liqo takes less than a second.

@@ -103,6 +103,11 @@ func (o *Options) besides(vn client.Object) []client.Object {
 	object.OwnerReferences = []metav1.OwnerReference{{APIVersion: offloading.GroupVersion.String(), Kind: offloading.VirtualNodeKind, Name: vn.GetName(), UID: vn.GetUID()}}
 	pods := metav1.LabelSelector{MatchLabels: map[string]string{wire.ComponentLabel: wire.VirtualKubeletComponent, wire.VirtualNodeLabel: name}}
 	objects := []client.Object{&policyv1.PodDisruptionBudget{ObjectMeta: object, Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(1)), Selector: &pods}}}
+	if len(o.nodeAccess) > 0 { // at a provider that runs Liqo it is for this node alone
+		secret := o.ofVirtualKubelet()
+		secret.OwnerReferences = object.OwnerReferences
+		objects = append(objects, secret)
+	}
 	if !o.Consumer.installation.Isolates {
 		return objects
 	}

@@ -46,6 +46,8 @@ type Options struct {
 	DryRun  bool
 	network plugins.NetworkMode
 	ranges  map[*Cluster][]netip.Prefix
+	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.
+	nodeAccess []byte
 
 	// Progress receives a line for each step, and for what is waited for. Lines have no newline.
 	Progress func(line string)

@@ -59,13 +59,7 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 			return err
 		}
 		o.VirtualNode = nodes[i].Name
-		own := o.ofNode()
-		if o.Provider.liqo {
-			secret := o.secret(nil)
-			secret.Name = o.nodeSecret()
-			own = append(own, secret)
-		}
-		if err := o.Consumer.removeAll(ctx, own); err != nil {
+		if err := o.Consumer.removeAll(ctx, o.ofNode()); err != nil {
 			return err
 		}
 		// By which its replicas, and all virtual nodes of the provider, have chosen a leader.

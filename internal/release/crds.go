@@ -18,7 +18,7 @@ import (
 const fieldOwner = client.FieldOwner("refractctl")
 
 // liqoCRD is one that Liqo has, and this chart has not.
-const liqoCRD = "tenants.authentication.liqo.io"
+const liqoCRD = "identities.authentication.liqo.io"
 
 // DefinitionKind is that of a CRD.
 var DefinitionKind = schema.GroupVersionKind{Group: apiextensionsv1.GroupName, Version: "v1", Kind: "CustomResourceDefinition"}

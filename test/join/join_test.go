@@ -305,6 +305,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.page = w.page[1:] // which needs pods that are restarted: test/nodes does it
 	w.follow("refractctl unoffload")
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.must("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi") // a peering ends with all of its nodes
 	w.follow("refractctl uninstall")
 	w.must("unpeer", "--remote-context=milan") // again, as after an interruption
 	w.invited(server)
