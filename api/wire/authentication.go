@@ -3,11 +3,6 @@
 
 package wire
 
-import (
-	"crypto/sha256"
-	"fmt"
-)
-
 // How a consumer that runs Liqo joins its provider.
 const (
 	// NonceSecret names, in the tenant namespace of a consumer at the provider,
@@ -26,10 +21,3 @@ const (
 	// CordonTenantAnnotation is the same, written by a controller where the Tenant is cordoned.
 	CordonTenantAnnotation = "liqo.io/cordon-tenant"
 )
-
-// ResourceSliceUser returns the name of the user that a consumer gets for a ResourceSlice: the name of the slice, and the first six
-// bytes of the SHA-256 of the cluster id.
-func ResourceSliceUser(slice, consumer string) string {
-	sum := sha256.Sum256([]byte(consumer))
-	return fmt.Sprintf("%s-%x", slice, sum[:6])
-}

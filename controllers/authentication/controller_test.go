@@ -153,7 +153,7 @@ func (c *consumer) slice(name string, resources corev1.ResourceList) *auth.Resou
 	return &auth.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name, Labels: map[string]string{wire.ReplicatedLabel: "true", wire.OriginIDLabel: c.id}},
 		Spec: auth.ResourceSliceSpec{ConsumerClusterID: ptr.To(core.ClusterID(c.id)), ProviderClusterID: ptr.To(core.ClusterID(provider.ID)), Class: auth.DefaultResourceSliceClass, Resources: resources,
-			CSR: c.csr(wire.ResourceSliceUser(name, c.id), c.id)},
+			CSR: c.csr(auth.ResourceSliceUser(name, c.id), c.id)},
 	}
 }
 
@@ -227,7 +227,7 @@ func TestJoin(t *testing.T) {
 	rome.decided(slice, auth.ResourcesCondition, auth.ResourceSliceAccepted)
 	assert.True(t, slice.Status.Resources.Cpu().Equal(resource.MustParse("4")))
 	who = rome.who(rome.with(slice.Status.AuthParams))
-	assert.Equal(t, wire.ResourceSliceUser("more", "rome"), who.Username)
+	assert.Equal(t, auth.ResourceSliceUser("more", "rome"), who.Username)
 	assert.Equal(t, []string{"rome", "system:authenticated"}, who.Groups)
 	quota := &offloading.Quota{}
 	controllertest.Eventually(t, "its Quota", func() error {
@@ -257,7 +257,7 @@ func TestJoin(t *testing.T) {
 	t.Run("renewal", func(t *testing.T) {
 		for name, spec := range map[string]auth.RenewSpec{
 			"controlplane":  {IdentityType: auth.ControlPlaneIdentityType, CSR: rome.csr("rome", "liqo.io")},
-			"resourceslice": {IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "more"}, CSR: rome.csr(wire.ResourceSliceUser("more", "rome"), "rome")},
+			"resourceslice": {IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "more"}, CSR: rome.csr(auth.ResourceSliceUser("more", "rome"), "rome")},
 		} {
 			spec.ConsumerClusterID = "rome"
 			renew := &auth.Renew{ObjectMeta: metav1.ObjectMeta{Namespace: rome.namespace, Name: name, Labels: map[string]string{wire.ReplicatedLabel: "true"}}, Spec: spec}
@@ -421,15 +421,15 @@ func TestRequestsThatAreRefused(t *testing.T) {
 
 	slices := map[string]func(*auth.ResourceSlice){
 		"masters": func(s *auth.ResourceSlice) {
-			s.Spec.CSR = paris.csr(wire.ResourceSliceUser(s.Name, "paris"), "system:masters")
+			s.Spec.CSR = paris.csr(auth.ResourceSliceUser(s.Name, "paris"), "system:masters")
 		},
 		"as-victim": func(s *auth.ResourceSlice) {
-			s.Spec.CSR = paris.csr(wire.ResourceSliceUser(s.Name, "victim"), "victim")
+			s.Spec.CSR = paris.csr(auth.ResourceSliceUser(s.Name, "victim"), "victim")
 		},
 		"for-victim": func(s *auth.ResourceSlice) { s.Spec.ConsumerClusterID = ptr.To(core.ClusterID("victim")) },
 		"nobody":     func(s *auth.ResourceSlice) { s.Spec.ConsumerClusterID = nil },
 		"admin":      func(s *auth.ResourceSlice) { s.Spec.CSR = paris.csr("kubernetes-admin", "paris") },
-		"other-key":  func(s *auth.ResourceSlice) { s.Spec.CSR = victim.csr(wire.ResourceSliceUser(s.Name, "paris"), "paris") },
+		"other-key":  func(s *auth.ResourceSlice) { s.Spec.CSR = victim.csr(auth.ResourceSliceUser(s.Name, "paris"), "paris") },
 		"garbage":    func(s *auth.ResourceSlice) { s.Spec.CSR = []byte("csr") },
 	}
 	for name, change := range slices {
@@ -449,10 +449,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		"admin":     {ConsumerClusterID: "paris", IdentityType: auth.ControlPlaneIdentityType, CSR: paris.csr("kubernetes-admin", "liqo.io")},
 		"victim":    {ConsumerClusterID: "victim", IdentityType: auth.ControlPlaneIdentityType, CSR: paris.csr("victim", "liqo.io")},
 		"other-key": {ConsumerClusterID: "paris", IdentityType: auth.ControlPlaneIdentityType, CSR: victim.csr("paris", "liqo.io")},
-		"no-slice":  {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, CSR: paris.csr(wire.ResourceSliceUser("good", "paris"), "paris")},
-		"gone":      {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "gone"}, CSR: paris.csr(wire.ResourceSliceUser("gone", "paris"), "paris")},
-		"denied":    {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "admin"}, CSR: paris.csr(wire.ResourceSliceUser("admin", "paris"), "paris")},
-		"other":     {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "good"}, CSR: paris.csr(wire.ResourceSliceUser("bad", "paris"), "paris")},
+		"no-slice":  {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, CSR: paris.csr(auth.ResourceSliceUser("good", "paris"), "paris")},
+		"gone":      {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "gone"}, CSR: paris.csr(auth.ResourceSliceUser("gone", "paris"), "paris")},
+		"denied":    {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "admin"}, CSR: paris.csr(auth.ResourceSliceUser("admin", "paris"), "paris")},
+		"other":     {ConsumerClusterID: "paris", IdentityType: auth.ResourceSliceIdentityType, ResourceSliceRef: &corev1.LocalObjectReference{Name: "good"}, CSR: paris.csr(auth.ResourceSliceUser("bad", "paris"), "paris")},
 	} {
 		renew := &auth.Renew{ObjectMeta: metav1.ObjectMeta{Namespace: paris.namespace, Name: name, Labels: map[string]string{wire.ReplicatedLabel: "true"}}, Spec: spec}
 		provider.Create(t, renew)
@@ -578,7 +578,7 @@ func TestTolerateNoHandshake(t *testing.T) {
 	slice := wien.slice("any", cpu("1"))
 	provider.Create(t, slice)
 	wien.decided(slice, auth.AuthenticationCondition, auth.ResourceSliceAccepted)
-	assert.Equal(t, wire.ResourceSliceUser("any", "wien"), wien.who(wien.with(slice.Status.AuthParams)).Username)
+	assert.Equal(t, auth.ResourceSliceUser("any", "wien"), wien.who(wien.with(slice.Status.AuthParams)).Username)
 	controllertest.Eventually(t, "the status of the Tenant", func() error {
 		provider.Get(t, tenant, tenant.Namespace, tenant.Name)
 		if tenant.Status.TenantNamespace != wien.namespace {

@@ -227,5 +227,5 @@ func controlPlane(tenant *auth.Tenant) clientcert.Subject {
 // virtualKubelet is the subject of the user of a ResourceSlice.
 func virtualKubelet(tenant *auth.Tenant, slice string) clientcert.Subject {
 	consumer := string(tenant.Spec.ClusterID)
-	return clientcert.Subject{CommonName: wire.ResourceSliceUser(slice, consumer), Organization: consumer}
+	return clientcert.Subject{CommonName: auth.ResourceSliceUser(slice, consumer), Organization: consumer}
 }

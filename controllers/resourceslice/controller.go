@@ -97,7 +97,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("spec.consumerClusterID is %q, but namespace %s is not the tenant namespace of that cluster: no Quota is created", said, slice.Namespace))
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, c.ensure(ctx, slice, wire.ResourceSliceUser(slice.Name, consumer))
+	return reconcile.Result{}, c.ensure(ctx, slice, auth.ResourceSliceUser(slice.Name, consumer))
 }
 
 // ensure the Quota of a user.

@@ -12,6 +12,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -240,7 +242,7 @@ func (o *Options) share(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	subject := clientcert.Subject{CommonName: wire.ResourceSliceUser(o.VirtualNode, o.Consumer.ID()), Organization: o.Consumer.ID()}
+	subject := clientcert.Subject{CommonName: auth.ResourceSliceUser(o.VirtualNode, o.Consumer.ID()), Organization: o.Consumer.ID()}
 	slice := o.sliceObject(o.VirtualNode)
 	if slice.Spec.CSR, err = clientcert.New(subject, key); err != nil {
 		return err
@@ -329,22 +331,36 @@ func (o *Options) take(status *auth.ResourceSliceStatus) {
 		o.Node.LoadBalancerClasses = status.LoadBalancerClasses
 	}
 	if len(o.Node.Labels) == 0 {
-		o.Node.Labels = status.NodeLabels
+		o.Node.Labels = harmless(status.NodeLabels)
 	}
 	if len(o.Node.NodeSelector) == 0 {
 		o.Node.NodeSelector = status.NodeSelector
 	}
 }
 
+// harmless leaves out labels that mean something to Kubernetes, but for those of its topology: a provider does not decide that its node is
+// one of the control plane, or fit for what node-restriction.kubernetes.io/ protects.
+func harmless(labels map[string]string) map[string]string {
+	kept := map[string]string{}
+	for key, value := range labels {
+		domain, _, prefixed := strings.Cut(key, "/")
+		reserved := prefixed && slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) })
+		if !reserved || domain == "topology.kubernetes.io" {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
 // atLiqo returns what a provider that runs Liqo has for the consumer, but for the tenant namespace.
 func (o *Options) atLiqo(ctx context.Context) ([]client.Object, error) {
 	objects := []client.Object{o.nonceSecret(), o.tenantObject()}
-	slices := &auth.ResourceSliceList{}
-	if err := o.Provider.Client.List(ctx, slices, client.InNamespace(wire.TenantNamespace(o.Consumer.ID()))); err != nil && !apimeta.IsNoMatchError(err) {
+	shares := &auth.ResourceSliceList{}
+	if err := o.Provider.Client.List(ctx, shares, client.InNamespace(wire.TenantNamespace(o.Consumer.ID()))); err != nil && !apimeta.IsNoMatchError(err) {
 		return nil, fmt.Errorf("cluster %s: listing ResourceSlices, %w", o.Provider.Name, err)
 	}
-	for i := range slices.Items {
-		objects = append(objects, &slices.Items[i])
+	for i := range shares.Items {
+		objects = append(objects, &shares.Items[i])
 	}
 	return objects, nil
 }

@@ -5,6 +5,7 @@ package peering
 
 import (
 	"context"
+	"maps"
 	"testing"
 	"time"
 
@@ -92,7 +93,7 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	assert.True(t, validity(first.kubeconfig, clientcert.Subject{CommonName: "rome", Organization: "liqo.io"}).Known())
 	node := &corev1.Secret{}
 	require.NoError(t, rome.Client.Get(ctx, client.ObjectKey{Namespace: "liqo-tenant-milan", Name: "kubeconfig-resourceslice-milan"}, node))
-	ofNode := clientcert.Subject{CommonName: wire.ResourceSliceUser("milan", "rome"), Organization: "rome"}
+	ofNode := clientcert.Subject{CommonName: auth.ResourceSliceUser("milan", "rome"), Organization: "rome"}
 	former := validity(node.Data[wire.KubeconfigSecretKey], ofNode)
 	assert.True(t, former.Known())
 
@@ -152,4 +153,12 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestLabelsOfAProvider: what it says of its node is not taken where Kubernetes acts upon it.
+func TestLabelsOfAProvider(t *testing.T) {
+	kept := map[string]string{"topology.kubernetes.io/zone": "eu-1", "example.com/tier": "gold", "team": "web"}
+	offered := map[string]string{"node-role.kubernetes.io/control-plane": "", "node-restriction.kubernetes.io/pci": "true", "kubernetes.io/hostname": "db-1", "node.k8s.io/a": "b"}
+	maps.Copy(offered, kept)
+	assert.Equal(t, kept, harmless(offered))
 }

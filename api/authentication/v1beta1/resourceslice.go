@@ -4,6 +4,9 @@
 package v1beta1
 
 import (
+	"crypto/sha256"
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -181,4 +184,11 @@ func (s *ResourceSliceStatus) Decision(t ResourceSliceConditionType) ResourceSli
 		return condition.Status
 	}
 	return ""
+}
+
+// ResourceSliceUser returns the name of the user that a consumer gets for a ResourceSlice: the name of the slice, and the first six
+// bytes of the SHA-256 of the cluster id.
+func ResourceSliceUser(slice, consumer string) string {
+	sum := sha256.Sum256([]byte(consumer))
+	return fmt.Sprintf("%s-%x", slice, sum[:6])
 }
