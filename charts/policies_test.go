@@ -314,10 +314,11 @@ func (h *held) confines(manager client.Client) {
 	h.refused(manager, binding(remoteNamespace, remote, group("milan")), "only into namespaces that were created for them")
 	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only ServiceAccounts")
 	h.must(manager.Create(h.Context(), binding(remoteNamespace, remote, group("rome")), client.DryRunAll))
-	h.refused(manager, binding("somebody-elses", tenantRole, group("rome")), "only into its own tenant namespace")
-	h.refused(manager, binding("liqo-tenant-rome", tenantRole, group("milan")), "only into its own tenant namespace")
-	h.refused(manager, binding(remoteNamespace, tenantRole, group("rome")), "only into its own tenant namespace")
-	h.must(manager.Create(h.Context(), binding("liqo-tenant-rome", tenantRole, group("rome")), client.DryRunAll))
+	h.refused(manager, binding("somebody-elses", tenantRole, rbac.User("rome")), "into its own tenant namespace")
+	h.refused(manager, binding("liqo-tenant-rome", tenantRole, rbac.User("milan")), "into its own tenant namespace")
+	h.refused(manager, binding("liqo-tenant-rome", tenantRole, group("rome")), "into its own tenant namespace")
+	h.refused(manager, binding(remoteNamespace, tenantRole, rbac.User("rome")), "into its own tenant namespace")
+	h.must(manager.Create(h.Context(), binding("liqo-tenant-rome", tenantRole, rbac.User("rome")), client.DryRunAll))
 	h.must(manager.Create(h.Context(), binding("somebody-elses", extended, account), client.DryRunAll))
 	for tenant, allowed := range map[string]bool{"liqo-tenant-rome": true, "liqo-tenant-milan": false} {
 		says := "only into namespaces that were created for them"

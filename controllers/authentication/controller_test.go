@@ -229,6 +229,7 @@ func TestJoin(t *testing.T) {
 	who = rome.who(rome.with(slice.Status.AuthParams))
 	assert.Equal(t, auth.ResourceSliceUser("more", "rome"), who.Username)
 	assert.Equal(t, []string{"rome", "system:authenticated"}, who.Groups)
+	assert.True(t, apierrors.IsForbidden(rome.with(slice.Status.AuthParams).List(t.Context(), &auth.ResourceSliceList{}, client.InNamespace(rome.namespace))), "a virtual kubelet has nothing to do there")
 	quota := &offloading.Quota{}
 	controllertest.Eventually(t, "its Quota", func() error {
 		return provider.Client.Get(t.Context(), client.ObjectKey{Namespace: rome.namespace, Name: who.Username}, quota)

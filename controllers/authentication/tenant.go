@@ -135,8 +135,8 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// binding of the consumer's controllers, and of its virtual kubelets, which keep their heartbeat there. Its name is that of the role,
-// so that this process may delete it and no other.
+// binding of the consumer's controllers, and not of its virtual kubelets: who may change a ResourceSlice might uncordon itself, which the
+// chart's policies keep the controllers from. Its name is that of the role, so that this process may delete it and no other.
 func (c *Tenants) binding(tenant *auth.Tenant) *rbacv1.RoleBinding {
 	role, consumer := rbac.RemoteTenant().Named(c.options.RolePrefix), string(tenant.Spec.ClusterID)
 	return &rbacv1.RoleBinding{
@@ -145,7 +145,7 @@ func (c *Tenants) binding(tenant *auth.Tenant) *rbacv1.RoleBinding {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(tenant, auth.GroupVersion.WithKind(auth.TenantKind))},
 		},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects: []rbacv1.Subject{rbac.User(consumer), rbac.Group(consumer)},
+		Subjects: []rbacv1.Subject{rbac.User(consumer)},
 	}
 }
 
