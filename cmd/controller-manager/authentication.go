@@ -38,12 +38,12 @@ type authenticationOptions struct {
 func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.enabled, "authentication-enabled", false, "admit consumers that join as Liqo does, with Tenants and ResourceSlices; this process then approves client certificates")
 	flags.StringVar(&o.address, "api-server-address-override", "", "URL of this API server, as consumers that join as Liqo does reach it; by default the address of the Service kubernetes")
-	flags.StringVar(&o.authority, "ca-override", "", "certificates, in PEM and base64, with which they verify this API server; by default those with which this process does")
-	flags.BoolVar(&o.trusted, "trusted-ca", false, "the certificate of this API server is issued by an authority that they know anyway")
+	flags.StringVar(&o.authority, "ca-override", "", "CA certificates, base64-encoded PEM, with which consumers verify this API server; by default those of this process")
+	flags.BoolVar(&o.trusted, "trusted-ca", false, "do not hand out CA certificates, because the certificate of this API server is publicly trusted")
 	flags.StringVar(&o.rolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of this installation")
-	flags.StringToStringVar(&o.resources, "default-node-resources", nil, "resources that a ResourceSlice is granted which does not ask for them, as cpu=4,memory=8Gi")
+	flags.StringToStringVar(&o.resources, "default-node-resources", nil, "resources granted to a ResourceSlice that does not request them, as cpu=4,memory=8Gi")
 	flags.StringToStringVar(&o.limit, "tenant-max-resources", nil, "maximum resources that each consumer is granted by all of its ResourceSlices together, as cpu=16,memory=64Gi; a resource that is not named has none")
-	flags.BoolVar(&o.defaultClass, "default-resource-slice-class-enabled", true, "decide on the resources of ResourceSlices of the class default, and of those without a class; others are left to who knows their class")
+	flags.BoolVar(&o.defaultClass, "default-resource-slice-class-enabled", true, "decide on the resources of ResourceSlices of the class default, and of those without a class; other classes are left to other controllers")
 	flags.BoolVar(&o.storage, "enable-storage", false, "offer the StorageClasses of this cluster in ResourceSlices")
 	flags.StringVar(&o.storageClass, "real-storage-class-name", "", "default StorageClass among those; by default that of this cluster")
 	flags.StringSliceVar(&o.ingressClasses, "ingress-classes", nil, "ingress classes that ResourceSlices offer, as nginx;default,traefik")
@@ -51,7 +51,7 @@ func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringToStringVar(&o.labels, "cluster-labels", nil, "labels that the virtual nodes of ResourceSlices get, as topology.kubernetes.io/zone=eu-1")
 }
 
-// warn logs the flags that were given for nothing.
+// warn logs the flags that have no effect.
 func (o *authenticationOptions) warn(flags *pflag.FlagSet) {
 	if o.enabled {
 		return

@@ -527,7 +527,7 @@ func TestOffer(t *testing.T) {
 		oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceAccepted)
 		provider.Patch(t, second, `{"spec":{"resources":{"cpu":"5"}}}`)
 		controllertest.Eventually(t, "the answer", func() error {
-			if message := oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceAccepted).Message; message == "Granted what was asked for" {
+			if message := oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceAccepted).Message; message == "All requested resources were granted" {
 				return errors.New(message)
 			}
 			return nil

@@ -37,13 +37,13 @@ func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clo
 // signTimeout is less than a reconciliation may take; the signer of Kubernetes takes less than a second.
 const signTimeout = 15 * time.Second
 
-// signAgain is when to look again at what is wrong with this cluster. Sooner floods one that signs no certificates with requests.
+// signAgain is the retry interval for problems of this cluster. A shorter one floods a cluster that signs no certificates with requests.
 const signAgain = time.Minute
 
-// refusal is an error that a change of an object mends.
+// refusal is an error that persists until an object changes.
 type refusal struct {
 	reason, message string
-	// again is when to look again all the same, 0 for not before something changes.
+	// again is when to retry even if nothing changes, 0 for never.
 	again time.Duration
 }
 
@@ -99,7 +99,7 @@ func older(a, b *auth.Tenant) bool {
 func (i *Issuer) tenant(ctx context.Context, namespace string, consumer *core.ClusterID) (*auth.Tenant, crypto.PublicKey, error) {
 	tenant, err := tenantOf(ctx, i.client, namespace)
 	if err == nil && tenant == nil {
-		tenant, err = tenantOf(ctx, i.live, namespace) // a consumer ends its virtual nodes when it is told that there is none
+		tenant, err = tenantOf(ctx, i.live, namespace) // a consumer removes its virtual nodes when it is denied: a stale cache must not cause that
 	}
 	if err != nil {
 		return nil, nil, err

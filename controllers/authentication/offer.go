@@ -66,12 +66,12 @@ func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *
 	if err != nil {
 		return err
 	}
-	message := "Granted what was asked for"
+	message := "All requested resources were granted"
 	switch {
 	case refused != "" && decision != auth.ResourceSliceAccepted:
 		return deny("%s", refused)
 	case refused != "":
-		message = refused + ". What was granted before is kept"
+		message = refused + ". The former grant is kept"
 	default:
 		slice.Status.Resources = desired
 	}

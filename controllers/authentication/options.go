@@ -5,7 +5,7 @@ package authentication
 
 // Options are the settings of the controllers of this package.
 type Options struct {
-	// Enabled has them run.
+	// Enabled starts them.
 	Enabled bool
 	// APIServer is where consumers find that of this cluster; Config is set where the controllers are registered.
 	APIServer APIServer

@@ -121,21 +121,22 @@ func (c *Renewals) holder(ctx context.Context, tenant *auth.Tenant, renew *auth.
 	return virtualKubelet(tenant, slice.Name), slice, nil
 }
 
-// hand writes what was renewed into the object whose it is.
+// hand writes the renewed credentials to the status of the Tenant or the ResourceSlice that they belong to.
 func (c *Renewals) hand(ctx context.Context, holder client.Object, params *auth.AuthParams) error {
 	before := holder.DeepCopyObject().(client.Object)
+	var held **auth.AuthParams
 	switch holder := holder.(type) {
 	case *auth.Tenant:
-		if equality.Semantic.DeepEqual(holder.Status.AuthParams, params) {
-			return nil
-		}
-		holder.Status.AuthParams = params
+		held = &holder.Status.AuthParams
 	case *auth.ResourceSlice:
-		if equality.Semantic.DeepEqual(holder.Status.AuthParams, params) {
-			return nil
-		}
-		holder.Status.AuthParams = params
+		held = &holder.Status.AuthParams
+	default:
+		return fmt.Errorf("a %T has no credentials", holder)
 	}
+	if equality.Semantic.DeepEqual(*held, params) {
+		return nil
+	}
+	*held = params
 	if err := c.client.Status().Patch(ctx, holder, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("patching the status of %T %s, %w", holder, client.ObjectKeyFromObject(holder), err)
 	}

@@ -80,7 +80,7 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	case refused != nil:
 		c.report.Warn(slice, refused.reason, decideAction, refused.message)
 		decide(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
-		if desired.Status.Condition(auth.ResourcesCondition) != nil { // what was granted is granted to nobody now
+		if desired.Status.Condition(auth.ResourcesCondition) != nil { // nobody may use the grant any more
 			decide(desired, auth.ResourcesCondition, auth.ResourceSliceDenied, resourcesDeniedReason, refused.message)
 		}
 	case err != nil:
@@ -98,7 +98,9 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(slice, client.MergeFromWithOptimisticLock{})); err != nil {
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
-	c.tell(slice, desired)
+	if refused == nil { // which has its own Event
+		c.tell(slice, desired)
+	}
 	return reconcile.Result{}, nil
 }
 
@@ -127,7 +129,7 @@ func decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, dec
 	condition.Status, condition.Reason, condition.Message = decision, reason, message
 }
 
-// tell what was decided otherwise than before.
+// tell writes an Event for each decision that has changed.
 func (c *ResourceSlices) tell(before, now *auth.ResourceSlice) {
 	for _, condition := range now.Status.Conditions {
 		if known := before.Status.Condition(condition.Type); known != nil && known.Status == condition.Status && known.Message == condition.Message {
@@ -153,7 +155,7 @@ func (c *ResourceSlices) Register(_ context.Context, mgr manager.Manager) error 
 		Named(c.Name()).
 		WithOptions(workers.Options(2)).
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(answers))).
-		// Its status, too: it becomes a Tenant that counts.
+		// Status updates included: they follow the admission of the consumer.
 		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, tenant client.Object) []reconcile.Request {
 			return c.all(ctx, client.InNamespace(tenant.GetNamespace()))
 		}))

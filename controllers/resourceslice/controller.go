@@ -41,7 +41,7 @@ import (
 
 // Options are the settings of the controller.
 type Options struct {
-	// Enabled has the controller run.
+	// Enabled starts the controller.
 	Enabled bool
 	// Limits is what new Quotas say about how strictly pods must say what they use; empty is None.
 	Limits offloading.LimitsEnforcement

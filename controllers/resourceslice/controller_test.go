@@ -189,8 +189,8 @@ func TestQuotasOfResourceSlices(t *testing.T) {
 	})
 }
 
-// TestNeedsTheDefinition: whoever turns it on without the CRD is told so.
-func TestNeedsTheDefinition(t *testing.T) {
+// TestMissingCRD checks that the controller names the CRD that it lacks.
+func TestMissingCRD(t *testing.T) {
 	_, err := bare.TryManager(t, func(o *controllers.Options) { o.ResourceSlices.Enabled = true })
 	assert.ErrorContains(t, err, "need the CRD of ResourceSlices")
 }

@@ -254,14 +254,14 @@ func (o *Options) share(ctx context.Context) error {
 	if err := o.await(ctx, "ResourceSlice "+slice.Name+" of "+o.Provider.ID(), func(ctx context.Context) (string, error) {
 		missing, err := o.granted(ctx, slice)
 		if missing == "" && err == nil && !isGranted(o.Resources, slice.Status.Resources) && time.Since(asked) < grantPatience {
-			return "waiting for the provider to grant what is asked for", nil
+			return "the provider has not granted the requested resources yet", nil
 		}
 		return missing, err
 	}); err != nil {
 		return err
 	}
 	if !isGranted(o.Resources, slice.Status.Resources) {
-		o.say("%s: warning: grants other resources than were asked for: %s", o.Provider.ID(), slice.Status.Condition(auth.ResourcesCondition).Message)
+		o.say("%s: warning: granted other resources than requested: %s", o.Provider.ID(), slice.Status.Condition(auth.ResourcesCondition).Message)
 	}
 	user, expires, err := o.holder(ctx, key, subject, slice.Status.AuthParams, auth.RenewSpec{
 		IdentityType: auth.ResourceSliceIdentityType, CSR: slice.Spec.CSR, ResourceSliceRef: &corev1.LocalObjectReference{Name: slice.Name},
