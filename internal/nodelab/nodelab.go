@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
@@ -30,6 +31,8 @@ import (
 type Options struct {
 	// Apart leaves the pods of the two clusters without a network between them, and gives both the same ranges.
 	Apart bool
+	// CertificateLife is how long milan signs certificates for, by default as long as is asked for, and a year at most.
+	CertificateLife time.Duration
 	// Log receives the progress.
 	Log func(format string, args ...any)
 }
@@ -91,6 +94,9 @@ func (l *Lab) startClusters(ctx context.Context, o Options) error {
 	rome, milan := options, options
 	rome.Name, rome.Nodes = "rome", 1
 	milan.Name, milan.Nodes = "milan", 1
+	if o.CertificateLife > 0 {
+		milan.ExtraControllerManagerArgs = []string{"--cluster-signing-duration=" + o.CertificateLife.String()}
+	}
 	if o.Apart {
 		rome.PodCIDR, rome.ServiceCIDR = "10.244.0.0/16", "10.96.0.0/16"
 		milan.PodCIDR, milan.ServiceCIDR = rome.PodCIDR, rome.ServiceCIDR

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,11 +43,14 @@ const (
 	keysSecret    = "authentication-keys"
 	privateKeyKey = "privateKey"
 	publicKeyKey  = "publicKey"
+	// issuedSecret is where Liqo keeps the certificate that it has signed for the controllers of a consumer; that for a ResourceSlice has
+	// the name of the slice behind it.
+	issuedSecret = "liqo-remote-certificate"
 )
 
 // liqoRights are those that it takes at a provider that runs Liqo.
 var liqoRights = []right{
-	{"create", "", "namespaces", "", ""}, {"create", "", "secrets", "", ""}, {"create", auth.GroupVersion.Group, "tenants", "", ""},
+	{"create", "", "namespaces", "", ""}, {"create", "", "secrets", "", ""}, {"delete", "", "secrets", "", ""}, {"create", auth.GroupVersion.Group, "tenants", "", ""},
 	{"create", auth.GroupVersion.Group, "resourceslices", "", ""}, {"create", auth.GroupVersion.Group, "renews", "", ""},
 }
 
@@ -192,6 +196,9 @@ func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject cl
 		}
 		params, validity = renewed, clientcert.ValidityFor(renewed.SignedCRT, subject, key.Public())
 	}
+	if left := time.Until(validity.Until); validity.Known() && left <= 0 {
+		return nil, time.Time{}, fmt.Errorf("cluster %s has answered with a certificate that expired at %s: check its clock, and run the command again", o.Provider.Name, validity.Until.UTC().Format(time.RFC3339))
+	}
 	if !validity.Known() {
 		return nil, time.Time{}, fmt.Errorf("cluster %s has given out a certificate that is not the one that was requested (%s): run refractctl unpeer, and join the clusters again", o.Provider.Name, subject)
 	}
@@ -199,16 +206,23 @@ func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject cl
 	return &clientcmdapi.AuthInfo{ClientCertificateData: params.SignedCRT, ClientKeyData: keyPEM}, validity.Until, err
 }
 
-// renew has a provider that runs Liqo sign the certificate that follows.
+// renew has a provider that runs Liqo sign the certificate that follows. Liqo (v1.1.2) answers a Renew with the certificate that it has
+// kept, until nobody has it any more. So what it has kept is deleted first. A consumer cannot do that for itself, and must not: Liqo then
+// signs whatever the Renew says, for any user of the cluster.
 func (o *Options) renew(ctx context.Context, spec auth.RenewSpec) (params *auth.AuthParams, err error) {
 	spec.ConsumerClusterID = core.ClusterID(o.Consumer.ID())
-	name := "controlplane-" + o.Provider.ID()
+	name, issued := "controlplane-"+o.Provider.ID(), issuedSecret
 	if spec.ResourceSliceRef != nil {
-		name = "resourceslice-" + spec.ResourceSliceRef.Name
+		name, issued = "resourceslice-"+spec.ResourceSliceRef.Name, issuedSecret+"-"+spec.ResourceSliceRef.Name
 	}
-	renew := &auth.Renew{ObjectMeta: meta(wire.TenantNamespace(o.Consumer.ID()), name, o.replicated()), Spec: spec}
+	namespace := wire.TenantNamespace(o.Consumer.ID())
+	renew := &auth.Renew{ObjectMeta: meta(namespace, name, o.replicated()), Spec: spec}
 	if err := o.Provider.remove(ctx, renew); err != nil { // that of an earlier attempt
 		return nil, err
+	}
+	kept := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: issued}}
+	if err := client.IgnoreNotFound(o.Provider.Client.Delete(ctx, kept)); err != nil {
+		return nil, fmt.Errorf("cluster %s: deleting Secret %s, %w", o.Provider.Name, client.ObjectKeyFromObject(kept), err)
 	}
 	if err := o.Provider.apply(ctx, renew); err != nil {
 		return nil, err

@@ -6,6 +6,7 @@
 package liqo
 
 import (
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,9 +17,11 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/refract-project/refract/charts"
 	"github.com/refract-project/refract/hack"
+	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/image"
 	"github.com/refract-project/refract/internal/nodelab"
 	"github.com/refract-project/refract/internal/testenv"
@@ -41,13 +44,19 @@ type world struct {
 
 func begin(t *testing.T) *world {
 	t.Helper()
+	return beginWith(t, nodelab.Options{})
+}
+
+func beginWith(t *testing.T, options nodelab.Options) *world {
+	t.Helper()
 	if os.Getenv("REFRACT_LIQO") == "" {
 		t.Skip("Liqo takes minutes to build: run `make test-liqo`")
 	}
 	testenv.NeedNodes(t)
 	tools, err := hack.ToolDir("liqo")
 	require.NoError(t, err)
-	lab, err := nodelab.Start(t.Context(), nodelab.Options{Log: t.Logf})
+	options.Log = t.Logf
+	lab, err := nodelab.Start(t.Context(), options)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, lab.Stop()) })
 	for name, command := range images {
@@ -308,4 +317,33 @@ func (w *world) works(when string) {
 	w.eventually("", "kubectl --context=milan --namespace=shop-rome get service --output=name")
 	w.run("kubectl --namespace=shop scale deployment/web --replicas=2")
 	w.eventually("2", "kubectl --context=milan --namespace=shop-rome get pods --output=name | wc -l")
+}
+
+// TestRenewalAtLiqo: Liqo signs for so short a time that less than a third of it is left at once, as it begins five minutes ago.
+func TestRenewalAtLiqo(t *testing.T) {
+	w := beginWith(t, nodelab.Options{CertificateLife: 2 * time.Minute})
+	defer w.explain()
+	w.run("liqoctl install --context=milan %s", w.flags(w.lab.Milan))
+	w.run("refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract")
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=2Gi")
+	secrets := []string{"kubeconfig-controlplane-milan", "kubeconfig-resourceslice-milan"}
+	expires := func(secret string) time.Time {
+		encoded := w.run("kubectl --namespace=liqo-tenant-milan get secret %s --output=jsonpath='{.data.kubeconfig}'", secret)
+		kubeconfig, err := base64.StdEncoding.DecodeString(encoded)
+		require.NoError(w, err)
+		config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+		require.NoError(w, err)
+		return credentials.ValidityOf(config).Until
+	}
+	before := map[string]time.Time{}
+	for _, secret := range secrets {
+		before[secret] = expires(secret)
+	}
+	time.Sleep(2 * time.Second) // what is signed within the same second has the same end
+	w.run("refractctl peer --context=rome --remote-context=milan --cpu=2 --memory=2Gi")
+	for _, secret := range secrets {
+		assert.True(w, expires(secret).After(before[secret]), "%s was not renewed", secret)
+	}
+	w.eventually("", "kubectl --context=milan get renews --all-namespaces --output=name")
+	w.run("refractctl unpeer --context=rome --remote-context=milan")
 }
