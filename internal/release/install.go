@@ -136,6 +136,10 @@ func deployed(config *action.Configuration, name string) (bool, error) {
 // helmTimeout bounds what Helm waits for, which is the deletion of objects.
 const helmTimeout = 2 * time.Minute
 
+// Helm's library takes the name of the program for the field manager: kubectl-refract could not upgrade what refractctl has installed, nor
+// either of them what helm has.
+func init() { kube.ManagedFieldsManager = "helm" }
+
 func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (ri.Releaser, error) {
 	config, err := i.configuration() // a dry run leaves its traces in it
 	if err != nil {
@@ -149,6 +153,8 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 		helm := action.NewUpgrade(config)
 		helm.Namespace, helm.SkipCRDs, helm.ResetThenReuseValues, helm.MaxHistory = i.Namespace, true, true, mostRevisions
 		helm.DryRunStrategy, helm.WaitStrategy, helm.Timeout = strategy, kube.HookOnlyStrategy, helmTimeout
+		// What the chart says counts, whoever has said it before: helm, an earlier refractctl, or kubectl edit.
+		helm.ServerSideApply, helm.ForceConflicts = "true", true
 		done, err := helm.RunWithContext(ctx, i.Name, chart, values)
 		if err != nil {
 			return nil, fmt.Errorf("upgrading release %s/%s, %w", i.Namespace, i.Name, err)
