@@ -78,6 +78,11 @@ test-real: tools node-tools ## Run the tests that need real nodes (Debian, root)
 test-liqo: tools node-tools liqo-tools ## Run the tests beside Liqo itself, on real nodes (Debian, root)
 	REFRACT_NODES=required REFRACT_LIQO=1 go test -v -timeout $(TEST_TIMEOUT) ./test/liqo
 
+.PHONY: test-skew
+test-skew: tools node-tools ## Join clusters of which one runs an earlier revision, and upgrade it, on real nodes (FROM=REVISION; Debian, root)
+	@[ -n "$(FROM)" ] || { echo 'test-skew: say which revision the older cluster runs: FROM=REVISION' >&2; exit 2; }
+	REFRACT_NODES=required REFRACT_SKEW=$(FROM) go test -v -timeout $(TEST_TIMEOUT) -run TestVersionSkew ./test/nodes
+
 .PHONY: lint
 lint: ## Check formatting, go vet and staticcheck
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
