@@ -261,6 +261,10 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
 	w.must("install", "--cluster-id=milan", "--context=milan")
 	w.overlap(server)
+	// What another program has applied is taken over: kubectl-refract, helm.
+	const other = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"refract-controller-manager","labels":{"app.kubernetes.io/version":"other"}}}`
+	_, err := w.rome.client.AppsV1().Deployments("liqo").Patch(t.Context(), "refract-controller-manager", types.ApplyPatchType, []byte(other), metav1.PatchOptions{FieldManager: "kubectl-refract", Force: ptr.To(true)})
+	require.NoError(t, err)
 	w.must("install", "--set=networkPolicies.enabled=true")
 
 	for _, s := range []*side{w.rome, w.milan} {
