@@ -207,7 +207,7 @@ func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject cl
 }
 
 // renew has a provider that runs Liqo sign the certificate that follows. Liqo (v1.1.2) answers a Renew with the certificate that it has
-// kept, until nobody has it any more. So what it has kept is deleted first. A consumer cannot do that for itself, and must not: Liqo then
+// signed before, as long as it keeps that in a Secret. So the Secret is deleted first. A consumer cannot do that for itself, and must not: Liqo then
 // signs whatever the Renew says, for any user of the cluster.
 func (o *Options) renew(ctx context.Context, spec auth.RenewSpec) (params *auth.AuthParams, err error) {
 	spec.ConsumerClusterID = core.ClusterID(o.Consumer.ID())
