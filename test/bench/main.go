@@ -28,7 +28,7 @@ func main() {
 	countsOnly := flag.Bool("counts-only", false, "let no time miss its goal: for machines that do other things meanwhile")
 	profiles := flag.String("profiles", "", "folder for allocation profiles of the virtual kubelet, one for each phase (compare with: go tool pprof -base BEFORE AFTER)")
 	only := flag.Bool("pods-only", false, "measure the pods of the Deployment, and nothing else")
-	noPlain := flag.Bool("no-plain", false, "with --pods-only: leave out the plain nodes, and with them all ratios; for numbers of pods that take long")
+	scale := flag.Bool("scale", false, "measure the pods, the Services beside them and the deletion of the pods, without plain nodes and ratios to them; for numbers that take long")
 	adopt := flag.Int("adopt", 0, "measure a restart of the virtual kubelet with so many objects, and nothing else")
 	timeout := flag.Duration("timeout", 20*time.Minute, "give up after this long")
 	flag.Parse()
@@ -36,8 +36,8 @@ func main() {
 		fmt.Fprintf(os.Stderr, "bench: --pods and --services have to be %d at least, to have some to change and some to delete\n", least)
 		os.Exit(2)
 	}
-	if *noPlain && !*only {
-		fmt.Fprintln(os.Stderr, "bench: --no-plain is for --pods-only")
+	if *scale && *only {
+		fmt.Fprintln(os.Stderr, "bench: --scale measures Services as well: leave out one of --scale and --pods-only")
 		os.Exit(2)
 	}
 	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
@@ -46,7 +46,7 @@ func main() {
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("the benchmark took longer than %s", *timeout))
 	defer cancel()
 	options := lab.Options{ConsumerNodes: 2, ProviderNodes: 2, APIServerSupport: true, KubeletArgs: kubeletArgs, Log: progress}
-	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, noPlain: *noPlain, profiles: *profiles, adopt: *adopt}); err != nil {
+	if err := run(ctx, options, &bench{pods: *pods, services: *services, countsOnly: *countsOnly, podsOnly: *only, scale: *scale, profiles: *profiles, adopt: *adopt}); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
 		cancel()
 		stop()
@@ -68,13 +68,16 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b.Lab = l
 	measures := []func(context.Context) error{
-		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.flips, b.resources,
+		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.offloadedDeleted, b.offloadedAgain, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.flips, b.resources,
 	}
 	if b.adopt > 0 {
 		measures = []func(context.Context) error{b.join, b.adopted, b.resources}
 	}
 	if b.podsOnly {
-		measures = []func(context.Context) error{b.join, b.plainPods, b.offloadedPods, b.resources}
+		measures = []func(context.Context) error{b.join, b.plainPods, b.offloadedPods, b.offloadedDeleted, b.resources}
+	}
+	if b.scale {
+		measures = []func(context.Context) error{b.join, b.offloadedPods, b.reflectedServices, b.offloadedDeleted, b.resources}
 	}
 	for _, measure := range measures {
 		if err := measure(ctx); err != nil {

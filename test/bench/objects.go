@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -180,55 +181,69 @@ func (b *bench) created(ctx context.Context, kinds ...*kind) error {
 	return err
 }
 
-// reflected creates, and then changes, all objects of each kind, and counts what that took.
+// reflected measures all kinds.
 func (b *bench) reflected(ctx context.Context) error {
-	for i, k := range b.kinds() {
-		progress("%d of kind %s", k.count, k.name)
-		var writes []lab.Write
-		var created, took time.Duration
-		at := len(b.figures)
-		used, err := b.phase(ctx, func(ctx context.Context) (err error) {
-			begun := time.Now()
-			if err := b.each(ctx, k, 0, k.count, b.create); err != nil {
-				return err
-			}
-			created = time.Since(begun)
-			if err := b.await(ctx, k, k.count, nil); err != nil {
-				return err
-			}
-			took = time.Since(begun)
-			writes, err = b.settled(ctx)
-			return err
-		})
-		if err != nil {
+	for _, k := range b.kinds() {
+		if err := b.createdAndChanged(ctx, k); err != nil {
 			return err
 		}
-		b.figures = slices.Insert(b.figures, at, figure{what: fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
-			value: fmt.Sprintf("%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())})
-		if i == 0 {
-			b.atMostTime("ratio to Services that are not reflected, in processor time", used.Seconds()/b.plain.creationCPU.Seconds(), 2, "")
-		}
-		b.perObject(writes, k, "creation", k.onCreation)
-		if i == 0 {
-			if err := b.memory(ctx); err != nil {
-				return err
-			}
-		}
-		err = b.each(ctx, k, 0, k.count, func(ctx context.Context, k *kind, name string) error { return b.change(ctx, k, name, "yes") })
-		if err != nil {
-			return err
-		}
-		if err := b.await(ctx, k, k.count, hasChange("yes")); err != nil {
-			return err
-		}
-		if writes, err = b.settled(ctx); err != nil {
-			return err
-		}
-		b.perObject(writes, k, "change", k.onChange)
 		if err := b.kubelet(); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// reflectedServices measures Services alone.
+func (b *bench) reflectedServices(ctx context.Context) error {
+	return errors.Join(b.createdAndChanged(ctx, b.kinds()[0]), b.kubelet())
+}
+
+// createdAndChanged creates, and then changes, all objects of a kind, and counts what that took.
+func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
+	progress("%d of kind %s", k.count, k.name)
+	var writes []lab.Write
+	var created, took time.Duration
+	at := len(b.figures)
+	used, err := b.phase(ctx, func(ctx context.Context) (err error) {
+		begun := time.Now()
+		if err := b.each(ctx, k, 0, k.count, b.create); err != nil {
+			return err
+		}
+		created = time.Since(begun)
+		if err := b.await(ctx, k, k.count, nil); err != nil {
+			return err
+		}
+		took = time.Since(begun)
+		writes, err = b.settled(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	b.figures = slices.Insert(b.figures, at, figure{what: fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
+		value: fmt.Sprintf("%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())})
+	isService := k.name == b.kinds()[0].name
+	if isService && !b.scale {
+		b.atMostTime("ratio to Services that are not reflected, in processor time", used.Seconds()/b.plain.creationCPU.Seconds(), 2, "")
+	}
+	b.perObject(writes, k, "creation", k.onCreation)
+	if isService {
+		if err := b.memory(ctx); err != nil {
+			return err
+		}
+	}
+	err = b.each(ctx, k, 0, k.count, func(ctx context.Context, k *kind, name string) error { return b.change(ctx, k, name, "yes") })
+	if err != nil {
+		return err
+	}
+	if err := b.await(ctx, k, k.count, hasChange("yes")); err != nil {
+		return err
+	}
+	if writes, err = b.settled(ctx); err != nil {
+		return err
+	}
+	b.perObject(writes, k, "change", k.onChange)
 	return nil
 }
 

@@ -43,9 +43,6 @@ var simulatedNodes = map[string]string{testenv.KwokNodeLabel: "kwok"}
 // plainPods measures the pods on nodes of their own cluster, and those of two clusters that do the same at once and know nothing of
 // each other: the least that pods cost which two control planes know, on this machine.
 func (b *bench) plainPods(ctx context.Context) (err error) {
-	if b.noPlain {
-		return nil
-	}
 	progress("%d pods on simulated nodes of the consumer", b.pods)
 	here, there := place{b.Consumer, namespace}, place{b.Provider, plainNamespace}
 	plain := load{"plain", simulatedNodes, []place{here}}
@@ -104,7 +101,7 @@ var virtualNodes = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
 
 func (b *bench) offloadedPods(ctx context.Context) error {
 	progress("%d pods on the virtual node", b.pods)
-	took, used, err := b.rollout(ctx, b.offloaded(), "the same on the virtual node, all local pods Ready")
+	took, used, err := b.rollout(ctx, b.offloaded(), fmt.Sprintf("Deployment of %d pods on the virtual node, all local pods Ready", b.pods))
 	if err != nil {
 		return err
 	}
@@ -115,16 +112,13 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !b.noPlain {
+	if !b.scale {
 		b.found("ratio of the two", "%.2f", took.Seconds()/b.plain.rollout.Seconds())
 		b.atMostTime("ratio of the two in processor time", used.Seconds()/b.plain.rolloutCPU.Seconds(), 2.8, "")
 	}
 	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	b.tally(writes, b.pods)
-	if err := b.kubelet(); err != nil {
-		return err
-	}
-	return b.offloadedDeleted(ctx)
+	return b.kubelet()
 }
 
 // offloadedApp is the Deployment whose pods are timed on the virtual node.
@@ -134,10 +128,10 @@ func (b *bench) offloaded() load {
 	return load{offloadedApp, virtualNodes, []place{{b.Consumer, namespace}}}
 }
 
-// offloadedDeleted measures how the pods go, and has them come back for what follows.
+// offloadedDeleted measures how the pods go.
 func (b *bench) offloadedDeleted(ctx context.Context) error {
 	progress("their deletion")
-	took, used, err := b.deletion(ctx, b.offloaded(), "the same deleted")
+	took, used, err := b.deletion(ctx, b.offloaded(), "Deployment on the virtual node deleted")
 	if err != nil {
 		return err
 	}
@@ -145,25 +139,24 @@ func (b *bench) offloadedDeleted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !b.noPlain {
+	if !b.scale {
 		b.found("ratio of that to the deletion on plain nodes", "%.2f", took.Seconds()/b.plain.deletion.Seconds())
 		b.atMostTime("ratio of that in processor time", used.Seconds()/b.plain.deletionCPU.Seconds(), 3, "")
 	}
 	b.atMost("our writes per deleted pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	b.tally(writes, b.pods)
-	if err := b.kubelet(); err != nil {
-		return err
-	}
-	if b.podsOnly {
-		return nil
-	}
+	return b.kubelet()
+}
+
+// offloadedAgain has the pods come back for what follows.
+func (b *bench) offloadedAgain(ctx context.Context) error {
 	if err := b.deploy(ctx, b.offloaded().places[0], offloadedApp, b.pods, virtualNodes, withoutTokens); err != nil {
 		return err
 	}
 	if err := b.awaitRecorded(ctx, b.pods); err != nil {
 		return err
 	}
-	_, err = b.settled(ctx)
+	_, err := b.settled(ctx)
 	return err
 }
 
