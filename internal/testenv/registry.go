@@ -39,7 +39,8 @@ const registryPort = 5000
 //	web:1        busybox, and the program workload, which serves HTTP on port 8080 by default
 //
 // Nodes ask it for the images of all registries: an image that the name registry.example.com/shop/web:1 is meant to find is
-// stored as shop/web:1.
+// stored as shop/web:1. Under private/ nodes find each of them once more, registry.example.com/private/shop/web:1, and get it with
+// PullUser and PullPassword alone.
 type Registry struct {
 	network string // address for nodes
 	local   string // address for this computer
@@ -64,12 +65,34 @@ func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, er
 	}
 	r.network, r.local = inside.Addr().String(), outside.Addr().String()
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
-	for _, listener := range []net.Listener{inside, outside} {
+	for listener, handler := range map[net.Listener]http.Handler{inside: withPrivate(handler), outside: handler} {
 		server := &http.Server{Handler: handler} //nolint:gosec // nobody else reaches it
 		r.servers = append(r.servers, server)
 		go func() { _ = server.Serve(listener) }()
 	}
 	return r, r.fill(ctx)
+}
+
+// PullUser and PullPassword are asked for where images are private.
+const PullUser, PullPassword = "puller", "a-secret-of-the-registry"
+
+// withPrivate serves all images under private/ as well, to those who authenticate.
+func withPrivate(images http.Handler) http.Handler {
+	const api = "/v2/"
+	mux := http.NewServeMux()
+	mux.Handle("/", images)
+	mux.HandleFunc(api+"private/", func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != PullUser || password != PullPassword {
+			w.Header().Set("WWW-Authenticate", `Basic realm="private images"`)
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
+			return
+		}
+		http.StripPrefix(api+"private", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.URL.Path = strings.TrimSuffix(api, "/") + r.URL.Path
+			images.ServeHTTP(w, r)
+		})).ServeHTTP(w, r)
+	})
+	return mux
 }
 
 // Address is where this computer finds it, by HTTP.

@@ -42,6 +42,9 @@ func (w *world) verify(checks []check) {
 	}
 }
 
+// privateRegistry are the arguments of a Secret for images under private/.
+const privateRegistry = "--docker-server=registry.example.com --docker-username=" + testenv.PullUser + " --docker-password=" + testenv.PullPassword
+
 // features are what a real node must do. They are asked of the virtual node, in namespace features.
 func (w *world) features() {
 	w.Helper()
@@ -52,6 +55,7 @@ func (w *world) features() {
 	w.run("refractctl install --context=rome --set=storage.enabled=true --set=storage.realStorageClassName=local")
 	w.run("kubectl create namespace features")
 	w.run("refractctl offload namespace features --pod-offloading-strategy=Remote --namespace-mapping-strategy=EnforceSameName")
+	w.run("kubectl --namespace=features create secret docker-registry registry " + privateRegistry)
 	w.run("kubectl --namespace=features apply --filename=testdata/features.yaml")
 	const kubectl = "kubectl --namespace=features "
 	there, back := w.lab.Path("there"), w.lab.Path("back")
@@ -93,6 +97,10 @@ func (w *world) features() {
 		{"Event of a crash loop", kubectl + `get events --field-selector=involvedObject.name=crashing`, `BackOff`},
 		{"missing image", kubectl + `get pod missing`, `ImagePullBackOff|ErrImagePull`},
 		{"Event of a missing image", kubectl + `get events --field-selector=involvedObject.name=missing`, `there-is-none:1: not found`},
+		{"private image", kubectl + `wait --for=condition=Ready pod/private --timeout=9s`, `condition met`},
+		{"private image by the ServiceAccount", kubectl + `wait --for=condition=Ready pod/private-by-account --timeout=9s`, `condition met`},
+		{"private image without a pull secret", kubectl + `get pod denied`, `ImagePullBackOff|ErrImagePull`},
+		{"Event of a private image", kubectl + `get events --field-selector=involvedObject.name=denied`, `401 Unauthorized|authorization failed`},
 		{"OOM kill", kubectl + `get pod hog --output=jsonpath={.status.containerStatuses[0].state.terminated.reason}`, `OOMKilled`},
 		{"Job", kubectl + `get job job --output=jsonpath={.status.succeeded}`, `2`},
 		{"logs of a Job", kubectl + `logs job/job`, `job-done`},
