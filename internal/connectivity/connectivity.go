@@ -46,7 +46,7 @@ type Test struct {
 	Config *rest.Config
 	// VirtualNode is the name of the node.
 	VirtualNode string
-	// Image is that of the controller manager; PullSecrets are not copied.
+	// Image has the program of the controller manager. Image pull secrets are not copied: the provider would get to see them.
 	Image string
 	// NetworkOnly leaves out what is not about addresses.
 	NetworkOnly bool

@@ -42,7 +42,7 @@ func (o *Options) check(ctx context.Context) error {
 		return err
 	}
 	var found []error
-	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.checkRanges, o.checkResources} {
+	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.findPullSecrets, o.checkRanges, o.checkResources} {
 		found = append(found, look(ctx))
 	}
 	return errors.Join(found...)

@@ -5,6 +5,7 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,7 +63,7 @@ func (o *Options) CreateNode(ctx context.Context) error {
 	if asLiqo {
 		return fmt.Errorf("cluster %s runs Liqo, of which each virtual node has a ResourceSlice: run refractctl peer with --virtual-node=%s", o.Provider.ID(), o.VirtualNode)
 	}
-	if err := o.checkNode(ctx); err != nil || o.DryRun {
+	if err := errors.Join(o.checkNode(ctx), o.findPullSecrets(ctx)); err != nil || o.DryRun {
 		return err
 	}
 	declared := &plugins.PeerNetwork{}

@@ -127,7 +127,7 @@ func (o *Options) makeNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.Consumer.applyAll(ctx, append(o.atConsumer(), desired)); err != nil {
+	if err := o.Consumer.applyAll(ctx, slices.Concat(o.atConsumer(), o.copiedPullSecrets(), []client.Object{desired})); err != nil {
 		return err
 	}
 	vn := &offloading.VirtualNode{}

@@ -46,6 +46,8 @@ type Options struct {
 	DryRun  bool
 	network plugins.NetworkMode
 	ranges  map[*Cluster][]netip.Prefix
+	// pullSecrets are those of the consumer's installation, with which the image of the virtual kubelet is pulled.
+	pullSecrets []*corev1.Secret
 	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.
 	nodeAccess []byte
 

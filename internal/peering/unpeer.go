@@ -207,6 +207,9 @@ func (o *Options) leaveConsumer(ctx context.Context) error {
 	if err := o.Consumer.removeRequests(ctx, o.Provider.ID()); err != nil {
 		return err
 	}
+	if err := o.removePullSecrets(ctx); err != nil {
+		return err
+	}
 	objects := append(o.atConsumer(), o.secret(nil))
 	if o.Provider.liqo {
 		secret := o.secret(nil)

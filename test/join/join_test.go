@@ -259,13 +259,18 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"install", "--release=other"}, "there is an installation already, as release refract in namespace liqo")
 	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
-	w.must("install", "--cluster-id=milan", "--context=milan")
+	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret)
 	w.overlap(server)
 	// What another program has applied is taken over: kubectl-refract, helm.
 	const other = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"refract-controller-manager","labels":{"app.kubernetes.io/version":"other"}}}`
 	_, err := w.rome.client.AppsV1().Deployments("liqo").Patch(t.Context(), "refract-controller-manager", types.ApplyPatchType, []byte(other), metav1.PatchOptions{FieldManager: "kubectl-refract", Force: ptr.To(true)})
 	require.NoError(t, err)
-	w.must("install", "--set=networkPolicies.enabled=true")
+	w.must("install", "--set=networkPolicies.enabled=true", pullSecret)
+	assert.Contains(t, w.must("peer", "--remote-context=milan", server, "--dry-run"), "warning: image pull secret liqo/registry does not exist: create it")
+	for _, s := range []*side{w.rome, w.milan} {
+		_, err := s.client.CoreV1().Secrets("liqo").Create(t.Context(), forImages("of rome and milan"), metav1.CreateOptions{})
+		require.NoError(t, err)
+	}
 
 	for _, s := range []*side{w.rome, w.milan} {
 		redirectWebhooks(t, s)
@@ -293,6 +298,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 		}
 		return err
 	})
+	w.pullSecrets(server)
 	w.examine()
 	w.uncalled()
 	w.impostor()
@@ -447,6 +453,33 @@ func (w *world) impostor() {
 		w.refused([]string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host}, "namespace "+tenant+" is the tenant namespace of a different cluster")
 		annotate(genuine)
 	}
+}
+
+// pullSecret has virtual kubelets pull their image with the Secret registry.
+const pullSecret = "--set=common.imagePullSecrets[0].name=registry"
+
+func forImages(password string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "registry"}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{"registry.example.com":{"password":%q}}}`, password)}}
+}
+
+// pullSecrets are where the virtual kubelet's image is pulled with them, and stay in their cluster.
+func (w *world) pullSecrets(server string) {
+	w.Helper()
+	const namespace = "liqo-tenant-milan"
+	secrets := w.rome.client.CoreV1().Secrets
+	found, err := secrets(namespace).Get(w.Context(), "registry", metav1.GetOptions{})
+	require.NoError(w, err)
+	assert.Equal(w, forImages("of rome and milan").Data, found.Data)
+
+	_, err = secrets("liqo").Update(w.Context(), forImages("another"), metav1.UpdateOptions{})
+	require.NoError(w, err)
+	w.must("peer", "--remote-context=milan", server, "--cpu=3", "--memory=4Gi")
+	found, err = secrets(namespace).Get(w.Context(), "registry", metav1.GetOptions{})
+	require.NoError(w, err)
+	assert.Equal(w, forImages("another").Data, found.Data, "what has changed is copied again")
+	assert.Equal(w, corev1.SecretTypeDockerConfigJson, found.Type)
+	assert.NotContains(w, w.inventory(w.milan), "liqo-tenant-rome/registry")
 }
 
 // bothWays makes each cluster a node of the other, and takes one way back: the other one stays.

@@ -60,7 +60,7 @@ func (t *connectivityTest) addTo(command *cobra.Command) {
 	command.ValidArgsFunction = t.access.completeVirtualNodes
 	command.RunE = explained(t.run)
 	flags := command.Flags()
-	flags.StringVar(&t.image, "image", "", "image of the pods, with the program of the controller manager; by default the image of that")
+	flags.StringVar(&t.image, "image", "", "image of the pods, with the program of the controller manager; by default the image of that. Both clusters must be able to pull it without an image pull secret")
 	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long a pod may take to be ready")
 	flags.DurationVar(&t.checkTimeout, "check-timeout", 10*time.Second, "how long a check is repeated until it counts as failed")
 	t.output = addOutput(command, "", "")
