@@ -34,7 +34,8 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 var tenants = map[string]string{}
 
 // tenantOf makes the namespace the tenant namespace of a provider that has none yet. One that is another's already gets a
-// sister.
+// sister. After the test the provider's map is gone: it would show in the status of every NamespaceOffloading of later tests until
+// its last virtual node is, whenever that is.
 func tenantOf(t *testing.T, namespace, provider string) string {
 	t.Helper()
 	if tenants[provider] != "" {
@@ -49,6 +50,11 @@ func tenantOf(t *testing.T, namespace, provider string) string {
 	tenants[provider] = namespace
 	consumer.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, fmt.Sprintf(
 		`{"metadata":{"labels":{%q:"true",%q:%q}}}`, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, provider))
+	t.Cleanup(func() {
+		nm := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: provider}}
+		cleanup(t, nm)
+		release(t, nm)
+	})
 	return namespace
 }
 
@@ -79,6 +85,13 @@ func cleanup(t *testing.T, obj client.Object) {
 	assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Delete(context.WithoutCancel(t.Context()), obj)), "deleting %s", obj.GetName())
 }
 
+// release takes the finalizers off what is deleted.
+func release(t *testing.T, obj client.Object) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Patch(context.WithoutCancel(t.Context()), obj, patch)), "releasing %s", obj.GetName())
+}
+
 func offload(t *testing.T, namespace string, spec offloading.NamespaceOffloadingSpec) *offloading.NamespaceOffloading {
 	t.Helper()
 	nso := &offloading.NamespaceOffloading{
@@ -86,10 +99,9 @@ func offload(t *testing.T, namespace string, spec offloading.NamespaceOffloading
 	}
 	consumer.Create(t, nso)
 	t.Cleanup(func() {
-		release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 		left := nso.DeepCopy()
 		cleanup(t, left)
-		assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Patch(context.WithoutCancel(t.Context()), left, release)), "releasing NamespaceOffloading of %s", namespace)
+		release(t, left)
 	})
 	return nso
 }
