@@ -80,7 +80,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 		},
 		Transport:      giveUp{s.config.Remote},
 		FlushInterval:  -1, // log lines appear when they are written
-		ModifyResponse: readableError,
+		ModifyResponse: answered,
 		ErrorHandler:   s.refuseError,
 	}
 }
@@ -156,6 +156,15 @@ func withoutBearer(values []string) []string {
 		kept = append(kept, strings.Join(protocols, ","))
 	}
 	return kept
+}
+
+// answered makes of the provider's answer what the caller can use.
+func answered(response *http.Response) error {
+	if stream, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
+		response.Body = &lastWord{ReadWriteCloser: stream}
+		return nil
+	}
+	return readableError(response)
 }
 
 // readableError replaces a Status object by its message, except for refused
