@@ -67,7 +67,7 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 		subject string
 		run     func(context.Context, *release.Installation) error
 	}{
-		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
+		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
 		{"virtual nodes", p.virtualNodes}, {"extended namespaces", p.namespaces},
 	} {
 		if err := check.run(ctx, installed); err != nil {

@@ -31,7 +31,8 @@ func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: all}
 }
 
-func isOurs(object client.Object) bool { return object.GetLabels()[managedByLabel] == managedBy }
+// IsOurs reports whether this program has made an object, and may change and delete it.
+func IsOurs(object client.Object) bool { return object.GetLabels()[managedByLabel] == managedBy }
 
 // find returns what is known of an object in the cluster, nil when it is not there, and its kind.
 func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.PartialObjectMetadata, schema.GroupVersionKind, error) {
@@ -54,7 +55,7 @@ func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.Parti
 // apply creates an object, or has it as it should be, if it is ours. What somebody else has made, such as the chart, is left as it is.
 func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 	found, kind, err := c.find(ctx, object)
-	if err != nil || found != nil && !isOurs(found) {
+	if err != nil || found != nil && !IsOurs(found) {
 		return err
 	}
 	key := client.ObjectKeyFromObject(object)
@@ -75,7 +76,7 @@ func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 // remove deletes an object if it is ours and is there.
 func (c *Cluster) remove(ctx context.Context, object client.Object) error {
 	found, kind, err := c.find(ctx, object)
-	if err != nil || found == nil || !isOurs(found) {
+	if err != nil || found == nil || !IsOurs(found) {
 		return err
 	}
 	if err := c.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID}); client.IgnoreNotFound(err) != nil {

@@ -274,7 +274,7 @@ func (o *Options) checkNode(ctx context.Context) error {
 	for i := range all.Items {
 		vn := &all.Items[i]
 		key := client.ObjectKeyFromObject(vn)
-		switch mine := vn.Namespace == wire.TenantNamespace(provider) && string(vn.Spec.ClusterID) == provider && isOurs(vn); {
+		switch mine := vn.Namespace == wire.TenantNamespace(provider) && string(vn.Spec.ClusterID) == provider && IsOurs(vn); {
 		case vn.Name != o.VirtualNode:
 		case !mine:
 			return fmt.Errorf("cluster %s: VirtualNode %s exists, and this program has not made it: remove it, or give another --virtual-node", consumer.Name, key)

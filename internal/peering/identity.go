@@ -52,7 +52,7 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 	if client.IgnoreNotFound(err) != nil {
 		return nil, false, fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
 	}
-	if err == nil && !isOurs(secret) {
+	if err == nil && !IsOurs(secret) {
 		return nil, false, fmt.Errorf("cluster %s: Secret %s was not made by this program: it is the access of another peering, which must be ended first", o.Consumer.Name, key)
 	}
 	if err == nil {

@@ -117,7 +117,7 @@ func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, e
 	}
 	nodes := slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return string(vn.Spec.ClusterID) != o.Provider.ID() })
 	for i := range nodes {
-		if !isOurs(&nodes[i]) {
+		if !IsOurs(&nodes[i]) {
 			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not made by this program, probably by the chart: remove it where it is declared (virtualKubelets) first",
 				o.Consumer.Name, client.ObjectKeyFromObject(&nodes[i]))
 		}
@@ -288,7 +288,7 @@ func (c *Cluster) gone(ctx context.Context, name string) (left string, err error
 	namespace := &corev1.Namespace{}
 	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, namespace)
 	switch {
-	case apierrors.IsNotFound(err) || err == nil && !isOurs(namespace):
+	case apierrors.IsNotFound(err) || err == nil && !IsOurs(namespace):
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("cluster %s: getting namespace %s, %w", c.Name, name, err)

@@ -384,7 +384,7 @@ func (w *world) examine() {
 		assert.NotContains(w, found, "Error")
 	}
 	found := w.must("doctor", "-o", "json")
-	for _, want := range []string{`"node milan"`, `"Deployment liqo-tenant-milan/vk-milan"`, `"Deployment liqo/refract-controller-manager"`, `"Secret liqo-tenant-milan/kubeconfig-controlplane-milan"`, `"namespace shop"`, `"webhook"`, `"ForeignCluster milan"`} {
+	for _, want := range []string{`"node milan"`, `"Deployment liqo-tenant-milan/vk-milan"`, `"Deployment liqo/refract-controller-manager"`, `"Secret liqo-tenant-milan/kubeconfig-controlplane-milan"`, `"Secret liqo-tenant-milan/registry"`, `"namespace shop"`, `"webhook"`, `"ForeignCluster milan"`} {
 		assert.Contains(w, found, want)
 	}
 	secret := w.secret()
@@ -474,6 +474,7 @@ func (w *world) pullSecrets(server string) {
 
 	_, err = secrets("liqo").Update(w.Context(), forImages("another"), metav1.UpdateOptions{})
 	require.NoError(w, err)
+	assert.Contains(w, w.must("doctor"), "Secret liqo/registry has changed since it was copied from there: copy it again with refractctl peer")
 	w.must("peer", "--remote-context=milan", server, "--cpu=3", "--memory=4Gi")
 	found, err = secrets(namespace).Get(w.Context(), "registry", metav1.GetOptions{})
 	require.NoError(w, err)
