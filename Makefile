@@ -15,7 +15,10 @@ endif
 # The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
 CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
-TEST_TIMEOUT ?= 15m
+# The packages that take minutes. They go first: what comes last runs beside nothing.
+SLOW := test/nodes test/join vk/reflection vk/app internal/testenv controllers/foreigncluster
+# Of one package. The slowest takes ten minutes on two cores, and three times that on a slow day.
+TEST_TIMEOUT ?= 40m
 # Packages that are tested at once: on two cores three, because tests of failures mostly wait.
 PACKAGES_AT_ONCE ?= $(shell expr $$(nproc) + 1)
 FUZZ_TIME ?= 30s
@@ -62,7 +65,7 @@ plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and
 .PHONY: test
 test: tools ## Run all tests on real control planes, the concurrent packages under -race
 	@status=0; \
-	all=$$(go list ./...); \
+	all=$$({ printf "$$(go list -m)/%s\n" $(SLOW); go list ./...; } | awk '!seen[$$0]++'); \
 	rest=$$(grep -vE '$(concurrent_pattern)' <<<"$$all" || true); \
 	race=$$(grep -E '$(concurrent_pattern)' <<<"$$all" || true); \
 	[ -z "$$rest" ] || go test -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$rest || status=1; \
