@@ -15,9 +15,9 @@ endif
 # The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
 CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
-# The packages that take minutes. They go first: what comes last runs beside nothing.
+# The packages that take minutes. They start first, so that none of them is left to run alone at the end.
 SLOW := test/nodes test/join vk/reflection vk/app internal/testenv controllers/foreigncluster
-# Of one package. The slowest takes ten minutes on two cores, and three times that on a slow day.
+# For each package. The slowest takes up to fifteen minutes on two cores, longer on a slow machine.
 TEST_TIMEOUT ?= 40m
 # Packages that are tested at once: on two cores three, because tests of failures mostly wait.
 PACKAGES_AT_ONCE ?= $(shell expr $$(nproc) + 1)

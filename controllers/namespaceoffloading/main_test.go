@@ -34,8 +34,8 @@ func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &consumer)) }
 var tenants = map[string]string{}
 
 // tenantOf makes the namespace the tenant namespace of a provider that has none yet. One that is another's already gets a
-// sister. After the test the provider's map is gone: it would show in the status of every NamespaceOffloading of later tests until
-// its last virtual node is, whenever that is.
+// sister. The provider's map is deleted with the test. Otherwise it would appear in the status of every NamespaceOffloading of later
+// tests, and disappear whenever its last virtual node does.
 func tenantOf(t *testing.T, namespace, provider string) string {
 	t.Helper()
 	if tenants[provider] != "" {
@@ -85,7 +85,7 @@ func cleanup(t *testing.T, obj client.Object) {
 	assert.NoErrorf(t, client.IgnoreNotFound(consumer.Client.Delete(context.WithoutCancel(t.Context()), obj)), "deleting %s", obj.GetName())
 }
 
-// release takes the finalizers off what is deleted.
+// release removes the finalizers of an object that is being deleted.
 func release(t *testing.T, obj client.Object) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))

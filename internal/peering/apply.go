@@ -31,7 +31,7 @@ func meta(namespace, name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: all}
 }
 
-// IsOurs reports whether this program has made an object, and may change and delete it.
+// IsOurs reports whether this program created the object, and may therefore change and delete it.
 func IsOurs(object client.Object) bool { return object.GetLabels()[managedByLabel] == managedBy }
 
 // find returns what is known of an object in the cluster, nil when it is not there, and its kind.

@@ -8,16 +8,16 @@ import (
 	"io"
 )
 
-// lastWord is the upgraded connection to the provider, which may have ended while the caller still writes: a command that does not
-// read its input has written its output and is gone. ReverseProxy takes the first error of either direction for the end of
-// both, and what the provider has sent and nobody has copied yet would be lost: the end of the output, and the exit code.
-// So what cannot be written any more is dropped, and the connection ends when everything is read from it.
+// lastWord is an upgraded connection to the provider that delivers all of its output, even if the command ends while the caller is
+// still sending input. ReverseProxy closes both directions on the first error of either, so a failed write of that input would
+// cut off output that has not been copied yet, and the exit code with it. Input that can no longer be delivered is therefore
+// dropped, and the stream ends once the provider's side has been read to its end.
 type lastWord struct {
 	io.ReadWriteCloser
-	ended bool // used by the one goroutine that writes
+	ended bool // accessed only by the goroutine that writes
 }
 
-// Write implements io.Writer. It does not fail.
+// Write implements io.Writer. It never fails.
 func (c *lastWord) Write(p []byte) (int, error) {
 	if !c.ended {
 		_, err := c.ReadWriteCloser.Write(p)
@@ -26,8 +26,8 @@ func (c *lastWord) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite says that the caller will write no more, where the connection has a way to. Whether it could be said does not matter
-// to who reads.
+// CloseWrite shuts down the sending side. Only a connection that has no way to do so is an error: any other failure must not end
+// the reading side.
 func (c *lastWord) CloseWrite() error {
 	conn, ok := c.ReadWriteCloser.(interface{ CloseWrite() error })
 	if !ok {

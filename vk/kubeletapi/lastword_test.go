@@ -22,8 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gone is a connection whose other end has written its output and left: what is written to it is refused, and the output is
-// read after that.
+// gone is a connection whose peer has written its output and exited: writes fail, and the output can be read only after one has.
 type gone struct {
 	output            io.Reader
 	refused, closed   chan struct{}
@@ -46,7 +45,7 @@ func (g *gone) Read(p []byte) (int, error) {
 	select {
 	case <-g.closed:
 		return 0, os.ErrClosed
-	case <-time.After(50 * time.Millisecond): // the time in which a proxy that gives up would close it
+	case <-time.After(50 * time.Millisecond): // long enough for a proxy that gives up to close it
 	}
 	return g.output.Read(p)
 }
@@ -60,7 +59,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// The output of a command that has ended arrives although the caller still sends it input.
+// All output of a command that has ended is delivered, even if the caller is still sending input.
 func TestNothingIsLostOfAStreamThatHasEnded(t *testing.T) {
 	output, provider := "the last line, and the exit code", &url.URL{Scheme: "https", Host: "milan"}
 	s := New(Config{NodeName: "milan", Remote: Remote{URL: provider, Transport: roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -80,7 +80,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 		},
 		Transport:      giveUp{s.config.Remote},
 		FlushInterval:  -1, // log lines appear when they are written
-		ModifyResponse: answered,
+		ModifyResponse: adaptResponse,
 		ErrorHandler:   s.refuseError,
 	}
 }
@@ -158,8 +158,9 @@ func withoutBearer(values []string) []string {
 	return kept
 }
 
-// answered makes of the provider's answer what the caller can use.
-func answered(response *http.Response) error {
+// adaptResponse lets upgraded connections deliver all of their output, and
+// makes errors readable.
+func adaptResponse(response *http.Response) error {
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
 		response.Body = &lastWord{ReadWriteCloser: stream}
 		return nil

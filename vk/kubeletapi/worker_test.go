@@ -25,8 +25,7 @@ func worker() http.Handler {
 		StreamIdleTimeout: time.Minute, StreamCreationTimeout: time.Minute,
 		RunInContainer: func(ctx context.Context, _, _, _ string, command []string, streams vkapi.AttachIO) error {
 			if streams.TTY() { // what a terminal shows: its first size
-				// To the end: what is on its way to a connection that is closed makes a reset of it, and the answer may be lost with that,
-				// in the API server, too.
+				// Closing a connection with unread input resets it, and the reset can drop the output on any hop, the API server included.
 				if _, err := io.Copy(io.Discard, streams.Stdin()); err != nil {
 					return err
 				}

@@ -121,7 +121,7 @@ func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 			frost.freeze()
 			if frozen == "namespacemaps" {
 				l.MapNamespaces(map[string]string{l.Namespace: other})
-				l.Present(l.Remote, "ShadowPod", other, "before") // the one that leads has read the map
+				l.Present(l.Remote, "ShadowPod", other, "before") // the leader has read the map
 			} else {
 				other = l.RemoteNS
 			}
