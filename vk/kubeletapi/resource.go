@@ -4,6 +4,7 @@
 package kubeletapi
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"sync"
@@ -30,14 +31,38 @@ var (
 	nodeMemory      = prometheus.NewDesc("node_memory_working_set_bytes", "Current working set of the offloaded pods of the node in bytes", nil, nil)
 )
 
+// Metrics of /metrics/cadvisor, by the names of cAdvisor: those of its metrics that the metrics API measures, too.
+var (
+	cadvisorLabels = []string{"container", "image", "namespace", "pod"}
+
+	cadvisorCPU    = prometheus.NewDesc("container_cpu_usage_seconds_total", "Cumulative cpu time consumed by the container in core-seconds", append(cadvisorLabels, "cpu"), nil)
+	cadvisorMemory = prometheus.NewDesc("container_memory_working_set_bytes", "Current working set of the container in bytes", cadvisorLabels, nil)
+)
+
 // serveResource answers /metrics/resource from the provider's metrics API. That tells how many cores a container uses, and a kubelet tells
 // the seconds that it has used since its start: they are summed up here, from one question to the next, with the times of the
 // provider's measurements. Who divides by those gets what the provider has measured.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
+	serveMetrics(w, r, s.read(r.Context()).resource())
+}
+
+// serveCAdvisor answers /metrics/cadvisor where the provider's kubelets are not asked, from the same measurements.
+func (s *Server) serveCAdvisor(w http.ResponseWriter, r *http.Request) {
+	serveMetrics(w, r, s.read(r.Context()).cadvisor())
+}
+
+// serveNone answers with no metrics at all.
+func serveNone(w http.ResponseWriter, r *http.Request) { serveMetrics(w, r, nil) }
+
+// read the counters, after they have counted what the provider has measured since.
+func (s *Server) read(ctx context.Context) readings {
 	pods := s.config.Pods.Pods()
-	measured := s.metricsOf(r.Context(), pods)
+	return s.counters.count(pods, s.metricsOf(ctx, pods))
+}
+
+func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.Metric) {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(collector(s.counters.collect(pods, measured)))
+	registry.MustRegister(collector(metrics))
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP(w, r)
 }
 
@@ -89,8 +114,33 @@ type containerKey struct {
 	name string
 }
 
-// collect adds measurements and returns the metrics. Containers of pods that are gone are forgotten.
-func (c *counters) collect(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics) (metrics []prometheus.Metric) {
+// readings are what the counters of a node say.
+type readings struct {
+	pods []podReading
+	node reading
+}
+
+// reading of something: the cpu time that it has used since a moment, and its memory. Each was measured at a moment of its own.
+type reading struct {
+	seconds          float64
+	since, countedAt time.Time
+	bytes            uint64
+	measuredAt       time.Time
+}
+
+type podReading struct {
+	*corev1.Pod
+	reading
+	containers []containerReading
+}
+
+type containerReading struct {
+	name string
+	reading
+}
+
+// count adds measurements, and returns what the counters say then. Containers of pods that are gone are forgotten.
+func (c *counters) count(pods []*corev1.Pod, measured map[types.NamespacedName]podMetrics) (all readings) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(pods)
@@ -102,40 +152,83 @@ func (c *counters) collect(pods []*corev1.Pod, measured map[types.NamespacedName
 			continue
 		}
 		of := usage{at: m.Timestamp}
-		var seconds float64
+		now := podReading{Pod: pod}
 		for _, container := range m.Containers {
-			key := containerKey{pod.UID, container.Name}
-			now, known := c.containers[key]
-			if !known {
-				now = &counter{}
-			}
-			c.containers[key] = now
 			used := usageOf(container, m.Timestamp)
-			now.add(float64(used.nanoCores)/nano, m.Timestamp.Time, m.Window.Duration)
-			labels := []string{container.Name, pod.Namespace, pod.Name}
-			metrics = append(metrics,
-				at(now.at, prometheus.MustNewConstMetric(containerCPU, prometheus.CounterValue, now.seconds, labels...)),
-				at(m.Timestamp.Time, prometheus.MustNewConstMetric(containerMemory, prometheus.GaugeValue, float64(used.bytes), labels...)),
-				at(now.at, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(now.since.UnixNano())/nano, labels...)))
+			counted := c.container(containerKey{pod.UID, container.Name})
+			counted.add(float64(used.nanoCores)/nano, m.Timestamp.Time, m.Window.Duration)
+			now.containers = append(now.containers, containerReading{container.Name, counted.read(used)})
+			now.seconds += counted.seconds
 			of.add(used)
-			seconds += now.seconds
 		}
-		metrics = append(metrics,
-			at(m.Timestamp.Time, prometheus.MustNewConstMetric(podCPU, prometheus.CounterValue, seconds, pod.Namespace, pod.Name)),
-			at(m.Timestamp.Time, prometheus.MustNewConstMetric(podMemory, prometheus.GaugeValue, float64(of.bytes), pod.Namespace, pod.Name)))
+		now.bytes, now.measuredAt, now.countedAt = of.bytes, m.Timestamp.Time, m.Timestamp.Time
+		all.pods = append(all.pods, now)
 		total.add(of)
 		window = max(window, m.Window.Duration)
 	}
 	if len(pods) == 0 { // which is a measurement, too
 		total.at.Time = c.clock.Now()
 	}
-	if total.at.IsZero() {
+	if !total.at.IsZero() {
+		c.node.add(float64(total.nanoCores)/nano, total.at.Time, window)
+		all.node = c.node.read(total)
+		all.node.measuredAt = c.node.at
+	}
+	return all
+}
+
+// container returns the counter of a container, a new one if there is none. c.mu is held.
+func (c *counters) container(key containerKey) *counter {
+	known, found := c.containers[key]
+	if !found {
+		known = &counter{}
+		c.containers[key] = known
+	}
+	return known
+}
+
+// read the counter, beside the memory that was measured last.
+func (c *counter) read(used usage) reading {
+	return reading{seconds: c.seconds, since: c.since, countedAt: c.at, bytes: used.bytes, measuredAt: used.at.Time}
+}
+
+// resource returns the metrics of /metrics/resource.
+func (r readings) resource() (metrics []prometheus.Metric) {
+	for _, pod := range r.pods {
+		for _, container := range pod.containers {
+			labels := []string{container.name, pod.Namespace, pod.Name}
+			metrics = append(metrics, container.cpu(containerCPU, labels...), container.memory(containerMemory, labels...), container.start(labels...))
+		}
+		metrics = append(metrics, pod.cpu(podCPU, pod.Namespace, pod.Name), pod.memory(podMemory, pod.Namespace, pod.Name))
+	}
+	if r.node.countedAt.IsZero() {
 		return metrics
 	}
-	c.node.add(float64(total.nanoCores)/nano, total.at.Time, window)
-	return append(metrics,
-		at(c.node.at, prometheus.MustNewConstMetric(nodeCPU, prometheus.CounterValue, c.node.seconds)),
-		at(c.node.at, prometheus.MustNewConstMetric(nodeMemory, prometheus.GaugeValue, float64(total.bytes))))
+	return append(metrics, r.node.cpu(nodeCPU), r.node.memory(nodeMemory))
+}
+
+// cadvisor returns the metrics of /metrics/cadvisor.
+func (r readings) cadvisor() (metrics []prometheus.Metric) {
+	for _, pod := range r.pods {
+		image := maps.Collect(images(pod.Pod))
+		for _, container := range pod.containers {
+			labels := []string{container.name, image[container.name], pod.Namespace, pod.Name}
+			metrics = append(metrics, container.cpu(cadvisorCPU, append(labels, "total")...), container.memory(cadvisorMemory, labels...))
+		}
+	}
+	return metrics
+}
+
+func (r reading) cpu(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+	return at(r.countedAt, prometheus.MustNewConstMetric(desc, prometheus.CounterValue, r.seconds, labels...))
+}
+
+func (r reading) memory(desc *prometheus.Desc, labels ...string) prometheus.Metric {
+	return at(r.measuredAt, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(r.bytes), labels...))
+}
+
+func (r reading) start(labels ...string) prometheus.Metric {
+	return at(r.countedAt, prometheus.MustNewConstMetric(containerStart, prometheus.GaugeValue, float64(r.since.UnixNano())/nano, labels...))
 }
 
 // forget the containers of pods that are gone. A pod that has not been measured this time is not gone.

@@ -61,20 +61,24 @@ func New(config Config) *Server {
 }
 
 // Handler returns all routes behind authentication and authorization.
-func (s *Server) Handler() http.Handler {
+func (s *Server) Handler() http.Handler { return s.config.Access.guard(s.mux()) }
+
+func (s *Server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
 	mux.HandleFunc("GET /pods", s.servePods)
 	mux.HandleFunc("GET /runningpods/", s.serveRunningPods)
 	mux.HandleFunc("GET /stats/summary", s.serveSummary)
 	mux.HandleFunc("GET /metrics/resource", s.serveResource)
+	mux.HandleFunc("GET /metrics/cadvisor", s.serveScrape("metrics/cadvisor", s.serveCAdvisor))
+	mux.HandleFunc("GET /metrics/probes", s.serveScrape("metrics/probes", serveNone))
 	mux.Handle("GET /containerLogs/{namespace}/{pod}/{container}", s.serveSubresource("log", logQuery))
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		mux.Handle(method+" /exec/{namespace}/{pod}/{container}", s.serveSubresource("exec", execQuery))
 		mux.Handle(method+" /attach/{namespace}/{pod}/{container}", s.serveSubresource("attach", streamQuery))
 		mux.Handle(method+" /portForward/{namespace}/{pod}", s.serveSubresource("portforward", portForwardQuery))
 	}
-	return s.config.Access.guard(mux)
+	return mux
 }
 
 // Serve answers on listener until ctx ends, then closes it. Open streams are

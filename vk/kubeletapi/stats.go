@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"sync"
@@ -175,21 +176,30 @@ func expect(decoder *json.Decoder, want json.Delim) error {
 // containersOf are the measured containers that the pod has, each once.
 func containersOf(pod *corev1.Pod, measured []containerMetrics) []containerMetrics {
 	var kept []containerMetrics
-	keep := func(name string) {
+	for name := range images(pod) {
 		if at := slices.IndexFunc(measured, func(m containerMetrics) bool { return m.Name == name }); at >= 0 {
 			kept = append(kept, measured[at])
 		}
 	}
-	for i := range pod.Spec.InitContainers {
-		keep(pod.Spec.InitContainers[i].Name)
-	}
-	for i := range pod.Spec.Containers {
-		keep(pod.Spec.Containers[i].Name)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		keep(pod.Spec.EphemeralContainers[i].Name)
-	}
 	return kept
+}
+
+// images yields the containers of a pod in the order in which they start, each with its image.
+func images(pod *corev1.Pod) iter.Seq2[string, string] {
+	return func(yield func(name, image string) bool) {
+		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range containers {
+				if !yield(containers[i].Name, containers[i].Image) {
+					return
+				}
+			}
+		}
+		for i := range pod.Spec.EphemeralContainers {
+			if !yield(pod.Spec.EphemeralContainers[i].Name, pod.Spec.EphemeralContainers[i].Image) {
+				return
+			}
+		}
+	}
 }
 
 // summarize joins the local pods with their metrics; the node is their sum.

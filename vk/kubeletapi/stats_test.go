@@ -55,7 +55,7 @@ type onePod struct{ runningPods }
 func (onePod) Pods() []*corev1.Pod {
 	return []*corev1.Pod{{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"},
-		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "nginx"}}},
 	}}
 }
 

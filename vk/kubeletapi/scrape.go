@@ -1,0 +1,136 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// maxScrapeBytes of one answer of the provider: some ten thousand containers.
+	maxScrapeBytes = 256 << 20
+	// maxSampleBytes of one line of it. A longer one ends the answer.
+	maxSampleBytes = 64 << 10
+	// exposition is the content type of the text format of Prometheus.
+	exposition = "text/plain; version=0.0.4; charset=utf-8"
+)
+
+// errNotScraped is returned where the provider has nobody who scrapes its kubelets for other clusters, or does not let us ask.
+var errNotScraped = errors.New("the provider does not scrape its kubelets for other clusters")
+
+// serveScrape answers a path below /metrics with what the kubelets of the provider say there about the pods of this node. It needs
+// the API metrics.liqo.io at the provider, which Liqo's metric agent serves: the kubelets themselves would show every pod of their
+// node. Where there is none, otherwise answers.
+func (s *Server) serveScrape(path string, otherwise http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), metricsTimeout)
+		defer cancel()
+		answer, err := s.scrape(ctx, path)
+		if err != nil {
+			if !errors.Is(err, errNotScraped) {
+				log.FromContext(ctx).V(1).Info("Cannot read kubelet metrics from the provider", "path", path, "reason", err.Error())
+			}
+			otherwise(w, r)
+			return
+		}
+		defer answer.Close() //nolint:errcheck // nothing is lost when closing what was read fails
+		w.Header().Set("Content-Type", exposition)
+		if err := s.filterSamples(w, io.LimitReader(answer, maxScrapeBytes)); err != nil {
+			log.FromContext(ctx).V(1).Info("Kubelet metrics of the provider are incomplete", "path", path, "reason", err.Error())
+		}
+	}
+}
+
+// scrape asks the provider for the metrics of this cluster's pods, in which namespaces have the names that they have here.
+func (s *Server) scrape(ctx context.Context, path string) (io.ReadCloser, error) {
+	target := s.config.Remote.URL.JoinPath("apis", "metrics.liqo.io", "v1beta1", "scrape", s.config.ClusterID, path)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "text/plain, */*;q=0.1")
+	response, err := giveUp{s.config.Remote}.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		return response.Body, nil
+	}
+	_ = response.Body.Close()
+	if response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusForbidden {
+		return nil, errNotScraped
+	}
+	return nil, fmt.Errorf("%s answered %s", target.Path, response.Status)
+}
+
+// filterSamples copies the samples of pods of this node, as they are, and the comments of their families. The provider chooses what
+// it answers: a sample of another pod, or of none, would be taken for one of this cluster.
+func (s *Server) filterSamples(to io.Writer, from io.Reader) error {
+	out := bufio.NewWriter(to)
+	lines := bufio.NewScanner(from)
+	lines.Buffer(make([]byte, 4<<10), maxSampleBytes)
+	var comments []byte // of the family, until a sample of it is copied
+	sampled := false    // there were samples since
+	for lines.Scan() {
+		line := lines.Bytes()
+		switch {
+		case bytes.HasPrefix(line, []byte("# HELP ")), bytes.HasPrefix(line, []byte("# TYPE ")):
+			if sampled {
+				comments, sampled = comments[:0], false
+			}
+			comments = append(append(comments, line...), '\n')
+		case s.isOurs(line):
+			_, _ = out.Write(comments) // the flush reports what fails
+			_, _ = out.Write(line)
+			_ = out.WriteByte('\n')
+			comments, sampled = comments[:0], true
+		default:
+			sampled = true
+		}
+		if len(comments) > maxSampleBytes {
+			return errors.New("comments without samples")
+		}
+	}
+	return errors.Join(lines.Err(), out.Flush())
+}
+
+// isOurs reports whether a line of the text format is the sample of a pod that is bound to this node.
+func (s *Server) isOurs(line []byte) bool {
+	if !bytes.Contains(line, []byte("pod=")) { // most of what is not ours, and cheaper than to parse it
+		return false
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(io.MultiReader(bytes.NewReader(line), bytes.NewReader([]byte{'\n'})))
+	if err != nil || len(families) != 1 {
+		return false
+	}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			_, bound := s.config.Pods.Pod(label(metric, "namespace"), label(metric, "pod"))
+			return bound
+		}
+	}
+	return false
+}
+
+// label of a metric, "" when it has none of that name.
+func label(metric *dto.Metric, name string) string {
+	for _, pair := range metric.GetLabel() {
+		if pair.GetName() == name {
+			return pair.GetValue()
+		}
+	}
+	return ""
+}

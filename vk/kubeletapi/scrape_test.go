@@ -1,0 +1,126 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletapi
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// boundPods are the pods of a node by name.
+type boundPods struct{ onePod }
+
+func (p boundPods) Pod(namespace, name string) (*corev1.Pod, bool) {
+	for _, pod := range p.Pods() {
+		if pod.Namespace == namespace && pod.Name == name {
+			return pod, true
+		}
+	}
+	return nil, false
+}
+
+// kubeletMetrics asks for a path of s and returns the answer.
+func kubeletMetrics(t *testing.T, s *Server, path string) string {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	s.mux().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+	if recorder.Code != http.StatusOK {
+		t.Fatalf("%s is answered by %d %s", path, recorder.Code, recorder.Body)
+	}
+	return recorder.Body.String()
+}
+
+// What the provider's kubelets say of pods of this node is passed on as it is, and nothing else that a provider may answer.
+func TestScrapedMetricsAreThoseOfOurPods(t *testing.T) {
+	const ours = `container_fs_usage_bytes{container="app",device="/dev/vda",id="/kubepods/x",image="nginx",name="4",namespace="shop",pod="web"} 8192 1690000000000`
+	answers := map[string]string{
+		"/prefix/apis/metrics.liqo.io/v1beta1/scrape/rome/metrics/cadvisor": strings.Join([]string{
+			"# HELP container_fs_usage_bytes Number of bytes that are consumed by the container on this filesystem.",
+			"# TYPE container_fs_usage_bytes gauge",
+			`container_fs_usage_bytes{container="app",namespace="bank",pod="web"} 1`,
+			`container_fs_usage_bytes{container="app",namespace="shop",pod="other"} 2`,
+			`container_fs_usage_bytes{container="app",namespace="shop",pod="web",namespace="bank"} 3`,
+			`container_fs_usage_bytes{namespace="shop"} 4`,
+			ours,
+			"# HELP machine_cpu_cores Number of logical CPU cores.",
+			"# TYPE machine_cpu_cores gauge",
+			"machine_cpu_cores 64",
+			`pod="web" namespace="shop" {`,
+			`up{namespace="shop",pod="web"} 1` + "\r" + `up{namespace="bank",pod="web"} 0`,
+		}, "\n"),
+		"/prefix/apis/metrics.liqo.io/v1beta1/scrape/rome/metrics/probes": `prober_probe_total{container="app",namespace="shop",pod="web",probe_type="Liveness"} 7`,
+	}
+	s := provider(t, func(w http.ResponseWriter, r *http.Request) {
+		answer, found := answers[r.URL.Path]
+		if !found {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, answer)
+	})
+	s.config.Pods = boundPods{}
+
+	want := "# HELP container_fs_usage_bytes Number of bytes that are consumed by the container on this filesystem.\n# TYPE container_fs_usage_bytes gauge\n" + ours + "\n"
+	if diff := cmp.Diff(want, kubeletMetrics(t, s, "/metrics/cadvisor")); diff != "" {
+		t.Errorf("/metrics/cadvisor (-want +got):\n%s", diff)
+	}
+	want = answers["/prefix/apis/metrics.liqo.io/v1beta1/scrape/rome/metrics/probes"] + "\n"
+	if diff := cmp.Diff(want, kubeletMetrics(t, s, "/metrics/probes")); diff != "" {
+		t.Errorf("/metrics/probes (-want +got):\n%s", diff)
+	}
+}
+
+// A provider that scrapes nothing for others, or does not let us ask, leaves what its metrics API measures, by cAdvisor's names.
+func TestMetricsOfCAdvisorWithoutAnAgent(t *testing.T) {
+	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusServiceUnavailable} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			s := provider(t, func(w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, "metrics.liqo.io") {
+					w.WriteHeader(code)
+					return
+				}
+				_, _ = io.WriteString(w, `{"items":[{"metadata":{"name":"web"},"timestamp":"1970-01-01T00:16:40Z","window":"20s","containers":[{"name":"app","usage":{"cpu":"500m","memory":"1Ki"}}]}]}`)
+			})
+			s.counters.clock = testclock.NewFakePassiveClock(time.Unix(5000, 0))
+			s.config.Pods = boundPods{}
+			got := kubeletMetrics(t, s, "/metrics/cadvisor")
+			for _, line := range []string{
+				`container_cpu_usage_seconds_total{container="app",cpu="total",image="nginx",namespace="shop",pod="web"} 10 1000000`,
+				`container_memory_working_set_bytes{container="app",image="nginx",namespace="shop",pod="web"} 1024 1000000`,
+			} {
+				if !strings.Contains(got, line+"\n") {
+					t.Errorf("no %s in\n%s", line, got)
+				}
+			}
+			if got := kubeletMetrics(t, s, "/metrics/probes"); got != "" {
+				t.Errorf("/metrics/probes is\n%s", got)
+			}
+		})
+	}
+}
+
+// A line without an end does not fill the memory, and ends the answer.
+func TestScrapedLinesAreBounded(t *testing.T) {
+	s := provider(t, nil)
+	s.config.Pods = boundPods{}
+	var out strings.Builder
+	first := `a{namespace="shop",pod="web"} 1` + "\n"
+	if err := s.filterSamples(&out, io.MultiReader(strings.NewReader(first), strings.NewReader(strings.Repeat("x", 2*maxSampleBytes)))); err == nil {
+		t.Error("a line longer than the limit is no error")
+	}
+	if out.String() != first {
+		t.Errorf("what came before is %q", out.String())
+	}
+	if err := s.filterSamples(io.Discard, strings.NewReader(strings.Repeat("# TYPE a gauge\n", maxSampleBytes))); err == nil {
+		t.Error("comments without end are no error")
+	}
+}
