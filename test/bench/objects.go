@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/api/wire"
@@ -94,28 +95,47 @@ func (b *bench) each(ctx context.Context, k *kind, from, to int, do func(context
 	return group.Wait()
 }
 
-// await returns when there are just n copies of which something holds; nil holds of all.
+// await returns when there are just n copies of which something holds; nil holds of all. It watches: lists of everything, again and
+// again, would be a part of what is measured.
 func (b *bench) await(ctx context.Context, k *kind, n int, holds func(*unstructured.Unstructured) bool) error {
 	_, copies := b.ends(k)
+	selector := ofOurs
+	if k.plain != nil {
+		selector = label + "=yes"
+	}
+	found := map[string]bool{}
 	return b.Wait(ctx, fmt.Sprintf("%d copies of kind %s", n, k.name), func(ctx context.Context) (string, error) {
-		selector := ofOurs
-		if k.plain != nil {
-			selector = label + "=yes"
-		}
+		clear(found)
 		list, err := copies.List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			return "", err
 		}
-		found := 0
-		for i := range list.Items {
-			if holds == nil || holds(&list.Items[i]) {
-				found++
+		note := func(object *unstructured.Unstructured, gone bool) {
+			delete(found, object.GetName())
+			if !gone && (holds == nil || holds(object)) {
+				found[object.GetName()] = true
 			}
 		}
-		if found != n {
-			return fmt.Sprintf("there are %d", found), nil
+		for i := range list.Items {
+			note(&list.Items[i], false)
 		}
-		return "", nil
+		if len(found) == n {
+			return "", nil
+		}
+		events, err := copies.Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: list.GetResourceVersion()})
+		if err != nil {
+			return "", err
+		}
+		defer events.Stop()
+		for event := range events.ResultChan() {
+			if object, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Error {
+				note(object, event.Type == watch.Deleted)
+			}
+			if len(found) == n {
+				return "", nil
+			}
+		}
+		return fmt.Sprintf("there are %d", len(found)), ctx.Err()
 	})
 }
 
