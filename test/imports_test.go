@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,8 @@ type rule struct {
 	only []string
 	// never lists what they may not depend on, however indirectly.
 	never []string
+	// apart: nor on each other.
+	apart bool
 	why   string
 }
 
@@ -57,6 +60,23 @@ var rules = []rule{
 		in: "vk", except: []string{"vk/reflection/reflectiontest"},
 		never: []string{module + "controllers", module + "cmd", module + "internal/testenv"},
 		why:   "the virtual kubelet and the controllers are different processes, in different clusters",
+	},
+	{
+		in: "vk/reflection/internal/kinds", apart: true,
+		why: "what a kind needs of another one is an interface that it declares",
+	},
+	{
+		in: "vk/reflection/internal/engine", never: []string{module + "vk/reflection/internal/kinds"},
+		why: "the engine does not know which kinds there are",
+	},
+	{
+		in: "vk/reflection/internal", except: []string{"vk/reflection/internal/engine", "vk/reflection/internal/kinds"},
+		never: []string{module + "vk/reflection/internal/engine", module + "vk/reflection/internal/kinds"},
+		why:   "what the engine is made of can be understood, and tested, without it",
+	},
+	{
+		in: "", except: []string{"internal/wattest"}, never: []string{module + "internal/wattest"},
+		why: "the assembler is for tests",
 	},
 	{
 		in: "controllers", except: []string{"controllers/internal/controllertest"},
@@ -113,11 +133,15 @@ func TestRulesBite(t *testing.T) {
 		if !slices.ContainsFunc(packages, r.applies) {
 			t.Errorf("no package is in %s", r.in)
 		}
-		p := listed{ImportPath: module + r.in + "/x", Deps: []string{r.never[0] + "x"}}
-		if len(r.broken(p)) == 0 {
-			t.Errorf("the rule of %s does not find %s", r.in, r.never[0])
+		forbidden := slices.Clone(r.never)
+		if r.apart {
+			forbidden = append(forbidden, path.Join(module, r.in, "y"))
 		}
-		p = listed{ImportPath: module + r.in + "/x", Imports: []string{"example.org/y"}}
+		p := listed{ImportPath: path.Join(module, r.in, "x"), Deps: forbidden}
+		if found := r.broken(p); len(forbidden) == 0 || !slices.Equal(found, forbidden) {
+			t.Errorf("the rule of %s finds %s, want %s", r.in, found, forbidden)
+		}
+		p = listed{ImportPath: path.Join(module, r.in, "x"), Imports: []string{"example.org/y"}}
 		if r.only != nil && len(r.broken(p)) == 0 {
 			t.Errorf("the rule of %s does not find an import of something else", r.in)
 		}
@@ -125,7 +149,7 @@ func TestRulesBite(t *testing.T) {
 }
 
 func (r rule) applies(p listed) bool {
-	return below(p.ImportPath, module+r.in) &&
+	return below(p.ImportPath, path.Join(module, r.in)) &&
 		!slices.ContainsFunc(r.except, func(e string) bool { return below(p.ImportPath, module+e) })
 }
 
@@ -135,7 +159,7 @@ func (r rule) broken(p listed) (bad []string) {
 		return nil
 	}
 	for _, d := range p.Deps {
-		if slices.ContainsFunc(r.never, func(prefix string) bool { return strings.HasPrefix(d, prefix) }) {
+		if slices.ContainsFunc(r.never, func(prefix string) bool { return strings.HasPrefix(d, prefix) }) || r.apart && r.isSibling(p, d) {
 			bad = append(bad, d)
 		}
 	}
@@ -147,6 +171,13 @@ func (r rule) broken(p listed) (bad []string) {
 		}
 	}
 	return bad
+}
+
+// isSibling reports whether a dependency is below the folder of the rule too, but not in or below the folder there that p is in.
+func (r rule) isSibling(p listed, dependency string) bool {
+	folder := path.Join(module, r.in) + "/"
+	own, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, folder), "/")
+	return strings.HasPrefix(dependency, folder) && !below(dependency, folder+own)
 }
 
 func below(path, folder string) bool { return path == folder || strings.HasPrefix(path, folder+"/") }
