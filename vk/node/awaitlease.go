@@ -14,16 +14,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// mostVigil is the most that a replica which stands by sleeps between two looks at the lease. The elector of client-go sleeps for up to
+// maxLeasePoll is the most that a replica which stands by sleeps between two looks at the lease. The elector of client-go sleeps for up to
 // 2.2 retry periods, for so long a lease that has run out, or was released, would lead nobody.
-const mostVigil = time.Second
+const maxLeasePoll = time.Second
 
 // awaitFree waits until nobody holds the lease: it is not there, was released, is ours, or was not renewed for as long as it lasts, by our
 // own clock. The lease of a holder that is known to be gone, or has run out, is cleared. It returns false when ctx has ended.
 func (e Election) awaitFree(ctx context.Context) bool {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)
 	leases := e.Client.CoordinationV1().Leases(e.Namespace)
-	var seen vigil
+	var seen renewal
 	leader, trouble := "", ""
 	for ctx.Err() == nil {
 		lease, err := leases.Get(ctx, e.Name, metav1.GetOptions{})
@@ -56,20 +56,20 @@ func (e Election) awaitFree(ctx context.Context) bool {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(min(e.RetryPeriod, mostVigil)):
+		case <-time.After(min(e.RetryPeriod, maxLeasePoll)):
 		}
 	}
 	return false
 }
 
-// vigil remembers when a lease was seen to be renewed.
-type vigil struct {
+// renewal remembers when a lease was seen to be renewed.
+type renewal struct {
 	version string
 	since   time.Time
 }
 
 // expired reports whether the lease was not renewed for as long as it lasts, which its holder may have set longer than we would.
-func (v *vigil) expired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
+func (v *renewal) expired(lease *coordinationv1.Lease, duration time.Duration, now time.Time) bool {
 	if version := string(lease.UID) + "/" + lease.ResourceVersion; version != v.version {
 		v.version, v.since = version, now
 		return false

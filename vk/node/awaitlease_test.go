@@ -20,7 +20,7 @@ func TestALeaseExpiresByOurClock(t *testing.T) {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}, Spec: coordinationv1.LeaseSpec{
 			LeaseDurationSeconds: ptr.To(seconds), RenewTime: ptr.To(metav1.NewMicroTime(now.Add(-time.Hour)))}}
 	}
-	var v vigil
+	var v renewal
 	expired := func(after time.Duration, version string, seconds int32) bool {
 		return v.expired(lease(version, seconds), 15*time.Second, now.Add(after))
 	}
