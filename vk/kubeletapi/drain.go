@@ -8,17 +8,17 @@ import (
 	"io"
 )
 
-// lastWord is an upgraded connection to the provider that delivers all of its output, even if the command ends while the caller is
+// drainingStream is an upgraded connection to the provider that delivers all of its output, even if the command ends while the caller is
 // still sending input. ReverseProxy closes both directions on the first error of either, so a failed write of that input would
 // cut off output that has not been copied yet, and the exit code with it. Input that can no longer be delivered is therefore
 // dropped, and the stream ends once the provider's side has been read to its end.
-type lastWord struct {
+type drainingStream struct {
 	io.ReadWriteCloser
 	ended bool // accessed only by the goroutine that writes
 }
 
 // Write implements io.Writer. It never fails.
-func (c *lastWord) Write(p []byte) (int, error) {
+func (c *drainingStream) Write(p []byte) (int, error) {
 	if !c.ended {
 		_, err := c.ReadWriteCloser.Write(p)
 		c.ended = err != nil
@@ -28,7 +28,7 @@ func (c *lastWord) Write(p []byte) (int, error) {
 
 // CloseWrite shuts down the sending side. Only a connection that has no way to do so is an error: any other failure must not end
 // the reading side.
-func (c *lastWord) CloseWrite() error {
+func (c *drainingStream) CloseWrite() error {
 	conn, ok := c.ReadWriteCloser.(interface{ CloseWrite() error })
 	if !ok {
 		return errors.ErrUnsupported

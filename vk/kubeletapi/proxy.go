@@ -162,7 +162,7 @@ func withoutBearer(values []string) []string {
 // makes errors readable.
 func adaptResponse(response *http.Response) error {
 	if stream, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
-		response.Body = &lastWord{ReadWriteCloser: stream}
+		response.Body = &drainingStream{ReadWriteCloser: stream}
 		return nil
 	}
 	return readableError(response)

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// patience with a provider that counts as unreachable and may be back.
-	patience = 3 * time.Second
-	// patienceCheck is how often it is asked meanwhile whether it still does.
-	patienceCheck = time.Second
+	// unreachableGrace is given to a provider that counts as unreachable and may be back.
+	unreachableGrace = 3 * time.Second
+	// unreachableCheck is how often it is asked meanwhile whether it still does.
+	unreachableCheck = time.Second
 )
 
 // giveUp sends requests, and gives up those that wait for the first byte of an
@@ -41,7 +41,7 @@ func (g giveUp) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // watch cancels when there is no hope, until the answer has begun.
 func (g giveUp) watch(ctx context.Context, cancel context.CancelCauseFunc, answered <-chan struct{}) {
-	wait := time.NewTimer(patience)
+	wait := time.NewTimer(unreachableGrace)
 	defer wait.Stop()
 	for {
 		select {
@@ -54,7 +54,7 @@ func (g giveUp) watch(ctx context.Context, cancel context.CancelCauseFunc, answe
 				cancel(err)
 				return
 			}
-			wait.Reset(patienceCheck)
+			wait.Reset(unreachableCheck)
 		}
 	}
 }
