@@ -36,6 +36,15 @@ const (
 	EventKind          = event.Name
 )
 
+// What kinds need of each other is checked here, as they do not know each other: engine.Peer finds nobody whose methods differ.
+var (
+	_ pod.AccountTokens   = (*secret.Handler)(nil)
+	_ pod.ArrivingError   = (*secret.MissingTokenError)(nil)
+	_ pod.RequestedTokens = (*token.Handler)(nil)
+	_ secret.Waiters      = (*pod.Handler)(nil)
+	_ token.Shadows       = (*pod.Handler)(nil)
+)
+
 // DefaultKinds returns what is reflected without being asked for.
 func DefaultKinds() []Kind {
 	return []Kind{

@@ -79,7 +79,8 @@ func (Base) Waiting() int { return 0 }
 var _ Handler = Base{}
 
 // Peer returns the handler that can do what T asks for. Kinds do not know each other: what one needs of another is an
-// interface that it declares. It is for use after New has made all handlers.
+// interface that it declares, and the package that lists the kinds asserts that a handler implements it. None is found when its
+// kind is not reflected. It is for use after New has made all handlers.
 func Peer[T any](e *Env) (peer T, ok bool) {
 	for _, r := range e.r.m.all() {
 		if peer, ok = r.handler.(T); ok {

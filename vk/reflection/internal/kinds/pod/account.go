@@ -25,26 +25,26 @@ const (
 	TokenArrival = 2 * time.Second
 )
 
-// accountTokens finds the provider's Secret with the long-lived token of a service account, for the mode Legacy. The error may
-// be an arriving.
-type accountTokens interface {
+// AccountTokens finds the provider's Secret with the long-lived token of a service account, for the mode Legacy. The error may
+// be an ArrivingError.
+type AccountTokens interface {
 	AccountToken(namespace, account string) (secret string, err error)
 }
 
-// arriving is the lack of a Secret that may be on its way, or of which nothing is known yet.
-type arriving interface {
+// ArrivingError is the lack of a Secret that may be on its way, or of which nothing is known yet.
+type ArrivingError interface {
 	error
 	Soon() bool
 	Unknown() bool
 }
 
-// requestedTokens learn what is to be offloaded of a pod before that happens: the tokens should be there as early as it.
-type requestedTokens interface {
+// RequestedTokens learn what is to be offloaded of a pod before that happens: the tokens should be there as early as it.
+type RequestedTokens interface {
 	Mounts(key engine.Key, uid types.UID, volumes any)
 }
 
 // AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
-func (h *handler) AccountTokenChanged(namespace, account string) {
+func (h *Handler) AccountTokenChanged(namespace, account string) {
 	s := h.Scope(namespace)
 	if s == nil {
 		return
@@ -57,7 +57,7 @@ func (h *handler) AccountTokenChanged(namespace, account string) {
 }
 
 // Shadow returns the ShadowPod of a pod as it is cached; false when pods are not reflected in the namespace.
-func (h *handler) Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool) {
+func (h *Handler) Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool) {
 	s := h.Scope(namespace)
 	if s == nil {
 		return nil, false
@@ -66,7 +66,7 @@ func (h *handler) Shadow(namespace, name string) (shadow *unstructured.Unstructu
 }
 
 // FollowShadows makes another scope of the namespace wait for the ShadowPods to be known, and calls f when one is gone.
-func (h *handler) FollowShadows(other *engine.Scope, f func(name string)) {
+func (h *Handler) FollowShadows(other *engine.Scope, f func(name string)) {
 	s := h.Scope(other.LocalNamespace())
 	if s == nil {
 		return
@@ -79,15 +79,15 @@ func (h *handler) FollowShadows(other *engine.Scope, f func(name string)) {
 }
 
 // tellTokens hands on which volumes are to be offloaded; nil: none.
-func (h *handler) tellTokens(v *podView, volumes any) {
-	if tokens, ok := engine.Peer[requestedTokens](h.Env); ok {
+func (h *Handler) tellTokens(v *podView, volumes any) {
+	if tokens, ok := engine.Peer[RequestedTokens](h.Env); ok {
 		tokens.Mounts(v.key, v.local.GetUID(), volumes)
 	}
 }
 
 // context is that of a pod's outgoing chain. For a pod that mounts the token of its service account it names the Secret; lacking
 // says why there is none.
-func (h *handler) context(v *podView) (root map[string]any, lacking error) {
+func (h *Handler) context(v *podView) (root map[string]any, lacking error) {
 	root = v.scope.Context(host.Outgoing)
 	if h.Options().APIServerSupport != engine.SupportLegacy || access.Declined(v.local) != "" || !mountsOwnToken(v.local) {
 		return root, nil
@@ -106,8 +106,8 @@ func (h *handler) context(v *podView) (root map[string]any, lacking error) {
 	return root, lacking
 }
 
-func (h *handler) accountToken(v *podView) (secret string, lacking error) {
-	secrets, ok := engine.Peer[accountTokens](h.Env)
+func (h *Handler) accountToken(v *podView) (secret string, lacking error) {
+	secrets, ok := engine.Peer[AccountTokens](h.Env)
 	if !ok {
 		return "", &unreflectedError{access.ServiceAccount(v.local)}
 	}
@@ -135,9 +135,9 @@ func MountedToken(shadow *unstructured.Unstructured) string {
 }
 
 // blame replaces the failure of a chain that was given no Secret by the reason why there is none.
-func (h *handler) blame(v *podView, err, lacking error) error {
+func (h *Handler) blame(v *podView, err, lacking error) error {
 	var failed *host.PluginFailedError
-	var on arriving
+	var on ArrivingError
 	switch {
 	case lacking == nil || !errors.As(err, &failed):
 		return err

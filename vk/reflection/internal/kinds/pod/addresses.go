@@ -8,7 +8,7 @@ import "maps"
 // withoutStrangeIPs returns the status of a pod without addresses that the provider's pods cannot have, and which these are.
 // All of them go with one: the first is the pod's, and the others are its in another family.
 // A pod on the network of its node has the address of that.
-func (h *handler) withoutStrangeIPs(status map[string]any, hostNetwork bool) (map[string]any, []string) {
+func (h *Handler) withoutStrangeIPs(status map[string]any, hostNetwork bool) (map[string]any, []string) {
 	known := h.Options().ForeignCIDRs
 	if len(known) == 0 && !hostNetwork {
 		known = h.Options().ForeignPodCIDRs

@@ -14,7 +14,7 @@ import (
 // Where the network says where the provider's pods are, those on the network of their node may be elsewhere.
 func TestPodAddressesWithinTheNetwork(t *testing.T) {
 	t.Parallel()
-	h := &handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})}}
+	h := &Handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})}}
 	for _, tc := range []struct {
 		address              string
 		hostNetwork, strange bool

@@ -33,7 +33,7 @@ func Kind() engine.Kind {
 		Mode: engine.Replace, Policy: engine.Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
 		DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
 		Keep: keep, KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true, FollowsAPIServer: true,
-		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
+		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }
 
@@ -44,25 +44,26 @@ func keep(spec map[string]any) map[string]any {
 	return kept
 }
 
-type handler struct {
+// Handler implements engine.Handler: it offloads pods.
+type Handler struct {
 	engine.Base
 	states sync.Map // engine.Key to *podState
 }
 
 // Extend watches the provider's pods.
-func (h *handler) Extend(s *engine.Scope) {
+func (h *Handler) Extend(s *engine.Scope) {
 	// Without their specs: how they are run there is nobody's business here.
 	s.State = s.WatchRemote(podsResource, informer.DropSpec, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
 }
 
 // Derived implements engine.Handler: it returns the provider's pod.
-func (h *handler) Derived(s *engine.Scope, name string) *unstructured.Unstructured {
+func (h *Handler) Derived(s *engine.Scope, name string) *unstructured.Unstructured {
 	remote, _ := s.State.(*informer.Informer)
 	return remote.Get(s.RemoteNamespace(), name)
 }
 
 // NamespacesChanged enqueues the pods of this node whose namespaces are not extended.
-func (h *handler) NamespacesChanged() {
+func (h *Handler) NamespacesChanged() {
 	for _, pod := range h.OfNode() {
 		if !h.IsExtended(pod.GetNamespace()) {
 			h.Enqueue(raw.Key(pod))
@@ -72,7 +73,7 @@ func (h *handler) NamespacesChanged() {
 
 // CopyMatters implements engine.Handler. The step of a ShadowPod that says no more than how its pod is doing does not: the pod
 // itself is watched. Its end is another matter, for then there may be no pod to say it.
-func (h *handler) CopyMatters(before, shadow *unstructured.Unstructured) bool {
+func (h *Handler) CopyMatters(before, shadow *unstructured.Unstructured) bool {
 	if before == nil || before.GetResourceVersion() == shadow.GetResourceVersion() {
 		return true
 	}

@@ -24,7 +24,7 @@ func TestPhaseOfAShadowPodIsNoNews(t *testing.T) {
 	}
 	respecified := shadow("2")
 	respecified.SetGeneration(2)
-	h, before := &handler{}, shadow("1")
+	h, before := &Handler{}, shadow("1")
 	for name, tc := range map[string]struct {
 		after  *unstructured.Unstructured
 		noNews bool

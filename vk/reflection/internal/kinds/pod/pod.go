@@ -53,7 +53,7 @@ type podState struct {
 // sees the status of the pod, too, but what it says of that is not worth an evaluation.
 type kept struct{ local, shadow, epoch uint64 }
 
-func (h *handler) kept(v *podView) kept {
+func (h *Handler) kept(v *podView) kept {
 	return kept{engine.ContentHash(v.local, nil), engine.ContentHash(v.shadow, h.Kind().Into), h.Epoch()}
 }
 
@@ -76,7 +76,7 @@ type podView struct {
 }
 
 // Reconcile implements engine.Handler: it follows the life of a pod: its ShadowPod, its status, its end. (Liqo: pod reflection.)
-func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	v := &podView{key: key, scope: s, local: s.Object(key), remote: h.Derived(s, key.Name)}
 	if v.local == nil {
 		h.states.Delete(key)
@@ -109,7 +109,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return h.runPod(ctx, w, v)
 }
 
-func (h *handler) stateOf(key engine.Key, uid types.UID) *podState {
+func (h *Handler) stateOf(key engine.Key, uid types.UID) *podState {
 	if known, ok := h.states.Load(key); ok {
 		if state, _ := known.(*podState); state.uid == uid {
 			return state
@@ -122,7 +122,7 @@ func (h *handler) stateOf(key engine.Key, uid types.UID) *podState {
 
 // runPod keeps the ShadowPod and shows the status. That a plugin fails, or the provider refuses a change, concerns the
 // ShadowPod: how its pod is doing is shown all the same.
-func (h *handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
+func (h *Handler) runPod(ctx context.Context, w *engine.Worker, v *podView) error {
 	goesOn, failed := h.keepShadow(ctx, w, v)
 	if !goesOn {
 		return failed
@@ -144,7 +144,7 @@ func (h *handler) runPod(ctx context.Context, w *engine.Worker, v *podView) erro
 }
 
 // keepShadow makes the ShadowPod what it should be, and reports whether there is one whose status goes on being shown.
-func (h *handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) (goesOn bool, err error) {
+func (h *Handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) (goesOn bool, err error) {
 	var now kept
 	if v.shadow != nil {
 		if now = h.kept(v); now == v.state.kept {
@@ -195,7 +195,7 @@ func (h *handler) keepShadow(ctx context.Context, w *engine.Worker, v *podView) 
 // updateShadow brings metadata up to date, and of the spec what may change while a pod lives; everything else was
 // settled when the pod was created, and a plugin that would settle it differently today concerns new pods. While the
 // node is not ready the labels that say so are in flux, and nothing is written.
-func (h *handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView, x *engine.Desired) error {
+func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView, x *engine.Desired) error {
 	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" || v.shadow.GetDeletionTimestamp() != nil {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (h *handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 }
 
 // endPod lets a pod that is being deleted go when nothing of it is left on the provider.
-func (h *handler) endPod(ctx context.Context, w *engine.Worker, v *podView) error {
+func (h *Handler) endPod(ctx context.Context, w *engine.Worker, v *podView) error {
 	if v.shadow == nil && v.remote == nil {
 		if err := h.shadowIsGone(ctx, v); err != nil {
 			return err
@@ -251,7 +251,7 @@ func (h *handler) endPod(ctx context.Context, w *engine.Worker, v *podView) erro
 // hasten gives the provider's pod no more time to end than ours has, which `kubectl delete --grace-period`, a drain or an
 // eviction has shortened. When its ShadowPod goes, the provider gives it what its spec says. Longer than that is not to be
 // had: of two grace periods Kubernetes takes the shorter one.
-func (h *handler) hasten(ctx context.Context, v *podView) error {
+func (h *Handler) hasten(ctx context.Context, v *podView) error {
 	going := v.local.GetDeletionGracePeriodSeconds()
 	if v.remote == nil || going == nil {
 		return nil
@@ -294,7 +294,7 @@ const straggling = 2 * time.Second
 // shadowIsGone is an error as long as the pod may have a ShadowPod that the cache does not show. A cache says what was, and a
 // create that has no answer is an open question: only the deletion that the watch has delivered, or the API server itself,
 // says that there is none. Who lets the pod go earlier has it run twice, once here under the same name.
-func (h *handler) shadowIsGone(ctx context.Context, v *podView) error {
+func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	known := v.state.shadow
 	switch {
 	case known == asked{} || v.scope.IsGone(known.uid):
@@ -312,7 +312,7 @@ func (h *handler) shadowIsGone(ctx context.Context, v *podView) error {
 
 // letGo ends a pod of which nothing is left on the provider. Who holds it by a finalizer (a Job counts its pods that way)
 // may wait for it to be over, and a kubelet sees to that before it lets a pod go.
-func (h *handler) letGo(ctx context.Context, w *engine.Worker, v *podView) error {
+func (h *Handler) letGo(ctx context.Context, w *engine.Worker, v *podView) error {
 	if len(v.local.GetFinalizers()) > 0 && !pods.Finished(pods.Phase(v.status)) {
 		over := pods.Reject(v.status, corev1.PodFailed, wire.RemotePodTerminatedReason, "", h.Clock().Now())
 		if err := h.PatchStatus(ctx, w, v.local, over, Marks{}); err != nil {

@@ -28,7 +28,7 @@ const unknownHint = "its namespace has no remote namespace on this cluster yet; 
 //
 // While that is not certain (the map has not been read, is gone, or says that the remote namespace is on its way) a pod that has
 // begun is left alone: only a pod that has never run is set to waiting, or released when it is being deleted.
-func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
+func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
 	local := h.ObjectOfNode(key)
 	if local == nil {
 		h.states.Delete(key)
@@ -62,7 +62,7 @@ func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 }
 
 // skipPod does not offload a pod because a plugin says so. One that is not shown to run may yet do so on the provider.
-func (h *handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why string) error {
+func (h *Handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why string) error {
 	if pods.Untouched(v.status) {
 		if err := h.Remove(ctx, w, v.scope, v.shadow); err != nil {
 			return err
@@ -73,7 +73,7 @@ func (h *handler) skipPod(ctx context.Context, w *engine.Worker, v *podView, why
 
 // refusePod shows that a pod is not offloaded: one that has not begun waits, one that has is over. Its ShadowPod, if
 // any, is deleted once the pod says so.
-func (h *handler) refusePod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, why string) error {
+func (h *Handler) refusePod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, why string) error {
 	status, _ := local.Object["status"].(map[string]any)
 	phase, reason := corev1.PodFailed, wire.OffloadingAbortedReason
 	if pods.Untouched(status) {

@@ -27,7 +27,7 @@ import (
 )
 
 // showStatus makes the status of the provider's pod that of ours.
-func (h *handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) error {
+func (h *Handler) showStatus(ctx context.Context, w *engine.Worker, v *podView) error {
 	if v.remote == nil || engine.StandsForAnother(v.remote, v.local) {
 		return h.showEnd(ctx, w, v)
 	}
@@ -120,7 +120,7 @@ func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
 }
 
 // showInterruption shows the pod as what it is meanwhile: as it was, but not ready.
-func (h *handler) showInterruption(ctx context.Context, w *engine.Worker, v *podView, why string) error {
+func (h *Handler) showInterruption(ctx context.Context, w *engine.Worker, v *podView, why string) error {
 	next := pods.Interrupt(v.status, RecreatingReason, why, h.Clock().Now())
 	if raw.Equal(next, v.status) {
 		return nil
@@ -130,7 +130,7 @@ func (h *handler) showInterruption(ctx context.Context, w *engine.Worker, v *pod
 
 // showEnd takes, when the provider's pod is gone for good, its final phase from the ShadowPod. A pod that is
 // gone for a moment is not ready: the provider makes it again.
-func (h *handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) error {
+func (h *Handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) error {
 	if v.shadow == nil || v.remote != nil {
 		return nil
 	}
@@ -159,7 +159,7 @@ const unseen = time.Second
 
 // isThere asks the provider for the pod that the cache does not show: the watch of pods may be behind that of ShadowPods. What is shown of a
 // pod that has finished stays, and only the pod itself has the exit codes of its containers.
-func (h *handler) isThere(ctx context.Context, v *podView) (there bool, err error) {
+func (h *Handler) isThere(ctx context.Context, v *podView) (there bool, err error) {
 	err = h.CallRemote(ctx, func(ctx context.Context) error {
 		pod, err := h.Remote().Resource(podsResource).Namespace(v.scope.RemoteNamespace()).Get(ctx, h.RemoteName(v.key.Name), metav1.GetOptions{})
 		there = err == nil && h.Managed(pod) && !engine.StandsForAnother(pod, v.local)
@@ -176,7 +176,7 @@ func (h *handler) isThere(ctx context.Context, v *podView) (there bool, err erro
 
 // incomingStatus runs the chain on the provider's pod and makes the result acceptable here. It is nil when a plugin wants
 // the present status to stay.
-func (h *handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podView) (map[string]any, error) {
+func (h *Handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podView) (map[string]any, error) {
 	remoteStatus, _ := v.remote.Object["status"].(map[string]any)
 	root := maps.Clone(v.scope.Context(host.Incoming))
 	root["local"] = v.local.Object
@@ -216,7 +216,7 @@ func (h *handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podVi
 
 // settling is how long the status of a pod that the provider has only just taken in is not worth a write: most are
 // running a moment later. Trouble is shown at once.
-func (h *handler) settling(v *podView) time.Duration {
+func (h *Handler) settling(v *podView) time.Duration {
 	status, _ := v.remote.Object["status"].(map[string]any)
 	if !pods.Untouched(status) || unschedulable(status) {
 		return 0
@@ -248,7 +248,7 @@ type Marks struct {
 
 // PatchStatus writes a status, nil for the present one, and the marks that go with it. What others note on the pod
 // meanwhile is no reason to decide again, a condition in its status is: that would be lost.
-func (h *handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, m Marks) error {
+func (h *Handler) PatchStatus(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured, status map[string]any, m Marks) error {
 	key := raw.Key(local)
 	asked, present := document.Hash(status), document.Hash(local.Object["status"])
 	if status != nil && h.Accepted(key, asked, present) {
@@ -288,7 +288,7 @@ func statusPatch(local *unstructured.Unstructured, status map[string]any, m Mark
 }
 
 // deleteLocalPod lets a pod go at once: nothing of it is left.
-func (h *handler) deleteLocalPod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured) error {
+func (h *Handler) deleteLocalPod(ctx context.Context, w *engine.Worker, local *unstructured.Unstructured) error {
 	if grace := local.GetDeletionGracePeriodSeconds(); grace != nil && *grace == 0 {
 		return nil // it was; a finalizer holds it
 	}

@@ -39,7 +39,7 @@ func Kind() engine.Kind {
 		Needed: func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
 		Keep:   keep, KeepObjects: keep,
 		Indexers: cache.Indexers{accountIndex: indexByAccount},
-		Handler:  func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
+		Handler:  func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }
 
@@ -52,22 +52,23 @@ func keep(content map[string]any) map[string]any {
 	return kept
 }
 
-type handler struct{ engine.Base }
+// Handler implements engine.Handler: it finds tokens among Secrets.
+type Handler struct{ engine.Base }
 
-// waiting are who waits for the token of a service account; the kind Pod has them.
-type waiting interface {
+// Waiters are who waits for the token of a service account; the kind Pod has them.
+type Waiters interface {
 	// AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
 	AccountTokenChanged(namespace, account string)
 }
 
-func (h *handler) notify(namespace, account string) {
-	if pods, ok := engine.Peer[waiting](h.Env); ok {
+func (h *Handler) notify(namespace, account string) {
+	if pods, ok := engine.Peer[Waiters](h.Env); ok {
 		pods.AccountTokenChanged(namespace, account)
 	}
 }
 
 // Extend has the pods of a service account enqueued again when its Secrets change, on either side.
-func (h *handler) Extend(s *engine.Scope) {
+func (h *Handler) Extend(s *engine.Scope) {
 	if h.Options().APIServerSupport != engine.SupportLegacy {
 		return
 	}
@@ -85,7 +86,7 @@ func (h *handler) Extend(s *engine.Scope) {
 }
 
 // Synced enqueues the pods that wait for the Secrets to be known.
-func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) {
+func (h *Handler) Synced(s *engine.Scope, kind *engine.Kind) {
 	if kind.Name == Name && h.Options().APIServerSupport == engine.SupportLegacy {
 		h.notify(s.LocalNamespace(), "")
 	}
@@ -111,33 +112,33 @@ func indexByAccount(object any) ([]string, error) {
 	return []string{secret.GetNamespace() + "/" + account}, nil
 }
 
-// lackingError: the provider does not have the one Secret of which a pod mounts the token. It is no failure of anything,
+// MissingTokenError: the provider does not have the one Secret of which a pod mounts the token. It is no failure of anything,
 // and what heals it is watched.
-type lackingError struct {
+type MissingTokenError struct {
 	account, problem string
 	soon             bool // it may be on its way
 	unknown          bool // the Secrets have not been read
 }
 
-func (e *lackingError) Error() string {
+func (e *MissingTokenError) Error() string {
 	return fmt.Sprintf("the pod waits for the token of service account %s: %s, %s", e.account, e.problem, access.WithoutRemedy)
 }
 
 // Soon reports whether the Secret may be on its way.
-func (e *lackingError) Soon() bool { return e.soon }
+func (e *MissingTokenError) Soon() bool { return e.soon }
 
 // Unknown reports whether the Secrets have not been read.
-func (e *lackingError) Unknown() bool { return e.unknown }
+func (e *MissingTokenError) Unknown() bool { return e.unknown }
 
 // Classify implements engine.Classified.
-func (e *lackingError) Classify() (engine.Class, string) {
+func (e *MissingTokenError) Classify() (engine.Class, string) {
 	return engine.Input, wire.FailedReflectionReason
 }
 
 // AccountToken names the provider's Secret with the token of a service account of the namespace, when it is the only one; the
 // error says why there is none.
-func (h *handler) AccountToken(namespace, account string) (string, error) {
-	lacking := &lackingError{account: account}
+func (h *Handler) AccountToken(namespace, account string) (string, error) {
+	lacking := &MissingTokenError{account: account}
 	s := h.Scope(namespace)
 	if s == nil || !s.Ready() {
 		lacking.unknown = true
@@ -158,12 +159,12 @@ func (h *handler) AccountToken(namespace, account string) (string, error) {
 }
 
 // stays reports whether it is the copy of a Secret that is still to cross: others are about to be deleted.
-func (h *handler) stays(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
+func (h *Handler) stays(s *engine.Scope, object, copied *unstructured.Unstructured) bool {
 	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }
 
 // describe says what is wrong, and what to do.
-func (e *lackingError) describe(made, crossed []*unstructured.Unstructured) {
+func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured) {
 	switch {
 	case len(made) == 0:
 		e.problem = fmt.Sprintf("none was made; create a Secret of type %s with annotation %s: %s in the namespace of the pod",

@@ -26,11 +26,12 @@ func Kind() engine.Kind {
 		Target: corev1.SchemeGroupVersion.WithResource("secrets"), TargetKind: corev1.SchemeGroupVersion.WithKind("Secret"),
 		Mode: engine.Replace, Policy: engine.Always, Workers: 3, Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
 		Keep: sums, FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
-		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{Base: engine.Base{Env: env}}, nil },
+		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }
 
-type handler struct {
+// Handler implements engine.Handler: it requests the tokens of pods.
+type Handler struct {
 	engine.Base
 	states   sync.Map // engine.Key to *tokenState
 	mounting sync.Map // engine.Key to mounting

@@ -68,7 +68,7 @@ func tokenKey(volume, path string) string {
 }
 
 // requestToken asks this cluster for a token that is good as long as the pod is there.
-func (h *handler) requestToken(ctx context.Context, pod *unstructured.Unstructured, source tokenSource) (token, error) {
+func (h *Handler) requestToken(ctx context.Context, pod *unstructured.Unstructured, source tokenSource) (token, error) {
 	account := access.ServiceAccount(pod)
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &source.seconds,

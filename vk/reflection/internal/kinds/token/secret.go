@@ -164,7 +164,7 @@ func labelValue(name string) string {
 }
 
 // checkTokenNames: the name of the Secret is settled, by the name of the pod.
-func (h *handler) checkTokenNames(key engine.Key) error {
+func (h *Handler) checkTokenNames(key engine.Key) error {
 	if name := h.RemoteName(key.Name); len(name) > validation.DNS1123SubdomainMaxLength {
 		return &engine.OutputError{Problem: fmt.Sprintf("the service-account tokens of the pod would go into Secret %s, whose name has %d characters, %d at most are allowed:"+
 			" give the pod a shorter name, %s", name, len(name), validation.DNS1123SubdomainMaxLength, access.WithoutRemedy)}

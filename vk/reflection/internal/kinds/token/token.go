@@ -39,7 +39,7 @@ type tokenState struct {
 // The pod's plugin makes the volumes of the ShadowPod refer to it. (Liqo: ServiceAccount reflection, TokenAPI.)
 //
 // Nothing of this cluster crosses here, so no plugin sees the tokens, and nothing ever logs them.
-func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
+func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	local := h.ObjectOfNode(key)
 	remote, going := s.Copy(key.Name)
 	if going || remote != nil && remote.GetDeletionTimestamp() != nil {
@@ -92,7 +92,7 @@ func withoutTokens(o *engine.Options, pod *unstructured.Unstructured) string {
 }
 
 // takeTokensBack deletes the tokens of a pod that is to have none any more.
-func (h *handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, why string) error {
+func (h *Handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, why string) error {
 	if remote == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (h *handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engin
 }
 
 // keepTokens makes the Secret hold, for every source, a token with more than a fifth of its life before it.
-func (h *handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource) error {
+func (h *Handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource) error {
 	key := raw.Key(local)
 	if err := h.checkTokenNames(key); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (h *handler) keepTokens(ctx context.Context, w *engine.Worker, s *engine.Sc
 }
 
 // isCurrent reports whether a Secret has all tokens, and no other, none of which is due. It need not be read for that.
-func (h *handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource, held map[string]token) bool {
+func (h *Handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *unstructured.Unstructured, sources []tokenSource, held map[string]token) bool {
 	sums, trimmed := keptSums(remote)
 	if !trimmed || len(sums) != len(sources) || anyDue(sources, held, h.Clock().Now()) {
 		return false
@@ -155,7 +155,7 @@ func (h *handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *un
 }
 
 // renewTokens requests the tokens that are missing or due, into held. What is denied stays as it was.
-func (h *handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
+func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
 	now := h.Clock().Now()
 	if !anyDue(sources, held, now) {
 		return nil
@@ -193,7 +193,7 @@ func anyDue(sources []tokenSource, held map[string]token, now time.Time) bool {
 }
 
 // untilRenewal is how long all tokens are good, and a little more, different for each pod.
-func (h *handler) untilRenewal(held map[string]token) time.Duration {
+func (h *Handler) untilRenewal(held map[string]token) time.Duration {
 	var first token
 	for _, candidate := range held {
 		if first.expires.IsZero() || candidate.renewal().Before(first.renewal()) {
@@ -207,7 +207,7 @@ func (h *handler) untilRenewal(held map[string]token) time.Duration {
 	return max(wait, tokenPause)
 }
 
-func (h *handler) tokenStateOf(key engine.Key, uid types.UID) *tokenState {
+func (h *Handler) tokenStateOf(key engine.Key, uid types.UID) *tokenState {
 	if known, ok := h.states.Load(key); ok {
 		if state, ok := known.(*tokenState); ok && state.uid == uid {
 			return state
@@ -218,13 +218,13 @@ func (h *handler) tokenStateOf(key engine.Key, uid types.UID) *tokenState {
 	return state
 }
 
-func (h *handler) drop(key engine.Key) {
+func (h *Handler) drop(key engine.Key) {
 	h.states.Delete(key)
 	h.mounting.Delete(key)
 }
 
 // NotOffloaded implements engine.Handler.
-func (h *handler) NotOffloaded(_ context.Context, _ *engine.Worker, key engine.Key) error {
+func (h *Handler) NotOffloaded(_ context.Context, _ *engine.Worker, key engine.Key) error {
 	h.drop(key)
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 func TestRenewalOfTokens(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
-	h := &handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{Clock: clock})}}
+	h := &Handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{Clock: clock})}}
 	in := func(left, life time.Duration) token {
 		return token{value: "x", expires: clock.Now().Add(left), life: life}
 	}

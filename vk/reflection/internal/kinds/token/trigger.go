@@ -14,8 +14,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// shadows are the ShadowPods; the kind Pod has them.
-type shadows interface {
+// Shadows are the ShadowPods; the kind Pod has them.
+type Shadows interface {
 	// Shadow returns that of a pod as it is cached; false when pods are not reflected in the namespace.
 	Shadow(namespace, name string) (shadow *unstructured.Unstructured, reflected bool)
 	// FollowShadows makes the scope wait for them to be known, and calls f when one is gone.
@@ -29,15 +29,15 @@ type mounting struct {
 }
 
 // ObjectMatters implements engine.Handler: most changes of pods are of their status, and concern no token.
-func (h *handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
+func (h *Handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
 	return before == nil || before.GetResourceVersion() == pod.GetResourceVersion() || before.GetUID() != pod.GetUID() ||
 		raw.Annotations(before.Object)[wire.APIServerSupportAnnotation] != raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation] ||
 		pods.Finished(pods.Phase(raw.Status(before))) != pods.Finished(pods.Phase(raw.Status(pod)))
 }
 
 // Extend makes tokens follow the end of ShadowPods: see mountsTokens.
-func (h *handler) Extend(s *engine.Scope) {
-	if known, ok := engine.Peer[shadows](h.Env); ok {
+func (h *Handler) Extend(s *engine.Scope) {
+	if known, ok := engine.Peer[Shadows](h.Env); ok {
 		known.FollowShadows(s, func(name string) { s.Enqueue(s.Key(name)) })
 	}
 }
@@ -45,8 +45,8 @@ func (h *handler) Extend(s *engine.Scope) {
 // mountsTokens reports whether the ShadowPod mounts the tokens, or will when it is made. Pods that were offloaded before
 // there were tokens do not, nor does one that a plugin skips: no credential of theirs is to be on the provider.
 // It is not known while the pod's chain has not run; then what there is stays as it is.
-func (h *handler) mountsTokens(key engine.Key, local *unstructured.Unstructured) (mounts, known bool) {
-	all, ok := engine.Peer[shadows](h.Env)
+func (h *Handler) mountsTokens(key engine.Key, local *unstructured.Unstructured) (mounts, known bool) {
+	all, ok := engine.Peer[Shadows](h.Env)
 	if !ok {
 		return false, false
 	}
@@ -69,7 +69,7 @@ func (h *handler) mountsTokens(key engine.Key, local *unstructured.Unstructured)
 
 // Mounts takes the volumes of a pod that is about to be offloaded: the tokens should be there as early as the
 // pod. nil: none.
-func (h *handler) Mounts(key engine.Key, uid types.UID, volumes any) {
+func (h *Handler) Mounts(key engine.Key, uid types.UID, volumes any) {
 	says := mounting{uid: uid, mounts: access.MountsSecret(volumes, h.RemoteName(key.Name))}
 	if before, known := h.mounting.Swap(key, says); known && before == says {
 		return
