@@ -7,30 +7,28 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/claim"
+	"github.com/refract-project/refract/vk/reflection/internal/kinds/endpointslice"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/event"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/pod"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/secret"
 	"github.com/refract-project/refract/vk/reflection/internal/kinds/token"
-	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // The names of the default kinds.
 const (
 	PodKind           = pod.Name
-	ServiceKind       = engine.ServiceKind
+	ServiceKind       = endpointslice.ServiceKind
 	IngressKind       = "Ingress"
 	ConfigMapKind     = "ConfigMap"
 	SecretKind        = secret.Name
 	ClaimKind         = claim.Name
-	EndpointSliceKind = "EndpointSlice"
+	EndpointSliceKind = endpointslice.Name
 	// ServiceAccountKind is the tokens of the pods of this node.
 	ServiceAccountKind = token.Name
 	EventKind          = event.Name
@@ -52,7 +50,9 @@ func DefaultKinds() []Kind {
 		{
 			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3,
 			StatusBack: true, StatusSubresource: true, StatusFields: []string{"loadBalancer"}, Shown: throughBalancer,
-			Never: func(o *unstructured.Unstructured) bool { return isAPIServer(o.GetNamespace(), o.GetName()) },
+			Never: func(o *unstructured.Unstructured) bool {
+				return endpointslice.IsAPIServer(o.GetNamespace(), o.GetName())
+			},
 		},
 		{
 			Name: IngressKind, Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
@@ -66,28 +66,9 @@ func DefaultKinds() []Kind {
 		secret.Kind(),
 		token.Kind(),
 		claim.Kind(),
-		{
-			Name: EndpointSliceKind, Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-			Target: offloadingv1beta1.ShadowEndpointSliceGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind),
-			Mode: engine.Replace, Policy: DenyList, Workers: 10, Into: []string{"spec", "template"},
-			Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
-			Never: func(o *unstructured.Unstructured) bool {
-				return isAPIServer(o.GetNamespace(), o.GetName()) || isAPIServer(o.GetNamespace(), serviceOf(o))
-			},
-			// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
-			FollowsService: true, FollowsNetwork: true, RoutineSkipper: "endpointslice", Keep: engine.KeepNothing,
-		},
+		endpointslice.Kind(),
 		event.Kind(),
 	}
-}
-
-// isAPIServer reports whether it is the Service of this cluster's own API server: the provider has its own of that name.
-func isAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
-
-// serviceOf names the Service of an EndpointSlice, "" when it has none.
-func serviceOf(slice *unstructured.Unstructured) string {
-	name, _ := raw.Labels(slice.Object)[discoveryv1.LabelServiceName].(string)
-	return name
 }
 
 func renameRootCA(localClusterID string) map[string]string {

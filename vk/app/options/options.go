@@ -174,7 +174,7 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 		if kind.Name == reflection.ServiceAccountKind {
 			f.Lookup(flag + "-reflection-workers").Usage = "maximum number of pods whose service-account tokens are reconciled at once; 0 requests none"
 		}
-		if kind.Policy != reflection.Always && !kind.FollowsService { // slices cross as their Services do
+		if kind.Policy != reflection.Always && kind.PolicyOf == "" {
 			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Name)+" are reflected: DenyList (all except annotated ones) or AllowList (only annotated ones)")
 		}
 		if kind.StatusFields != nil {

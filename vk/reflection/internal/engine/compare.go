@@ -126,7 +126,7 @@ func (x *Desired) metadataHash() uint64 {
 	return metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.Extra, x.r.kind.DropAnnotations))
 }
 
-// cause is the hash of what the copy should depend on: the object, its Service, and those settings that concern its kind.
+// cause is the hash of what the copy should depend on: the object, what its handler adds to the context, and those settings that concern its kind.
 func (x *Desired) cause() uint64 {
 	s := x.r.m.settings.Load()
 	sum := ContentHash(x.local, nil) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
@@ -134,8 +134,8 @@ func (x *Desired) cause() uint64 {
 	if x.r.kind.FollowsNetwork {
 		sum += FieldHash("nodes", document.Of(s.virtualNodes))
 	}
-	if annotations := x.scope.serviceAnnotations(x.local); len(annotations) > 0 {
-		sum += FieldHash("serviceAnnotations", document.Of(annotations))
+	if field, value := x.r.handler.Context(x.scope, x.local); len(value) > 0 {
+		sum += FieldHash(field, document.Of(value))
 	}
 	return sum
 }

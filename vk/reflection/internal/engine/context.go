@@ -80,13 +80,12 @@ func (m *Manager) awaitsAPIServer(s *settings) bool {
 	return m.options.APIServer.Host == "" && s.apiServerExpected && len(s.apiServerIPs) == 0
 }
 
-// outgoing returns the context root for an object: that of the namespace, and of an EndpointSlice the annotations of its
-// Service besides.
+// outgoing returns the context root for an object: that of the namespace, and what its handler adds.
 func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
 	root := s.Context(host.Outgoing)
-	if annotations := s.serviceAnnotations(local); len(annotations) > 0 {
+	if field, value := s.r.handler.Context(s, local); len(value) > 0 {
 		root = maps.Clone(root)
-		root["serviceAnnotations"] = annotations
+		root[field] = value
 	}
 	return root
 }

@@ -265,7 +265,7 @@ func (e *Env) EventDropped() { e.r.m.metrics.eventsDropped.Inc() }
 
 // MayCross reports whether the policy lets an object cross, or cannot decide.
 func (s *Scope) MayCross(object *unstructured.Unstructured) bool {
-	decided, err := s.decide(object)
+	decided, err := s.r.handler.Decide(s, object)
 	return err != nil || decided.Cross
 }
 

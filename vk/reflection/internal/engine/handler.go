@@ -7,6 +7,9 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // Handler is the life of a kind that is more than being mutated and copied. Kinds without one have Base, which is all there is
@@ -18,6 +21,11 @@ type Handler interface {
 	Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
 	// NotOffloaded reconciles an object whose namespace is not extended.
 	NotOffloaded(ctx context.Context, w *Worker, key Key) error
+	// Decide reports whether an object is to cross, and why not.
+	Decide(s *Scope, object *unstructured.Unstructured) (policy.Verdict, error)
+	// Context returns a field of what plugins see as context of an object, besides that of its namespace: its copy depends on it. There
+	// is none when the value is empty.
+	Context(s *Scope, object *unstructured.Unstructured) (field string, value map[string]any)
 	// Extend adds what the kind watches in a namespace besides its objects and their copies. It is called before anything runs.
 	Extend(s *Scope)
 	// Run works in the background, until ctx ends.
@@ -48,6 +56,18 @@ func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
 
 // NotOffloaded implements Handler: what is on the provider is the business of whoever took the namespace back.
 func (Base) NotOffloaded(context.Context, *Worker, Key) error { return nil }
+
+// Decide implements Handler: it asks the policy of the kind.
+func (b Base) Decide(_ *Scope, object *unstructured.Unstructured) (policy.Verdict, error) {
+	kind := &b.r.kind
+	if kind.Unless != nil && kind.Unless(object.GetName()) {
+		return policy.DecideExplicit(raw.Annotations(object.Object))
+	}
+	return kind.Policy.Decide(raw.Annotations(object.Object))
+}
+
+// Context implements Handler.
+func (Base) Context(*Scope, *unstructured.Unstructured) (string, map[string]any) { return "", nil }
 
 // Extend implements Handler.
 func (Base) Extend(*Scope) {}

@@ -17,7 +17,7 @@ import (
 const (
 	// addressIndex finds the IP objects of a namespace by the address that they map.
 	addressIndex = "address"
-	// ipDebounce gathers the IP objects of a rollout: each one may concern every slice of its namespace. Longer leaves
+	// ipDebounce gathers the IP objects of a rollout: each one may concern every object of its namespace that has addresses. Longer leaves
 	// new endpoints unmapped for longer.
 	ipDebounce = 300 * time.Millisecond
 )

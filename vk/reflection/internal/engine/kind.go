@@ -34,6 +34,7 @@ type Kind struct {
 	TargetKind schema.GroupVersionKind
 	Mode       Mode
 	Policy     Policy
+	PolicyOf   string // the kind whose policy in Options.Policies is that of this one too
 	Workers    int
 
 	// Payload is the field of the mutated object that is carried over, "" = all but apiVersion, kind, metadata and status.
@@ -70,8 +71,6 @@ type Kind struct {
 	Unless func(name string) bool
 	// Never reports whether an object does not cross whatever the policy says.
 	Never func(object *unstructured.Unstructured) bool
-	// FollowsService: the annotations of the Service decide, plugins see them, and changes of them re-evaluate.
-	FollowsService bool
 	// FollowsNetwork: changes of virtual nodes and of IP mappings re-evaluate.
 	FollowsNetwork bool
 	// FollowsAPIServer: changes of how offloaded pods reach this cluster's API server re-evaluate.

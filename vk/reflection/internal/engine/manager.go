@@ -170,11 +170,10 @@ func (m *Manager) addReflectors() error {
 			kind.Workers = workers
 		}
 		kind.Mute = slices.Contains(m.options.WithoutStatus, kind.Name)
-		if policy, ok := m.options.Policies[ServiceKind]; ok && kind.FollowsService {
-			kind.Policy = policy // a slice crosses as its Service does
-		}
-		if policy, ok := m.options.Policies[kind.Name]; ok {
-			kind.Policy = policy
+		for _, name := range []string{kind.PolicyOf, kind.Name} {
+			if policy, ok := m.options.Policies[name]; ok {
+				kind.Policy = policy
+			}
 		}
 		if kind.Workers <= 0 || m.options.DisableIPReflection && kind.FollowsNetwork {
 			continue

@@ -61,14 +61,14 @@ type Options struct {
 	ForeignPodCIDRs     ipmap.Ranges // the same for pods alone, without ForeignCIDRs
 	OwnCIDRs            ipmap.Ranges // of this cluster, which no provider may say that its pods and load balancers have
 	FollowIPs           bool         // translate other addresses of endpoints by the IP objects of their namespace
-	DisableIPReflection bool         // no pod IPs, no EndpointSlices
+	DisableIPReflection bool         // no pod IPs, no kinds that follow the network
 
 	// APIServerSupport is one of the values below; "" = SupportDisabled. It should be the same for all virtual nodes of a
 	// provider: that of the one that leads decides whether Secrets with tokens cross.
 	APIServerSupport string
 	APIServer        APIServer // how offloaded pods reach this cluster's API server
 
-	Classes Classes // for Ingresses and Services
+	Classes Classes // of ingresses and load balancers
 	Storage Storage // volumes that the provider lends
 
 	StandBy bool // fill the caches, and reflect nothing before Lead is called

@@ -11,8 +11,6 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
-	"github.com/refract-project/refract/vk/reflection/internal/policy"
-	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // reconcile makes the copy of one object what the chain says, and nothing else.
@@ -30,7 +28,7 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 		return nil
 	}
 	r.misspelt(w, local)
-	decided, err := s.decide(local)
+	decided, err := r.handler.Decide(s, local)
 	if err != nil {
 		return err
 	}
@@ -42,7 +40,7 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 		return err
 	}
 	if whole != local { // which may be newer: until the watch delivers that, doubt changes nothing
-		if decided, err := s.decide(whole); err != nil || !decided.Cross {
+		if decided, err := r.handler.Decide(s, whole); err != nil || !decided.Cross {
 			return nil
 		}
 		local = whole
@@ -128,16 +126,4 @@ func (r *reflector) warnings(w *Worker, local *unstructured.Unstructured, outcom
 		w.Warned = true
 		r.m.events.Warn(r.kind.Name, local, PluginWarningReason, fmt.Sprintf("plugin %s: %s", warning.Plugin, warning.Message))
 	}
-}
-
-// decide asks the policy, and what never crosses.
-func (s *Scope) decide(local *unstructured.Unstructured) (policy.Verdict, error) {
-	kind := &s.r.kind
-	switch {
-	case kind.FollowsService:
-		return kind.Policy.DecideSlice(raw.Annotations(local.Object), func() (map[string]any, bool) { return s.service(local) })
-	case kind.Unless != nil && kind.Unless(local.GetName()):
-		return policy.DecideExplicit(raw.Annotations(local.Object))
-	}
-	return kind.Policy.Decide(raw.Annotations(local.Object))
 }

@@ -10,11 +10,7 @@ import (
 
 // What the engine itself watches.
 var (
-	podsResource     = corev1.SchemeGroupVersion.WithResource("pods")
-	servicesResource = corev1.SchemeGroupVersion.WithResource("services")
-	nodesResource    = corev1.SchemeGroupVersion.WithResource("nodes")
-	ipsResource      = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
+	podsResource  = corev1.SchemeGroupVersion.WithResource("pods")
+	nodesResource = corev1.SchemeGroupVersion.WithResource("nodes")
+	ipsResource   = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
 )
-
-// ServiceKind is the kind whose objects and policy those kinds share that follow Services.
-const ServiceKind = "Service"

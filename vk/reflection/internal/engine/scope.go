@@ -5,7 +5,6 @@ package engine
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,7 +36,6 @@ type Scope struct {
 	r         *reflector
 	namespace *extension
 	objects   *informer.Informer // of this cluster; for kinds of a node that of all its objects
-	services  *informer.Informer // of this namespace; for kinds that follow them
 	copies    *informer.Informer
 	local     []*informer.Informer    // that live with the scope
 	remote    []*informer.Informer    // that are watched as long as there is something; copies is the first
@@ -113,6 +111,20 @@ func (s *Scope) OnObject(f informer.EventFunc) { s.listen(s.objects, f) }
 // OnCopy is OnObject for the copies, those of this scope or of another one of the same namespace.
 func (s *Scope) OnCopy(of *Scope, f informer.EventFunc) { s.listen(of.copies, f) }
 
+// WatchLocal watches further objects of the namespace. They are shared with the kind that has that name, and comes before, if it is
+// reflected. The scope is not ready before f has been called for those that are there.
+func (s *Scope) WatchLocal(kind string, resource schema.GroupVersionResource, f informer.EventFunc) *informer.Informer {
+	var watched *informer.Informer
+	if known := s.namespace.of(kind); known != nil {
+		watched = known.objects
+	} else {
+		watched = s.r.m.here.New(resource, informer.Options{Selection: informer.Selection{Namespace: s.namespace.local}})
+		s.local = append(s.local, watched)
+	}
+	s.listen(watched, f)
+	return watched
+}
+
 // WatchRemote watches further objects of the remote namespace: those with the labels of our copies.
 func (s *Scope) WatchRemote(resource schema.GroupVersionResource, trim informer.Trim, f informer.EventFunc) *informer.Informer {
 	added := s.r.m.there.New(resource, informer.Options{Selection: s.ours(), Trim: trim})
@@ -183,7 +195,6 @@ func (r *reflector) newScope(t *extension) *Scope {
 	}
 	if !r.kind.Reverse {
 		s.watchObjects()
-		s.watchServices()
 		s.watchCopies()
 	}
 	r.handler.Extend(s)
@@ -205,33 +216,14 @@ func (s *Scope) watchObjects() {
 	r := s.r
 	s.objects = r.ofNode
 	if s.objects == nil {
-		indexers := cache.Indexers{}
-		maps.Copy(indexers, r.kind.Indexers)
-		if r.kind.FollowsService {
-			indexers[serviceIndex] = indexByService
-		}
 		s.objects = r.m.here.New(r.kind.Source, informer.Options{
-			Selection: informer.Selection{Namespace: s.namespace.local}, Indexers: indexers, Private: r.kind.Confidential,
+			Selection: informer.Selection{Namespace: s.namespace.local}, Indexers: r.kind.Indexers, Private: r.kind.Confidential,
 			Trim: trimmer(r.kind.KeepObjects, nil),
 		})
 		s.objects.OnEvent(s.objectChanged)
 		s.local = append(s.local, s.objects)
 	}
 	s.needs = append(s.needs, s.objects)
-}
-
-// watchServices shares the informer of the kind Service, which comes before.
-func (s *Scope) watchServices() {
-	if !s.r.kind.FollowsService {
-		return
-	}
-	if known := s.namespace.of(ServiceKind); known != nil {
-		s.services = known.objects
-	} else {
-		s.services = s.r.m.here.New(servicesResource, informer.Options{Selection: informer.Selection{Namespace: s.namespace.local}})
-		s.local = append(s.local, s.services)
-	}
-	s.listen(s.services, s.serviceChanged)
 }
 
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.

@@ -1,0 +1,116 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpointslice reflects EndpointSlices, which cross as their Services do: the annotations of the Service decide, plugins
+// see them, and a change of them re-evaluates its slices.
+package endpointslice
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+	"github.com/refract-project/refract/vk/reflection/internal/policy"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
+)
+
+const (
+	// Name of the kind.
+	Name = "EndpointSlice"
+	// ServiceKind is the kind whose objects and policy it shares.
+	ServiceKind = "Service"
+	// serviceIndex finds the slices of a Service.
+	serviceIndex = "service"
+)
+
+var servicesResource = corev1.SchemeGroupVersion.WithResource("services")
+
+// Kind returns how EndpointSlices are reflected.
+func Kind() engine.Kind {
+	return engine.Kind{
+		Name: Name, Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+		Target: offloadingv1beta1.ShadowEndpointSliceGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind),
+		Mode: engine.Replace, Policy: engine.DenyList, PolicyOf: ServiceKind, Workers: 10, Into: []string{"spec", "template"},
+		Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
+		Never: func(o *unstructured.Unstructured) bool {
+			return IsAPIServer(o.GetNamespace(), o.GetName()) || IsAPIServer(o.GetNamespace(), serviceOf(o))
+		},
+		// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
+		FollowsNetwork: true, RoutineSkipper: "endpointslice", Keep: engine.KeepNothing,
+		Indexers: cache.Indexers{serviceIndex: indexByService},
+		Handler:  func(env *engine.Env) (engine.Handler, error) { return &handler{engine.Base{Env: env}}, nil },
+	}
+}
+
+// IsAPIServer reports whether it is the Service of this cluster's own API server: the provider has its own of that name.
+func IsAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
+
+// indexByService keys the slices. Nobody looks for copies.
+func indexByService(object any) ([]string, error) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok || u.GetKind() == offloadingv1beta1.ShadowEndpointSliceKind {
+		return nil, nil
+	}
+	return []string{u.GetNamespace() + "/" + serviceOf(u)}, nil
+}
+
+// serviceOf names the Service of a slice, "" when it has none.
+func serviceOf(slice *unstructured.Unstructured) string {
+	name, _ := raw.Labels(slice.Object)[discoveryv1.LabelServiceName].(string)
+	return name
+}
+
+type handler struct{ engine.Base }
+
+// Extend watches the Services.
+func (h *handler) Extend(s *engine.Scope) {
+	s.State = s.WatchLocal(ServiceKind, servicesResource, func(before, service *unstructured.Unstructured, deleted bool) {
+		serviceChanged(s, before, service, deleted)
+	})
+}
+
+// serviceChanged enqueues the slices of a Service, whose annotations decide about them. Those that are its own go
+// with it: without it they would be judged by the policy alone, and may cross just before they are gone.
+func serviceChanged(s *engine.Scope, before, service *unstructured.Unstructured, deleted bool) {
+	if before != nil && !deleted && raw.Equal(raw.Annotations(before.Object), raw.Annotations(service.Object)) {
+		return
+	}
+	for _, slice := range s.ObjectsBy(serviceIndex, service.GetNamespace()+"/"+service.GetName()) {
+		if !deleted || !ownedBy(slice, service) {
+			s.Enqueue(raw.Key(slice))
+		}
+	}
+}
+
+func ownedBy(object, owner *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() })
+}
+
+// service returns the annotations of the Service of a slice, and whether there is one.
+func service(s *engine.Scope, slice *unstructured.Unstructured) (annotations map[string]any, exists bool) {
+	services, _ := s.State.(*informer.Informer)
+	service := services.Get(slice.GetNamespace(), serviceOf(slice))
+	if service == nil {
+		return nil, false
+	}
+	return raw.Annotations(service.Object), true
+}
+
+// Decide implements engine.Handler: a slice crosses as its Service does.
+func (h *handler) Decide(s *engine.Scope, slice *unstructured.Unstructured) (policy.Verdict, error) {
+	return h.Kind().Policy.DecideSlice(raw.Annotations(slice.Object), func() (map[string]any, bool) { return service(s, slice) })
+}
+
+// Context implements engine.Handler: plugins see the annotations of the Service.
+func (h *handler) Context(s *engine.Scope, slice *unstructured.Unstructured) (field string, value map[string]any) {
+	annotations, _ := service(s, slice)
+	return "serviceAnnotations", annotations
+}
