@@ -27,7 +27,7 @@ const (
 // Kind describes what is reflected. What is special to a kind is what its plugins do; this is the rest, and a custom
 // resource needs no more than Name, Source and Workers.
 type Kind struct {
-	Name   string // of the plugin chain, of metrics and Events; "Kind" or "Kind.group"
+	Name   string // by which options, scopes, Events and Liqo's metrics know it; "Kind" or "Kind.group"
 	Source schema.GroupVersionResource
 	// Target and TargetKind are what the copy is; zero Target = the source's kind.
 	Target     schema.GroupVersionResource
@@ -107,7 +107,7 @@ type Kind struct {
 	PerNode bool
 }
 
-// Chain returns the name of the plugin chains of the kind: as plugins name it, with the API group unless that is the core one.
+// Chain returns the name of the plugin chains of the kind, which our metrics and logs have too: with the API group unless that is the core one.
 func (k Kind) Chain() string {
 	if k.Source.Group == "" || strings.Contains(k.Name, ".") {
 		return k.Name

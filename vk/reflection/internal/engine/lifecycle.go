@@ -92,7 +92,7 @@ func (m *Manager) stopKind(name string) {
 		c.wg.Wait()
 	}
 	r.wg.Wait()
-	m.metrics.forgetKind(name)
+	m.metrics.forgetKind(r)
 }
 
 // detach takes a kind out of everything and has it end.

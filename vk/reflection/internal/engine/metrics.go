@@ -90,15 +90,15 @@ func (c depthCollector) Collect(metrics chan<- prometheus.Metric) {
 }
 
 // forgetKind drops the series of a kind that is reflected no more.
-func (m *metrics) forgetKind(kind string) {
+func (m *metrics) forgetKind(r *reflector) {
 	for _, counters := range []*prometheus.CounterVec{m.objects, m.errors, m.fuel, m.writes} {
-		counters.DeletePartialMatch(prometheus.Labels{"kind": kind})
+		counters.DeletePartialMatch(prometheus.Labels{"kind": r.chain})
 	}
 	for _, histograms := range []*prometheus.HistogramVec{m.chainSeconds, m.crossing} {
-		histograms.DeletePartialMatch(prometheus.Labels{"kind": kind})
+		histograms.DeletePartialMatch(prometheus.Labels{"kind": r.chain})
 	}
 	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
-		counters.DeletePartialMatch(prometheus.Labels{"reflector_resource": kind})
+		counters.DeletePartialMatch(prometheus.Labels{"reflector_resource": r.kind.Name})
 	}
 }
 

@@ -133,7 +133,7 @@ func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			r.m.log.Error("Recovered from a panic while reconciling an object", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
+			r.m.log.Error("Recovered from a panic while reconciling an object", "kind", r.chain, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
 			err = fmt.Errorf("reflecting %s: internal error: %v", key, cause)
 			w.Doc = document.New()
 		}
@@ -158,7 +158,7 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 func (r *reflector) failed(key Key, err error) {
 	kind, reason := Classify(err)
 	r.m.metrics.errors.WithLabelValues(r.chain, string(kind)).Inc()
-	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "err", err)
+	r.m.log.Debug("Object was not reflected", "kind", r.chain, "object", key.String(), "class", kind, "err", err)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
 		reason = wire.FailedReflectionReason
 	}

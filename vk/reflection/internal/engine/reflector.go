@@ -39,7 +39,7 @@ const (
 type reflector struct {
 	m       *Manager
 	kind    Kind
-	chain   string            // the name of its plugin chains
+	chain   string            // the kind as its plugin chains, our metrics and logs name it; see Kind.Chain
 	owned   map[string]string // labels by which copies are known
 	added   map[string]string // those and Kind.Labels
 	selects labels.Selector   // the copies, by all of that
