@@ -72,7 +72,7 @@ type OutputError struct{ Problem string }
 
 func (e *OutputError) Error() string { return e.Problem }
 
-// slowError: one call was not breaker.Answered in time, while the provider's API server answers others.
+// slowError: a call got no answer before its deadline although the provider's API server responds to others.
 type slowError struct{ limit time.Duration }
 
 func (e *slowError) Error() string {
@@ -139,8 +139,8 @@ func unreachable(err error) bool {
 		apierrors.IsUnauthorized(err)
 }
 
-// MayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. An API
-// server that fails after it has begun to write has not breaker.Answered either.
+// MayHaveArrived reports whether a write is, or may be, done: it was accepted, or it was sent and there is no answer. A 5xx
+// after the write has started is not an answer either.
 func MayHaveArrived(err error) bool {
 	var slow *slowError
 	var dial *net.OpError
