@@ -166,13 +166,13 @@ func (c *Chains) earlier(ctx context.Context, name string, old *running) *runnin
 	m, err := c.lastGood.recall(name)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "error", err)
+			c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "err", err)
 		}
 		return nil
 	}
 	r, err := c.load(ctx, m)
 	if err != nil {
-		c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "error", err)
+		c.config.Logger.Warn("The last good version of a plugin cannot be used", "plugin", name, "err", err)
 		return nil
 	}
 	return r
@@ -192,7 +192,7 @@ func (c *Chains) remember(modules []Module, problems map[string]error) {
 		c.kept[m.Name] = m.digest()
 	}
 	if err != nil {
-		c.config.Logger.Warn("Plugins could not be kept for the next start", "folder", c.config.LastGoodDir, "error", err)
+		c.config.Logger.Warn("Plugins could not be kept for the next start", "folder", c.config.LastGoodDir, "err", err)
 	}
 }
 

@@ -68,7 +68,7 @@ func NewDir(config DirConfig) (*Dir, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	d := &Dir{config: config}
 	if d.watcher, err = fsnotify.NewWatcher(); err != nil {
-		d.config.Logger.Warn("watching plugin directory by polling only", "dir", config.Path, "every", config.Poll, "err", err)
+		d.config.Logger.Warn("Cannot watch the plugin directory, polling it instead", "dir", config.Path, "interval", config.Poll, "err", err)
 		return d, nil
 	}
 	d.watch()
@@ -91,7 +91,7 @@ func (d *Dir) watch() {
 	}
 	for _, path := range []string{d.config.Path, filepath.Dir(d.config.Path)} {
 		if err := d.watcher.Add(path); err != nil {
-			d.config.Logger.Warn("watching plugin directory, changes will be noticed later", "path", path, "err", err)
+			d.config.Logger.Warn("Cannot watch the plugin directory, polling it instead", "path", path, "interval", d.config.Poll, "err", err)
 		}
 	}
 	d.watched = info
@@ -197,7 +197,7 @@ func (d *Dir) Run(ctx context.Context) error {
 			return nil
 		case <-poll.C:
 		case err := <-failures: // events may be lost
-			d.config.Logger.Warn("watching plugin directory", "dir", d.config.Path, "err", err)
+			d.config.Logger.Warn("The watch of the plugin directory failed, waiting for the next poll", "dir", d.config.Path, "err", err)
 		case e := <-events:
 			if !d.concerns(e) {
 				continue
@@ -235,7 +235,7 @@ func (d *Dir) pass(ctx context.Context) {
 		return
 	}
 	if err := d.Sync(ctx); err != nil {
-		d.config.Logger.Error("plugin directory", "dir", d.config.Path, "err", err)
+		d.config.Logger.Error("Cannot load the plugin directory", "dir", d.config.Path, "err", err)
 	}
 }
 
