@@ -57,7 +57,7 @@ func (c *Controller) mapsIn(ctx context.Context, namespace client.Object) (reque
 	list := &offloading.NamespaceMapList{}
 	bindings, err := c.bindingsOf(ctx, namespace.GetName())
 	if err := errors.Join(err, c.client.List(ctx, list, client.InNamespace(namespace.GetName()))); err != nil {
-		log.FromContext(ctx).Error(err, "Looking for the NamespaceMaps of a namespace", "namespace", namespace.GetName())
+		log.FromContext(ctx).Error(err, "Cannot list the NamespaceMaps of a namespace", "namespace", namespace.GetName())
 		return nil
 	}
 	for i := range list.Items {

@@ -90,7 +90,7 @@ func (c *Controller) all(ctx context.Context, _ client.Object) []reconcile.Reque
 func (c *Controller) offloadings(ctx context.Context, match func(*offloading.NamespaceOffloading) bool) []reconcile.Request {
 	list := &offloading.NamespaceOffloadingList{}
 	if err := c.client.List(ctx, list); err != nil {
-		log.FromContext(ctx).Error(err, "Listing NamespaceOffloadings")
+		log.FromContext(ctx).Error(err, "Cannot list NamespaceOffloadings")
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(list.Items))

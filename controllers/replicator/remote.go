@@ -170,7 +170,7 @@ func (r *remote) watch(ctx context.Context, scheme *runtime.Scheme, key types.Na
 	}
 	go func() {
 		if err := copies.Start(ctx); err != nil {
-			log.FromContext(ctx).Error(err, "Watching the copy of a NamespaceMap", "namespacemap", key)
+			log.FromContext(ctx).Error(err, "Cannot watch the copy of a NamespaceMap", "namespacemap", key)
 		}
 	}()
 	return nil

@@ -94,7 +94,7 @@ func (c *Controller) shadowsFrom(ctx context.Context, obj client.Object) []recon
 func (c *Controller) requests(ctx context.Context, meant func(*unstructured.Unstructured) bool, options ...client.ListOption) []reconcile.Request {
 	shadows := kind.NewList()
 	if err := c.client.List(ctx, shadows, options...); err != nil {
-		log.FromContext(ctx).Error(err, "Listing the ShadowEndpointSlices of a cluster")
+		log.FromContext(ctx).Error(err, "Cannot list the ShadowEndpointSlices of a cluster")
 		return nil
 	}
 	var requests []reconcile.Request

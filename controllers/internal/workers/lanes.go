@@ -62,10 +62,10 @@ func (l *Lanes) work(ctx context.Context, request reconcile.Request) {
 	case ctx.Err() != nil:
 	case errors.Is(err, reconcile.TerminalError(nil)):
 		l.queue.Forget(request)
-		logger.Error(err, "Reconciling, not to be tried again before something changes")
+		logger.Error(err, "Cannot reconcile, waiting for a change before retrying")
 	case err != nil:
 		l.queue.AddRateLimited(request)
-		logger.Error(err, "Reconciling")
+		logger.Error(err, "Cannot reconcile, retrying")
 	default:
 		l.queue.Forget(request)
 		if result.RequeueAfter > 0 {
