@@ -59,7 +59,7 @@ func (o *authenticationOptions) warn(flags *pflag.FlagSet) {
 	for _, name := range []string{"api-server-address-override", "ca-override", "trusted-ca", "default-node-resources", "tenant-max-resources", "enable-storage",
 		"real-storage-class-name", "ingress-classes", "load-balancer-classes", "cluster-labels"} {
 		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() != flag.DefValue {
-			log.Log.Info("Warning: a flag has no effect without --authentication-enabled", "flag", "--"+name, "value", flag.Value.String())
+			log.Log.Info("A flag has no effect without --authentication-enabled", "flag", "--"+name, "value", flag.Value.String())
 		}
 	}
 }

@@ -50,7 +50,7 @@ func run(ctx context.Context, o *options) error {
 		if ctx.Err() != nil || !led || !lost && !cmdutil.FromAPIServer(err) {
 			return err
 		}
-		log.Log.Info("Lost the lease, competing for it again", "reason", err.Error())
+		log.Log.Info("Lost the lease, competing for it again", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil

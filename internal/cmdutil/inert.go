@@ -55,7 +55,7 @@ func (i *InertFlags) InVain(flags *pflag.FlagSet) (names []string) {
 func (i *InertFlags) Warn(flags *pflag.FlagSet) {
 	for _, f := range i.flags {
 		if flags.Changed(f.name) && f.asksFor() {
-			log.Log.Info("Warning: a flag has no effect", "flag", "--"+f.name, "value", f.value, "meaning", f.missing)
+			log.Log.Info("A flag has no effect", "flag", "--"+f.name, "value", f.value, "explanation", f.missing)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	response.Body = &boundedBody{ReadCloser: response.Body, left: b.most, exceeded: func() error {
 		err := fmt.Errorf("%s answers %s %s with more than %d MiB, which is the limit", request.URL.Host, request.Method, request.URL.Path, b.most>>20)
-		slog.Warn("An answer is not read to its end", "reason", err.Error(), "watch", request.URL.Query().Has("watch"))
+		slog.Warn("Truncated a response", "err", err, "watch", request.URL.Query().Has("watch"))
 		return err
 	}}
 	return response, nil
