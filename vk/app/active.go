@@ -168,7 +168,7 @@ func (a *active) newNode(ctx context.Context) (*node.Controller, error) {
 		CheckNetwork: a.CheckNetwork, LeaseDuration: a.LeaseDuration,
 		Pinger: a.pinger, Clock: clock.RealClock{},
 		Warn: func(reason, message string) {
-			log.FromContext(ctx).Info("Warning: "+message, "reason", reason)
+			log.FromContext(ctx).Info("Warning about the virtual node", "reason", reason, "message", message)
 			a.report.warn(reason, message)
 		},
 	})
@@ -188,7 +188,7 @@ func (a *active) start(ctx context.Context) {
 	a.group.Go(func() error { return a.plugins.follow(ctx) })
 	a.group.Go(func() error { return a.reflection.Run(ctx) })
 	if a.kubeconfig != nil {
-		warn := a.warnKubeconfig(ctx, "The kubeconfig of the provider is no longer valid, continuing with the previous one")
+		warn := a.warnKubeconfig(ctx, "continuing with the previous one")
 		a.group.Go(func() error { return a.secret().Follow(ctx, a.kubeconfig, a.renew(ctx), warn) })
 	}
 }
@@ -288,7 +288,7 @@ func (a *active) competeForShared(ctx context.Context) error {
 		})
 		switch {
 		case errors.Is(err, node.ErrLeadershipLost):
-			log.FromContext(ctx).Info("Another virtual node reflects what is shared with it now", "reason", err.Error())
+			log.FromContext(ctx).Info("Lost the shared lease to another virtual node", "err", err)
 		case err != nil:
 			return err
 		}

@@ -31,7 +31,7 @@ func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection,
 		return provider, nil, err
 	}
 	k.ready.waitFor("the kubeconfig of the provider was not read yet")
-	warn := k.warnKubeconfig(ctx, "The kubeconfig of the provider is invalid, waiting for a valid one")
+	warn := k.warnKubeconfig(ctx, "waiting for a valid one")
 	kubeconfig, err = k.secret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
 		provider, err = k.Connect(kubeconfig)
 		return err
@@ -49,10 +49,10 @@ func (k *kubelet) secret() connection.Secret {
 // unusableKubeconfigReason of the Events about the way to the provider.
 const unusableKubeconfigReason = "UnusableKubeconfig"
 
-// warnKubeconfig warns of what is wrong with the Secret.
-func (k *kubelet) warnKubeconfig(ctx context.Context, consequence string) func(error) {
+// warnKubeconfig returns a function that reports an unusable kubeconfig, and what is done meanwhile.
+func (k *kubelet) warnKubeconfig(ctx context.Context, meanwhile string) func(error) {
 	return func(err error) {
-		log.FromContext(ctx).Error(err, consequence)
+		log.FromContext(ctx).Error(err, "The kubeconfig of the provider is invalid", "secret", k.ForeignSecret, "meanwhile", meanwhile)
 		k.report.warn(unusableKubeconfigReason, err.Error())
 	}
 }
@@ -76,7 +76,7 @@ func (a *active) renew(ctx context.Context) func([]byte) error {
 func (a *active) serverVersion(ctx context.Context) string {
 	version, err := a.client.Discovery().ServerVersion()
 	if err != nil {
-		log.FromContext(ctx).Info("The API server does not report its version", "instead", unknownVersion, "reason", err.Error())
+		log.FromContext(ctx).Info("The API server does not report its version", "instead", unknownVersion, "err", err)
 		return unknownVersion
 	}
 	return version.GitVersion
@@ -104,7 +104,7 @@ func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 		if !review.Status.Allowed {
 			message := "ips.ipam.liqo.io may not be listed and watched, so addresses of other clusters' pods are not translated: " +
 				"bind the ClusterRole of virtual kubelets to its ServiceAccount, and restart the virtual kubelet"
-			log.FromContext(ctx).Info(message)
+			log.FromContext(ctx).Info("Addresses of other clusters' pods are not translated", "message", message)
 			a.report.warn(noTranslationReason, message)
 			return false, nil
 		}

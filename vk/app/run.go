@@ -42,7 +42,7 @@ func run(ctx context.Context, o *options.Options) (err error) {
 	defer k.report.close()
 	if len(o.Ignored) > 0 {
 		unknown := strings.Join(o.Ignored, ", ")
-		log.Log.Info("Warning: flags that this version does not know are ignored", "flags", unknown)
+		log.Log.Info("Ignoring unknown flags", "flags", unknown)
 		k.report.warn(unknownFlagsReason, "The virtual kubelet ignores flags that it does not know: "+unknown+". See virtual-kubelet --help for what replaces them, or upgrade it")
 	}
 	// Before the election: a replica that cannot serve must not lead.
@@ -170,7 +170,7 @@ func (k *kubelet) compete(ctx context.Context) error {
 		if !errors.Is(err, node.ErrLeadershipLost) {
 			return err
 		}
-		log.FromContext(ctx).Info("Lost the lease, competing for it again", "reason", err.Error())
+		log.FromContext(ctx).Info("Lost the lease, competing for it again", "err", err)
 	}
 	return nil
 }

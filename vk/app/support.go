@@ -20,7 +20,7 @@ func (a *active) supports(ctx context.Context) (string, error) {
 	logger := log.FromContext(ctx)
 	switch {
 	case !a.APIServerSupport && a.SupportMode != options.AutoSupport:
-		logger.Info("Warning: a flag has no effect", "flag", "--apiserver-support-mode", "value", a.SupportMode, "meaning", "give --enable-apiserver-support as well")
+		logger.Info("A flag has no effect without --enable-apiserver-support", "flag", "--apiserver-support-mode", "value", a.SupportMode)
 		return reflection.SupportDisabled, nil
 	case !a.APIServerSupport:
 		return reflection.SupportDisabled, nil
@@ -33,7 +33,7 @@ func (a *active) supports(ctx context.Context) (string, error) {
 	}
 	mode := supportBy(served)
 	if mode == reflection.SupportLegacy {
-		logger.Info("This cluster's API server issues no tokens on request: the Secrets of service accounts cross, for offloaded pods to use", "mode", mode)
+		logger.Info("This cluster's API server does not issue tokens on request: reflecting service account token Secrets instead", "mode", mode)
 	}
 	return mode, nil
 }
@@ -54,7 +54,7 @@ func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServ
 		server.Port = a.ServicePort
 	}
 	if a.APIServerSupport && server.Host == "" && !network {
-		log.FromContext(ctx).Info("Warning: offloaded pods get tokens, but no address of this cluster's API server: the network reports none; set --home-api-server-host and --home-api-server-port")
+		log.FromContext(ctx).Info("Offloaded pods get tokens but no address of this cluster's API server: set --home-api-server-host and --home-api-server-port")
 	}
 	return server
 }

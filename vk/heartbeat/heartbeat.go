@@ -105,7 +105,7 @@ func (h *heart) report(ctx context.Context, err error) {
 	case err == nil:
 		log.FromContext(ctx).Info("Sending heartbeats to the provider", "lease", wire.HeartbeatLease)
 	case apierrors.IsForbidden(err):
-		log.FromContext(ctx).Info("The provider does not allow this cluster's heartbeat: upgrade the provider, or ignore this if it probes this cluster", "reason", trouble)
+		log.FromContext(ctx).Info("The provider does not allow this cluster's heartbeat: upgrade the provider; no action needed if the provider probes this cluster", "err", err)
 	default:
 		log.FromContext(ctx).Error(err, "The heartbeat cannot be sent, retrying")
 	}

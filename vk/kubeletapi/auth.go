@@ -48,7 +48,7 @@ func (a *Access) guard(next http.Handler) http.Handler {
 		caller, ok, err := a.authenticator.AuthenticateRequest(r)
 		if err != nil || !ok {
 			log.FromContext(r.Context()).V(1).Info("Refused an unauthenticated caller of the kubelet API",
-				"path", r.URL.Path, "from", r.RemoteAddr, "reason", fmt.Sprint(err))
+				"path", r.URL.Path, "from", r.RemoteAddr, "err", err)
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
@@ -56,7 +56,7 @@ func (a *Access) guard(next http.Handler) http.Handler {
 		allowed, err := a.anyAllowed(r.Context(), asked)
 		switch {
 		case err != nil:
-			log.FromContext(r.Context()).Error(err, "Asking the API server for permission", "user", caller.User.GetName())
+			log.FromContext(r.Context()).Error(err, "Cannot authorize a caller of the kubelet API", "user", caller.User.GetName())
 			http.Error(w, fmt.Sprintf("asking the API server whether %s, %v", describe(asked), err), http.StatusInternalServerError)
 		case !allowed:
 			http.Error(w, "Forbidden: "+describe(asked)+" is not allowed", http.StatusForbidden)

@@ -93,7 +93,7 @@ func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) 
 	}
 	code, message := codeOf(err), err.Error()
 	if code == http.StatusBadGateway {
-		log.FromContext(r.Context()).Error(err, "Calling the provider's API server", "path", r.URL.Path)
+		log.FromContext(r.Context()).Error(err, "Cannot call the provider's API server", "path", r.URL.Path)
 		message = fmt.Sprintf("calling the provider's API server for node %s, %v", s.config.NodeName, err)
 	}
 	refuse(w, r, code, message)

@@ -40,7 +40,7 @@ func (s *Server) serveScrape(path string, otherwise http.HandlerFunc) http.Handl
 		answer, err := s.scrape(ctx, path)
 		if err != nil {
 			if !errors.Is(err, errNotScraped) {
-				log.FromContext(ctx).V(1).Info("Cannot read kubelet metrics from the provider", "path", path, "reason", err.Error())
+				log.FromContext(ctx).V(1).Info("Cannot read kubelet metrics from the provider", "path", path, "err", err)
 			}
 			otherwise(w, r)
 			return
@@ -48,7 +48,7 @@ func (s *Server) serveScrape(path string, otherwise http.HandlerFunc) http.Handl
 		defer answer.Close() //nolint:errcheck // nothing is lost when closing what was read fails
 		w.Header().Set("Content-Type", exposition)
 		if err := s.filterSamples(w, io.LimitReader(answer, maxScrapeBytes)); err != nil {
-			log.FromContext(ctx).V(1).Info("Kubelet metrics of the provider are incomplete", "path", path, "reason", err.Error())
+			log.FromContext(ctx).V(1).Info("Kubelet metrics of the provider are incomplete", "path", path, "err", err)
 		}
 	}
 }

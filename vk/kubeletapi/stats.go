@@ -71,7 +71,7 @@ func (s *Server) metricsOf(ctx context.Context, pods []*corev1.Pod) map[types.Na
 		group.Go(func() error {
 			items, err := s.remoteMetrics(ctx, remote, asked[local])
 			if err != nil {
-				log.FromContext(ctx).V(1).Info("Cannot read metrics from the provider", "namespace", remote, "reason", err.Error())
+				log.FromContext(ctx).V(1).Info("Cannot read metrics from the provider", "namespace", remote, "err", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -181,7 +181,7 @@ func (c *Controller) register(ctx context.Context) error {
 		case <-timer:
 			wait = min(2*wait, lastRetry)
 			timer = c.config.Clock.After(wait)
-			log.FromContext(ctx).Info("The node cannot be registered yet, retrying", "in", wait.String(), "reason", err.Error())
+			log.FromContext(ctx).Info("The node cannot be registered yet, retrying", "in", wait.String(), "err", err)
 			c.warn(NotRegisteredReason, err.Error())
 			c.showNode(ctx, err)
 		}

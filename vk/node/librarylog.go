@@ -28,7 +28,7 @@ func (l libraryLog) say(level int, message string) {
 		level = max(level, 4)
 	}
 	if l.err != nil {
-		l.Logger = l.WithValues("reason", l.err.Error())
+		l.Logger = l.WithValues("err", l.err)
 	}
 	l.V(level).Info(message)
 }

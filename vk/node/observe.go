@@ -94,7 +94,7 @@ func follow[T any, P object[T]](ctx context.Context, watches cache.Cache, config
 		case ctx.Err() != nil:
 			return nil
 		case apimeta.IsNoMatchError(err):
-			log.FromContext(ctx).Info("The API server does not serve a kind yet, retrying: install the CRDs", "in", wait.String(), "reason", err.Error())
+			log.FromContext(ctx).Info("The API server does not serve a kind yet, retrying: install the CRDs", "in", wait.String(), "err", err)
 		default:
 			log.FromContext(ctx).Error(err, "A watch cannot be started, retrying", "in", wait.String())
 		}
