@@ -18,7 +18,6 @@ import (
 	"helm.sh/helm/v4/pkg/kube"
 	ri "helm.sh/helm/v4/pkg/release"
 	releasev1 "helm.sh/helm/v4/pkg/release/v1"
-	"helm.sh/helm/v4/pkg/storage/driver"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,7 +53,7 @@ type Result struct {
 }
 
 // Install installs the chart with values, or upgrades it: values that were given before hold until they are given anew. CRDs come first.
-// It does not wait until anything runs, see Await.
+// An installation that was interrupted is continued. Install does not wait until anything runs, see Await.
 func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result, error) {
 	chart, err := load()
 	if err != nil {
@@ -121,16 +120,8 @@ func (i *Installer) configuration() (*action.Configuration, error) {
 
 // deployed reports whether the release exists.
 func deployed(config *action.Configuration, name string) (bool, error) {
-	history := action.NewHistory(config)
-	history.Max = 1
-	_, err := history.Run(name)
-	if errors.Is(err, driver.ErrReleaseNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading the history of release %s, %w", name, err)
-	}
-	return true, nil
+	history, err := revisions(config, name)
+	return len(history) > 0, err
 }
 
 // helmTimeout bounds what Helm waits for, which is the deletion of objects.
@@ -150,6 +141,9 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 		strategy = action.DryRunClient // the server does not know the CRDs yet
 	}
 	if upgrade {
+		if err := i.takeOver(config, dryRun); err != nil {
+			return nil, err
+		}
 		helm := action.NewUpgrade(config)
 		helm.Namespace, helm.SkipCRDs, helm.ResetThenReuseValues, helm.MaxHistory = i.Namespace, true, true, mostRevisions
 		helm.DryRunStrategy, helm.WaitStrategy, helm.Timeout = strategy, kube.HookOnlyStrategy, helmTimeout

@@ -1,0 +1,79 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/release/common"
+	releasev1 "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage"
+	"helm.sh/helm/v4/pkg/storage/driver"
+)
+
+// unfinishedPatience is how long another program may take until its operation counts as interrupted. It is the default timeout of helm and
+// of refractctl install: with less, a release that is being installed would be taken over; with more, users wait longer after an interruption.
+const unfinishedPatience = 5 * time.Minute
+
+// takeOver prepares for an upgrade of a release whose last operation has not ended: its process was killed, or lost the API server. Helm
+// refuses such a release until somebody edits its Secret. Its last revision is marked as failed, in dry runs in memory alone. takeOver fails
+// while the operation may still be in progress.
+func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
+	history, err := revisions(config, i.Name)
+	if err != nil {
+		return err
+	}
+	last := history[len(history)-1]
+	status, begun := last.Info.Status, last.Info.LastDeployed
+	if status == common.StatusUninstalling {
+		begun = last.Info.Deleted
+	}
+	if !status.IsPending() && status != common.StatusUninstalling {
+		return nil
+	}
+	// A time in the future, from a clock that is ahead, counts as recent until it is over.
+	if until := begun.Add(unfinishedPatience); time.Now().Before(until) {
+		return fmt.Errorf("release %s/%s: another installation is in progress since %s (revision %d is %s): wait for it, or run the command again after %s if it was interrupted",
+			i.Namespace, i.Name, begun.UTC().Format(time.RFC3339), last.Version, status, until.UTC().Format(time.RFC3339))
+	}
+	last.SetStatus(common.StatusFailed, fmt.Sprintf("Interrupted while it was %s", status))
+	if !dryRun {
+		i.say("revision %d of release %s was interrupted (%s since %s), continuing", last.Version, i.Name, status, begun.UTC().Format(time.RFC3339))
+		if err := config.Releases.Update(last); err != nil {
+			return fmt.Errorf("marking revision %d of release %s/%s as failed, %w", last.Version, i.Namespace, i.Name, err)
+		}
+		return nil
+	}
+	memory := driver.NewMemory()
+	memory.SetNamespace(i.Namespace)
+	config.Releases = storage.Init(memory)
+	for _, revision := range history {
+		if err := config.Releases.Create(revision); err != nil {
+			return fmt.Errorf("copying revision %d of release %s/%s, %w", revision.Version, i.Namespace, i.Name, err)
+		}
+	}
+	return nil
+}
+
+// revisions returns those of a release, the last one last. There are none when the release does not exist.
+func revisions(config *action.Configuration, name string) ([]*releasev1.Release, error) {
+	stored, err := config.Releases.History(name)
+	if err != nil && !errors.Is(err, driver.ErrReleaseNotFound) {
+		return nil, fmt.Errorf("reading the history of release %s, %w", name, err)
+	}
+	history := make([]*releasev1.Release, 0, len(stored))
+	for _, s := range stored {
+		revision, ok := s.(*releasev1.Release)
+		if !ok || revision.Info == nil {
+			return nil, fmt.Errorf("reading the history of release %s: a revision is of type %T: use the version of helm that has written it", name, s)
+		}
+		history = append(history, revision)
+	}
+	slices.SortFunc(history, func(a, b *releasev1.Release) int { return a.Version - b.Version })
+	return history, nil
+}
