@@ -31,7 +31,11 @@ const program = "refractctl"
 // Main runs the command line of this process under the given name and ends it.
 func Main(name string) {
 	log.SetLogger(logr.Discard()) // libraries have nothing to say to users
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ending := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup has it be ignored
+		ending = append(ending, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ending...)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := NewCommand(name).ExecuteContext(ctx)
 	stop()
