@@ -5,6 +5,7 @@ package cmdutil
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -33,4 +34,19 @@ func FromAPIServer(err error) bool {
 	var status apierrors.APIStatus
 	var network net.Error
 	return errors.As(err, &status) || errors.As(err, &network) || meta.IsNoMatchError(err)
+}
+
+// Away reports whether an API server could not be reached, or is starting, ending or overloaded: the same request may succeed later. Unlike
+// FromAPIServer it leaves out what the API server has decided, such as that a request is forbidden.
+func Away(err error) bool {
+	var untrusted *tls.CertificateVerificationError
+	if errors.Is(err, context.Canceled) || errors.As(err, &untrusted) {
+		return false
+	}
+	var unanswered *url.Error
+	var network net.Error
+	if errors.As(err, &unanswered) || errors.As(err, &network) && !errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
 }
