@@ -11,30 +11,80 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/refract-project/refract/internal/cmdutil"
 )
 
 // Interval is how often a cluster is asked while waiting.
 const Interval = 250 * time.Millisecond
 
 // Await calls look until it returns an empty missing or an error, or until ctx ends. Whenever missing changes, report gets it as a line
-// that begins with what.
+// that begins with what. An API server that is away is waited for, too. The error of a context that has ended says how to continue.
 func Await(ctx context.Context, report func(line string), what string, look func(context.Context) (missing string, err error)) error {
-	said := ""
+	said, away := "", false
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
 		missing, err := look(ctx)
+		if cmdutil.Away(err) && ctx.Err() == nil {
+			if !away { // the next error may have another port in it
+				away, said = true, "waiting for the API server, "+err.Error()
+				report(what + ": " + said)
+			}
+			return false, err
+		}
 		if err == nil && missing != "" && missing != said {
 			report(what + ": " + missing)
 			said = missing
 		}
+		away = false
 		return missing == "", err
 	})
-	if said != "" && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("%s: %s, and the timeout is over; run the command again to go on", what, said)
+	if ended(ctx, err) && said != "" {
+		return &endedError{ctx.Err(), what + ": " + said}
+	}
+	return Ended(ctx, err)
+}
+
+// Poll returns when done does not say no any more, or when ctx ends: then with the last error of an API server that was away, if it was.
+func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
+	var away error
+	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
+		is, err := done(ctx)
+		if away = nil; cmdutil.Away(err) && ctx.Err() == nil {
+			away = err
+			return false, nil
+		}
+		return is, err
+	})
+	if away != nil && err != nil {
+		return fmt.Errorf("%w: %w", err, away)
 	}
 	return err
 }
 
-// Poll returns when done does not say no any more, or when ctx ends.
-func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
-	return wait.PollUntilContextCancel(ctx, Interval, true, done)
+// endedError is that of a command whose context has ended.
+type endedError struct {
+	cause error
+	what  string
+}
+
+func (e *endedError) Error() string {
+	if errors.Is(e.cause, context.Canceled) {
+		return "interrupted; run the command again to continue"
+	}
+	return fmt.Sprintf("timed out: %s; run the command again to continue", e.what)
+}
+
+func (e *endedError) Unwrap() error { return e.cause }
+
+// Ended returns an error that says how to continue if err is there because ctx has ended, and err otherwise.
+func Ended(ctx context.Context, err error) error {
+	var said *endedError
+	if !ended(ctx, err) || errors.As(err, &said) {
+		return err
+	}
+	return &endedError{ctx.Err(), err.Error()}
+}
+
+func ended(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, ctx.Err())
 }

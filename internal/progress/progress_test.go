@@ -6,6 +6,8 @@ package progress
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
@@ -28,8 +30,57 @@ func TestAwait(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	err = Await(ctx, tell, "node milan", func(context.Context) (string, error) { return "not there", nil })
-	assert.EqualError(t, err, "node milan: not there, and the timeout is over; run the command again to go on")
+	assert.EqualError(t, err, "timed out: node milan: not there; run the command again to continue")
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+
+	ctx, cancel = context.WithCancel(t.Context())
+	err = Await(ctx, tell, "node milan", func(context.Context) (string, error) {
+		cancel()
+		return "not there", nil
+	})
+	assert.EqualError(t, err, "interrupted; run the command again to continue")
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, err, Ended(ctx, err))
+	assert.EqualError(t, Ended(ctx, fmt.Errorf("getting node milan, %w", context.Canceled)), "interrupted; run the command again to continue")
 
 	failed := errors.New("forbidden")
 	assert.ErrorIs(t, Await(t.Context(), tell, "node milan", func(context.Context) (string, error) { return "", failed }), failed)
+	assert.Equal(t, failed, Ended(ctx, failed), "the error is not that of the context")
+}
+
+// An API server that is away is waited for, which is said once.
+func TestAwaitTheAPIServer(t *testing.T) {
+	t.Parallel()
+	var told []string
+	tell := func(line string) { told = append(told, line) }
+	attempts := 0
+	away := func() error {
+		attempts++
+		return fmt.Errorf("getting node milan, %w", &url.Error{Op: "Get", URL: "https://milan", Err: fmt.Errorf("attempt %d is refused", attempts)})
+	}
+	states := []error{away(), away(), nil, away(), nil}
+	err := Await(t.Context(), tell, "node milan", func(context.Context) (string, error) {
+		err := states[0]
+		states = states[1:]
+		if len(states) == 2 {
+			return "not ready", err
+		}
+		return "", err
+	})
+	assert.NoError(t, err)
+	assert.Equal(t, []string{
+		`node milan: waiting for the API server, getting node milan, Get "https://milan": attempt 1 is refused`, "node milan: not ready",
+		`node milan: waiting for the API server, getting node milan, Get "https://milan": attempt 3 is refused`,
+	}, told)
+
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Interval)
+	defer cancel()
+	attempts = 0
+	err = Await(ctx, tell, "node milan", func(context.Context) (string, error) { return "", away() })
+	assert.EqualError(t, err, `timed out: node milan: waiting for the API server, getting node milan, Get "https://milan": attempt 1 is refused; run the command again to continue`)
+	ctx, cancel = context.WithTimeout(t.Context(), 2*Interval)
+	defer cancel()
+	err = Poll(ctx, func(context.Context) (bool, error) { return false, away() })
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.ErrorContains(t, err, "is refused")
 }
