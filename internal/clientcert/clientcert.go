@@ -25,11 +25,14 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/progress"
 )
@@ -134,8 +137,15 @@ type Request struct {
 	Patience time.Duration
 }
 
-// ErrNotSigned is the error of a cluster that signs no client certificates, or not in time.
-var ErrNotSigned = errors.New("not signed in time")
+// ErrNotSigned is what the error of Sign is, by errors.Is, when the cluster denies the request, its signer fails, or it signs none in time.
+var ErrNotSigned = errors.New("the certificate was not signed")
+
+type notSigned string
+
+func (n notSigned) Error() string { return string(n) }
+
+// Is has errors.Is find ErrNotSigned.
+func (notSigned) Is(target error) bool { return target == ErrNotSigned }
 
 // Sign has a request approved and signed, deletes it, and returns the certificate in PEM. live must not be cached.
 func Sign(ctx context.Context, c client.Client, live client.Reader, request Request) (certificate []byte, err error) {
@@ -155,28 +165,68 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 			err = errors.Join(err, fmt.Errorf("deleting CertificateSigningRequest %s, %w", name, deleted))
 		}
 	}()
-	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: request.Reason, Message: request.Message,
-	})
-	if err := c.SubResource("approval").Update(ctx, csr); err != nil {
-		return nil, fmt.Errorf("approving CertificateSigningRequest %s, %w", name, err)
+	if err := approve(ctx, c, live, csr, request); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, request.Patience)
 	defer cancel()
+	begun := time.Now()
 	err = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
-		for _, condition := range csr.Status.Conditions {
-			if condition.Type == certificatesv1.CertificateDenied || condition.Type == certificatesv1.CertificateFailed {
-				return false, fmt.Errorf("CertificateSigningRequest %s is %s: %s, %s", name, condition.Type, condition.Reason, condition.Message)
-			}
-		}
-		return len(csr.Status.Certificate) > 0, nil
+		return len(csr.Status.Certificate) > 0, refusal(csr)
 	})
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, fmt.Errorf("CertificateSigningRequest %s, %w (%s): the cluster must sign client certificates (signer %s), which Amazon EKS does not",
-			name, ErrNotSigned, request.Patience, certificatesv1.KubeAPIServerClientSignerName)
+	if errors.Is(err, context.DeadlineExceeded) && !cmdutil.Away(err) {
+		return nil, notSigned(fmt.Sprintf("CertificateSigningRequest %s was not signed within %s: the cluster must sign client certificates (signer %s), which Amazon EKS does not",
+			name, time.Since(begun).Round(time.Second), csr.Spec.SignerName))
 	}
 	return csr.Status.Certificate, err
+}
+
+// approve a request, unless somebody else has. It fails if somebody has denied it.
+func approve(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
+	name := csr.Name
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		if slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+			return c.Type == certificatesv1.CertificateApproved
+		}) {
+			return nil
+		}
+		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: request.Reason, Message: request.Message,
+		})
+		err := c.SubResource("approval").Update(ctx, csr)
+		if !apierrors.IsConflict(err) {
+			if err != nil {
+				err = fmt.Errorf("approving CertificateSigningRequest %s, %w", name, err)
+			}
+			return err
+		}
+		// Somebody was faster.
+		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
+			return fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
+		}
+		if err := refusal(csr); err != nil {
+			return err
+		}
+		return err
+	})
+}
+
+// refusal is the error of a request that was denied, or whose signer has failed.
+func refusal(csr *certificatesv1.CertificateSigningRequest) error {
+	for _, condition := range csr.Status.Conditions {
+		said := condition.Reason
+		if condition.Message != "" {
+			said += ": " + condition.Message
+		}
+		switch condition.Type {
+		case certificatesv1.CertificateDenied:
+			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was denied (%s): have whoever denied it admit requests for the signer %s", csr.Name, said, csr.Spec.SignerName))
+		case certificatesv1.CertificateFailed:
+			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was approved, and its signer %s failed (%s): repair the signer", csr.Name, csr.Spec.SignerName, said))
+		}
+	}
+	return nil
 }
