@@ -70,6 +70,9 @@ func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 	if err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("cluster %s: applying %s %s, %w", c.Name, kind.Kind, key, err)
 	}
+	if found == nil {
+		c.noteCreated(desired)
+	}
 	return nil
 }
 

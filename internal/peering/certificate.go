@@ -43,7 +43,7 @@ func (o *Options) certificate(ctx context.Context) (*clientcmdapi.AuthInfo, time
 		Reason: "RefractPeering", Message: "Approved with refractctl peer", Patience: signTimeout,
 	})
 	if errors.Is(err, clientcert.ErrNotSigned) {
-		err = fmt.Errorf("%w: use --credentials=token", err)
+		err = fmt.Errorf("%w; or use --credentials=token", err)
 	}
 	if err != nil {
 		return nil, none, err

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +35,8 @@ type Cluster struct {
 	// liqo: the cluster runs Liqo, and of the installation only the id is known.
 	liqo bool
 	uid  string
+	// created are the objects that this run has created, in their order.
+	created []*metav1.PartialObjectMetadata
 }
 
 // ID of the cluster among its peers.

@@ -23,6 +23,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -116,7 +117,9 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 }
 
 // Withdraw takes back what a provider has for a consumer, of which only the id need be known. It fails as long as the consumer uses it.
-func (o *Options) Withdraw(ctx context.Context) error {
+func (o *Options) Withdraw(ctx context.Context) error { return progress.Ended(ctx, o.withdraw(ctx)) }
+
+func (o *Options) withdraw(ctx context.Context) error {
 	if err := o.Provider.inspect(ctx); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/progress"
 )
 
 // NodeOptions say what a virtual node is, besides its resources.
@@ -44,6 +45,10 @@ func (n *NodeOptions) patch() *offloading.OffloadingPatch {
 // CreateNode makes one more virtual node for a provider that this cluster is joined with, of which only the id need be known, and returns
 // when it is Ready. What the nodes of a provider offer together is for the user to keep within what the provider gives.
 func (o *Options) CreateNode(ctx context.Context) error {
+	return progress.Ended(ctx, o.createNode(ctx))
+}
+
+func (o *Options) createNode(ctx context.Context) error {
 	if err := o.Consumer.inspect(ctx); err != nil {
 		return err
 	}

@@ -56,22 +56,29 @@ type Options struct {
 }
 
 // Peer joins the clusters and returns when the virtual node is Ready. It may be called again: what is there already stays, and a
-// certificate that has less than a third of its life left is renewed.
+// certificate that has less than a third of its life left is renewed. When it fails it removes what it has created; when ctx ends it does
+// not, so that the next call continues.
 func (o *Options) Peer(ctx context.Context) error {
 	if err := o.check(ctx); err != nil {
-		return err
+		return progress.Ended(ctx, err)
 	}
 	o.say("consumer %s (%s) and provider %s (%s) can be joined", o.Consumer.ID(), o.Consumer.Name, o.Provider.ID(), o.Provider.Name)
 	if o.DryRun {
 		return nil
 	}
+	if err := o.prepare(ctx); err != nil {
+		return o.takeBack(ctx, err)
+	}
+	return o.awaitReady(ctx)
+}
+
+// prepare both clusters for a virtual node, and make it.
+func (o *Options) prepare(ctx context.Context) error {
+	o.Consumer.created, o.Provider.created = nil, nil
 	if err := o.prepareProvider(ctx); err != nil {
 		return err
 	}
-	if err := o.prepareConsumer(ctx); err != nil {
-		return err
-	}
-	return o.awaitReady(ctx)
+	return o.prepareConsumer(ctx)
 }
 
 func (o *Options) prepareProvider(ctx context.Context) error {

@@ -24,12 +24,15 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
 // Unpeer drains the virtual nodes of the provider, removes them, and then all that Peer has made on both sides. It may be called again
 // after it was interrupted.
-func (o *Options) Unpeer(ctx context.Context) error {
+func (o *Options) Unpeer(ctx context.Context) error { return progress.Ended(ctx, o.unpeer(ctx)) }
+
+func (o *Options) unpeer(ctx context.Context) error {
 	if err := o.inspect(ctx); err != nil {
 		return err
 	}
@@ -71,7 +74,9 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 }
 
 // GiveUp ends a peering without the provider, which never comes back: nothing is waited for there, and nothing removed.
-func (o *Options) GiveUp(ctx context.Context) error {
+func (o *Options) GiveUp(ctx context.Context) error { return progress.Ended(ctx, o.giveUp(ctx)) }
+
+func (o *Options) giveUp(ctx context.Context) error {
 	if err := o.Consumer.inspect(ctx); err != nil {
 		return err
 	}
