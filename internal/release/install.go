@@ -55,6 +55,11 @@ type Result struct {
 // Install installs the chart with values, or upgrades it: values that were given before hold until they are given anew. CRDs come first.
 // An installation that was interrupted is continued. Install does not wait until anything runs, see Await.
 func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result, error) {
+	result, err := i.install(ctx, values)
+	return result, progress.Ended(ctx, err)
+}
+
+func (i *Installer) install(ctx context.Context, values map[string]any) (*Result, error) {
 	chart, err := load()
 	if err != nil {
 		return nil, err
@@ -185,7 +190,9 @@ func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
 const mostRevisions = 10
 
 // Await returns when the Deployments of the release are available, and tells what they wait for.
-func (i *Installer) Await(ctx context.Context) error {
+func (i *Installer) Await(ctx context.Context) error { return progress.Ended(ctx, i.awaitAll(ctx)) }
+
+func (i *Installer) awaitAll(ctx context.Context) error {
 	all := &appsv1.DeploymentList{}
 	if err := i.Client.List(ctx, all, client.InNamespace(i.Namespace), client.MatchingLabels{InstanceLabel: i.Name}); err != nil {
 		return fmt.Errorf("listing Deployments, %w", err)
