@@ -6,12 +6,15 @@ package peering
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/client-go/rest"
 
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -45,6 +48,42 @@ func TestClocksMustAgree(t *testing.T) {
 			continue
 		}
 		assert.ErrorContains(t, err, test.want)
+	}
+}
+
+func TestUnknownRangesAreWorthAWarning(t *testing.T) {
+	of := func(id string) *Cluster {
+		return &Cluster{Name: id, installation: &release.Installation{ClusterID: id}}
+	}
+	rome, milan := of("rome"), of("milan")
+	ranges := func(text string) []netip.Prefix {
+		if text == "" {
+			return nil
+		}
+		return []netip.Prefix{netip.MustParsePrefix(text)}
+	}
+	for _, test := range []struct {
+		here, there string
+		network     plugins.NetworkMode
+		overlapping bool
+		warnings    []string
+	}{
+		{"10.1.0.0/16", "10.2.0.0/16", plugins.ReachableNetwork, false, nil},
+		{"", "10.2.0.0/16", plugins.ReachableNetwork, false, []string{"rome --pod-cidrs"}},
+		{"10.1.0.0/16", "", plugins.ReachableNetwork, false, []string{"milan --remote-pod-cidrs"}},
+		{"", "", plugins.ReachableNetwork, false, []string{"rome --pod-cidrs", "milan --remote-pod-cidrs"}},
+		{"", "", plugins.NoNetwork, false, nil},
+		{"", "", plugins.ReachableNetwork, true, nil},
+	} {
+		var warnings []string
+		o := &Options{Consumer: rome, Provider: milan, network: test.network, OverlappingRanges: test.overlapping,
+			ranges: map[*Cluster][]netip.Prefix{rome: ranges(test.here), milan: ranges(test.there)},
+			Progress: func(line string) {
+				id, warning, _ := strings.Cut(line, ": warning: the pod ranges are unknown")
+				warnings = append(warnings, id+" "+warning[strings.LastIndex(warning, " ")+1:])
+			}}
+		assert.NoError(t, o.checkRanges(t.Context()))
+		assert.Equal(t, test.warnings, warnings, "%v", test)
 	}
 }
 

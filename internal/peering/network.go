@@ -22,7 +22,7 @@ import (
 )
 
 // checkRanges refuses pod ranges that overlap: an address would mean a pod here and one there. It does not matter where pods are not meant
-// to reach each other, and where a network translates addresses, as Liqo's does.
+// to reach each other, and where a network translates addresses, as Liqo's does. Ranges that nobody knows are worth a warning.
 func (o *Options) checkRanges(context.Context) error {
 	if o.OverlappingRanges {
 		return nil
@@ -31,6 +31,15 @@ func (o *Options) checkRanges(context.Context) error {
 		return nil
 	}
 	here, there := o.ranges[o.Consumer], o.ranges[o.Provider]
+	for _, side := range []struct {
+		of    *Cluster
+		flag  string
+		known bool
+	}{{o.Consumer, "--pod-cidrs", len(here) > 0}, {o.Provider, "--remote-pod-cidrs", len(there) > 0}} {
+		if !side.known {
+			o.say("%s: warning: the pod ranges are unknown, the nodes have no spec.podCIDRs: whether they overlap with those of the other cluster is not checked, give them with %s", side.of.ID(), side.flag)
+		}
+	}
 	for _, one := range here {
 		if at := slices.IndexFunc(there, one.Overlaps); at >= 0 {
 			return fmt.Errorf("the pod ranges overlap, %s of %s and %s of %s: pods cannot reach each other by address. Join them with --network=none, "+
