@@ -33,12 +33,14 @@ const requestTimeout = 15 * time.Second
 // clusterAccess says which cluster is meant, by the flags of kubectl.
 type clusterAccess struct {
 	flags *genericclioptions.ConfigFlags
+	// contextFlag and fileFlag are the names of the flags that say which context of which kubeconfig it is.
+	contextFlag, fileFlag string
 }
 
 func newClusterAccess() *clusterAccess {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.CacheDir, flags.DisableCompression = nil, nil // they concern a discovery that nobody does here
-	return &clusterAccess{flags}
+	return &clusterAccess{flags: flags, contextFlag: "context", fileFlag: "kubeconfig"}
 }
 
 func (a *clusterAccess) addFlags(command *cobra.Command) {
@@ -97,13 +99,13 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 		if config, err := rest.InClusterConfig(); err == nil && !found {
 			return config, nil
 		} else if !found {
-			return nil, fmt.Errorf("no kubeconfig is found, there is no %s: give --kubeconfig, or set $KUBECONFIG", source)
+			return nil, fmt.Errorf("no kubeconfig is found, there is no %s: give --%s, or set $KUBECONFIG", source, a.fileFlag)
 		}
-		return nil, fmt.Errorf("%s names no cluster: give another --kubeconfig, or set $KUBECONFIG", source)
+		return nil, fmt.Errorf("%s names no cluster: give another --%s, or set $KUBECONFIG", source, a.fileFlag)
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%s cannot be used: check it and --context (%w)", source, err)
+		return nil, fmt.Errorf("%s cannot be used: check it and --%s (%w)", source, a.contextFlag, err)
 	}
 	return config, nil
 }
@@ -112,7 +114,7 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 func (a *clusterAccess) source() string {
 	switch variable := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); {
 	case *a.flags.KubeConfig != "":
-		return "--kubeconfig=" + *a.flags.KubeConfig
+		return "--" + a.fileFlag + "=" + *a.flags.KubeConfig
 	case variable != "":
 		return "$" + clientcmd.RecommendedConfigPathEnvVar + "=" + variable
 	}

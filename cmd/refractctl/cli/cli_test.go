@@ -318,6 +318,8 @@ func TestAKubeconfigThatCannotBeUsedNamesItsSource(t *testing.T) {
 		"one of several malformed":  {notThere + ":" + malformed, "info", "testdata/malformed.yaml is no kubeconfig that can be read, yaml: line 4"},
 		"one of several missing":    {notThere + ":testdata/unreachable.yaml", "info", "does not answer as it should"},
 		"an unknown context":        {"testdata/unreachable.yaml", "info --context=x", "$KUBECONFIG=testdata/unreachable.yaml cannot be used: check it and --context"},
+		"an unknown provider":       {"testdata/unreachable.yaml", "peer --remote-context=x", "the provider: $KUBECONFIG=testdata/unreachable.yaml cannot be used: check it and --remote-context"},
+		"an absent provider":        {"testdata/unreachable.yaml", "unpeer --remote-kubeconfig=" + notThere, "the provider: --remote-kubeconfig=testdata/absent.yaml: there is no such file"},
 		"no namespace to offload":   {notThere, "offload namespace", "name a namespace"},
 		"no namespace to unoffload": {notThere, "unoffload namespace", "name a namespace"},
 		"names and a selector":      {notThere, "unoffload namespace a --ns-selector=a=b", "not both"},

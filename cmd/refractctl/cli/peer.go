@@ -49,6 +49,10 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 		return nil, errors.New("the provider is not named: give --remote-context, or --remote-kubeconfig")
 	}
 	remote := newClusterAccess()
+	remote.contextFlag = "remote-context"
+	if t.remoteFile != "" {
+		remote.fileFlag = "remote-kubeconfig"
+	}
 	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(t.remoteFile, *t.access.flags.KubeConfig), t.remoteContext
 	*remote.flags.Timeout = *t.access.flags.Timeout
 	consumer, err := t.access.cluster()
