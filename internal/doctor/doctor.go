@@ -14,7 +14,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +22,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/credentials"
+	"github.com/refract-project/refract/internal/peering"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -50,6 +50,10 @@ type Patient struct {
 	Client client.Client
 	// Now is when: certificates expire.
 	Now time.Time
+	// Cluster is the same one, for what needs more than a client; nil leaves out clocks, rights and serving certificates.
+	Cluster *peering.Cluster
+	// Peer is a cluster that it is joined with, nil for none. What concerns both is checked then.
+	Peer *peering.Cluster
 
 	found []Finding
 }
@@ -67,8 +71,9 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 		subject string
 		run     func(context.Context, *release.Installation) error
 	}{
+		{"version", p.version}, {"clock", p.clock}, {"your rights", p.userRights}, {"rights of the controller manager", p.managerRights},
 		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
-		{"virtual nodes", p.virtualNodes}, {"extended namespaces", p.namespaces},
+		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"extended namespaces", p.namespaces}, {"peer", p.peer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
 			p.add(check.subject, Error, "cannot be examined: %v", err)
@@ -79,25 +84,6 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 
 func (p *Patient) add(subject string, level Level, format string, arguments ...any) {
 	p.found = append(p.found, Finding{Subject: subject, Level: level, Message: fmt.Sprintf(format, arguments...)})
-}
-
-func (p *Patient) definitions(ctx context.Context, _ *release.Installation) error {
-	names, err := release.Definitions()
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		crd := &metav1.PartialObjectMetadata{}
-		crd.SetGroupVersionKind(release.DefinitionKind)
-		err := p.Client.Get(ctx, client.ObjectKey{Name: name}, crd)
-		switch {
-		case apierrors.IsNotFound(err):
-			p.add("CRD "+name, Error, "it is missing: run refractctl install, which brings the CRDs up to date")
-		case err != nil:
-			return err
-		}
-	}
-	return nil
 }
 
 // deployments are the controller manager, and a virtual kubelet for each virtual node.
@@ -149,27 +135,30 @@ func (p *Patient) clusters(ctx context.Context, _ *release.Installation) error {
 		return err
 	}
 	for i := range clusters.Items {
-		cluster := &clusters.Items[i]
-		subject, healthy := "ForeignCluster "+cluster.Name, true
-		for _, condition := range cluster.Status.Conditions {
-			switch condition.Status {
-			case core.ConditionStatusError:
-				p.add(subject, Error, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
-				healthy = false
-			case core.ConditionStatusPending:
-				p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
-				healthy = false
-			}
-		}
-		switch {
-		case !healthy:
-		case core.ConditionOf(cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusEstablished:
-			p.add(subject, OK, "%s, reachable", cluster.Status.Role)
-		default:
-			p.add(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it")
-		}
+		p.cluster("ForeignCluster "+clusters.Items[i].Name, &clusters.Items[i])
 	}
 	return nil
+}
+
+func (p *Patient) cluster(subject string, cluster *core.ForeignCluster) {
+	healthy := true
+	for _, condition := range cluster.Status.Conditions {
+		switch condition.Status {
+		case core.ConditionStatusError:
+			p.add(subject, Error, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+			healthy = false
+		case core.ConditionStatusPending:
+			p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+			healthy = false
+		}
+	}
+	switch {
+	case !healthy:
+	case core.ConditionOf(cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusEstablished:
+		p.add(subject, OK, "%s, reachable", cluster.Status.Role)
+	default:
+		p.add(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it")
+	}
 }
 
 func (p *Patient) virtualNodes(ctx context.Context, _ *release.Installation) error {
@@ -179,18 +168,8 @@ func (p *Patient) virtualNodes(ctx context.Context, _ *release.Installation) err
 	}
 	for i := range nodes.Items {
 		vn := &nodes.Items[i]
-		subject := "VirtualNode " + client.ObjectKeyFromObject(vn).String()
-		healthy := true
-		for _, condition := range vn.Status.Conditions {
-			if condition.Status != offloading.RunningConditionStatus && condition.Message != "" {
-				p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
-				healthy = false
-			}
-		}
-		if healthy {
-			p.add(subject, OK, "provider %s", vn.Spec.ClusterID)
-		}
-		if err := p.node(ctx, vn); err != nil {
+		p.virtualNode(vn)
+		if err := p.nodeOf(ctx, vn); err != nil {
 			return err
 		}
 		if err := p.credentials(ctx, vn); err != nil {
@@ -200,18 +179,41 @@ func (p *Patient) virtualNodes(ctx context.Context, _ *release.Installation) err
 	return nil
 }
 
-func (p *Patient) node(ctx context.Context, vn *offloading.VirtualNode) error {
+func (p *Patient) virtualNode(vn *offloading.VirtualNode) {
+	subject, healthy := "VirtualNode "+client.ObjectKeyFromObject(vn).String(), true
+	for _, condition := range vn.Status.Conditions {
+		if condition.Status != offloading.RunningConditionStatus && condition.Message != "" {
+			p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+			healthy = false
+		}
+	}
+	if healthy {
+		p.add(subject, OK, "provider %s", vn.Spec.ClusterID)
+	}
+}
+
+func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
 		return nil
 	}
 	node := &corev1.Node{}
 	err := p.Client.Get(ctx, client.ObjectKey{Name: vn.Name}, node)
 	if apierrors.IsNotFound(err) {
-		p.add("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
+		p.node(vn, nil)
 		return nil
 	}
 	if err != nil {
 		return err
+	}
+	p.node(vn, node)
+	return p.servingCertificate(ctx, vn, node)
+}
+
+// node is nil when there is none.
+func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
+	if node == nil {
+		p.add("node "+vn.Name, Error, "it is not registered: see the Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
+		return
 	}
 	switch _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
 	case ready == nil || ready.Status == corev1.ConditionUnknown:
@@ -223,7 +225,6 @@ func (p *Patient) node(ctx context.Context, vn *offloading.VirtualNode) error {
 	default:
 		p.add("node "+vn.Name, OK, "ready")
 	}
-	return nil
 }
 
 // credentials with which this cluster opens a provider.
@@ -233,16 +234,26 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) e
 	}
 	key := client.ObjectKey{Namespace: vn.Namespace, Name: vn.Spec.KubeconfigSecretRef.Name}
 	secret := &corev1.Secret{}
-	if err := p.Client.Get(ctx, key, secret); apierrors.IsNotFound(err) {
+	err := p.Client.Get(ctx, key, secret)
+	if apierrors.IsNotFound(err) {
+		secret, err = nil, nil
+	}
+	if err == nil {
+		p.access(vn, key, secret)
+	}
+	return err
+}
+
+// access that a Secret gives; nil when there is none.
+func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) {
+	if secret == nil {
 		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, make it again with refractctl peer", vn.Spec.ClusterID)
-		return nil
-	} else if err != nil {
-		return err
+		return
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: make it again with refractctl peer", wire.KubeconfigSecretKey, err)
-		return nil
+		return
 	}
 	validity := credentials.ValidityOf(config)
 	until := validity.Until.UTC().Format(time.DateOnly)
@@ -256,7 +267,6 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) e
 	default:
 		p.add("Secret "+key.String(), OK, "it opens cluster %s until %s", vn.Spec.ClusterID, until)
 	}
-	return nil
 }
 
 func (p *Patient) namespaces(ctx context.Context, _ *release.Installation) error {
@@ -265,16 +275,19 @@ func (p *Patient) namespaces(ctx context.Context, _ *release.Installation) error
 		return err
 	}
 	for i := range extended.Items {
-		nso := &extended.Items[i]
-		subject := "namespace " + nso.Namespace
-		switch phase := nso.Status.OffloadingPhase; phase {
-		case offloading.ReadyOffloadingPhaseType:
-			p.add(subject, OK, "extended as %s", nso.Status.RemoteNamespaceName)
-		case offloading.AllFailedOffloadingPhaseType:
-			p.add(subject, Error, "extended nowhere: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
-		default:
-			p.add(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
-		}
+		p.namespace(&extended.Items[i])
 	}
 	return nil
+}
+
+func (p *Patient) namespace(nso *offloading.NamespaceOffloading) {
+	subject := "namespace " + nso.Namespace
+	switch phase := nso.Status.OffloadingPhase; phase {
+	case offloading.ReadyOffloadingPhaseType:
+		p.add(subject, OK, "extended as %s", nso.Status.RemoteNamespaceName)
+	case offloading.AllFailedOffloadingPhaseType:
+		p.add(subject, Error, "extended nowhere: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
+	default:
+		p.add(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
+	}
 }

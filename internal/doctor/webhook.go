@@ -40,6 +40,9 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 			return nil
 		}
 	}
+	if err := p.authorityOf(ctx, configuration, installed); err != nil {
+		return err
+	}
 	extended := &offloading.NamespaceOffloadingList{}
 	if err := p.Client.List(ctx, extended); err != nil {
 		return err

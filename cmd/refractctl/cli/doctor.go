@@ -14,23 +14,32 @@ import (
 
 func newDoctorCommand(access *clusterAccess) *cobra.Command {
 	var output *output
+	var remoteContext, remoteFile string
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what is wrong in a cluster, and what to do about it",
-		Long: "Examine the installation, peered clusters, virtual nodes, certificates and extended namespaces of a cluster. Each finding comes\n" +
-			"with its remedy. Nothing is changed. The exit code is 1 if there is an error.",
+		Long: "Examine the installation of a cluster, with versions, CRDs and rights, its peered clusters and the networks to them, virtual nodes,\n" +
+			"certificates, clocks and extended namespaces. With --remote-context both clusters are compared, and the peering is examined from\n" +
+			"either side. Each finding comes with its remedy. Nothing is changed. The exit code is 3 if there is an error.",
 		Example: "  refractctl doctor\n" +
+			"  refractctl doctor --context=rome --remote-context=milan\n" +
 			"  refractctl doctor --context=milan -o json",
 		Args: cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
 			if err := output.validate(); err != nil {
 				return err
 			}
-			c, err := access.client(requestTimeout)
+			cluster, err := access.cluster()
 			if err != nil {
 				return err
 			}
-			found := (&doctor.Patient{Client: c, Now: time.Now()}).Examine(cmd.Context())
+			patient := &doctor.Patient{Client: cluster.Client, Now: time.Now(), Cluster: cluster}
+			if remoteContext != "" || remoteFile != "" {
+				if patient.Peer, err = access.remote(remoteContext, remoteFile); err != nil {
+					return fmt.Errorf("the other cluster: %w", err)
+				}
+			}
+			found := patient.Examine(cmd.Context())
 			err = printFindings(cmd.OutOrStdout(), output, found)
 			errors := 0
 			for _, f := range found {
@@ -45,5 +54,9 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 		}),
 	}
 	output = addOutput(command, "", "")
+	flags := command.Flags()
+	flags.StringVar(&remoteContext, "remote-context", "", "context of a cluster that this one is joined with")
+	flags.StringVar(&remoteFile, "remote-kubeconfig", "", "kubeconfig of that cluster, by default that of this one")
+	completeFlagBy(command, "remote-context", access.completeContexts)
 	return command
 }

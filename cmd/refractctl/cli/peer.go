@@ -48,27 +48,36 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 	if t.remoteContext == "" && t.remoteFile == "" {
 		return nil, errors.New("the provider is not named: give --remote-context, or --remote-kubeconfig")
 	}
-	remote := newClusterAccess()
-	remote.contextFlag = "remote-context"
-	if t.remoteFile != "" {
-		remote.fileFlag = "remote-kubeconfig"
-	}
-	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(t.remoteFile, *t.access.flags.KubeConfig), t.remoteContext
-	*remote.flags.Timeout = *t.access.flags.Timeout
 	consumer, err := t.access.cluster()
 	if err != nil {
 		return nil, fmt.Errorf("the consumer: %w", err)
 	}
-	provider, err := remote.cluster()
+	provider, err := t.access.remote(t.remoteContext, t.remoteFile)
 	if err != nil {
 		return nil, fmt.Errorf("the provider: %w", err)
+	}
+	return &peering.Options{Consumer: consumer, Provider: provider, DryRun: t.dryRun, Progress: printTo(out)}, nil
+}
+
+// remote returns another cluster, whose context is in the given kubeconfig, or in that of this one.
+func (a *clusterAccess) remote(context, file string) (*peering.Cluster, error) {
+	remote := newClusterAccess()
+	remote.contextFlag = "remote-context"
+	if file != "" {
+		remote.fileFlag = "remote-kubeconfig"
+	}
+	*remote.flags.KubeConfig, *remote.flags.Context = cmp.Or(file, *a.flags.KubeConfig), context
+	*remote.flags.Timeout = *a.flags.Timeout
+	cluster, err := remote.cluster()
+	if err != nil {
+		return nil, err
 	}
 	invitation, err := remote.invitation()
 	if err != nil {
-		return nil, fmt.Errorf("the provider: %w", err)
+		return nil, err
 	}
-	provider.Accept(invitation)
-	return &peering.Options{Consumer: consumer, Provider: provider, DryRun: t.dryRun, Progress: printTo(out)}, nil
+	cluster.Accept(invitation)
+	return cluster, nil
 }
 
 // cluster returns what a peering needs of one.

@@ -1,0 +1,191 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/cert"
+	nodeutil "k8s.io/component-helpers/node/util"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/release"
+)
+
+// authorityOf the webhook's certificates is in a Secret, and in each webhook.
+func (p *Patient) authorityOf(ctx context.Context, configuration *admissionregistrationv1.MutatingWebhookConfiguration, installed *release.Installation) error {
+	secret := &corev1.Secret{}
+	err := p.Client.Get(ctx, client.ObjectKey{Namespace: installed.Namespace, Name: rbac.WebhookName}, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	for i := range configuration.Webhooks {
+		p.authority(&configuration.Webhooks[i], secret.Data["ca.crt"], installed)
+	}
+	return nil
+}
+
+// authority checks the CA bundle of a webhook against the CA that signs its certificates, which is empty if it is not known.
+func (p *Patient) authority(webhook *admissionregistrationv1.MutatingWebhook, signs []byte, installed *release.Installation) {
+	subject, bundle := "webhook "+webhook.Name, webhook.ClientConfig.CABundle
+	restart := fmt.Sprintf("restart the controller manager, which renews it: kubectl -n %s rollout restart deployment %s-controller-manager", installed.Namespace, installed.Name)
+	certificates, err := cert.ParseCertsPEM(bundle)
+	if err != nil {
+		p.add(subject, Error, "clientConfig.caBundle cannot be read, %v: %s", err, restart)
+		return
+	}
+	ends := earliest(certificates)
+	switch {
+	case !p.Now.Before(ends):
+		p.add(subject, Error, "the CA in clientConfig.caBundle has expired on %s: %s", day(ends), restart)
+	case len(signs) > 0 && !bytes.Equal(signs, bundle):
+		p.add(subject, Warning, "clientConfig.caBundle is not ca.crt of Secret %s/%s, which signs the certificates of the webhook, so the API server may refuse them: %s", installed.Namespace, rbac.WebhookName, restart)
+	case ends.Sub(p.Now) < expiresSoon:
+		p.add(subject, Warning, "the CA in clientConfig.caBundle expires on %s, and should have been renewed: %s", day(ends), restart)
+	}
+}
+
+// expiresSoon: a certificate that is renewed by itself should not get so close to its end. That of the webhook's CA is renewed when a third of its
+// life is left, those of virtual kubelets with a fifth of theirs left, of which a signer may give as little as a day.
+const expiresSoon = 2 * time.Hour
+
+func earliest(certificates []*x509.Certificate) time.Time {
+	return slices.MinFunc(certificates, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
+}
+
+func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
+
+// servingCertificate of a virtual kubelet, which the API server connects to for logs and exec.
+func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node) error {
+	requests := &certificatesv1.CertificateSigningRequestList{}
+	err := p.Client.List(ctx, requests)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return err
+	}
+	if len(requests.Items) > 0 {
+		p.certificateRequest(vn, latestFor(vn, requests.Items))
+	}
+	if shown := shownBy(ctx, node); shown != nil {
+		p.certificate(vn, shown)
+	}
+	if _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); p.Cluster == nil || ready == nil || ready.Status != corev1.ConditionTrue {
+		return nil
+	}
+	// By the way of logs and exec: the API server may verify the certificate.
+	_, err = p.Cluster.Clientset.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").DoRaw(ctx)
+	p.connection(vn, err)
+	return nil
+}
+
+// latestFor returns the latest request of the virtual kubelet for a serving certificate, nil when there is none.
+func latestFor(vn *offloading.VirtualNode, requests []certificatesv1.CertificateSigningRequest) *certificatesv1.CertificateSigningRequest {
+	var latest *certificatesv1.CertificateSigningRequest
+	user := "system:serviceaccount:" + vn.Namespace + ":" + vn.Name
+	for i := range requests {
+		request := &requests[i]
+		if request.Spec.Username == user && slices.Contains(request.Spec.Usages, certificatesv1.UsageServerAuth) &&
+			(latest == nil || request.CreationTimestamp.After(latest.CreationTimestamp.Time)) {
+			latest = request
+		}
+	}
+	return latest
+}
+
+// signingTime is what a signer may take.
+const signingTime = time.Minute
+
+// certificateRequest is nil when there is none: Kubernetes deletes them an hour after they were signed.
+func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certificatesv1.CertificateSigningRequest) {
+	if request == nil {
+		return
+	}
+	subject, approved := "CertificateSigningRequest "+request.Name, false
+	for _, condition := range request.Status.Conditions {
+		switch condition.Type {
+		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			p.add(subject, Warning, "the serving certificate of virtual node %s was not signed (%s, %s): logs and exec fail where the API server verifies kubelets; delete the request when that is settled, another one is sent", vn.Name, cmp.Or(condition.Reason, string(condition.Type)), condition.Message)
+			return
+		case certificatesv1.CertificateApproved:
+			approved = true
+		}
+	}
+	switch waited := p.Now.Sub(request.CreationTimestamp.Time); {
+	case len(request.Status.Certificate) > 0:
+		if certificates, err := cert.ParseCertsPEM(request.Status.Certificate); err == nil {
+			p.certificate(vn, certificates[0])
+		}
+	case waited < signingTime:
+	case !approved:
+		p.add(subject, Warning, "the serving certificate of virtual node %s is not approved: logs and exec fail where the API server verifies kubelets; approve it with kubectl certificate approve %s, the Events of VirtualNode %s/%s say why the controller manager has not", vn.Name, request.Name, vn.Namespace, vn.Name)
+	default:
+		p.add(subject, Warning, "the serving certificate of virtual node %s is approved, and not signed: see whether the signer %s runs in this cluster, or set virtualKubelet.certificateType", vn.Name, request.Spec.SignerName)
+	}
+}
+
+// certificate that a virtual kubelet serves with.
+func (p *Patient) certificate(vn *offloading.VirtualNode, shown *x509.Certificate) {
+	restart := fmt.Sprintf("restart its virtual kubelet, which asks for another: kubectl -n %s rollout restart deployment vk-%s", vn.Namespace, vn.Name)
+	switch left := shown.NotAfter.Sub(p.Now); {
+	case left <= 0:
+		p.add("node "+vn.Name, Warning, "its serving certificate has expired on %s, so logs and exec fail where the API server verifies kubelets: %s", day(shown.NotAfter), restart)
+	case left < expiresSoon:
+		p.add("node "+vn.Name, Warning, "its serving certificate expires at %s, and should have been renewed: %s", shown.NotAfter.UTC().Format(time.RFC3339), restart)
+	}
+}
+
+// dialTimeout is short: whoever runs this is often outside of the network of the cluster.
+const dialTimeout = time.Second
+
+// shownBy returns the certificate that the virtual kubelet of a node shows, nil when it cannot be reached from here.
+func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
+	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	for _, address := range node.Status.Addresses {
+		if address.Type != corev1.NodeInternalIP || port == 0 {
+			continue
+		}
+		dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // it is looked at, not trusted
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(address.Address, strconv.Itoa(int(port))))
+		if err != nil {
+			return nil
+		}
+		defer connection.Close()
+		if shown := connection.(*tls.Conn).ConnectionState().PeerCertificates; len(shown) > 0 {
+			return shown[0]
+		}
+	}
+	return nil
+}
+
+// connection is how the API server has reached a virtual kubelet.
+func (p *Patient) connection(vn *offloading.VirtualNode, err error) {
+	subject := "node " + vn.Name
+	switch text := fmt.Sprint(err); {
+	case err == nil:
+		p.add(subject, OK, "the API server reaches its virtual kubelet")
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
+		// It has answered, or whoever runs this may not ask.
+	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
+		p.add(subject, Warning, "logs and exec fail, because the API server does not trust its serving certificate (%s): see kubectl get csr, and the Events of VirtualNode %s/%s", text, vn.Namespace, vn.Name)
+	default:
+		p.add(subject, Warning, "logs and exec fail, because the API server does not reach its virtual kubelet (%s): let control plane nodes connect to the pods of Deployment %s/vk-%s on the port kubelet", text, vn.Namespace, vn.Name)
+	}
+}

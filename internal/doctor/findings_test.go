@@ -1,0 +1,302 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/release"
+)
+
+var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// certificate that ends at a time, and the same in PEM.
+func certificate(t *testing.T, until time.Time) (*x509.Certificate, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: now.Add(-365 * 24 * time.Hour), NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	parsed, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return parsed, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func foreignCluster(conditions ...core.Condition) *core.ForeignCluster {
+	return &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: core.ForeignClusterSpec{ClusterID: "milan"},
+		Status: core.ForeignClusterStatus{Role: core.ProviderRole, Conditions: conditions}}
+}
+
+func node(unschedulable bool, conditions ...corev1.NodeCondition) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}, Spec: corev1.NodeSpec{Unschedulable: unschedulable}, Status: corev1.NodeStatus{Conditions: conditions}}
+}
+
+func kubeconfig(credentials string) *corev1.Secret {
+	return &corev1.Secret{Data: map[string][]byte{wire.KubeconfigSecretKey: fmt.Appendf(nil, `
+apiVersion: v1
+kind: Config
+current-context: milan
+clusters: [{name: milan, cluster: {server: "https://milan.example.com"}}]
+contexts: [{name: milan, context: {cluster: milan, user: rome}}]
+users: [{name: rome, user: {token: %q}}]`, credentials)}}
+}
+
+// token that was given out 90 days before it ends.
+func token(until time.Time) string {
+	claims := fmt.Sprintf(`{"iat":%d,"exp":%d}`, until.Add(-90*24*time.Hour).Unix(), until.Unix())
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
+}
+
+func peerNetwork(mode plugins.NetworkMode, checked *metav1.Time, conditions ...metav1.Condition) *plugins.PeerNetwork {
+	return &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"},
+		Spec:   plugins.PeerNetworkSpec{ClusterID: "milan", Mode: mode, Local: plugins.NetworkSide{PodCIDRs: []plugins.CIDR{"10.1.0.0/16"}}, Remote: plugins.NetworkSide{PodCIDRs: []plugins.CIDR{"10.2.0.0/16"}}},
+		Status: plugins.PeerNetworkStatus{Conditions: conditions, CheckedAt: checked}}
+}
+
+func connected(status metav1.ConditionStatus) metav1.Condition {
+	return metav1.Condition{Type: plugins.ConnectedCondition, Status: status, Reason: "Handshake", Message: "no answer from the gateway"}
+}
+
+func crd(spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "quotas.offloading.liqo.io"}, "spec": spec}}
+}
+
+// What the doctor says is a function of what there is.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}}
+	notRunning := vn.DeepCopy()
+	notRunning.Status.Conditions = []offloading.VirtualNodeCondition{{Type: offloading.VirtualKubeletConditionType, Status: offloading.CreatingConditionStatus, Reason: "TemplateNotFound", Message: "create the VkOptionsTemplate"}}
+	secret := client.ObjectKey{Namespace: "liqo-tenant-milan", Name: "kubeconfig"}
+	installed := &release.Installation{Name: "refract", Namespace: "liqo"}
+	expired, expiredPEM := certificate(t, now.Add(-time.Hour))
+	expiring, expiringPEM := certificate(t, now.Add(time.Hour))
+	fresh, freshPEM := certificate(t, now.Add(300*24*time.Hour))
+	webhook := func(bundle []byte) *admissionregistrationv1.MutatingWebhook {
+		return &admissionregistrationv1.MutatingWebhook{Name: "pods.refract.io", ClientConfig: admissionregistrationv1.WebhookClientConfig{CABundle: bundle}}
+	}
+	csr := func(age time.Duration, change func(*certificatesv1.CertificateSigningRequest)) *certificatesv1.CertificateSigningRequest {
+		request := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: "csr-1", CreationTimestamp: metav1.NewTime(now.Add(-age))},
+			Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: certificatesv1.KubeletServingSignerName}}
+		change(request)
+		return request
+	}
+	condition := func(kind certificatesv1.RequestConditionType) func(*certificatesv1.CertificateSigningRequest) {
+		return func(r *certificatesv1.CertificateSigningRequest) {
+			r.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: kind, Status: corev1.ConditionTrue, Message: "by policy"}}
+		}
+	}
+	extended := func(phase offloading.OffloadingPhaseType) *offloading.NamespaceOffloading {
+		return &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}, Status: offloading.NamespaceOffloadingStatus{OffloadingPhase: phase, RemoteNamespaceName: "shop-rome"}}
+	}
+	overlap := peerNetwork(plugins.ReachableNetwork, nil)
+	overlap.Spec.Remote = overlap.Spec.Local
+	remapped := overlap.DeepCopy()
+	remapped.Spec.Remaps = []plugins.Remap{{CIDR: "10.1.0.0/16", As: "10.9.0.0/16"}}
+	stale, recent := metav1.NewTime(now.Add(-time.Hour)), metav1.NewTime(now.Add(-time.Second))
+	spec := map[string]any{"scope": "Namespaced", "versions": []any{map[string]any{"name": "v1beta1", "served": true, "maxLength": int64(63)}}}
+	installedSpec := map[string]any{"scope": "Namespaced", "conversion": map[string]any{"strategy": "None"}, "versions": []any{map[string]any{"name": "v1beta1", "served": true, "maxLength": float64(63)}}}
+	older := map[string]any{"scope": "Namespaced", "versions": []any{map[string]any{"name": "v1beta1", "served": true}}}
+
+	for name, test := range map[string]struct {
+		look func(*Patient)
+		want string // level, subject and the beginning of the message, or some words of it; "" for no finding
+	}{
+		"provider in error": {func(p *Patient) {
+			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "APIServerUnreachable", Message: "check the firewall"}))
+		}, "Error|ForeignCluster milan|APIServerStatus is APIServerUnreachable: check the firewall"},
+		"provider pending": {func(p *Patient) {
+			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.NetworkStatusCondition, Status: core.ConditionStatusPending, Reason: "Connecting", Message: "wait"}))
+		}, "Warning|ForeignCluster milan|NetworkStatus is Connecting: wait"},
+		"provider not checked": {func(p *Patient) { p.cluster("ForeignCluster milan", foreignCluster()) }, "Warning|ForeignCluster milan|its API server is not checked"},
+		"provider well": {func(p *Patient) {
+			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusEstablished}))
+		}, "OK|ForeignCluster milan|Provider, reachable"},
+
+		"virtual kubelet not running": {func(p *Patient) { p.virtualNode(notRunning) }, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate"},
+		"virtual node well":           {func(p *Patient) { p.virtualNode(vn) }, "OK|VirtualNode liqo-tenant-milan/milan|provider milan"},
+		"node not registered":         {func(p *Patient) { p.node(vn, nil) }, "Error|node milan|it is not registered: see the Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
+		"node without status":         {func(p *Patient) { p.node(vn, node(false)) }, "Error|node milan|its virtual kubelet has ceased to report"},
+		"node unknown": {func(p *Patient) {
+			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}))
+		}, "Error|node milan|its virtual kubelet has ceased to report: see kubectl -n liqo-tenant-milan logs deployment/vk-milan"},
+		"node not ready": {func(p *Patient) {
+			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderUnreachable", Message: "timeout"}))
+		}, "Error|node milan|not ready: ProviderUnreachable, timeout"},
+		"node cordoned": {func(p *Patient) {
+			p.node(vn, node(true, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
+		}, "Warning|node milan|ready, but cordoned: put it back into service with refractctl uncordon virtualnode milan"},
+		"node ready": {func(p *Patient) {
+			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
+		}, "OK|node milan|ready"},
+
+		"credentials missing":    {func(p *Patient) { p.access(vn, secret, nil) }, "Error|Secret liqo-tenant-milan/kubeconfig|it is missing: it holds the kubeconfig of cluster milan, make it again with refractctl peer"},
+		"credentials malformed":  {func(p *Patient) { p.access(vn, secret, &corev1.Secret{}) }, "Error|Secret liqo-tenant-milan/kubeconfig|data.kubeconfig cannot be read as a kubeconfig"},
+		"credentials expired":    {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(-time.Hour)))) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer"},
+		"credentials expiring":   {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(24*time.Hour)))) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer"},
+		"credentials well":       {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(80*24*time.Hour)))) }, "OK|Secret liqo-tenant-milan/kubeconfig|it opens cluster milan until 2026-07-20"},
+		"credentials of no date": {func(p *Patient) { p.access(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|it opens cluster milan, and does not say until when"},
+
+		"namespace nowhere":  {func(p *Patient) { p.namespace(extended(offloading.AllFailedOffloadingPhaseType)) }, "Error|namespace shop|extended nowhere: see kubectl -n shop describe namespaceoffloading offloading"},
+		"namespace in parts": {func(p *Patient) { p.namespace(extended(offloading.SomeFailedOffloadingPhaseType)) }, `Warning|namespace shop|its phase is "SomeFailed": see kubectl -n shop describe namespaceoffloading offloading`},
+		"namespace well":     {func(p *Patient) { p.namespace(extended(offloading.ReadyOffloadingPhaseType)) }, "OK|namespace shop|extended as shop-rome"},
+
+		"CRD missing":             {func(p *Patient) { p.schema(crd(spec), nil, true) }, "Error|CRD quotas.offloading.liqo.io|it is missing: run refractctl install"},
+		"CRD older":               {func(p *Patient) { p.schema(crd(spec), crd(older), true) }, "Warning|CRD quotas.offloading.liqo.io|it is not that of this refractctl, spec.versions[0].maxLength differs"},
+		"CRD older, and not ours": {func(p *Patient) { p.schema(crd(spec), crd(older), false) }, ""},
+		"CRD with defaults":       {func(p *Patient) { p.schema(crd(spec), crd(installedSpec), true) }, ""},
+		"CRD with another version": {func(p *Patient) {
+			p.schema(crd(spec), crd(map[string]any{"scope": "Namespaced", "versions": []any{}}), true)
+		}, "spec.versions differs"},
+
+		"version older":     {func(p *Patient) { p.versions("0.2.0", "0.1.0") }, "Warning|version|0.1.0 is installed, and this refractctl is of version 0.2.0: upgrade the cluster with refractctl install"},
+		"version newer":     {func(p *Patient) { p.versions("0.1.0", "0.2.0") }, "Warning|version|0.2.0 is installed, and this refractctl is of version 0.1.0: use refractctl of version 0.2.0"},
+		"version same":      {func(p *Patient) { p.versions("0.1.0", "0.1.0") }, "OK|version|0.1.0, as refractctl"},
+		"version of theirs": {func(p *Patient) { p.versions("0.1.0", "mine") }, "OK|version|mine is installed, which cannot be compared"},
+
+		"clock ahead":   {func(p *Patient) { p.skew(5*time.Minute, true) }, "Warning|clock|the clock of the API server is 5m0s ahead of that of this computer: synchronise them (NTP)"},
+		"clock behind":  {func(p *Patient) { p.skew(-5*time.Minute, true) }, "is 5m0s behind that of this computer"},
+		"clock well":    {func(p *Patient) { p.skew(time.Second, true) }, "OK|clock|as that of this computer"},
+		"clock unknown": {func(p *Patient) { p.skew(0, false) }, "OK|clock|unknown"},
+
+		"network down":             {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, &recent, connected("False"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the network to milan is down, Handshake: no answer from the gateway; try it with refractctl network test"},
+		"network coming up":        {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, nil, connected("Unknown"))) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the network to milan is being set up"},
+		"network not checked":      {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, &stale, connected("True"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the condition Connected was checked last at 2026-05-01T11:00:00Z"},
+		"network up":               {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, &recent, connected("True"))) }, "OK|PeerNetwork liqo-tenant-milan/milan|connected"},
+		"network of nobody":        {func(p *Patient) { p.network(peerNetwork(plugins.ReachableNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable; nobody reports whether it is connected"},
+		"no network":               {func(p *Patient) { p.network(peerNetwork(plugins.NoNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|spec.mode is None"},
+		"ranges overlap":           {func(p *Patient) { p.network(overlap) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the pod ranges overlap, 10.1.0.0/16 here and 10.1.0.0/16 of milan"},
+		"ranges that are remapped": {func(p *Patient) { p.network(remapped) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable"},
+
+		"webhook's CA unreadable": {func(p *Patient) { p.authority(webhook([]byte("x")), nil, installed) }, "Error|webhook pods.refract.io|clientConfig.caBundle cannot be read"},
+		"webhook's CA expired":    {func(p *Patient) { p.authority(webhook(expiredPEM), expiredPEM, installed) }, "Error|webhook pods.refract.io|the CA in clientConfig.caBundle has expired on 2026-05-01: restart the controller manager, which renews it: kubectl -n liqo rollout restart deployment refract-controller-manager"},
+		"webhook's CA expiring":   {func(p *Patient) { p.authority(webhook(expiringPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|the CA in clientConfig.caBundle expires on 2026-05-01"},
+		"webhook's CA another":    {func(p *Patient) { p.authority(webhook(freshPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|clientConfig.caBundle is not ca.crt of Secret liqo/refract-webhook"},
+		"webhook's CA well":       {func(p *Patient) { p.authority(webhook(freshPEM), freshPEM, installed) }, ""},
+		"webhook's CA of theirs":  {func(p *Patient) { p.authority(webhook(freshPEM), nil, installed) }, ""},
+
+		"serving certificate expired":  {func(p *Patient) { p.certificate(vn, expired) }, "Warning|node milan|its serving certificate has expired on 2026-05-01"},
+		"serving certificate expiring": {func(p *Patient) { p.certificate(vn, expiring) }, "Warning|node milan|its serving certificate expires at 2026-05-01T13:00:00Z"},
+		"serving certificate well":     {func(p *Patient) { p.certificate(vn, fresh) }, ""},
+		"request signed long ago": {func(p *Patient) {
+			p.certificateRequest(vn, csr(time.Hour, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = expiredPEM }))
+		}, "Warning|node milan|its serving certificate has expired"},
+		"request denied": {func(p *Patient) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateDenied))) }, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan was not signed (Denied, by policy)"},
+		"request failed": {func(p *Patient) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateFailed))) }, "was not signed (Failed, by policy)"},
+		"request pending": {func(p *Patient) {
+			p.certificateRequest(vn, csr(time.Hour, func(*certificatesv1.CertificateSigningRequest) {}))
+		}, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan is not approved"},
+		"request unsigned": {func(p *Patient) {
+			p.certificateRequest(vn, csr(time.Hour, condition(certificatesv1.CertificateApproved)))
+		}, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan is approved, and not signed: see whether the signer kubernetes.io/kubelet-serving runs"},
+		"request sent now": {func(p *Patient) {
+			p.certificateRequest(vn, csr(time.Second, func(*certificatesv1.CertificateSigningRequest) {}))
+		}, ""},
+		"no request": {func(p *Patient) { p.certificateRequest(vn, nil) }, ""},
+
+		"kubelet reached":     {func(p *Patient) { p.connection(vn, nil) }, "OK|node milan|the API server reaches its virtual kubelet"},
+		"kubelet not trusted": {func(p *Patient) { p.connection(vn, errors.New("x509: unknown authority")) }, "Warning|node milan|logs and exec fail, because the API server does not trust its serving certificate"},
+		"kubelet not reached": {func(p *Patient) { p.connection(vn, errors.New("dial tcp: timeout")) }, "Warning|node milan|logs and exec fail, because the API server does not reach its virtual kubelet (dial tcp: timeout)"},
+		"kubelet not asked": {func(p *Patient) {
+			p.connection(vn, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "milan", nil))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := &Patient{Now: now}
+			test.look(p)
+			var lines []string
+			for _, f := range p.found {
+				lines = append(lines, fmt.Sprintf("%s|%s|%s", f.Level, f.Subject, f.Message))
+			}
+			switch found := strings.Join(lines, "\n"); {
+			case test.want == "":
+				assert.Empty(t, found)
+			default:
+				assert.Contains(t, found, test.want)
+			}
+		})
+	}
+}
+
+func TestTheLatestRequestOfAVirtualKubeletCounts(t *testing.T) {
+	t.Parallel()
+	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}}
+	request := func(name, user string, age time.Duration, usage certificatesv1.KeyUsage) certificatesv1.CertificateSigningRequest {
+		return certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(now.Add(-age))},
+			Spec: certificatesv1.CertificateSigningRequestSpec{Username: user, Usages: []certificatesv1.KeyUsage{usage}}}
+	}
+	const user = "system:serviceaccount:liqo-tenant-milan:milan"
+	latest := latestFor(vn, []certificatesv1.CertificateSigningRequest{
+		request("old", user, time.Hour, certificatesv1.UsageServerAuth), request("latest", user, time.Minute, certificatesv1.UsageServerAuth),
+		request("client", user, 0, certificatesv1.UsageClientAuth), request("other", "system:node:a", 0, certificatesv1.UsageServerAuth),
+	})
+	require.NotNil(t, latest)
+	assert.Equal(t, "latest", latest.Name)
+	assert.Nil(t, latestFor(vn, nil))
+}
+
+// The embedded CRDs and the version are those of the chart.
+func TestEmbedded(t *testing.T) {
+	t.Parallel()
+	crds, err := embedded()
+	require.NoError(t, err)
+	names, err := release.Definitions()
+	require.NoError(t, err)
+	assert.Len(t, crds, len(names))
+	version, err := Version()
+	require.NoError(t, err)
+	_, known := compareVersions(version, version)
+	assert.True(t, known, version)
+}
+
+// What a controller manager may do depends on what it is to do.
+func TestRightsOfTheControllerManager(t *testing.T) {
+	t.Parallel()
+	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "refract-controller-manager")}
+	texts := func(arguments ...string) (found []string) {
+		for _, right := range rightsOf(manager, arguments) {
+			found = append(found, describe(right))
+		}
+		return found
+	}
+	const approve, webhook = "approve signers.certificates.k8s.io kubernetes.io/kubelet-serving", "get secrets refract-webhook in namespace liqo"
+	always := texts()
+	for _, want := range []string{"patch shadowpods/status.offloading.liqo.io", "create pods", "create leases.coordination.k8s.io in namespace liqo", webhook} {
+		assert.Contains(t, always, want)
+	}
+	assert.NotContains(t, always, approve)
+	assert.Contains(t, texts("--approve-serving-certificates"), approve)
+	assert.NotContains(t, texts("--approve-serving-certificates=false"), approve)
+	assert.NotContains(t, texts("--enable-scheduling-webhook=false"), webhook)
+}

@@ -1,0 +1,159 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/release"
+)
+
+func (p *Patient) clock(ctx context.Context, _ *release.Installation) error {
+	if p.Cluster == nil {
+		return nil
+	}
+	offset, known, err := p.Cluster.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	p.skew(offset, known)
+	return nil
+}
+
+// skew is how far the clock of the API server is ahead of that of this computer.
+func (p *Patient) skew(offset time.Duration, known bool) {
+	direction := "ahead of"
+	if offset < 0 {
+		direction = "behind"
+	}
+	switch {
+	case !known:
+		p.add("clock", OK, "unknown, because the API server sends no header Date")
+	case offset.Abs() > peering.MostSkew:
+		p.add("clock", Warning, "the clock of the API server is %s %s that of this computer: synchronise them (NTP); where it is the one of the cluster, certificates and leases depend on it", offset.Abs().Round(time.Second), direction)
+	default:
+		p.add("clock", OK, "as that of this computer")
+	}
+}
+
+func (p *Patient) networks(ctx context.Context, _ *release.Installation) error {
+	networks := &plugins.PeerNetworkList{}
+	if err := p.Client.List(ctx, networks); meta.IsNoMatchError(err) {
+		return nil // the CRD is missing, which has been said
+	} else if err != nil {
+		return err
+	}
+	for i := range networks.Items {
+		p.network(&networks.Items[i])
+	}
+	return nil
+}
+
+// refreshed is how long the condition Connected counts after it was found, where it says when that was.
+const refreshed = time.Minute
+
+func (p *Patient) network(network *plugins.PeerNetwork) {
+	subject := "PeerNetwork " + client.ObjectKeyFromObject(network).String()
+	if network.Spec.Mode == plugins.NoNetwork {
+		p.add(subject, OK, "spec.mode is None: pods do not reach those of %s by address", network.Spec.ClusterID)
+		return
+	}
+	if one, other, overlap := overlapping(network); overlap {
+		p.add(subject, Warning, "the pod ranges overlap, %s here and %s of %s: pods do not reach each other unless a network between the clusters translates addresses; without one, run refractctl peer with --network=none", one, other, network.Spec.ClusterID)
+	}
+	connected, checked := meta.FindStatusCondition(network.Status.Conditions, plugins.ConnectedCondition), network.Status.CheckedAt
+	const try = "try it with refractctl network test"
+	switch {
+	case connected == nil:
+		p.add(subject, OK, "%s; nobody reports whether it is connected, %s", network.Spec.Mode, try)
+	case checked != nil && p.Now.Sub(checked.Time) > refreshed:
+		p.add(subject, Error, "the condition Connected was checked last at %s, so it counts as False: see whether the gateway that checks it runs, and %s", checked.UTC().Format(time.RFC3339), try)
+	case connected.Status == metav1.ConditionFalse:
+		p.add(subject, Error, "the network to %s is down, %s: %s; %s when that is settled", network.Spec.ClusterID, connected.Reason, connected.Message, try)
+	case connected.Status == metav1.ConditionUnknown:
+		p.add(subject, Warning, "the network to %s is being set up, %s: %s; check again in a minute", network.Spec.ClusterID, connected.Reason, connected.Message)
+	default:
+		p.add(subject, OK, "connected")
+	}
+}
+
+// overlapping returns two ranges of pods that have addresses in common, where nobody remaps them.
+func overlapping(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap bool) {
+	if len(network.Spec.Remaps) > 0 {
+		return "", "", false
+	}
+	for _, one := range network.Spec.Local.PodCIDRs {
+		for _, other := range network.Spec.Remote.PodCIDRs {
+			here, err := netip.ParsePrefix(string(one))
+			there, otherErr := netip.ParsePrefix(string(other))
+			if err == nil && otherErr == nil && here.Overlaps(there) {
+				return one, other, true
+			}
+		}
+	}
+	return "", "", false
+}
+
+// peer is the cluster that was named.
+func (p *Patient) peer(ctx context.Context, _ *release.Installation) error {
+	if p.Cluster == nil || p.Peer == nil {
+		return nil
+	}
+	subject := "peer " + p.Peer.Name
+	sides, clocks, versions, err := (&peering.Options{Consumer: p.Cluster, Provider: p.Peer}).Compare(ctx)
+	if err != nil {
+		return err
+	}
+	for _, found := range []struct {
+		level Level
+		err   error
+		well  string
+	}{
+		{Error, sides, "its id is " + p.Peer.ID()}, {Error, clocks, "the clocks of both clusters agree"}, {Warning, versions, "the versions go together"},
+	} {
+		if found.err != nil {
+			p.add(subject, found.level, "%v", found.err)
+		} else {
+			p.add(subject, OK, "%s", found.well)
+		}
+	}
+	if sides != nil {
+		return nil
+	}
+	if err := p.known(ctx, p.Cluster, p.Peer); err != nil {
+		return err
+	}
+	if p.Peer.IsInvited() {
+		return nil // a consumer may not look
+	}
+	return p.known(ctx, p.Peer, p.Cluster)
+}
+
+// known looks for a cluster in another one.
+func (p *Patient) known(ctx context.Context, in, of *peering.Cluster) error {
+	clusters := &core.ForeignClusterList{}
+	if err := in.Client.List(ctx, clusters); err != nil {
+		return fmt.Errorf("cluster %s: listing ForeignClusters, %w", in.Name, err)
+	}
+	for i := range clusters.Items {
+		if found := &clusters.Items[i]; string(found.Spec.ClusterID) == of.ID() {
+			if in != p.Cluster { // those of this one have had their turn
+				p.cluster("ForeignCluster "+found.Name+" in "+in.Name, found)
+			}
+			return nil
+		}
+	}
+	p.add("peer "+p.Peer.Name, Error, "%s has no ForeignCluster for %s, so nothing crosses: join them with refractctl peer, or see whether the controller manager of %s runs", in.Name, of.ID(), in.Name)
+	return nil
+}

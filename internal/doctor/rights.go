@@ -1,0 +1,168 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/release"
+)
+
+func (p *Patient) userRights(ctx context.Context, _ *release.Installation) error {
+	if p.Cluster == nil {
+		return nil
+	}
+	if err := p.Cluster.LacksRights(ctx); err != nil {
+		p.add("your rights", Warning, "%v for refractctl peer", err)
+		return nil
+	}
+	p.add("your rights", OK, "they are enough for refractctl peer")
+	return nil
+}
+
+// optional are the roles that the controller manager has with these flags.
+var optional = map[string]func(rbac.Manager) []rbac.Object{
+	"--vk-options-default-template":    rbac.Manager.VirtualNodes,
+	"--approve-serving-certificates":   rbac.Manager.ServingCertificates,
+	"--enable-node-failure-controller": rbac.Manager.NodeFailure,
+}
+
+// managerRights asks the API server for each right of the controller manager, because a role can lack it, or its binding can be missing.
+func (p *Patient) managerRights(ctx context.Context, installed *release.Installation) error {
+	const subject = "rights of the controller manager"
+	managers := &appsv1.DeploymentList{}
+	if err := p.Client.List(ctx, managers, client.InNamespace(installed.Namespace), client.MatchingLabels{release.InstanceLabel: installed.Name}); err != nil {
+		return err
+	}
+	var arguments []string
+	for i := range managers.Items {
+		if pod := &managers.Items[i].Spec.Template.Spec; pod.ServiceAccountName == installed.ServiceAccount && len(pod.Containers) > 0 {
+			arguments = pod.Containers[0].Args
+		}
+	}
+	manager := rbac.Manager{Prefix: installed.RolePrefix, Namespace: installed.Namespace, Subject: rbac.ServiceAccount(installed.Namespace, installed.ServiceAccount)}
+	missing, err := p.refused(ctx, serviceaccount.MakeUsername(installed.Namespace, installed.ServiceAccount), rightsOf(manager, arguments))
+	switch {
+	case apierrors.IsForbidden(err):
+		p.add(subject, Warning, "they cannot be examined: you may not create subjectaccessreviews, use the credentials of an administrator")
+	case err != nil:
+		return err
+	case len(missing) > 0:
+		p.add(subject, Error, "ServiceAccount %s/%s may not %s: run refractctl install, which brings its roles and their bindings up to date", installed.Namespace, installed.ServiceAccount, strings.Join(missing, ", nor "))
+	default:
+		p.add(subject, OK, "ServiceAccount %s/%s has them all", installed.Namespace, installed.ServiceAccount)
+	}
+	return nil
+}
+
+// rightsOf a controller manager with these arguments.
+func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.ResourceAttributes {
+	objects := manager.Objects()
+	for flag, roles := range optional {
+		if slices.ContainsFunc(arguments, func(given string) bool {
+			name, value, _ := strings.Cut(given, "=")
+			return name == flag && value != "false"
+		}) {
+			objects = append(objects, roles(manager)...)
+		}
+	}
+	webhook := !slices.Contains(arguments, "--enable-scheduling-webhook=false")
+	rights := sets.New[authorizationv1.ResourceAttributes]()
+	for _, object := range objects {
+		switch role := object.(type) {
+		case *rbacv1.ClusterRole:
+			rights.Insert(expand("", role.Rules)...)
+		case *rbacv1.Role:
+			if webhook || !strings.HasSuffix(role.Name, rbac.ControllerManagerWebhook().Name) {
+				rights.Insert(expand(role.Namespace, role.Rules)...)
+			}
+		}
+	}
+	return slices.SortedFunc(func(yield func(authorizationv1.ResourceAttributes) bool) {
+		for right := range rights {
+			if !yield(right) {
+				return
+			}
+		}
+	}, func(a, b authorizationv1.ResourceAttributes) int { return strings.Compare(describe(a), describe(b)) })
+}
+
+// expand rules to single rights.
+func expand(namespace string, rules []rbacv1.PolicyRule) (rights []authorizationv1.ResourceAttributes) {
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				resource, subresource, _ := strings.Cut(resource, "/")
+				for _, verb := range rule.Verbs {
+					for _, name := range names {
+						rights = append(rights, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name})
+					}
+				}
+			}
+		}
+	}
+	return rights
+}
+
+// describe a right: "patch shadowpods/status".
+func describe(r authorizationv1.ResourceAttributes) string {
+	text := strings.TrimSuffix(r.Verb+" "+r.Resource+"/"+r.Subresource, "/")
+	if r.Group != "" {
+		text += "." + r.Group
+	}
+	if r.Name != "" {
+		text += " " + r.Name
+	}
+	if r.Namespace != "" {
+		text += " in namespace " + r.Namespace
+	}
+	return text
+}
+
+// atOnce rights are asked for.
+const atOnce = 8
+
+// refused returns those of the rights that the user has not.
+func (p *Patient) refused(ctx context.Context, user string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
+	var mu sync.Mutex
+	// A ServiceAccount has the rights of these groups, too.
+	groups := append(serviceaccount.MakeGroupNames(strings.Split(user, ":")[2]), "system:authenticated")
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(atOnce)
+	for _, right := range rights {
+		all.Go(func() error {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &right}}
+			if err := p.Client.Create(ctx, review); err != nil {
+				return fmt.Errorf("asking whether %s may %s, %w", user, describe(right), err)
+			}
+			if !review.Status.Allowed {
+				mu.Lock()
+				defer mu.Unlock()
+				missing = append(missing, describe(right))
+			}
+			return nil
+		})
+	}
+	err = all.Wait()
+	slices.Sort(missing)
+	return missing, err
+}

@@ -1,0 +1,190 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"reflect"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/refract-project/refract/charts"
+	"github.com/refract-project/refract/internal/release"
+)
+
+// Version returns the version that this program installs.
+func Version() (string, error) {
+	data, err := charts.Refract.ReadFile("refract/Chart.yaml")
+	if err != nil {
+		return "", fmt.Errorf("reading the embedded chart, %w", err)
+	}
+	var chart struct {
+		AppVersion string `json:"appVersion"`
+	}
+	if err := yaml.Unmarshal(data, &chart); err != nil {
+		return "", fmt.Errorf("parsing the embedded chart, %w", err)
+	}
+	return chart.AppVersion, nil
+}
+
+func (p *Patient) version(_ context.Context, installed *release.Installation) error {
+	own, err := Version()
+	if err != nil {
+		return err
+	}
+	p.versions(own, installed.Version)
+	return nil
+}
+
+// versions compares what this program installs with what is installed.
+func (p *Patient) versions(own, installed string) {
+	switch difference, known := compareVersions(own, installed); {
+	case !known:
+		p.add("version", OK, "%s is installed, which cannot be compared with that of refractctl, %s", installed, own)
+	case difference > 0:
+		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: upgrade the cluster with refractctl install, providers before consumers", installed, own)
+	case difference < 0:
+		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: use refractctl of version %s, because refractctl install would go back to %s", installed, own, installed, own)
+	default:
+		p.add("version", OK, "%s, as refractctl", installed)
+	}
+}
+
+// compareVersions returns a positive number when the first one is later. It is not known for versions of the user's own.
+func compareVersions(one, other string) (difference int, known bool) {
+	parsed, err := version.ParseGeneric(one)
+	if err != nil {
+		return 0, false
+	}
+	difference, err = parsed.Compare(other)
+	return difference, err == nil
+}
+
+// liqoDefinition is a CRD that Liqo has, and Refract has not.
+const liqoDefinition = "identities.authentication.liqo.io"
+
+// definitions are the CRDs.
+func (p *Patient) definitions(ctx context.Context, installed *release.Installation) error {
+	own, err := Version()
+	if err != nil {
+		return err
+	}
+	wanted, err := embedded()
+	if err != nil {
+		return err
+	}
+	liqo, err := p.definition(ctx, liqoDefinition)
+	if err != nil {
+		return err
+	}
+	difference, known := compareVersions(own, installed.Version)
+	for _, want := range wanted {
+		got, err := p.definition(ctx, want.GetName())
+		if err != nil {
+			return err
+		}
+		liqos := liqo != nil && strings.HasSuffix(want.GetName(), ".liqo.io")
+		// That refractctl is older has been said.
+		p.schema(want, got, !liqos && (!known || difference >= 0))
+	}
+	return nil
+}
+
+// schema compares a CRD, nil when there is none, with the embedded one if its schema is to be the same.
+func (p *Patient) schema(want, got *unstructured.Unstructured, same bool) {
+	subject := "CRD " + want.GetName()
+	switch {
+	case got == nil:
+		p.add(subject, Error, "it is missing: run refractctl install, which brings the CRDs up to date")
+	case same:
+		if field := lacking(plain(want.Object["spec"]), plain(got.Object["spec"]), "spec"); field != "" {
+			p.add(subject, Warning, "it is not that of this refractctl, %s differs, so the API server may drop new fields or refuse objects: run refractctl install, which brings the CRDs up to date (helm upgrade does not)", field)
+		}
+	}
+}
+
+// definition returns a CRD, nil when there is none.
+func (p *Patient) definition(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	crd := &unstructured.Unstructured{}
+	crd.SetGroupVersionKind(release.DefinitionKind)
+	err := p.Client.Get(ctx, client.ObjectKey{Name: name}, crd)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	if err != nil {
+		return nil, fmt.Errorf("getting CRD %s, %w", name, err)
+	}
+	return crd, nil
+}
+
+// embedded returns the CRDs that this program installs.
+func embedded() (crds []*unstructured.Unstructured, err error) {
+	const folder = "refract/crds"
+	files, err := fs.ReadDir(charts.Refract, folder)
+	if err != nil {
+		return nil, fmt.Errorf("reading the embedded CRDs, %w", err)
+	}
+	for _, file := range files {
+		data, err := charts.Refract.ReadFile(path.Join(folder, file.Name()))
+		if err != nil {
+			return nil, fmt.Errorf("reading the embedded CRDs, %w", err)
+		}
+		crd := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(data, &crd.Object); err != nil {
+			return nil, fmt.Errorf("parsing the embedded CRD %s, %w", file.Name(), err)
+		}
+		crds = append(crds, crd)
+	}
+	return crds, nil
+}
+
+// plain has numbers of one type, whichever decoder has read them.
+func plain(value any) (decoded any) {
+	data, err := json.Marshal(value)
+	if err != nil || json.Unmarshal(data, &decoded) != nil {
+		return value
+	}
+	return decoded
+}
+
+// lacking returns the path of a field that got has not, or not the same; "" when there is none. Whatever else is in got, an API server has added.
+func lacking(want, got any, path string) string {
+	switch want := want.(type) {
+	case map[string]any:
+		there, ok := got.(map[string]any)
+		if !ok {
+			return path
+		}
+		for key, value := range want {
+			if field := lacking(value, there[key], path+"."+key); field != "" {
+				return field
+			}
+		}
+		return ""
+	case []any:
+		there, ok := got.([]any)
+		if !ok || len(there) != len(want) {
+			return path
+		}
+		for i := range want {
+			if field := lacking(want[i], there[i], fmt.Sprintf("%s[%d]", path, i)); field != "" {
+				return field
+			}
+		}
+		return ""
+	}
+	if !reflect.DeepEqual(want, got) {
+		return path
+	}
+	return ""
+}
