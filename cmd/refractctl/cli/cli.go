@@ -6,8 +6,8 @@
 //
 // Commands that talk to a cluster find it as kubectl does. What a program would
 // read goes to the standard output, progress and warnings to the standard
-// error. An error names the object, the field or flag, and the remedy; the exit
-// code is then 1.
+// error. An error names the object, the field or flag, and the remedy; exit.go
+// has the exit codes.
 package cli
 
 import (
@@ -41,7 +41,7 @@ func Main(name string) {
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
-		os.Exit(1)
+		os.Exit(exitCode(err))
 	}
 }
 
@@ -81,11 +81,15 @@ func NewCommand(name string) *cobra.Command {
 		"  refractctl info\n" +
 		"  refractctl offload namespace shop\n" +
 		"  refractctl plugin run strip.wasm -f service.yaml --diff"
+	root.Long = root.Short + ".\n\n" +
+		"The exit code is 0 on success, 1 if the command failed, 2 if it was called wrongly, 3 if checks found errors, and 4 if the timeout\n" +
+		"is over and something is still in progress: run the command again to wait longer."
 	root.Version = cmdutil.Version()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w: see %s --help", err, cmd.CommandPath())
+		return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 	})
+	strict(root)
 	callBy(name, root)
 	return root
 }
@@ -102,7 +106,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 		for i := range commands {
 			names[i] = commands[i].Name()
 		}
-		return fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", "))
+		return usage(fmt.Errorf("%s has no command %q: use one of %s, or --help", cmd.CommandPath(), args[0], strings.Join(names, ", ")))
 	}
 	command.AddCommand(commands...)
 	return command

@@ -25,7 +25,7 @@ func newTestCommand(access *clusterAccess) *cobra.Command {
 		Short: "Try a virtual node out: a pod, its logs, DNS, and traffic in both directions",
 		Long: "Offload a pod to a virtual node, and check that its logs can be read, that commands run in it, that it and a pod of this cluster\n" +
 			"find each other by the names of their Services, and reach each other by their addresses. Everything is in a namespace of its own,\n" +
-			"which is removed at the end. The exit code is 1 if a check fails.",
+			"which is removed at the end. The exit code is 3 if a check fails.",
 		Example: "  refractctl test\n" +
 			"  refractctl test milan --context=rome -o json",
 	}
@@ -39,7 +39,7 @@ func newNetworkTestCommand(access *clusterAccess) *cobra.Command {
 		Use:   "test [VIRTUAL-NODE]",
 		Short: "Check that the pods of this cluster and those on a virtual node reach each other",
 		Long: "Start a pod in this cluster and one on a virtual node, and have each ask the other by its address. Everything is in a namespace\n" +
-			"of its own, which is removed at the end. The exit code is 1 if a check fails.",
+			"of its own, which is removed at the end. The exit code is 3 if a check fails.",
 		Example: "  refractctl network test milan",
 	}
 	t.addTo(command)
@@ -115,7 +115,7 @@ func (t *connectivityTest) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if err == nil && failed > 0 {
-		err = fmt.Errorf("checks failed: %d", failed)
+		err = findings(fmt.Errorf("checks failed: %d", failed))
 	}
 	return err
 }

@@ -5,7 +5,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,14 +35,14 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 		RunE: explained(func(cmd *cobra.Command, args []string) error {
 			resources, err := share.parse(false)
 			if err != nil {
-				return err
+				return usage(err)
 			}
 			if err := validTimeout(timeout); err != nil {
 				return err
 			}
 			absent, err := peering.Absent(provider)
 			if err != nil {
-				return fmt.Errorf("--provider: %w", err)
+				return usage(fmt.Errorf("--provider: %w", err))
 			}
 			consumer, err := access.cluster()
 			if err != nil {
@@ -59,9 +58,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 				node.LoadBalancerClasses = append(node.LoadBalancerClasses, offloading.LoadBalancerType{LoadBalancerClassName: class.name, Default: class.byDefault})
 			}
 			o := &peering.Options{Consumer: consumer, Provider: absent, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			return o.CreateNode(ctx)
+			return within(cmd.Context(), timeout, o.CreateNode)
 		}),
 	}
 	flags := command.Flags()

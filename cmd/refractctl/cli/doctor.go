@@ -40,17 +40,10 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 				}
 			}
 			found := patient.Examine(cmd.Context())
-			err = printFindings(cmd.OutOrStdout(), output, found)
-			errors := 0
-			for _, f := range found {
-				if f.Level == doctor.Error {
-					errors++
-				}
+			if err := printFindings(cmd.OutOrStdout(), output, found); err != nil {
+				return err
 			}
-			if err == nil && errors > 0 {
-				err = fmt.Errorf("errors were found: %d", errors)
-			}
-			return err
+			return countErrors(found)
 		}),
 	}
 	output = addOutput(command, "", "")

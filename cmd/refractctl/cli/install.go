@@ -78,11 +78,11 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
 			set, err := given.MergeValues(getter.Providers{})
 			if err != nil {
-				return fmt.Errorf("reading --values and --set, %w", err)
+				return usage(fmt.Errorf("reading --values and the flags that begin with --set, %w", err))
 			}
 			if clusterID != "" {
 				if err := core.ClusterID(clusterID).Validate(); err != nil {
-					return fmt.Errorf("--cluster-id: %w", err)
+					return usage(fmt.Errorf("--cluster-id: %w", err))
 				}
 				put(set, clusterID, "discovery", "config", "clusterID")
 			}
@@ -94,21 +94,22 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
-			defer cancel()
-			result, err := installer.Install(ctx, set)
+			var installed *release.Result
+			err = within(cmd.Context(), r.timeout, func(ctx context.Context) (err error) {
+				if installed, err = installer.Install(ctx, set); err != nil || r.dryRun {
+					return err
+				}
+				return installer.Await(ctx)
+			})
 			if err != nil {
 				return err
 			}
 			if r.dryRun {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), result.Manifest)
+				_, err := fmt.Fprint(cmd.OutOrStdout(), installed.Manifest)
 				return err
 			}
-			if err := installer.Await(ctx); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "revision %d is running\n", result.Revision)
-			_, err = fmt.Fprint(cmd.OutOrStdout(), result.Notes)
+			fmt.Fprintf(cmd.ErrOrStderr(), "revision %d is running\n", installed.Revision)
+			_, err = fmt.Fprint(cmd.OutOrStdout(), installed.Notes)
 			return err
 		}),
 	}
@@ -150,9 +151,7 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), r.timeout)
-			defer cancel()
-			err = installer.Uninstall(ctx, withCRDs, force)
+			err = within(cmd.Context(), r.timeout, func(ctx context.Context) error { return installer.Uninstall(ctx, withCRDs, force) })
 			if used := (*release.InUseError)(nil); errors.As(err, &used) {
 				return fmt.Errorf("nothing was removed, %w", err)
 			}

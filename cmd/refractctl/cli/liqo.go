@@ -6,6 +6,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -52,7 +53,10 @@ func newLiqoCheckCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printFindings(cmd.OutOrStdout(), output, found)
+			if err := printFindings(cmd.OutOrStdout(), output, found); err != nil {
+				return err
+			}
+			return countErrors(found)
 		}),
 	}
 	output = addOutput(command, "", "")
@@ -73,7 +77,7 @@ func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
 		ValidArgsFunction: access.completeVirtualNodes,
 		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
 			if image == "" {
-				return errors.New("--image is missing: name the image of Refract's virtual kubelet")
+				return usage(errors.New("--image is missing: name the image of Refract's virtual kubelet"))
 			}
 			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error {
 				o.Image = image
@@ -112,9 +116,21 @@ func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout t
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-	defer cancel()
-	return do(ctx, o)
+	return within(cmd.Context(), timeout, func(ctx context.Context) error { return do(ctx, o) })
+}
+
+// countErrors returns an error if there are any among the findings.
+func countErrors(found []doctor.Finding) error {
+	errors := 0
+	for _, f := range found {
+		if f.Level == doctor.Error {
+			errors++
+		}
+	}
+	if errors == 0 {
+		return nil
+	}
+	return findings(fmt.Errorf("errors were found: %d", errors))
 }
 
 // printFindings of a check, as a table or as -o asks for.

@@ -102,11 +102,11 @@ func (o *offload) validate(names []string) error {
 func (o *offload) run(cmd *cobra.Command, names []string) error {
 	names = o.access.named(names, o.namespaceSelector)
 	if err := o.validate(names); err != nil {
-		return err
+		return usage(err)
 	}
 	selector, err := nodeSelector(o.selectors)
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	if !o.output.isTable() && o.namespaceSelector == "" {
 		return o.printAll(cmd.OutOrStdout(), names, selector)

@@ -62,7 +62,7 @@ func (o *output) validate() error {
 		return nil
 	}
 	_, err := o.printer()
-	return err
+	return usage(err)
 }
 
 // printer returns what prints one object after the other.

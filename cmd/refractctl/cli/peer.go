@@ -46,7 +46,7 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 		return nil, err
 	}
 	if t.remoteContext == "" && t.remoteFile == "" {
-		return nil, errors.New("the provider is not named: give --remote-context, or --remote-kubeconfig")
+		return nil, usage(errors.New("the provider is not named: give --remote-context, or --remote-kubeconfig"))
 	}
 	consumer, err := t.access.cluster()
 	if err != nil {
@@ -159,24 +159,22 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			}
 			resources, err := share.parse(o.Provider.IsInvited())
 			if err != nil {
-				return err
+				return usage(err)
 			}
 			if o.Credentials, err = peering.ParseCredentials(kind); err != nil {
-				return fmt.Errorf("--credentials: %w", err)
+				return usage(fmt.Errorf("--credentials: %w", err))
 			}
 			if o.Network, err = parseNetwork(network); err != nil {
-				return err
+				return usage(err)
 			}
 			if o.ConsumerRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
-				return err
+				return usage(err)
 			}
 			if o.ProviderRanges, err = parseRanges("remote-pod-cidrs", remoteRanges); err != nil {
-				return err
+				return usage(err)
 			}
 			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
-			ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
-			defer cancel()
-			return o.Peer(ctx)
+			return within(cmd.Context(), t.timeout, o.Peer)
 		}),
 	}
 	t.addFlags(command, peerPatience)
@@ -211,9 +209,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), t.timeout)
-			defer cancel()
-			if err := end(ctx); err != nil || t.dryRun {
+			if err := within(cmd.Context(), t.timeout, end); err != nil || t.dryRun {
 				return err
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "the peering has ended")
@@ -230,7 +226,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 func (t *twoClusters) end(provider []string, force bool, out io.Writer) (func(context.Context) error, error) {
 	switch {
 	case force != (len(provider) == 1):
-		return nil, errors.New("name the provider with --force alone: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT")
+		return nil, usage(errors.New("name the provider with --force alone: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
 	case !force:
 		o, err := t.options(out)
 		if err != nil {
@@ -238,11 +234,11 @@ func (t *twoClusters) end(provider []string, force bool, out io.Writer) (func(co
 		}
 		return o.Unpeer, nil
 	case t.remoteContext != "" || t.remoteFile != "":
-		return nil, errors.New("--force does without the provider: leave out --remote-context and --remote-kubeconfig")
+		return nil, usage(errors.New("--force does without the provider: leave out --remote-context and --remote-kubeconfig"))
 	}
 	absent, err := peering.Absent(provider[0])
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	consumer, err := t.access.cluster()
 	if err != nil {

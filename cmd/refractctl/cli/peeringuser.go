@@ -25,7 +25,7 @@ const (
 func (a *clusterAccess) provider(consumer string, out io.Writer) (*peering.Options, error) {
 	absent, err := peering.Absent(consumer)
 	if err != nil {
-		return nil, err
+		return nil, usage(err)
 	}
 	cluster, err := a.cluster()
 	if err != nil {
@@ -52,22 +52,25 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 		RunE: explained(func(cmd *cobra.Command, args []string) error {
 			resources, err := share.parse(false)
 			if err != nil {
-				return err
+				return usage(err)
 			}
 			if life < shortestInvitation {
-				return fmt.Errorf("--expires-in is %s: use %s at least", life, shortestInvitation)
+				return usage(fmt.Errorf("--expires-in is %s: use %s at least", life, shortestInvitation))
 			}
 			o, err := access.provider(args[0], cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
 			if o.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
-				return err
+				return usage(err)
 			}
 			o.Resources, o.APIServerURL = resources, strings.TrimSuffix(server, "/")
-			ctx, cancel := context.WithTimeout(cmd.Context(), peeringUserPatience)
-			defer cancel()
-			kubeconfig, expires, err := o.Invite(ctx, life)
+			var kubeconfig []byte
+			var expires time.Time
+			err = within(cmd.Context(), peeringUserPatience, func(ctx context.Context) (err error) {
+				kubeconfig, expires, err = o.Invite(ctx, life)
+				return err
+			})
 			if err != nil {
 				return err
 			}
@@ -97,9 +100,7 @@ func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), peeringUserPatience)
-			defer cancel()
-			return o.Withdraw(ctx)
+			return within(cmd.Context(), peeringUserPatience, o.Withdraw)
 		}),
 	}
 }

@@ -66,7 +66,7 @@ func (t *trial) run(cmd *cobra.Command, args []string) (err error) {
 	ctx := cmd.Context()
 	hook, err := t.validate()
 	if err != nil {
-		return err
+		return usage(err)
 	}
 	objects, err := readObjects("filename", t.object, cmd.InOrStdin())
 	if err != nil {

@@ -35,12 +35,12 @@ func nodeOperator(requirement labels.Requirement) corev1.NodeSelectorOperator {
 func validNamespaces(names []string, selector string) error {
 	switch {
 	case selector == "" && len(names) == 0:
-		return errors.New("name a namespace, or give --ns-selector")
+		return usage(errors.New("name a namespace, or give --ns-selector"))
 	case selector != "" && len(names) > 0:
-		return errors.New("give names or --ns-selector, not both")
+		return usage(errors.New("give names or --ns-selector, not both"))
 	}
 	if _, err := labels.Parse(selector); err != nil {
-		return fmt.Errorf("--ns-selector %q: %w", selector, err)
+		return usage(fmt.Errorf("--ns-selector %q: %w", selector, err))
 	}
 	return nil
 }

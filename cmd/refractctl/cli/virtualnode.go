@@ -32,7 +32,7 @@ func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(c
 	command.ValidArgsFunction = access.completeVirtualNodes
 	command.RunE = explained(func(cmd *cobra.Command, names []string) error {
 		if len(names) == 0 {
-			return errors.New("no virtual node is named (list them with: refractctl info)")
+			return usage(errors.New("no virtual node is named (list them with: refractctl info)"))
 		}
 		c, err := access.client(requestTimeout)
 		if err != nil {

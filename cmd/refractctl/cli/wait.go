@@ -73,7 +73,7 @@ func mustExist(ctx context.Context, c client.Client, namespace string) error {
 
 func validTimeout(timeout time.Duration) error {
 	if timeout <= 0 {
-		return fmt.Errorf("--timeout is %s: use a positive duration such as 1m", timeout)
+		return usage(fmt.Errorf("--timeout is %s: use a positive duration such as 1m", timeout))
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func awaitOne(ctx context.Context, progress io.Writer, kind, name string, timeou
 		if said == noController {
 			said += ", which does not answer (does it run?)"
 		}
-		return fmt.Errorf("%s %s: not done after %s: %s; the controllers go on (see it with: refractctl info, or give a longer --timeout)", kind, name, timeout, said)
+		return withCode(exitTimedOut, fmt.Errorf("%s %s: not done after %s: %s; the controllers go on (see it with: refractctl info, or give a longer --timeout)", kind, name, timeout, said))
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s %s: no longer waiting: %s; the controllers go on (see it with: refractctl info)", kind, name, said)
 	}

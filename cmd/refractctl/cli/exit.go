@@ -1,0 +1,106 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, which scripts rely on. Those of docs/operators.md ("Scripts") are the same.
+const (
+	exitFailed   = 1 // the command failed, or was interrupted
+	exitUsage    = 2 // a command, an argument or a flag is wrong; nothing was done
+	exitFindings = 3 // the command did its work, and found what is wrong
+	exitTimedOut = 4 // something is still in progress
+)
+
+// exitError is an error with an exit code other than exitFailed.
+type exitError struct {
+	error
+	code int
+}
+
+func (e *exitError) Unwrap() error { return e.error }
+
+// withCode gives an exit code to an error; nil stays nil.
+func withCode(code int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{err, code}
+}
+
+// usage marks an error as one of the command line.
+func usage(err error) error { return withCode(exitUsage, err) }
+
+// findings marks an error as the summary of what a check has found.
+func findings(err error) error { return withCode(exitFindings, err) }
+
+// exitCode of the process for an error. Of several errors a wrong command line counts first, and a timeout last: running the command again does
+// not help where something else has failed.
+func exitCode(err error) int {
+	codes := codesOf(err)
+	for _, code := range []int{exitUsage, exitFailed, exitFindings, exitTimedOut} {
+		if slices.Contains(codes, code) {
+			return code
+		}
+	}
+	return 0
+}
+
+func codesOf(err error) []int {
+	switch e := err.(type) { //nolint:errorlint // the tree of errors is walked
+	case nil:
+		return nil
+	case *exitError:
+		return []int{e.code}
+	case interface{ Unwrap() error }:
+		if inner := e.Unwrap(); inner != nil {
+			return codesOf(inner)
+		}
+	case interface{ Unwrap() []error }:
+		var codes []int
+		for _, inner := range e.Unwrap() {
+			codes = append(codes, codesOf(inner)...)
+		}
+		return codes
+	}
+	return []int{exitFailed}
+}
+
+// within does something for at most that long. An error that comes later says that it is not over.
+func within(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	err := do(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return withCode(exitTimedOut, err)
+	}
+	return err
+}
+
+// strict has a command and those below it return errors of usage for wrong arguments and for missing flags.
+func strict(command *cobra.Command) {
+	check := command.Args
+	command.Args = func(cmd *cobra.Command, args []string) error {
+		if check != nil {
+			if err := check(cmd, args); err != nil {
+				return usage(err)
+			}
+		}
+		if err := cmd.ValidateRequiredFlags(); err != nil {
+			return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
+		}
+		return nil
+	}
+	for _, child := range command.Commands() {
+		strict(child)
+	}
+}

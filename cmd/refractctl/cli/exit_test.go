@@ -1,0 +1,114 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/api/wire"
+)
+
+// asProcess has the test's own program be the one that its value names.
+const asProcess = "REFRACT_TEST_PROGRAM"
+
+// isProcess reports whether this process was started by process, and runs the program then.
+func isProcess() bool {
+	switch os.Getenv(asProcess) {
+	case "refractctl":
+		Main("refractctl")
+	case "kubectl_complete-refract":
+		Complete()
+	default:
+		return false
+	}
+	return true
+}
+
+// process runs a program of this package, and returns what it printed and its exit code.
+func process(t *testing.T, program string, args ...string) (out, progress string, code int) {
+	t.Helper()
+	executable, err := os.Executable()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), executable, args...)
+	command.Env = append(os.Environ(), asProcess+"="+program)
+	var stdout, stderr strings.Builder
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err = command.Run()
+	var exited *exec.ExitError
+	if err != nil && !errors.As(err, &exited) {
+		t.Fatal(err)
+	}
+	return stdout.String(), stderr.String(), command.ProcessState.ExitCode()
+}
+
+func TestExitCodes(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-genoa", Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "genoa"}}})
+	virtualNode(t, "liqo-tenant-genoa", "genoa")
+	for args, want := range map[string]int{
+		"version":         0,
+		"install --help":  0,
+		"info -o json":    0,
+		"info nobody":     exitFailed,
+		"info --as=stray": exitFailed,
+		"info --kubeconfig=testdata/unreachable.yaml --request-timeout=5s": exitFailed,
+		"bogus":                exitUsage,
+		"delete bogus":         exitUsage,
+		"info --bogus":         exitUsage,
+		"info -o bogus":        exitUsage,
+		"version now":          exitUsage,
+		"create virtualnode a": exitUsage,
+		"peer":                 exitUsage,
+		"unpeer genoa":         exitUsage,
+		"drain virtualnode":    exitUsage,
+		"offload namespace":    exitUsage,
+		"offload namespace default --selector==x":      exitUsage,
+		"install --cluster-id=Rome":                    exitUsage,
+		"install --set=a":                              exitUsage,
+		"test --timeout=-1s":                           exitUsage,
+		"generate peering-user Rome":                   exitUsage,
+		"liqo adopt":                                   exitUsage,
+		"plugin run":                                   exitUsage,
+		"doctor":                                       exitFindings,
+		"liqo check genoa":                             exitFindings,
+		"delete virtualnode genoa --timeout=300ms":     exitTimedOut,
+		"drain virtualnode genoa nobody --timeout=1ms": exitFailed,
+	} {
+		t.Run(args, func(t *testing.T) {
+			fields := strings.Fields(args)
+			if !strings.Contains(args, "--kubeconfig") && fields[0] != "version" && fields[0] != "plugin" {
+				fields = onCluster(fields...)
+			}
+			out, progress, code := process(t, "refractctl", fields...)
+			assert.Equal(t, want, code, "%s%s", out, progress)
+			assert.Equal(t, code != 0, strings.Contains(progress, "refractctl: "), "%s", progress)
+		})
+	}
+}
+
+func TestTheWorstOfSeveralErrorsGivesTheExitCode(t *testing.T) {
+	t.Parallel()
+	failed, late := errors.New("forbidden"), withCode(exitTimedOut, errors.New("not done"))
+	for want, errs := range map[int][]error{
+		0: {nil, withCode(exitUsage, nil)}, exitFailed: {late, failed}, exitUsage: {failed, usage(failed)}, exitFindings: {late, findings(failed)}, exitTimedOut: {late, late},
+	} {
+		assert.Equal(t, want, exitCode(errors.Join(errs...)), "%v", errs)
+		if want != 0 {
+			assert.Equal(t, want, exitCode(fmt.Errorf("explained, %w", errors.Join(errs...))), "%v", errs)
+		}
+	}
+	err := within(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return failed })
+	assert.Equal(t, exitTimedOut, exitCode(err))
+	assert.NoError(t, within(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
+}
