@@ -70,6 +70,7 @@ func NewCommand(name string) *cobra.Command {
 		newInfoCommand(access),
 	}
 	for _, command := range withCluster {
+		withStatusLine(command)
 		access.addFlags(command)
 	}
 	plugin := group("plugin", "Look at plugins and try them out, without a cluster", newInspectCommand(), newRunCommand())

@@ -88,7 +88,7 @@ func awaitOne(ctx context.Context, progress io.Writer, kind, name string, timeou
 		done, state, err := look(ctx)
 		if err == nil && state != said {
 			said = state
-			fmt.Fprintf(progress, "%s: %s\n", name, state)
+			waiting(progress, name, state)
 		}
 		return done, err
 	})

@@ -1,0 +1,198 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// statusLine shows on a terminal what a command is about as a line that is overwritten, with the time for which that has been so. A line takes
+// the place of the one before if it is about the same object; otherwise that one stays. It is safe for concurrent use.
+type statusLine struct {
+	out   io.Writer
+	width func() int
+	now   func() time.Time
+
+	mu      sync.Mutex
+	rest    []byte // of a line that is not complete
+	line    string // on display, "" for none
+	subject string // of it
+	since   time.Time
+}
+
+const (
+	// overwrite goes back to the beginning of the line, and clears it.
+	overwrite = "\r\x1b[K"
+	// tickInterval is how often the time is shown.
+	tickInterval = time.Second
+)
+
+// subjectOf a line is the object that is waited for, by kind and name: "virtual node milan". Lines about steps have none.
+func subjectOf(line string) string {
+	subject, _, found := strings.Cut(line, ": ")
+	if !found || !strings.Contains(subject, " ") {
+		return ""
+	}
+	return subject
+}
+
+// Write shows the lines, of which the last one may be incomplete.
+func (s *statusLine) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest = append(s.rest, text...)
+	for {
+		line, rest, complete := bytes.Cut(s.rest, []byte("\n"))
+		if !complete {
+			return len(text), nil
+		}
+		s.rest = rest
+		if err := s.show(string(line), subjectOf(string(line))); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// show a line in place of another one about the same object, or below it.
+func (s *statusLine) show(line, subject string) error {
+	if subject == "" || subject != s.subject {
+		if err := s.settle(); err != nil {
+			return err
+		}
+	}
+	s.line, s.subject, s.since = line, subject, s.now()
+	return s.draw()
+}
+
+// draw the line with its time, as much of it as fits.
+func (s *statusLine) draw() error {
+	text := s.line
+	if took := s.took(); took != "" {
+		text += took
+		if room := s.width() - 1 - len(took); room > 0 && len(s.line) > room {
+			text = s.line[:room] + took
+		}
+	} else if room := s.width() - 1; room > 0 && len(text) > room {
+		text = text[:room]
+	}
+	_, err := io.WriteString(s.out, overwrite+strings.ToValidUTF8(text, ""))
+	return err
+}
+
+// took says for how long the line has been there, "" for less than a second.
+func (s *statusLine) took() string {
+	if took := s.now().Sub(s.since).Truncate(time.Second); took > 0 {
+		return fmt.Sprintf(" (%s)", took)
+	}
+	return ""
+}
+
+// settle leaves the line where it is, in full.
+func (s *statusLine) settle() error {
+	if s.line == "" {
+		return nil
+	}
+	text := s.line + s.took()
+	s.line, s.subject = "", ""
+	_, err := io.WriteString(s.out, overwrite+text+"\n")
+	return err
+}
+
+// run shows how time goes by until done is closed, and leaves the last line then.
+func (s *statusLine) run(done <-chan struct{}) {
+	ticker := time.NewTicker(tickInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+			s.mu.Lock()
+			if s.line != "" {
+				_ = s.draw()
+			}
+			s.mu.Unlock()
+		}
+	}
+}
+
+// before returns a writer for other text on the same terminal: the line is settled before.
+func (s *statusLine) before(out io.Writer) io.Writer { return &settling{s, out} }
+
+type settling struct {
+	line *statusLine
+	out  io.Writer
+}
+
+func (s *settling) Write(text []byte) (int, error) {
+	s.line.mu.Lock()
+	defer s.line.mu.Unlock()
+	if err := s.line.settle(); err != nil {
+		return 0, err
+	}
+	return s.out.Write(text)
+}
+
+// waiting writes what is waited for with an object. On a terminal it takes the place of what was written of the object before.
+func waiting(out io.Writer, name, state string) {
+	if w, ok := out.(waiter); ok {
+		w.waiting(name, state)
+		return
+	}
+	fmt.Fprintln(out, name+": "+state)
+}
+
+// waiter shows what is waited for in its own way.
+type waiter interface{ waiting(name, state string) }
+
+func (s *statusLine) waiting(name, state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.show(name+": "+state, "object "+name)
+}
+
+// withStatusLine has a command, and those below it, show its progress so where the standard error is a terminal.
+func withStatusLine(command *cobra.Command) {
+	for _, child := range command.Commands() {
+		withStatusLine(child)
+	}
+	run := command.RunE
+	if run == nil {
+		return
+	}
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		file, is := cmd.ErrOrStderr().(*os.File)
+		if !is || !term.IsTerminal(int(file.Fd())) || os.Getenv("TERM") == "dumb" {
+			return run(cmd, args)
+		}
+		line := &statusLine{out: file, now: time.Now, width: func() int {
+			width, _, err := term.GetSize(int(file.Fd()))
+			if err != nil {
+				return 0
+			}
+			return width
+		}}
+		cmd.SetErr(line)
+		cmd.SetOut(line.before(cmd.OutOrStdout()))
+		done, over := make(chan struct{}), make(chan struct{})
+		go func() { defer close(over); line.run(done) }()
+		defer func() {
+			close(done)
+			<-over
+			line.mu.Lock()
+			defer line.mu.Unlock()
+			_ = line.settle()
+		}()
+		return run(cmd, args)
+	}
+}

@@ -1,0 +1,52 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// terminal opens one: what is written to the second file is read from the first.
+func terminal(t *testing.T) (screen, file *os.File) {
+	t.Helper()
+	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("there are no pseudoterminals: %v", err)
+	}
+	t.Cleanup(func() { _ = screen.Close() })
+	number, err := unix.IoctlGetInt(int(screen.Fd()), unix.TIOCGPTN)
+	require.NoError(t, err)
+	require.NoError(t, unix.IoctlSetPointerInt(int(screen.Fd()), unix.TIOCSPTLCK, 0))
+	file, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = file.Close() })
+	return screen, file
+}
+
+func TestOnATerminalALineIsOverwritten(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	shown, file := terminal(t)
+	command := &cobra.Command{Use: "test", RunE: func(cmd *cobra.Command, _ []string) error {
+		waiting(cmd.ErrOrStderr(), "milan", "2 pods are left")
+		waiting(cmd.ErrOrStderr(), "milan", "1 pod is left")
+		fmt.Fprintln(cmd.OutOrStdout(), "the result")
+		return nil
+	}}
+	withStatusLine(command)
+	command.SetArgs(nil)
+	command.SetErr(file)
+	command.SetOut(file)
+	require.NoError(t, command.Execute())
+	text := make([]byte, 1024)
+	n, err := shown.Read(text)
+	require.NoError(t, err)
+	assert.Equal(t, overwrite+"milan: 2 pods are left"+overwrite+"milan: 1 pod is left"+overwrite+"milan: 1 pod is left\r\nthe result\r\n", string(text[:n]))
+}
