@@ -12,9 +12,13 @@ ifdef REFRACT_CACHE
 export REFRACT_CACHE
 endif
 
-# The packages whose code runs on several goroutines: `make test` runs them under the race detector, all others without.
+# The packages whose code runs on several goroutines: `make test-race` runs all of them under the race detector, which takes an hour of
+# processor time. `make test` does so with those that start no clusters, and with the tests of the engine in which everything happens at once.
 CONCURRENT := host vk controllers sdk/plugintest internal/cmdutil internal/testenv internal/connection internal/dynamicclient cmd/controller-manager
 concurrent_pattern := /($(subst $(eval ) ,|,$(CONCURRENT)))(/|$$)
+RACE := host sdk/plugintest vk/reflection/internal vk/pods vk/namespaces vk/heartbeat controllers/internal/workers controllers/internal/report internal/cmdutil internal/pinger
+race_pattern := /($(subst $(eval ) ,|,$(RACE)))(/|$$)
+RACE_TESTS := TestStories|TestNothingIsLostInAHurry
 # The packages that take minutes. They start first, so that none of them is left to run alone at the end.
 SLOW := test/nodes test/join vk/reflection vk/app internal/testenv controllers/foreigncluster
 # For each package. The slowest takes up to fifteen minutes on two cores, longer on a slow machine.
@@ -63,15 +67,18 @@ plugins: ## Rebuild the WebAssembly modules of plugins/*, examples/plugins/* and
 	@hack/plugins.sh
 
 .PHONY: test
-test: tools ## Run all tests on real control planes, the concurrent packages under -race
+test: tools ## Run all tests on real control planes, those of concurrency under the race detector
 	@status=0; \
 	all=$$({ printf "$$(go list -m)/%s\n" $(SLOW); go list ./...; } | awk '!seen[$$0]++'); \
-	rest=$$(grep -vE '$(concurrent_pattern)' <<<"$$all" || true); \
-	race=$$(grep -E '$(concurrent_pattern)' <<<"$$all" || true); \
-	[ -z "$$rest" ] || go test -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$rest || status=1; \
+	go test -p $(PACKAGES_AT_ONCE) -timeout $(TEST_TIMEOUT) $$(grep -vE '$(race_pattern)' <<<"$$all") || status=1; \
 	go test -timeout $(TEST_TIMEOUT) -run '^TestFuelPaysForTheHost$$' ./host || status=1; \
-	[ -z "$$race" ] || go test -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$race || status=1; \
+	go test -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$(grep -E '$(race_pattern)' <<<"$$all") || status=1; \
+	go test -race -timeout $(TEST_TIMEOUT) -run '^($(RACE_TESTS))$$' ./vk/reflection || status=1; \
 	exit $$status
+
+.PHONY: test-race
+test-race: tools ## Run every test of concurrent code under the race detector, on real control planes
+	go test -p $(PACKAGES_AT_ONCE) -race -timeout $(TEST_TIMEOUT) $$(go list ./... | grep -E '$(concurrent_pattern)')
 
 .PHONY: test-real
 test-real: tools node-tools ## Run the tests that need real nodes (Debian, root); `make test` runs them, too, where it can
