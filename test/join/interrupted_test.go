@@ -4,6 +4,12 @@
 package join
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,13 +19,36 @@ import (
 	releasev1 "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/testenv"
 )
 
-// What was interrupted can be run again, and ends as if it had not been. Nothing runs in pods here.
+// What was interrupted can be run again, and ends as if it had not been; what fails takes back what it has made. Nothing runs in pods here.
 func TestInterrupted(t *testing.T) {
 	w := begin(t)
 	w.interruptedInstallation()
+	w.must("install", "--context=milan", "--cluster-id=milan", "--registry=registry.example.com/refract", replicas)
+	w.registerNodes()
+	w.notSigned()
+	w.cutOff()
+	w.interruptedPeering()
 }
 
 // interruptedInstallation kills refractctl install, as far as Helm's storage shows, and runs it again.
@@ -58,4 +87,220 @@ func (w *world) interruptedInstallation() {
 		_, err := deployments.Get(w.Context(), "refract-controller-manager", metav1.GetOptions{})
 		require.NoError(w, err)
 	}
+}
+
+// pair are the options of a peering whose requests to milan go to an API server at server, through what change returns.
+func (w *world) pair(server string, change func(client.WithWatch) client.WithWatch, progress func(line string)) *peering.Options {
+	w.Helper()
+	of := func(s *side, config *rest.Config) *peering.Cluster {
+		config.Timeout, config.QPS, config.WarningHandler = 15*time.Second, -1, rest.NoWarnings{}
+		clientset, err := kubernetes.NewForConfig(config)
+		require.NoError(w, err)
+		return &peering.Cluster{Name: s.Name(), Config: config, Client: w.typed(config), Clientset: clientset}
+	}
+	config := w.milan.Config()
+	config.Host = server
+	provider := of(w.milan, config)
+	if change != nil {
+		provider.Client = change(provider.Client.(client.WithWatch))
+	}
+	return &peering.Options{
+		Consumer: of(w.rome, w.rome.Config()), Provider: provider, APIServerURL: w.milan.Config().Host, Network: plugins.NoNetwork,
+		Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
+		Progress: func(line string) {
+			w.Log(line)
+			progress(line)
+		},
+	}
+}
+
+func (w *world) typed(config *rest.Config) client.WithWatch {
+	w.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, auth.AddToScheme, core.AddToScheme, offloading.AddToScheme, plugins.AddToScheme} {
+		require.NoError(w, add(scheme))
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	require.NoError(w, err)
+	return c
+}
+
+// registerNodes does, until the end of the test, what a virtual kubelet does in rome that peer and unpeer wait for: the VirtualNode has a
+// Node, as long as it is there.
+func (w *world) registerNodes() {
+	w.Helper()
+	c := w.typed(w.rome.Config())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	w.Cleanup(func() { cancel(); <-ended })
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}}
+			vn := &offloading.VirtualNode{}
+			switch err := c.Get(ctx, client.ObjectKey{Namespace: wire.TenantNamespace("milan"), Name: "milan"}, vn); {
+			case err != nil && client.IgnoreNotFound(err) == nil:
+				_ = c.Delete(ctx, node)
+			case err == nil:
+				_ = c.Create(ctx, node) // or it is there
+				ready := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
+				_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready)) // or the next time
+			}
+			time.Sleep(300 * time.Millisecond) // longer than peer takes to say that it waits
+		}
+	}()
+}
+
+// notSigned has nobody sign the certificate of rome: nothing is left of the peering.
+func (w *world) notSigned() {
+	w.Helper()
+	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
+	requests := w.milan.client.CertificatesV1().CertificateSigningRequests()
+	deny := func(ctx context.Context, name string) error {
+		csr, err := requests.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+			Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "Policy", Message: "no certificates for people"})
+		_, err = requests.UpdateApproval(ctx, name, csr, metav1.UpdateOptions{})
+		return err
+	}
+	for what, test := range map[string]struct {
+		create func(ctx context.Context, c client.WithWatch, csr *certificatesv1.CertificateSigningRequest) error
+		words  []string
+	}{
+		"denied": {func(ctx context.Context, c client.WithWatch, csr *certificatesv1.CertificateSigningRequest) error {
+			return errors.Join(c.Create(ctx, csr), deny(ctx, csr.Name))
+		}, []string{"was denied (Policy: no certificates for people)", "have whoever denied it admit requests for the signer kubernetes.io/kube-apiserver-client", "use --credentials=token"}},
+		"not answered": {func(ctx context.Context, c client.WithWatch, csr *certificatesv1.CertificateSigningRequest) error {
+			csr.Spec.SignerName = "example.com/nobody"
+			return c.Create(ctx, csr)
+		}, []string{"was not signed within", "the cluster must sign client certificates", "use --credentials=token"}},
+	} {
+		o := w.pair(w.milan.Config().Host, func(c client.WithWatch) client.WithWatch {
+			return interceptor.NewClient(c, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				if csr, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
+					return test.create(ctx, c, csr)
+				}
+				return c.Create(ctx, object, options...)
+			}})
+		}, func(string) {})
+		o.Credentials = peering.Certificates
+		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+		err := o.Peer(ctx)
+		cancel()
+		require.Error(w, err, what)
+		for _, word := range test.words {
+			assert.ErrorContains(w, err, word, what)
+		}
+		w.unchanged(w.rome, rome)
+		w.unchanged(w.milan, milan)
+	}
+}
+
+// cutOff loses milan on the way: the command says what is left, and continues when it is run again.
+func (w *world) cutOff() {
+	w.Helper()
+	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
+	server, err := url.Parse(w.milan.Config().Host)
+	require.NoError(w, err)
+	cable := testenv.NewCable(w.T, server.Host)
+	host, port, err := net.SplitHostPort(cable.Address())
+	require.NoError(w, err)
+	through := "https://" + net.JoinHostPort(host, port)
+
+	for what, test := range map[string]struct {
+		after string // a line, or the kind of an object
+		words []string
+	}{
+		"before anything is there": {"admitting consumer rome", []string{"run refractctl peer again to continue, or refractctl unpeer"}},
+		"with a namespace":         {"Namespace", []string{"Namespace liqo-tenant-rome is left in cluster milan, which did not remove it", "run refractctl peer again to continue, or refractctl unpeer to remove it"}},
+	} {
+		o := w.pair(through, func(c client.WithWatch) client.WithWatch {
+			return interceptor.NewClient(c, interceptor.Funcs{Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+				err := c.Apply(ctx, object, options...)
+				if kind, ok := object.(interface{ GetKind() string }); ok && kind.GetKind() == test.after {
+					cable.Unplug()
+				}
+				return err
+			}})
+		}, func(line string) {
+			if strings.Contains(line, test.after) {
+				cable.Unplug()
+			}
+		})
+		err := o.Peer(w.Context())
+		require.Error(w, err, what)
+		for _, word := range test.words {
+			assert.ErrorContains(w, err, word, what)
+		}
+		w.unchanged(w.rome, rome)
+		cable.Plug(w.T)
+		require.NoError(w, w.pair(through, nil, func(string) {}).Peer(w.Context()), what)
+		require.NoError(w, w.pair(through, nil, func(string) {}).Unpeer(w.Context()), what)
+		w.unchanged(w.rome, rome)
+		w.unchanged(w.milan, milan)
+	}
+}
+
+// interruptedPeering cancels peer and unpeer at each line that they print, and runs them again: both clusters end as if it had not been.
+func (w *world) interruptedPeering() {
+	w.Helper()
+	begun := time.Now()
+	server := w.milan.Config().Host
+	apart := map[*side]string{w.rome: w.inventory(w.rome), w.milan: w.inventory(w.milan)}
+	joined := map[*side]string{}
+	same := func(want map[*side]string) {
+		for s, inventory := range want {
+			w.unchanged(s, inventory)
+		}
+	}
+	// at cancels do at its line of that number, and reports whether there was one.
+	at := func(number int, do func(*peering.Options, context.Context) error) bool {
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		lines := 0
+		err := do(w.pair(server, nil, func(string) {
+			if lines++; lines == number {
+				cancel()
+			}
+		}), ctx)
+		if lines < number {
+			require.NoError(w, err)
+			return false
+		}
+		// At the last line nothing is left to be done.
+		if err != nil {
+			require.EqualError(w, err, "interrupted; run the command again to continue")
+		}
+		return true
+	}
+	again := func(do func(*peering.Options, context.Context) error) {
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		require.NoError(w, do(w.pair(server, nil, func(string) {}), ctx))
+	}
+	again((*peering.Options).Peer)
+	testenv.Eventually(w, func() error { // what controllers add to a new namespace
+		for _, s := range []*side{w.rome, w.milan} {
+			if joined[s] = w.inventory(s); !strings.Contains(joined[s], "configmaps liqo-tenant-") || !strings.Contains(joined[s], "serviceaccounts liqo-tenant-"+map[*side]string{w.rome: "milan", w.milan: "rome"}[s]+"/default") {
+				return fmt.Errorf("%s has %s", s.Name(), joined[s])
+			}
+		}
+		return nil
+	})
+	again((*peering.Options).Unpeer)
+	same(apart)
+	number := 1
+	for more := true; more; number++ {
+		more = at(number, (*peering.Options).Peer)
+		again((*peering.Options).Peer)
+		same(joined)
+		more = at(number, (*peering.Options).Unpeer) || more
+		again((*peering.Options).Unpeer)
+		same(apart)
+	}
+	assert.Greater(w, number, 5, "lines at which something was interrupted")
+	w.Logf("interrupted at %d lines in %.0f s", number-2, time.Since(begun).Seconds())
 }
