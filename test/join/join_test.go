@@ -10,6 +10,7 @@ package join
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,11 +32,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -167,14 +169,14 @@ func (w *world) refused(args []string, words ...string) {
 	}
 }
 
-// inventory lists all objects of a cluster that last, one a line.
+// inventory lists all objects of a cluster that last, one a line, with a digest of what their authors want.
 func (w *world) inventory(s *side) string {
 	w.Helper()
 	config := s.Config()
 	config.WarningHandler = rest.NoWarnings{}
 	resources, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
 	require.NoError(w, err)
-	client := metadata.NewForConfigOrDie(config)
+	client := dynamic.NewForConfigOrDie(config)
 	var lines []string
 	for _, group := range resources {
 		for _, resource := range group.APIResources {
@@ -189,12 +191,29 @@ func (w *world) inventory(s *side) string {
 			}
 			require.NoError(w, err)
 			for i := range list.Items {
-				lines = append(lines, fmt.Sprintf("%s %s/%s", resource.Name, list.Items[i].Namespace, list.Items[i].Name))
+				object := &list.Items[i]
+				lines = append(lines, fmt.Sprintf("%s %s/%s %s", resource.Name, object.GetNamespace(), object.GetName(), w.digest(resource.Name, object)))
 			}
 		}
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// restless are resources that controllers change all the time, in their spec, too.
+var restless = []string{"leases", "nodes", "pods", "endpoints", "endpointslices"}
+
+// digest of the spec, labels and annotations of an object, as far as they stay what they are when nobody changes them.
+func (w *world) digest(resource string, object *unstructured.Unstructured) string {
+	w.Helper()
+	if slices.Contains(restless, resource) {
+		return "-"
+	}
+	annotations := object.GetAnnotations()
+	delete(annotations, "deployment.kubernetes.io/revision")
+	text, err := json.Marshal([]any{object.Object["spec"], object.GetLabels(), annotations})
+	require.NoError(w, err)
+	return fmt.Sprintf("%.4x", sha256.Sum256(text))
 }
 
 // unchanged waits until a cluster has what it had.
