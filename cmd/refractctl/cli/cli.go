@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/doctor"
 )
 
 // program is how the examples call it.
@@ -55,18 +56,19 @@ func Complete() {
 func NewCommand(name string) *cobra.Command {
 	access := newClusterAccess()
 	withCluster := []*cobra.Command{
-		newInstallCommand(access), newUninstallCommand(access), newPeerCommand(access), newUnpeerCommand(access), newDoctorCommand(access),
+		withResult(newInstallCommand(access)), withResult(newUninstallCommand(access)), withResult(newPeerCommand(access)), withResult(newUnpeerCommand(access)),
+		newDoctorCommand(access),
 		newTestCommand(access), group("network", "Test the network between clusters", newNetworkTestCommand(access)),
 		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
-		group("cordon", "Keep new pods off something", newCordonCommand(access)),
-		group("drain", "Move all pods off something", newDrainCommand(access)),
-		group("uncordon", "Put something back into service", newUncordonCommand(access)),
-		group("delete", "Remove something, once nothing depends on it", newDeleteCommand(access), newDeletePeeringUserCommand(access)),
-		group("create", "Make something", newCreateVirtualNodeCommand(access)),
+		group("cordon", "Keep new pods off something", withResult(newCordonCommand(access))),
+		group("drain", "Move all pods off something", withResult(newDrainCommand(access))),
+		group("uncordon", "Put something back into service", withResult(newUncordonCommand(access))),
+		group("delete", "Remove something, once nothing depends on it", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
+		group("create", "Make something", withResult(newCreateVirtualNodeCommand(access))),
 		group("get", "Show something", newGetVirtualNodeCommand(access)),
 		newLiqoCommand(access),
-		group("generate", "Make something that another cluster needs", newGeneratePeeringUserCommand(access)),
+		group("generate", "Make something that another cluster needs", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
 	for _, command := range withCluster {
@@ -122,13 +124,30 @@ func callBy(name string, command *cobra.Command) {
 }
 
 func newVersionCommand() *cobra.Command {
-	return &cobra.Command{
+	var output *output
+	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), cmdutil.Version())
-			return err
+			if err := output.validate(); err != nil {
+				return err
+			}
+			if output.isTable() {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), cmdutil.Version())
+				return err
+			}
+			chart, err := doctor.Version()
+			if err != nil {
+				return err
+			}
+			return output.print(cmd.OutOrStdout(), "Version", &struct {
+				Version string `json:"version"`
+				// Installs is the version that refractctl install installs.
+				Installs string `json:"installs"`
+			}{cmdutil.Version(), chart})
 		},
 	}
+	output = addOutput(command, "", "")
+	return command
 }

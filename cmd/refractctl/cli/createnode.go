@@ -58,7 +58,10 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 				node.LoadBalancerClasses = append(node.LoadBalancerClasses, offloading.LoadBalancerType{LoadBalancerClassName: class.name, Default: class.byDefault})
 			}
 			o := &peering.Options{Consumer: consumer, Provider: absent, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
-			return within(cmd.Context(), timeout, o.CreateNode)
+			if err := within(cmd.Context(), timeout, o.CreateNode); err != nil || dryRun {
+				return err
+			}
+			return resultOf(cmd).joined(cmd.Context(), o)
 		}),
 	}
 	flags := command.Flags()

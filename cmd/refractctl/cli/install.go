@@ -104,10 +104,14 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			result := resultOf(cmd)
+			result.Release = &resultRelease{Name: installer.Name, Namespace: installer.Namespace, Revision: installed.Revision}
 			if r.dryRun {
+				result.Manifest = installed.Manifest
 				_, err := fmt.Fprint(cmd.OutOrStdout(), installed.Manifest)
 				return err
 			}
+			result.Notes = installed.Notes
 			fmt.Fprintf(cmd.ErrOrStderr(), "revision %d is running\n", installed.Revision)
 			_, err = fmt.Fprint(cmd.OutOrStdout(), installed.Notes)
 			return err
@@ -154,6 +158,9 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 			err = within(cmd.Context(), r.timeout, func(ctx context.Context) error { return installer.Uninstall(ctx, withCRDs, force) })
 			if used := (*release.InUseError)(nil); errors.As(err, &used) {
 				return fmt.Errorf("nothing was removed, %w", err)
+			}
+			if err == nil {
+				resultOf(cmd).Release = &resultRelease{Name: installer.Name, Namespace: installer.Namespace}
 			}
 			return err
 		}),

@@ -174,7 +174,10 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 				return usage(err)
 			}
 			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
-			return within(cmd.Context(), t.timeout, o.Peer)
+			if err := within(cmd.Context(), t.timeout, o.Peer); err != nil || t.dryRun {
+				return err
+			}
+			return resultOf(cmd).joined(cmd.Context(), o)
 		}),
 	}
 	t.addFlags(command, peerPatience)

@@ -74,6 +74,8 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			result := resultOf(cmd)
+			result.Kubeconfig, result.CredentialsExpire = string(kubeconfig), expires.UTC().Format(time.RFC3339)
 			fmt.Fprintf(cmd.ErrOrStderr(), "join until %s, in %s: refractctl peer --remote-kubeconfig=FILE\n", expires.UTC().Format(time.RFC3339), args[0])
 			_, err = cmd.OutOrStdout().Write(kubeconfig)
 			return err

@@ -43,7 +43,11 @@ func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(c
 			if err != nil {
 				return err
 			}
-			return do(cmd.Context(), c, vn, cmd.ErrOrStderr())
+			if err := do(cmd.Context(), c, vn, cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			resultOf(cmd).add("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
+			return nil
 		})
 		return problems
 	})

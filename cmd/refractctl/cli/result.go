@@ -1,0 +1,179 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/credentials"
+	"github.com/refract-project/refract/internal/peering"
+)
+
+// result is what a command that changes something prints with -o, at its end. docs/operators.md ("Scripts") describes it.
+type result struct {
+	// Command as it was called, without the name of the program and without flags: "drain virtualnode".
+	Command   string `json:"command"`
+	Succeeded bool   `json:"succeeded"`
+	// ExitCode of the process, and the error if it is not 0.
+	ExitCode int    `json:"exitCode"`
+	Error    string `json:"error,omitempty"`
+	// Steps and Warnings are the lines of the progress.
+	Steps    []string `json:"steps"`
+	Warnings []string `json:"warnings"`
+	// Objects that the command was about, and with which it has succeeded.
+	Objects []resultObject `json:"objects,omitempty"`
+	// CredentialsExpire is when the consumer's access to the provider ends, in RFC 3339.
+	CredentialsExpire string         `json:"credentialsExpire,omitempty"`
+	Release           *resultRelease `json:"release,omitempty"`
+	// Manifest is that of a dry run, Notes are those of an installation.
+	Manifest string `json:"manifest,omitempty"`
+	Notes    string `json:"notes,omitempty"`
+	// Kubeconfig to join with.
+	Kubeconfig string `json:"kubeconfig,omitempty"`
+}
+
+// resultObject names an object of a cluster.
+type resultObject struct {
+	// Cluster is the id of the one that it is in, where there are two.
+	Cluster   string `json:"cluster,omitempty"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+type resultRelease struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
+	Revision  int    `json:"revision,omitempty"`
+}
+
+type resultKey struct{}
+
+// resultOf returns the result of a command that runs, which nobody reads without -o.
+func resultOf(cmd *cobra.Command) *result {
+	if r, ok := cmd.Context().Value(resultKey{}).(*result); ok {
+		return r
+	}
+	return &result{}
+}
+
+// withResult adds -o to a command. With it the command prints its result on the standard output, in place of everything else there.
+func withResult(command *cobra.Command) *cobra.Command {
+	output, run := addOutput(command, "", ""), command.RunE
+	command.Flags().Lookup("output").Usage = "print what was done as an object, in the format: " + strings.Join(output.formats(), ", ")
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if output.isTable() {
+			return run(cmd, args)
+		}
+		if err := output.validate(); err != nil {
+			return err
+		}
+		_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+		r, out := &result{Command: name, Steps: []string{}, Warnings: []string{}}, cmd.OutOrStdout()
+		cmd.SetContext(context.WithValue(cmd.Context(), resultKey{}, r))
+		cmd.SetErr(&recorder{result: r, out: cmd.ErrOrStderr()})
+		cmd.SetOut(io.Discard)
+		err := run(cmd, args)
+		if r.ExitCode = exitCode(err); r.ExitCode == exitUsage {
+			return err // nothing was done
+		}
+		if r.Succeeded = err == nil; err != nil {
+			r.Error = err.Error()
+		}
+		if printErr := output.print(out, "Result", r); printErr != nil {
+			return errors.Join(err, printErr)
+		}
+		return err
+	}
+	return command
+}
+
+// recorder keeps the lines of the progress for the result, and passes them on.
+type recorder struct {
+	result *result
+	out    io.Writer
+
+	mu   sync.Mutex
+	rest []byte
+}
+
+func (r *recorder) Write(text []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rest = append(r.rest, text...)
+	for {
+		line, rest, complete := bytes.Cut(r.rest, []byte("\n"))
+		if !complete {
+			return r.out.Write(text)
+		}
+		r.rest = rest
+		r.record(string(line))
+	}
+}
+
+func (r *recorder) record(line string) {
+	if before, after, found := strings.Cut(line, "warning: "); found && (before == "" || strings.HasSuffix(before, ": ")) {
+		r.result.Warnings = append(r.result.Warnings, before+after)
+		return
+	}
+	r.result.Steps = append(r.result.Steps, line)
+}
+
+func (r *recorder) waiting(name, state string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record(name + ": " + state)
+	waiting(r.out, name, state)
+}
+
+// add an object with which the command has succeeded.
+func (r *result) add(cluster, kind, namespace, name string) {
+	r.Objects = append(r.Objects, resultObject{cluster, kind, namespace, name})
+}
+
+// joined adds what a consumer has of a provider since a command has made it.
+func (r *result) joined(ctx context.Context, o *peering.Options) error {
+	if r.Command == "" {
+		return nil // nobody asks
+	}
+	consumer, provider := o.Consumer.ID(), o.Provider.ID()
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: o.VirtualNode}
+	r.add(consumer, "Node", "", o.VirtualNode)
+	r.add(consumer, "VirtualNode", key.Namespace, key.Name)
+	vn := &offloading.VirtualNode{}
+	if err := o.Consumer.Client.Get(ctx, key, vn); err != nil {
+		return fmt.Errorf("getting VirtualNode %s, %w", key, err)
+	}
+	if vn.Spec.KubeconfigSecretRef == nil {
+		return nil
+	}
+	key.Name = vn.Spec.KubeconfigSecretRef.Name
+	secret := &corev1.Secret{}
+	if err := o.Consumer.Client.Get(ctx, key, secret); err != nil {
+		return fmt.Errorf("getting Secret %s, %w", key, err)
+	}
+	r.add(consumer, "Secret", key.Namespace, key.Name)
+	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey])
+	if err != nil {
+		return fmt.Errorf("reading data.%s of Secret %s, %w", wire.KubeconfigSecretKey, key, err)
+	}
+	if validity := credentials.ValidityOf(config); validity.Known() {
+		r.CredentialsExpire = validity.Until.UTC().Format(time.RFC3339)
+	}
+	return nil
+}
