@@ -124,6 +124,8 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	flags.StringArrayVarP(&given.ValueFiles, "values", "f", nil, "file with values of the chart, or - for the standard input (may be repeated)")
 	flags.StringArrayVar(&given.Values, "set", nil, "value of the chart, as PATH=VALUE (may be repeated)")
 	flags.StringArrayVar(&given.StringValues, "set-string", nil, "the same, always a string")
+	flags.StringArrayVar(&given.JSONValues, "set-json", nil, "the same as JSON, as PATH=JSON or as one object (may be repeated)")
+	flags.StringArrayVar(&given.FileValues, "set-file", nil, "value of the chart that is the text of a file, as PATH=FILE (may be repeated)")
 	return command
 }
 
