@@ -7,9 +7,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
+	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
@@ -39,6 +43,48 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%q offers %q, error = %v, want %q and not %q", args, out, err, want.offered, want.not)
 		}
 	}
+}
+
+// Arguments are completed from the cluster, also under the name by which kubectl asks for it.
+func TestNamesAreCompleted(t *testing.T) {
+	virtualNode(t, "liqo-tenant-como", "tab-node")
+	create(t, &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "tab-peer"}, Spec: core.ForeignClusterSpec{ClusterID: "tab-peer"}})
+	access := "--kubeconfig=" + cluster.Kubeconfig()
+	context := contextOf(t)
+	for args, want := range map[string]string{
+		"unpeer " + access + " ":                            "tab-peer\n",
+		"delete virtualnode " + access + " ":                "tab-node\n",
+		"drain virtualnode " + access + " tab":              "tab-node\n",
+		"test " + access + " ":                              "tab-node\n",
+		"create virtualnode " + access + " new --provider ": "tab-peer\n",
+		"peer " + access + " --remote-context ":             context + "\n",
+		"doctor " + access + " --remote-context ":           context + "\n",
+		"peer " + access + " --credentials ":                "certificate\n",
+		"peer " + access + " --network ":                    "reachable\n",
+		"delete virtualnode " + access + " tab-node ":       ":4\n",
+		"un":      "unpeer\t",
+		"delete ": "virtualnode\t",
+		"unpeer --kubeconfig=testdata/unreachable.yaml --force ": ":1\n",
+	} {
+		fields := strings.Split(args, " ")
+		out, _, err := refractctl(t, append([]string{"__complete"}, fields...)...)
+		require.NoError(t, err, "%s", args)
+		assert.Contains(t, out, want, "%s", args)
+		out, _, code := process(t, "kubectl_complete-refract", fields...)
+		assert.Equal(t, 0, code, "%s", args)
+		assert.Contains(t, out, want, "%s", args)
+	}
+	out, _, err := refractctl(t, "__complete", "delete", "virtualnode", access, "tab-node", "")
+	require.NoError(t, err)
+	assert.NotContains(t, out, "tab-node")
+}
+
+// contextOf the test's cluster.
+func contextOf(t *testing.T) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(cluster.Kubeconfig())
+	require.NoError(t, err)
+	return config.CurrentContext
 }
 
 func TestExamplesCallTheProgramAsItsUsersDo(t *testing.T) {
