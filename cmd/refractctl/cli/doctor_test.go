@@ -15,16 +15,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	core "github.com/refract-project/refract/api/core/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
 )
 
 // manager is a controller manager that does not run, as the chart installs it in a namespace.
-func manager(t *testing.T, namespace, id string) *appsv1.Deployment {
+func manager(t *testing.T, c client.Client, namespace, id, version string) *appsv1.Deployment {
 	t.Helper()
-	version, err := doctor.Version()
-	require.NoError(t, err)
 	labels := map[string]string{"app.kubernetes.io/name": "refract", "app.kubernetes.io/instance": "refract", "app.kubernetes.io/component": "controller-manager"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "refract-controller-manager", Labels: map[string]string{"app.kubernetes.io/version": version}}}
 	for key, value := range labels {
@@ -34,15 +34,17 @@ func manager(t *testing.T, namespace, id string) *appsv1.Deployment {
 	d.Spec.Template.Labels = labels
 	d.Spec.Template.Spec.ServiceAccountName = "refract-controller-manager"
 	d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "controller-manager", Image: "refract/controller-manager", Args: []string{"--cluster-id=" + id, "--vk-options-default-template=liqo/default"}}}
-	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	create(t, d)
-	t.Cleanup(func() { assert.NoError(t, admin(t).Delete(context.WithoutCancel(t.Context()), d)) })
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}))
+	require.NoError(t, c.Create(t.Context(), d))
+	t.Cleanup(func() { assert.NoError(t, c.Delete(context.WithoutCancel(t.Context()), d)) })
 	return d
 }
 
 func TestDoctor(t *testing.T) {
 	c := admin(t)
-	installed := manager(t, "examined", "rome")
+	version, err := doctor.Version()
+	require.NoError(t, err)
+	installed := manager(t, c, "examined", "rome", version)
 	out, _, err := refractctl(t, onCluster("doctor")...)
 	require.Equal(t, exitFindings, exitCode(err), "%v", err)
 	for _, want := range []string{
@@ -76,4 +78,37 @@ func TestDoctor(t *testing.T) {
 	assert.Contains(t, out, "has them all")
 	_, _, err = refractctl(t, onCluster("doctor", "--remote-context=nowhere")...)
 	assert.ErrorContains(t, err, "the other cluster: ")
+}
+
+// Two clusters are compared, and each says how it reaches the other.
+func TestDoctorComparesClusters(t *testing.T) {
+	milan := testenv.ForTest(t, testenv.Options{Name: "milan", CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})[0]
+	here := admin(t)
+	there, err := accessTo(milan.Kubeconfig()).client(requestTimeout)
+	require.NoError(t, err)
+	manager(t, here, "compared", "bergamo", "1.4.0")
+	manager(t, there, "compared", "milan", "1.6.0")
+	both := onCluster("doctor", "--remote-kubeconfig="+milan.Kubeconfig())
+	out, _, err := refractctl(t, both...)
+	require.Equal(t, exitFindings, exitCode(err), "%v", err)
+	for _, want := range []string{
+		"its id is milan", "the clocks of both clusters agree", "more than one minor version apart, upgrade the older one with refractctl install",
+		"has no ForeignCluster for milan, so nothing crosses: join them with refractctl peer", "has no ForeignCluster for bergamo",
+	} {
+		assert.Contains(t, out, want)
+	}
+
+	known := func(c client.Client, id string, status core.ConditionStatus, message string) {
+		cluster := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: core.ForeignClusterSpec{ClusterID: core.ClusterID(id)}}
+		require.NoError(t, c.Create(t.Context(), cluster))
+		t.Cleanup(func() { assert.NoError(t, c.Delete(context.WithoutCancel(t.Context()), cluster)) })
+		cluster.Status.Conditions = []core.Condition{{Type: core.APIServerStatusCondition, Status: status, Reason: "Tested", Message: message, LastTransitionTime: metav1.Now()}}
+		require.NoError(t, c.Status().Update(t.Context(), cluster))
+	}
+	known(here, "milan", core.ConditionStatusError, "milan does not answer")
+	known(there, "bergamo", core.ConditionStatusError, "no heartbeat arrives")
+	out, _, _ = refractctl(t, both...)
+	assert.NotContains(t, out, "has no ForeignCluster")
+	assert.Contains(t, out, "APIServerStatus is Tested: milan does not answer")
+	assert.Regexp(t, "ForeignCluster bergamo in .*APIServerStatus is Tested: no heartbeat arrives", out)
 }
