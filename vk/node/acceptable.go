@@ -26,7 +26,7 @@ func acceptable(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNo
 		if len(faults) == 0 {
 			return false
 		}
-		problems = append(problems, fmt.Sprintf("%s: %s is left out: %s", field, entry, strings.Join(faults, "; ")))
+		problems = append(problems, fmt.Sprintf("%s: ignored %s: %s", field, entry, strings.Join(faults, "; ")))
 		return true
 	}
 	kept := vn.DeepCopy()

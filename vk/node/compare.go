@@ -178,7 +178,7 @@ func (c *Controller) createNode(ctx context.Context) error {
 		return fmt.Errorf("VirtualNode %s/%s is being deleted: its node is not created again", vn.Namespace, vn.Name)
 	}
 	if create := vn.Spec.CreateNode; create != nil && !*create {
-		return fmt.Errorf("spec.createNode of VirtualNode %s/%s is false: there is to be no node", vn.Namespace, vn.Name)
+		return fmt.Errorf("spec.createNode of VirtualNode %s/%s is false: no node is created", vn.Namespace, vn.Name)
 	}
 	desired := c.refresh(nil)
 	created, err := c.client.CoreV1().Nodes().Create(ctx, withAppliedTaints(desired), metav1.CreateOptions{})

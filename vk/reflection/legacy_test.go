@@ -101,7 +101,7 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", "{metadata: {labels: {tier: front}}}")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/tier", "front"), mounts("opener"))
 	l.userPod("late", vaultToken)
-	l.Event(l.Namespace, "Pod", "late", "Warning FailedReflection", "none was made")
+	l.Event(l.Namespace, "Pod", "late", "Warning FailedReflection", "no token Secret exists")
 	if events := l.Events(l.Namespace, "Pod", "web"); len(events) != 1 {
 		t.Errorf("the pod that runs has the Events %q", events)
 	}
@@ -118,7 +118,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.Present(l.Remote, "Secret", l.RemoteNS, "noted", reflectiontest.Field("type", "Opaque"))
 	l.Present(l.Remote, "Secret", l.RemoteNS, "alike", reflectiontest.Field("metadata.labels/"+wire.TokenServiceAccountLabel, "default"))
 	l.userPod("web", vaultToken)
-	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection", "none was made")
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection", "no token Secret exists")
 	for _, mode := range []string{"disabled", "remote"} {
 		l.userPod(mode, vaultToken, wire.APIServerSupportAnnotation+": "+mode)
 		l.Present(l.Remote, "ShadowPod", l.RemoteNS, mode)
@@ -148,7 +148,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "one", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: "true"}}}`)
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "one")
 	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: second}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node))
-	l.Event(l.Namespace, "Pod", "second", "Warning FailedReflection", "has not crossed (one, other)", wire.SkipReflectionAnnotation)
+	l.Event(l.Namespace, "Pod", "second", "Warning FailedReflection", "is not reflected (one, other)", wire.SkipReflectionAnnotation)
 	l.Stop()
 	l.Options.Workers = map[string]int{reflection.SecretKind: 0}
 	l.Start()
@@ -234,7 +234,7 @@ func TestLegacySecretsOnTheirWay(t *testing.T) {
 	l.tokenSecretOf("default", "opener")
 	begin := time.Now()
 	l.userPod("web", vaultToken)
-	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection", "has not crossed (opener)", "Events say why")
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedReflection", "is not reflected (opener)", "see its Events")
 	if took := time.Since(begin); took < pod.TokenArrival/2 {
 		t.Errorf("the pod was told after %s, before the Secret could have crossed", took)
 	}

@@ -95,7 +95,7 @@ func TestAnnotationsDecideAboutTokens(t *testing.T) {
 	}
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": disabled}}}")
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "odd-token")
-	l.Event(l.Namespace, "Pod", "odd", "Normal ReflectionDisabled", "taken back", "annotation "+wire.APIServerSupportAnnotation+" is disabled")
+	l.Event(l.Namespace, "Pod", "odd", "Normal ReflectionDisabled", "removed the service account tokens", "annotation "+wire.APIServerSupportAnnotation+" is disabled")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "odd", "{metadata: {annotations: {"+wire.APIServerSupportAnnotation+": null}}}")
 	l.Present(l.Remote, "Secret", l.RemoteNS, "odd-token")
 	l.keysAgree("odd")

@@ -48,6 +48,6 @@ func (m *Manager) withoutStrangeBalancers(status map[string]any) (map[string]any
 }
 
 func (m *Manager) strangeNote(addresses []string) string {
-	return fmt.Sprintf("cluster %s reported the address %s, which is reserved, belongs to this cluster, or is in no range of that one; it is not shown. Check the network of that cluster, or correct --own-cidrs, --local-podcidr, --remote-pod-cidr-remap and --foreign-cidrs",
+	return fmt.Sprintf("cluster %s reported the address %s, which is reserved, belongs to this cluster, or is outside its CIDRs; ignoring it. Check the network of that cluster, or correct --own-cidrs, --local-podcidr, --remote-pod-cidr-remap and --foreign-cidrs",
 		m.options.RemoteClusterID, strings.Join(addresses, ", "))
 }

@@ -45,8 +45,8 @@ type remembered struct {
 type QuarantineError struct{ Flips int }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("the copy was written %d times within a minute, back and forth between two states: a plugin is not idempotent, or somebody else"+
-		" writes the same fields; it is left alone for %s or until something else is desired", e.Flips, Quarantine)
+	return fmt.Sprintf("the copy alternated between two states, %d times within a minute: a plugin is not idempotent, or another client"+
+		" writes the same fields; skipping it for %s or until the desired state changes", e.Flips, Quarantine)
 }
 
 // New returns a Memory of nothing.

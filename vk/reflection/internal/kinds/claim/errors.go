@@ -76,7 +76,7 @@ func refused(reason string, err error) error {
 	case apierrors.IsForbidden(err) && reason == wire.VolumeResizeFailedReason:
 		remedy = "have the provider set allowVolumeExpansion in its storage class"
 	case apierrors.IsForbidden(err):
-		remedy = "the provider's admission decides so"
+		remedy = "rejected by an admission policy of the provider"
 	case apierrors.IsInvalid(err):
 		remedy = "correct the field, or the annotation that sets it (" + wire.RemoteStorageClassAnnotation + ", " + wire.RemoteAccessModesAnnotation + ")"
 	}

@@ -48,8 +48,8 @@ func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
 		return err
 	}
 	return &claimError{reason: wire.ClaimLostReason, cause: &lostError{fmt.Sprintf(
-		"persistentvolumeclaim %s/%s is gone from the provider, and with it, maybe, the data of volume %s", v.scope.RemoteNamespace(), v.key.Name, v.volume.GetName())},
-		remedy: "restore it there with its labels, or delete this claim and make a new one"}
+		"persistentvolumeclaim %s/%s is gone from the provider, the data of volume %s may be lost", v.scope.RemoteNamespace(), v.key.Name, v.volume.GetName())},
+		remedy: "restore it there with its labels, or delete and recreate this claim"}
 }
 
 // showClaim copies capacity and conditions back: to the volume, too, which is what Kubernetes shows.

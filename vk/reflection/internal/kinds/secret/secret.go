@@ -167,17 +167,17 @@ func (h *Handler) stays(s *engine.Scope, object, copied *unstructured.Unstructur
 func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured) {
 	switch {
 	case len(made) == 0:
-		e.problem = fmt.Sprintf("none was made; create a Secret of type %s with annotation %s: %s in the namespace of the pod",
+		e.problem = fmt.Sprintf("no token Secret exists; create a Secret of type %s with annotation %s: %s in the namespace of the pod",
 			corev1.SecretTypeServiceAccountToken, wire.TokenServiceAccountLabel, e.account)
 	case len(crossed) == 0:
-		e.problem = fmt.Sprintf("the Secret made for it has not crossed (%s); its Events say why, its annotations %s and %s decide",
+		e.problem = fmt.Sprintf("its token Secret is not reflected (%s); see its Events and annotations %s, %s",
 			named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
 		e.soon = true
 	case len(crossed) == 1:
 		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it when the service account is there", named(crossed))
 		e.soon = true
 	default:
-		e.problem = fmt.Sprintf("the provider has %d Secrets of it (%s); keep all but one from that cluster by annotation %s: \"true\"",
+		e.problem = fmt.Sprintf("the provider has %d Secrets of it (%s); exclude all but one with annotation %s: \"true\"",
 			len(crossed), named(crossed), wire.SkipReflectionAnnotation)
 	}
 }

@@ -178,6 +178,5 @@ func inTheWay(err error) error {
 	if !errors.As(err, &foreign) {
 		return err
 	}
-	return fmt.Errorf("%w; the service-account tokens of this pod go there, and it does not start without: keep the other Secret from that cluster (annotation %s,"+
-		" if it is reflected), %s", err, wire.SkipReflectionAnnotation, access.WithoutRemedy)
+	return fmt.Errorf("%w; this Secret name is needed for the pod's tokens; exclude the other Secret from reflection (annotation %s), %s", err, wire.SkipReflectionAnnotation, access.WithoutRemedy)
 }

@@ -99,7 +99,7 @@ func (h *Handler) takeTokensBack(ctx context.Context, w *engine.Worker, s *engin
 	if err := h.Remove(ctx, w, s, remote); err != nil {
 		return err
 	}
-	h.Note(local, wire.ReflectionDisabledReason, fmt.Sprintf("the service-account tokens were taken back from cluster %s: %s;"+
+	h.Note(local, wire.ReflectionDisabledReason, fmt.Sprintf("removed the service account tokens from cluster %s: %s;"+
 		" if the pod was offloaded with them, recreate it, or it cannot start again there", h.Options().RemoteClusterID, why))
 	return nil
 }
