@@ -111,12 +111,12 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	until, err := c.renew(ctx, string(vn.Spec.ClusterID), secret, config, validity.Life())
 	if err != nil {
-		c.report.Warn(vn, notRenewedReason, renewAction, fmt.Sprintf("The token in Secret %s, which opens cluster %s, expires at %s and could not be renewed: %s. If this continues, run refractctl peer again",
-			key, vn.Spec.ClusterID, validity.Until.UTC().Format(time.RFC3339), err))
+		c.report.Warn(vn, notRenewedReason, renewAction, fmt.Sprintf("The credentials for cluster %s in Secret %s expire at %s and could not be renewed: %s. If this continues, run refractctl peer again",
+			vn.Spec.ClusterID, key, validity.Until.UTC().Format(time.RFC3339), err))
 		return reconcile.Result{}, fmt.Errorf("renewing the token in Secret %s, %w", key, err)
 	}
 	c.report.Clear(request.NamespacedName)
-	c.recorder.Eventf(vn, nil, corev1.EventTypeNormal, renewedReason, renewAction, "Renewed the token in Secret %s, which opens cluster %s until %s", key, vn.Spec.ClusterID, until.UTC().Format(time.RFC3339))
+	c.recorder.Eventf(vn, nil, corev1.EventTypeNormal, renewedReason, renewAction, "Renewed the credentials for cluster %s in Secret %s, valid until %s", vn.Spec.ClusterID, key, until.UTC().Format(time.RFC3339))
 	log.FromContext(ctx).Info("Renewed the token for a provider", "provider", vn.Spec.ClusterID, "secret", key.String(), "until", until)
 	// A provider may have given it a shorter life.
 	return reconcile.Result{RequeueAfter: max(time.Second, min(until.Sub(c.options.Clock.Now())/3, look))}, nil

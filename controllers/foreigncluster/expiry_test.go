@@ -24,8 +24,8 @@ func TestExpiringCredentials(t *testing.T) {
 	months := credentials.Validity{From: from, Until: from.AddDate(0, 0, 90)}
 	for days, want := range map[int]string{
 		1: "", 59: "",
-		61: "Warning CredentialsExpire the credentials in Secret liqo-tenant-milan/kubeconfig, which open cluster milan, expire at 2026-04-01T00:00:00Z: renew them with refractctl peer, or replace the kubeconfig",
-		91: "Warning CredentialsExpire the credentials in Secret liqo-tenant-milan/kubeconfig, which open cluster milan, have expired at 2026-04-01T00:00:00Z: renew them with refractctl peer, or replace the kubeconfig",
+		61: "Warning CredentialsExpire the credentials for cluster milan in Secret liqo-tenant-milan/kubeconfig expire at 2026-04-01T00:00:00Z: renew them with refractctl peer, or replace the kubeconfig",
+		91: "Warning CredentialsExpire the credentials for cluster milan in Secret liqo-tenant-milan/kubeconfig have expired at 2026-04-01T00:00:00Z: renew them with refractctl peer, or replace the kubeconfig",
 	} {
 		recorder := events.NewFakeRecorder(10)
 		c := NewController(nil, nil, recorder, Options{Clock: clocktesting.NewFakeClock(from.AddDate(0, 0, days))})

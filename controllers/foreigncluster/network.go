@@ -69,7 +69,7 @@ func (c *Controller) declaredNetwork(ctx context.Context, f *facts) (*network, e
 	switch at := declared.Status.CheckedAt; {
 	case at != nil && now.Sub(at.Time) > stale:
 		n.status, n.reason = core.ConditionStatusError, staleReason
-		n.message = name + " was last checked at " + at.UTC().Format(time.RFC3339) + ": see whoever makes this network"
+		n.message = name + " was last checked at " + at.UTC().Format(time.RFC3339) + ": check the network provider that maintains this PeerNetwork"
 	case connected.Status == metav1.ConditionTrue:
 		n.status = core.ConditionStatusEstablished
 	case connected.Status == metav1.ConditionFalse:
@@ -91,7 +91,7 @@ const (
 	declaredReason     = "SetByPeerNetwork"
 	noNetworkReason    = "NoNetwork"
 
-	notCheckedMessage = "nobody checks the network between the clusters"
+	notCheckedMessage = "the network between the clusters is not checked"
 )
 
 func isConnectionReason(reason string) bool {

@@ -198,8 +198,8 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 	if left <= 0 {
 		verb = "have expired"
 	}
-	c.expiry.Warn(f.cluster, expiringReason, probeAction, fmt.Sprintf("the credentials in Secret %s, which open cluster %s, %s at %s: renew them with refractctl peer, or replace the kubeconfig",
-		secret, f.id, verb, validity.Until.UTC().Format(time.RFC3339)))
+	c.expiry.Warn(f.cluster, expiringReason, probeAction, fmt.Sprintf("the credentials for cluster %s in Secret %s %s at %s: renew them with refractctl peer, or replace the kubeconfig",
+		f.id, secret, verb, validity.Until.UTC().Format(time.RFC3339)))
 }
 
 // listened judges the heartbeat of a consumer. A Lease that this process sees for the first time may be old, and one that is gone

@@ -213,7 +213,7 @@ func (l *Ledger) declared(spec *corev1.PodSpec, q *offloading.Quota) *tenancy.Re
 			}
 			for name, request := range c.Resources.Requests {
 				if limit := c.Resources.Limits[name]; strict == offloading.HardLimitsEnforcement && limit.Cmp(request) != 0 {
-					return refuse(list, c.Name, fmt.Sprintf("the limit of %s must be what is requested, %s", name, request.String()))
+					return refuse(list, c.Name, fmt.Sprintf("the limit of %s must equal its request (%s)", name, request.String()))
 				}
 			}
 		}

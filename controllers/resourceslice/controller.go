@@ -115,7 +115,7 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 	}
 	switch owner := metav1.GetControllerOf(quota); {
 	case owner == nil || owner.Kind != kind.Kind || owner.Name != slice.Name:
-		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it holds as it is. Delete it to have it created from the ResourceSlice", key))
+		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it stays in effect. Delete it to have it created from the ResourceSlice", key))
 		return nil
 	case owner.UID != slice.UID:
 		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a former ResourceSlice of this name", key)

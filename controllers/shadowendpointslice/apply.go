@@ -133,7 +133,7 @@ func (c *Controller) settle(shadow, desired, written *unstructured.Unstructured)
 	}
 	c.refused.Set(key, refusal{written.GetUID(), rest.String()})
 	c.report.Warn(shadow, failedUpdateReason, updateAction,
-		"writing the EndpointSlice: the API server or a webhook of this cluster made something else of it; differing: "+rest.String())
+		"writing the EndpointSlice: the API server or a webhook of this cluster modified the EndpointSlice on write; differing: "+rest.String())
 }
 
 func retryUnlessInvalid(err error) error {

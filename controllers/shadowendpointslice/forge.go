@@ -33,7 +33,7 @@ func (c *Controller) forge(ctx context.Context, shadow *unstructured.Unstructure
 	var problems []problem
 	if !from.known {
 		problems = append(problems, problem{missingForeignClusterReason, fmt.Sprintf(
-			"there is no ForeignCluster with the id %s, so it is unknown whether it can be reached: its endpoints are held not ready", origin)})
+			"there is no ForeignCluster with the id %s, so it is unknown whether it can be reached: its endpoints are marked not ready", origin)})
 	}
 	directs, err := directConnections(shadow)
 	if err != nil {
@@ -89,7 +89,7 @@ func directConnections(shadow *unstructured.Unstructured) (map[string]string, er
 	}
 	var data wire.DirectConnections
 	if err := json.Unmarshal([]byte(text), &data); err != nil {
-		return nil, fmt.Errorf("annotation %s cannot be read (%w), so the endpoints are held not ready: it must be JSON like {\"clusterAddresses\":{\"cluster-id\":[\"10.0.0.1\"]}}",
+		return nil, fmt.Errorf("annotation %s cannot be read (%w), so the endpoints are marked not ready: it must be JSON like {\"clusterAddresses\":{\"cluster-id\":[\"10.0.0.1\"]}}",
 			wire.DirectConnectionsDataAnnotation, err)
 	}
 	return data.ByAddress(), nil
@@ -126,9 +126,9 @@ func (v *conversion) endpoints(ctx context.Context, list any) ([]any, error) {
 		endpoint, err := v.endpoint(ctx, endpoint)
 		switch {
 		case errors.Is(err, errNotConnected):
-			v.problems = append(v.problems, problem{notConnectedReason, fmt.Sprintf("endpoint %d is left out: %v", i, err)})
+			v.problems = append(v.problems, problem{notConnectedReason, fmt.Sprintf("ignored endpoint %d: %v", i, err)})
 		case errors.Is(err, errNotTheirs):
-			v.problems = append(v.problems, problem{forbiddenAddressReason, fmt.Sprintf("endpoint %d is left out: %v", i, err)})
+			v.problems = append(v.problems, problem{forbiddenAddressReason, fmt.Sprintf("ignored endpoint %d: %v", i, err)})
 		case err != nil:
 			return nil, fmt.Errorf("mapping endpoint %d, %w", i, err)
 		default:

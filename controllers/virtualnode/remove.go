@@ -92,7 +92,7 @@ func (c *Controller) listLeftovers(ctx context.Context, v *virtualNode) error {
 	if len(volumes) > 0 {
 		left = append(left, "the data of the volumes "+strings.Join(volumes, ", "))
 	}
-	c.report.Warn(v.cluster, givenUpReason, removeAction, fmt.Sprintf("virtual node %s is removed without cluster %s, which was given up. Should it come back, it still has %s",
+	c.report.Warn(v.cluster, givenUpReason, removeAction, fmt.Sprintf("virtual node %s removed without cleaning up abandoned cluster %s; remaining there: %s",
 		v.Name, v.provider(), strings.Join(left, ", ")))
 	return nil
 }

@@ -225,7 +225,7 @@ func TestDirectConnectionsAreMappedByTheThirdCluster(t *testing.T) {
 	if _, ok := slice.Annotations[wire.DirectConnectionsDataAnnotation]; ok {
 		t.Errorf("annotations = %v, want the data left out", slice.Annotations)
 	}
-	awaitNote(t, namespace, sliceKind, "slice", "NoDirectConnection", "endpoint 2 is left out")
+	awaitNote(t, namespace, sliceKind, "slice", "NoDirectConnection", "ignored endpoint 2")
 	awaitNote(t, namespace, sliceKind, "slice", "NoDirectConnection", "cluster turin")
 
 	naples := configure(t, namespace, "naples", "{pod: [10.0.0.0/16]}")
