@@ -217,7 +217,7 @@ func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	}
 	switch _, ready := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); {
 	case ready == nil || ready.Status == corev1.ConditionUnknown:
-		p.add("node "+vn.Name, Error, "its virtual kubelet has ceased to report: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
+		p.add("node "+vn.Name, Error, "its virtual kubelet stopped reporting: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
 	case ready.Status != corev1.ConditionTrue:
 		p.add("node "+vn.Name, Error, "not ready: %s, %s", ready.Reason, ready.Message)
 	case node.Spec.Unschedulable:
@@ -259,13 +259,13 @@ func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secre
 	until := validity.Until.UTC().Format(time.DateOnly)
 	switch left := validity.Until.Sub(p.Now); {
 	case !validity.Known():
-		p.add("Secret "+key.String(), OK, "it opens cluster %s, and does not say until when", vn.Spec.ClusterID)
+		p.add("Secret "+key.String(), OK, "valid for cluster %s, expiry unknown", vn.Spec.ClusterID)
 	case left <= 0:
 		p.add("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer", until)
 	case left < validity.Life()/3:
 		p.add("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer", until)
 	default:
-		p.add("Secret "+key.String(), OK, "it opens cluster %s until %s", vn.Spec.ClusterID, until)
+		p.add("Secret "+key.String(), OK, "valid for cluster %s until %s", vn.Spec.ClusterID, until)
 	}
 }
 

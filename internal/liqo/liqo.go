@@ -289,7 +289,7 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 		case err != nil:
 			return "", fmt.Errorf("getting Deployment %s, %w", key, err)
 		case !slices.ContainsFunc(deployment.Spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Image == image }):
-			return fmt.Sprintf("Deployment %s does not have the image yet: the controller that makes it has to notice", key), nil
+			return fmt.Sprintf("Deployment %s does not have the image yet: waiting for the controller to update it", key), nil
 		}
 		want := int32(1)
 		if deployment.Spec.Replicas != nil {

@@ -65,7 +65,7 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 	return made, true, err
 }
 
-// usable returns nil for a kubeconfig that leads elsewhere, is for somebody else, is not of the kind that is wanted, or expires before long.
+// usable returns nil for a kubeconfig that leads elsewhere, is for somebody else, is not of the desired kind, or expires before long.
 func (o *Options) usable(ctx context.Context, kubeconfig []byte, now time.Time) (*identity, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
@@ -149,7 +149,7 @@ func (o *Options) authority() ([]byte, error) {
 	tls := o.Provider.Config.TLSClientConfig
 	switch {
 	case tls.Insecure:
-		return nil, fmt.Errorf("cluster %s: its kubeconfig says insecure-skip-tls-verify, so that nobody knows which certificate to expect: add certificate-authority-data", o.Provider.Name)
+		return nil, fmt.Errorf("cluster %s: kubeconfig sets insecure-skip-tls-verify, so the server certificate cannot be verified; add certificate-authority-data", o.Provider.Name)
 	case len(tls.CAData) > 0:
 		return tls.CAData, nil
 	case tls.CAFile != "":

@@ -130,7 +130,7 @@ func readable(files []string) (found bool, err error) {
 		case err == nil:
 			found = true
 		case !errors.Is(err, fs.ErrNotExist):
-			return false, fmt.Errorf("%s is no kubeconfig that can be read, %w", file, err)
+			return false, fmt.Errorf("%s is not a valid kubeconfig, %w", file, err)
 		}
 	}
 	return found, nil

@@ -63,20 +63,20 @@ func NewCommand(name string) *cobra.Command {
 		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
 		group("cordon", "Keep new pods off something", withResult(newCordonCommand(access))),
 		group("drain", "Move all pods off something", withResult(newDrainCommand(access))),
-		group("uncordon", "Put something back into service", withResult(newUncordonCommand(access))),
+		group("uncordon", "Make something schedulable again", withResult(newUncordonCommand(access))),
 		group("delete", "Remove something, once nothing depends on it", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
-		group("create", "Make something", withResult(newCreateVirtualNodeCommand(access))),
+		group("create", "Create something", withResult(newCreateVirtualNodeCommand(access))),
 		group("get", "Show something", newGetVirtualNodeCommand(access)),
 		newLiqoCommand(access),
-		group("generate", "Make something that another cluster needs", withResult(newGeneratePeeringUserCommand(access))),
+		group("generate", "Generate something that another cluster needs", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
 	for _, command := range withCluster {
 		withStatusLine(command)
 		access.addFlags(command)
 	}
-	plugin := group("plugin", "Look at plugins and try them out, without a cluster", newInspectCommand(), newRunCommand())
-	root := group(strings.ReplaceAll(name, " ", "-"), "Join clusters, extend namespaces to other ones, and try plugins out",
+	plugin := group("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
+	root := group(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",
 		append(withCluster, plugin, newVersionCommand())...)
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
 	root.Example = "  refractctl install --cluster-id=rome --registry=registry.example.com/refract\n" +

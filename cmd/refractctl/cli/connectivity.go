@@ -22,10 +22,10 @@ func newTestCommand(access *clusterAccess) *cobra.Command {
 	t := &connectivityTest{access: access}
 	command := &cobra.Command{
 		Use:   "test [VIRTUAL-NODE]",
-		Short: "Try a virtual node out: a pod, its logs, DNS, and traffic in both directions",
-		Long: "Offload a pod to a virtual node, and check that its logs can be read, that commands run in it, that it and a pod of this cluster\n" +
-			"find each other by the names of their Services, and reach each other by their addresses. Everything is in a namespace of its own,\n" +
-			"which is removed at the end. The exit code is 3 if a check fails.",
+		Short: "Test a virtual node: a pod, its logs, DNS, and traffic in both directions",
+		Long: "Offload a pod to a virtual node, and check that its logs can be read, that commands run in it, and that it and a pod of this\n" +
+			"cluster resolve each other's Services and reach each other by IP address. The test uses a temporary namespace, which is deleted at\n" +
+			"the end. The exit code is 3 if a check fails.",
 		Example: "  refractctl test\n" +
 			"  refractctl test milan --context=rome -o json",
 	}
@@ -38,8 +38,8 @@ func newNetworkTestCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "test [VIRTUAL-NODE]",
 		Short: "Check that the pods of this cluster and those on a virtual node reach each other",
-		Long: "Start a pod in this cluster and one on a virtual node, and have each ask the other by its address. Everything is in a namespace\n" +
-			"of its own, which is removed at the end. The exit code is 3 if a check fails.",
+		Long: "Start a pod in this cluster and one on a virtual node, and connect each to the IP address of the other. The test uses a\n" +
+			"temporary namespace, which is deleted at the end. The exit code is 3 if a check fails.",
 		Example: "  refractctl network test milan",
 	}
 	t.addTo(command)
@@ -60,9 +60,9 @@ func (t *connectivityTest) addTo(command *cobra.Command) {
 	command.ValidArgsFunction = t.access.completeVirtualNodes
 	command.RunE = explained(t.run)
 	flags := command.Flags()
-	flags.StringVar(&t.image, "image", "", "image of the pods, with the program of the controller manager; by default the image of that. Both clusters must be able to pull it without an image pull secret")
+	flags.StringVar(&t.image, "image", "", "image of the test pods, by default that of the controller manager; both clusters must be able to pull it without an image pull secret")
 	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long a pod may take to be ready")
-	flags.DurationVar(&t.checkTimeout, "check-timeout", 10*time.Second, "how long a check is repeated until it counts as failed")
+	flags.DurationVar(&t.checkTimeout, "check-timeout", 10*time.Second, "how long to retry a check before it fails")
 	t.output = addOutput(command, "", "")
 }
 

@@ -26,9 +26,9 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "virtualnode NAME",
 		Aliases: []string{"vn"},
-		Short:   "Make one more virtual node for a provider",
-		Long: "Make one more virtual node for a provider that this cluster is joined with, such as one for its nodes with GPUs. The first one is\n" +
-			"made by refractctl peer. The provider holds all of them together to what it gives. The command can be run again.",
+		Short:   "Create another virtual node for a provider",
+		Long: "Create another virtual node for a peered provider, such as one for its GPU nodes. The first one is created by refractctl peer. All of\n" +
+			"them share the quota of the provider. The command can be run again.",
 		Example: "  refractctl create virtualnode milan-gpu --provider=milan --cpu=8 --resource=nvidia.com/gpu=2 --node-selector=gpu=true\n" +
 			"  refractctl create virtualnode milan-fast --provider=milan --storage-class=nvme --label=tier=fast",
 		Args: cobra.ExactArgs(1),
@@ -71,9 +71,9 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	flags.StringToStringVar(&node.NodeSelector, "node-selector", nil, "label of the provider's nodes that its pods run on, as KEY=VALUE (may be repeated)")
 	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, at the provider")
 	flags.StringArrayVar(&storage, "storage-class", nil, "storage class of the provider that it offers; the first one is the default (may be repeated)")
-	flags.StringArrayVar(&ingress, "ingress-class", nil, "ingress class, likewise")
-	flags.StringArrayVar(&balancers, "load-balancer-class", nil, "load balancer class, likewise")
-	flags.BoolVar(&dryRun, "dry-run", false, "check, and change nothing")
+	flags.StringArrayVar(&ingress, "ingress-class", nil, "ingress class that it offers; the first one is the default (may be repeated)")
+	flags.StringArrayVar(&balancers, "load-balancer-class", nil, "load balancer class that it offers; the first one is the default (may be repeated)")
+	flags.BoolVar(&dryRun, "dry-run", false, "only check; change nothing")
 	flags.DurationVar(&timeout, "timeout", peerPatience, "how long to wait")
 	_ = command.MarkFlagRequired("provider")
 	completeFlagBy(command, "provider", access.completePeers)

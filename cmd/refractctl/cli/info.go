@@ -80,8 +80,8 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "info [PEER...]",
 		Short: "Show peers, virtual nodes, extended namespaces and offloaded pods",
-		Long: "Show the clusters that this one is joined with, their virtual nodes, the namespaces that extend to them, and the pods that run\n" +
-			"there. Of peers that are named, by their cluster ids, the conditions are shown, too.",
+		Long: "Show the peers of this cluster, their virtual nodes, the namespaces extended to them, and the pods that run there. For peers given by\n" +
+			"cluster ID, conditions are shown as well.",
 		Example: "  refractctl info\n" +
 			"  refractctl info milan\n" +
 			"  refractctl info -n shop -o wide\n" +

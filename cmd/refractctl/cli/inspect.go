@@ -41,7 +41,7 @@ func newInspectCommand() *cobra.Command {
 		Use:   "inspect FILE.wasm",
 		Short: "Load a plugin on the real host and show what it is",
 		Long: "Load a plugin as a virtual kubelet does: measured, instrumented with fuel, compiled, checked and started\n" +
-			"within its fuel. What is wrong with it is the error; what it is, and what it may do, is the output.",
+			"within its fuel. The output shows its manifest and permissions; if it cannot be loaded, the error says why.",
 		Args:              oneModule,
 		ValidArgsFunction: completeWasm,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {

@@ -70,7 +70,7 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 		Use:   "install",
 		Short: "Install Refract in a cluster, or upgrade it",
 		Long: "Install the Helm chart that is part of this program, with its CRDs, or upgrade the release and the CRDs, and wait until it runs. Values\n" +
-			"that were given before hold until they are given anew. The release can be shown and rolled back with helm.",
+			"from earlier installs are reused unless overridden. The release can be shown and rolled back with helm.",
 		Example: "  refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract\n" +
 			"  refractctl install -f values.yaml --set metrics.enabled=true\n" +
 			"  refractctl install --dry-run > objects.yaml",
@@ -120,12 +120,12 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	r.addFlags(command)
 	flags := command.Flags()
 	flags.StringVar(&clusterID, "cluster-id", "", "name of this cluster among its peers (discovery.config.clusterID); required the first time")
-	flags.StringVar(&registry, "registry", "", "where the images controller-manager and virtual-kubelet are, with a path; required the first time, unless --set names both")
+	flags.StringVar(&registry, "registry", "", "registry and path of the images controller-manager and virtual-kubelet; required the first time, unless --set names both")
 	flags.StringArrayVarP(&given.ValueFiles, "values", "f", nil, "file with values of the chart, or - for the standard input (may be repeated)")
 	flags.StringArrayVar(&given.Values, "set", nil, "value of the chart, as PATH=VALUE (may be repeated)")
-	flags.StringArrayVar(&given.StringValues, "set-string", nil, "the same, always a string")
-	flags.StringArrayVar(&given.JSONValues, "set-json", nil, "the same as JSON, as PATH=JSON or as one object (may be repeated)")
-	flags.StringArrayVar(&given.FileValues, "set-file", nil, "value of the chart that is the text of a file, as PATH=FILE (may be repeated)")
+	flags.StringArrayVar(&given.StringValues, "set-string", nil, "like --set, but the value is always a string")
+	flags.StringArrayVar(&given.JSONValues, "set-json", nil, "like --set, but the value is JSON: PATH=JSON, or one object (may be repeated)")
+	flags.StringArrayVar(&given.FileValues, "set-file", nil, "like --set, but the value is the content of a file: PATH=FILE (may be repeated)")
 	return command
 }
 
@@ -148,8 +148,8 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove Refract from a cluster",
-		Long: "Remove the Helm release. While something is offloaded from this cluster, or to it, nothing is removed: the command says what it is,\n" +
-			"and how to end it.",
+		Long: "Remove the Helm release. While something is offloaded from this cluster, or to it, nothing is removed: the command lists it,\n" +
+			"and says how to end it.",
 		Example: "  refractctl uninstall --context=rome",
 		Args:    cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
@@ -169,6 +169,6 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 	}
 	r.addFlags(command)
 	command.Flags().BoolVar(&withCRDs, "crds", false, "remove the CRDs, too, unless Liqo is installed")
-	command.Flags().BoolVar(&force, "force", false, "remove the release also while something is offloaded: other controllers, such as Liqo's, go on with it, or nobody does")
+	command.Flags().BoolVar(&force, "force", false, "remove the release even while something is offloaded: another controller, such as Liqo's, must take over, or the resources are orphaned")
 	return command
 }

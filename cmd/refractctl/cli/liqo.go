@@ -36,8 +36,8 @@ func newLiqoCheckCommand(access *clusterAccess) *cobra.Command {
 	var output *output
 	command := &cobra.Command{
 		Use:   "check [NODE...]",
-		Short: "Say what Refract's virtual kubelet would need here",
-		Long:  "Say which virtual kubelet each virtual node runs, and what Refract's would need besides. Nothing is changed.",
+		Short: "Show prerequisites for running Refract's virtual kubelet",
+		Long:  "Show which virtual kubelet each virtual node runs, and what Refract's virtual kubelet requires in addition. Nothing is changed.",
 		Example: "  refractctl liqo check\n" +
 			"  refractctl liqo check milan -o json",
 		ValidArgsFunction: access.completeVirtualNodes,
@@ -69,15 +69,15 @@ func newLiqoAdoptCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "adopt [NODE...]",
 		Short: "Replace Liqo's virtual kubelet with Refract's",
-		Long: "Have virtual nodes that Liqo has made run Refract's virtual kubelet: grant it what Liqo's role lacks, replace the image, and wait\n" +
-			"until the node is ready. One that does not get ready is put back. Without names it is done to all virtual nodes, and to those that\n" +
-			"are made later. Pods at the provider go on. refractctl liqo revert takes it back.",
+		Long: "Run Refract's virtual kubelet for virtual nodes created by Liqo: grant it the permissions that Liqo's role lacks, replace the image, and wait\n" +
+			"until the node is ready. A node that does not become ready is reverted. Without names, all virtual nodes are adopted, including\n" +
+			"those created later. Running pods are not affected. Use refractctl liqo revert to undo it.",
 		Example: "  refractctl liqo adopt milan --image=registry.example.com/refract/virtual-kubelet:v1\n" +
 			"  refractctl liqo adopt --image=registry.example.com/refract/virtual-kubelet:v1",
 		ValidArgsFunction: access.completeVirtualNodes,
 		RunE: explained(func(cmd *cobra.Command, nodes []string) error {
 			if image == "" {
-				return usage(errors.New("--image is missing: name the image of Refract's virtual kubelet"))
+				return usage(errors.New("--image is missing: set the image of Refract's virtual kubelet"))
 			}
 			return inTime(cmd, access, nodes, timeout, func(ctx context.Context, o *liqo.Options) error {
 				o.Image = image
@@ -95,8 +95,8 @@ func newLiqoRevertCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "revert [NODE...]",
 		Short: "Put Liqo's virtual kubelet back",
-		Long: "Have virtual nodes that were adopted run the image that they ran before, and take back what was granted. Without names it is done to\n" +
-			"all of them. Pods at the provider go on.",
+		Long: "Restore the previous image of adopted virtual nodes, and revoke the permissions that were granted. Without names, all adopted nodes\n" +
+			"are reverted. Running pods are not affected.",
 		Example: "  refractctl liqo revert\n" +
 			"  refractctl liqo revert milan",
 		ValidArgsFunction: access.completeVirtualNodes,

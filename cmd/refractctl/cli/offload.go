@@ -44,7 +44,7 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 		Short:   "Extend namespaces to other clusters",
 		Long: "Extend namespaces to the clusters behind virtual nodes, so that their pods may be scheduled there,\n" +
 			"and wait until the remote namespaces exist. Run it again to change where pods may run.\n\n" +
-			"It is about new pods: those that exist stay where they are until they are made again\n" +
+			"Only new pods are affected: existing pods stay where they are until they are recreated\n" +
 			"(kubectl rollout restart).",
 		Example: "  refractctl offload namespace shop\n" +
 			"  refractctl offload namespace shop --pod-offloading-strategy=Remote --selector=region=north\n" +

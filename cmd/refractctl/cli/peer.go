@@ -144,10 +144,11 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
-		Long: "Join two clusters: this one, the consumer, in which Refract is installed, gets a virtual node that stands for the other one, the\n" +
-			"provider, in which Refract or Liqo is. Everything is checked before anything is changed. The command can be run again: it goes on where it was interrupted,\n" +
-			"takes over other resources, and renews the credentials with which this cluster opens the provider. Whoever has no rights there\n" +
-			"asks its administrator for a kubeconfig that refractctl generate peering-user has made, and gives it as --remote-kubeconfig.",
+		Long: "Join two clusters: this one, the consumer, in which Refract is installed, gets a virtual node for the other one, the\n" +
+			"provider, in which Refract or Liqo is installed. Everything is checked before anything is changed. The command can be run again: it\n" +
+			"resumes where it was interrupted, applies changed resources, and renews the credentials with which this cluster authenticates to the\n" +
+			"provider. If you have no access to the provider, ask its administrator to run refractctl generate peering-user, and pass the\n" +
+			"kubeconfig as --remote-kubeconfig.",
 		Example: "  refractctl peer --context=rome --remote-context=milan --cpu=8 --memory=16Gi\n" +
 			"  refractctl peer --remote-kubeconfig=milan.yaml --remote-api-server-url=https://milan.example.com:6443\n" +
 			"  refractctl peer --remote-context=milan --resource=nvidia.com/gpu=2 --dry-run",
@@ -184,13 +185,13 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	flags := command.Flags()
 	share.addFlags(flags)
 	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates at the provider: token, which the controller manager renews, or certificate, which this command renews; a provider that runs Liqo gives certificates")
-	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (a network that is there: one VPC or peered ones, Submariner, Cilium, Liqo) or none; by default as this cluster is installed")
+	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none; by default as installed in this cluster")
 	completeFlag(command, "network", "reachable", "none")
-	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: give them where a network plugin hands out others")
-	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; addresses elsewhere are not shown if they are given")
+	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")
+	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; if set, addresses outside of them are not shown")
 	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
-	flags.StringVar(&virtualNode, "virtual-node", "", "name of the node, by default the id of the provider")
-	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default as the kubeconfig has it")
+	flags.StringVar(&virtualNode, "virtual-node", "", "name of the virtual node, by default the cluster ID of the provider")
+	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default the server of the kubeconfig")
 	flags.BoolVar(&overlapping, "overlapping-ranges", false, "join clusters whose pod ranges overlap, because a network between them translates addresses")
 	return command
 }
@@ -202,8 +203,8 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 		Use:   "unpeer [PROVIDER]",
 		Short: "End a peering",
 		Long: "Drain the virtual nodes of a provider and remove them, then the access of this cluster to the provider and what the provider has for\n" +
-			"this cluster. Disruption budgets are respected. Nothing is removed that refractctl peer has not made. A provider that never comes\n" +
-			"back is named, with --force: pods there are taken for gone, and start elsewhere.",
+			"this cluster. Disruption budgets are respected. Only objects created by refractctl peer are removed. A provider that never comes\n" +
+			"back is given by name, with --force: its pods are considered lost and rescheduled.",
 		Example: "  refractctl unpeer --context=rome --remote-context=milan\n" +
 			"  refractctl unpeer milan --context=rome --force   # milan never comes back",
 		Args: cobra.MaximumNArgs(1),
@@ -220,7 +221,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 		}),
 	}
 	t.addFlags(command, drainPatience)
-	command.Flags().BoolVar(&force, "force", false, "give up the provider that is named: wait for nothing there, and leave there what is there")
+	command.Flags().BoolVar(&force, "force", false, "abandon the named provider: do not wait for it, and do not clean up there")
 	command.ValidArgsFunction = access.completePeers
 	return command
 }

@@ -41,11 +41,11 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	var life time.Duration
 	command := &cobra.Command{
 		Use:   "peering-user CONSUMER",
-		Short: "Admit a consumer, and print a kubeconfig to join with",
-		Long: "Admit another cluster as a consumer of this one, and print a kubeconfig with which its administrator makes this cluster a node of\n" +
-			"it. The kubeconfig has the rights of the consumer and no others: whoever has it can use what you give to the consumer, so send it as\n" +
-			"you send a password. It ends after --expires-in. Tokens requested with it until then last until refractctl delete peering-user.\n" +
-			"The command can be run again, with other resources, too.",
+		Short: "Admit a consumer, and print a kubeconfig for peering",
+		Long: "Admit another cluster as a consumer of this one, and print a kubeconfig with which its administrator can peer with this\n" +
+			"cluster. The kubeconfig has only the permissions of the consumer. Anybody who has it can use the resources granted to the consumer, so\n" +
+			"treat it like a password. It expires after --expires-in; tokens requested with it remain valid until refractctl delete peering-user.\n" +
+			"The command can be run again, also to change the resources.",
 		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi >milan-for-rome.yaml\n" +
 			"  refractctl peer --context=rome --remote-kubeconfig=milan-for-rome.yaml   # in the other cluster",
 		Args: cobra.ExactArgs(1),
@@ -84,7 +84,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	flags := command.Flags()
 	share.addFlags(flags)
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, as the consumer sees them, by default those of its nodes")
-	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default as the kubeconfig has it")
+	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default the server of the kubeconfig")
 	flags.DurationVar(&life, "expires-in", invitationLife, "how long the kubeconfig can be used")
 	return command
 }
@@ -92,9 +92,9 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	return &cobra.Command{
 		Use:   "peering-user CONSUMER",
-		Short: "Take back what this cluster has for a consumer",
-		Long: "Take the access to this cluster back from a consumer, at once, and remove its tenant namespace. The command refuses as long as\n" +
-			"this cluster has namespaces of the consumer.",
+		Short: "Revoke the access of a consumer",
+		Long: "Revoke the access of a consumer to this cluster immediately, and remove its tenant namespace. The command refuses while this cluster\n" +
+			"has namespaces of the consumer.",
 		Example: "  refractctl delete peering-user rome --context=milan",
 		Args:    cobra.ExactArgs(1),
 		RunE: explained(func(cmd *cobra.Command, args []string) error {

@@ -40,7 +40,7 @@ func newRunCommand() *cobra.Command {
 	t := &trial{}
 	command := &cobra.Command{
 		Use:   "run FILE.wasm -f OBJECTS.yaml",
-		Short: "Run a plugin on the objects of a file and print what becomes of them",
+		Short: "Run a plugin on the objects of a file and print the results",
 		Long: "Run a plugin on each object of a file, on the real host with its limits and its guard, and print the objects, or\n" +
 			"the differences with --diff. Warnings and the fuel used go to the standard error. Options in FILE.yaml beside the\n" +
 			"module are used.",

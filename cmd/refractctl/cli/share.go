@@ -24,9 +24,9 @@ type shareFlags struct {
 func (s *shareFlags) addFlags(flags *pflag.FlagSet) {
 	s.flags, s.usual = flags, map[corev1.ResourceName]*string{}
 	for name, byDefault := range map[corev1.ResourceName]string{corev1.ResourceCPU: "4", corev1.ResourceMemory: "8Gi", corev1.ResourcePods: "110"} {
-		s.usual[name] = flags.String(string(name), byDefault, "what the provider gives: "+string(name))
+		s.usual[name] = flags.String(string(name), byDefault, "amount that the provider grants: "+string(name))
 	}
-	flags.StringArrayVar(&s.others, "resource", nil, "what it gives besides, as NAME=QUANTITY (may be repeated)")
+	flags.StringArrayVar(&s.others, "resource", nil, "further resource that the provider grants, as NAME=QUANTITY (may be repeated)")
 }
 
 // parse returns the resources, of those with a default only what was given if givenOnly. It names the flag that is wrong.

@@ -77,7 +77,7 @@ func findVirtualNode(ctx context.Context, c client.Client, name string) (found *
 func newCordonCommand(access *clusterAccess) *cobra.Command {
 	return virtualNodeCommand(access, &cobra.Command{
 		Short:   "Keep new pods off virtual nodes",
-		Long:    "Keep new pods off virtual nodes. Those that are there go on.",
+		Long:    "Keep new pods off virtual nodes. Running pods are not affected.",
 		Example: "  refractctl cordon virtualnode milan",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
 		return schedulable(ctx, c, vn, false, out)
@@ -86,7 +86,7 @@ func newCordonCommand(access *clusterAccess) *cobra.Command {
 
 func newUncordonCommand(access *clusterAccess) *cobra.Command {
 	return virtualNodeCommand(access, &cobra.Command{
-		Short:   "Put virtual nodes back into service that were cordoned or drained",
+		Short:   "Make virtual nodes schedulable again",
 		Example: "  refractctl uncordon virtualnode milan",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
 		if vn.DeletionTimestamp != nil {
@@ -104,7 +104,7 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 	command := virtualNodeCommand(access, &cobra.Command{
 		Short: "Move all pods off virtual nodes",
 		Long: "Cordon virtual nodes, evict their pods, and wait until these have ended on the provider. Disruption budgets are\n" +
-			"respected; pods of DaemonSets stay. The controllers go on if the command is interrupted, until uncordon.",
+			"respected; pods of DaemonSets stay. The drain continues if the command is interrupted; uncordon stops it.",
 		Example: "  refractctl drain virtualnode milan --timeout=30m",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
 		if err := validTimeout(timeout); err != nil {
@@ -131,8 +131,8 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 	var force bool
 	command := virtualNodeCommand(access, &cobra.Command{
 		Short: "Drain virtual nodes and remove them",
-		Long: "Drain virtual nodes, remove them, and wait until that is done. With the last one of a provider its remote namespaces\n" +
-			"are deleted, unless volumes have data there.",
+		Long: "Drain virtual nodes, remove them, and wait until that is done. The remote namespaces of a provider are\n" +
+			"deleted with its last virtual node, unless they have volumes with data.",
 		Example: "  refractctl delete virtualnode milan\n" +
 			"  refractctl delete virtualnode milan --force   # the provider never comes back",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
@@ -160,7 +160,7 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 		})
 	})
 	command.Flags().DurationVar(&timeout, "timeout", drainPatience, "how long to wait")
-	command.Flags().BoolVar(&force, "force", false, "give the provider up, for all its virtual nodes: wait for nothing there, and leave there what is there")
+	command.Flags().BoolVar(&force, "force", false, "abandon the provider, for all its virtual nodes: do not wait for it, and do not clean up there")
 	return command
 }
 
@@ -170,7 +170,7 @@ func giveUp(ctx context.Context, c client.Client, vn *offloading.VirtualNode, ou
 	if err := peering.GiveUp(ctx, c, provider); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s: cluster %s is given up; what it still has is in the Events of its ForeignCluster (kubectl describe foreigncluster %s)\n", vn.Name, provider, provider)
+	fmt.Fprintf(out, "%s: cluster %s is abandoned; the Events of its ForeignCluster list what remains there (kubectl describe foreigncluster %s)\n", vn.Name, provider, provider)
 	return nil
 }
 

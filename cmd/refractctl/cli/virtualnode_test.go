@@ -138,7 +138,7 @@ func TestVirtualNodesAreRemoved(t *testing.T) {
 	done := controller(t, shown, vn, func(vn *offloading.VirtualNode) bool { return vn.DeletionTimestamp != nil }, draining("Draining", "1 pod is left on the node"))
 	require.NoError(t, refractctlTo(t, shown, onCluster("delete", "virtualnode", "turin", "--force")...))
 	require.NoError(t, <-done)
-	assert.Contains(t, shown.String(), "turin: cluster turin is given up; what it still has is in the Events of its ForeignCluster")
+	assert.Contains(t, shown.String(), "turin: cluster turin is abandoned; the Events of its ForeignCluster list what remains there")
 	assert.Contains(t, shown.String(), "turin: 1 pod is left on the node\nturin: removed\n")
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKey{Name: "turin"}, cluster))
 	assert.Equal(t, "true", cluster.Annotations[wire.PermanentlyUnreachableAnnotation])
