@@ -9,6 +9,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"net"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -89,8 +91,8 @@ func (p *Patient) servingCertificate(ctx context.Context, vn *offloading.Virtual
 		return nil
 	}
 	// By the way of logs and exec: the API server may verify the certificate.
-	_, err = p.Cluster.Clientset.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").DoRaw(ctx)
-	p.connection(vn, err)
+	answer, err := p.Cluster.Clientset.CoreV1().RESTClient().Get().Resource("nodes").Name(node.Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
+	p.connection(vn, string(answer), err)
 	return nil
 }
 
@@ -175,14 +177,17 @@ func shownBy(ctx context.Context, node *corev1.Node) *x509.Certificate {
 	return nil
 }
 
-// connection is how the API server has reached a virtual kubelet.
-func (p *Patient) connection(vn *offloading.VirtualNode, err error) {
-	subject := "node " + vn.Name
-	switch text := fmt.Sprint(err); {
+// connection is how the API server has reached a virtual kubelet: its answer, which is a Status where it has not.
+func (p *Patient) connection(vn *offloading.VirtualNode, answer string, err error) {
+	subject, text, status := "node "+vn.Name, fmt.Sprint(err), &metav1.Status{}
+	if json.Unmarshal([]byte(answer), status) == nil && status.Message != "" {
+		text = status.Message
+	}
+	switch {
 	case err == nil:
 		p.add(subject, OK, "the API server reaches its virtual kubelet")
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err):
-		// It has answered, or whoever runs this may not ask.
+	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTimeout(err):
+		// It has answered, whoever runs this may not ask, or the API server does not proxy to such addresses.
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		p.add(subject, Warning, "logs and exec fail, because the API server does not trust its serving certificate (%s): see kubectl get csr, and the Events of VirtualNode %s/%s", text, vn.Namespace, vn.Name)
 	default:

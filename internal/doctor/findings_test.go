@@ -11,7 +11,6 @@ import (
 	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"strings"
@@ -224,11 +223,13 @@ func TestFindings(t *testing.T) {
 		}, ""},
 		"no request": {func(p *Patient) { p.certificateRequest(vn, nil) }, ""},
 
-		"kubelet reached":     {func(p *Patient) { p.connection(vn, nil) }, "OK|node milan|the API server reaches its virtual kubelet"},
-		"kubelet not trusted": {func(p *Patient) { p.connection(vn, errors.New("x509: unknown authority")) }, "Warning|node milan|logs and exec fail, because the API server does not trust its serving certificate"},
-		"kubelet not reached": {func(p *Patient) { p.connection(vn, errors.New("dial tcp: timeout")) }, "Warning|node milan|logs and exec fail, because the API server does not reach its virtual kubelet (dial tcp: timeout)"},
+		"kubelet reached": {func(p *Patient) { p.connection(vn, "ok", nil) }, "OK|node milan|the API server reaches its virtual kubelet"},
+		"kubelet not trusted": {func(p *Patient) {
+			p.connection(vn, `{"kind":"Status","message":"error trying to reach service: x509: unknown authority"}`, apierrors.NewServiceUnavailable("unable"))
+		}, "Warning|node milan|logs and exec fail, because the API server does not trust its serving certificate (error trying to reach service: x509: unknown authority)"},
+		"kubelet not reached": {func(p *Patient) { p.connection(vn, "", apierrors.NewServiceUnavailable("dial tcp: timeout")) }, "Warning|node milan|logs and exec fail, because the API server does not reach its virtual kubelet (dial tcp: timeout)"},
 		"kubelet not asked": {func(p *Patient) {
-			p.connection(vn, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "milan", nil))
+			p.connection(vn, "", apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "milan", nil))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -66,10 +67,11 @@ func TestDoctor(t *testing.T) {
 	installed.Spec.Template.Spec.Containers[0].Args = append(installed.Spec.Template.Spec.Containers[0].Args, "--remote-cluster-role=examined-virtual-kubelet-remote")
 	require.NoError(t, c.Patch(t.Context(), installed, client.MergeFrom(before)))
 	create(t, &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "examined", Name: "milan"}, Spec: plugins.PeerNetworkSpec{ClusterID: "milan", Mode: plugins.NoNetwork}})
+	unreachableNode(t, "examined", "silent")
 	out, _, _ = refractctl(t, onCluster("doctor", "--remote-kubeconfig="+cluster.Kubeconfig())...)
 	for _, want := range []string{
 		"upgrade the cluster with refractctl install, providers before consumers", "ServiceAccount examined/refract-controller-manager has them all",
-		"PeerNetwork examined/milan", "are the same cluster: name another one as the provider", "the clocks of both clusters agree", "the versions go together",
+		"PeerNetwork examined/milan", "logs and exec fail, because the API server does not reach its virtual kubelet (", "connection refused", "are the same cluster: name another one as the provider", "the clocks of both clusters agree", "the versions go together",
 	} {
 		assert.Contains(t, out, want)
 	}
@@ -78,6 +80,30 @@ func TestDoctor(t *testing.T) {
 	assert.Contains(t, out, "has them all")
 	_, _, err = refractctl(t, onCluster("doctor", "--remote-context=nowhere")...)
 	assert.ErrorContains(t, err, "the other cluster: ")
+}
+
+// unreachableNode is a virtual node where nobody listens.
+func unreachableNode(t *testing.T, namespace, name string) {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	address := ""
+	for _, a := range addresses { // the API server does not proxy to loopback
+		if ip, is := a.(*net.IPNet); is && ip.IP.IsGlobalUnicast() && ip.IP.To4() != nil {
+			address = ip.IP.String()
+		}
+	}
+	require.NotEmpty(t, address, "this machine has no address but loopback")
+	virtualNode(t, namespace, name)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	create(t, node)
+	before := node.DeepCopy()
+	node.Status = corev1.NodeStatus{
+		Conditions:      []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: 1}},
+	}
+	require.NoError(t, admin(t).Status().Patch(t.Context(), node, client.MergeFrom(before)))
 }
 
 // Two clusters are compared, and each says how it reaches the other.
