@@ -70,7 +70,7 @@ func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 	if err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(desired), fieldOwner, client.ForceOwnership); err != nil {
 		return fmt.Errorf("cluster %s: applying %s %s, %w", c.Name, kind.Kind, key, err)
 	}
-	if found == nil {
+	if found == nil && isOursAlone(desired) {
 		c.noteCreated(desired)
 	}
 	return nil
@@ -96,4 +96,9 @@ func (c *Cluster) removeAll(ctx context.Context, objects []client.Object) error 
 		}
 	}
 	return nil
+}
+
+// isOursAlone reports whether nobody else has written to an object that was applied: not whoever created it after it was looked for.
+func isOursAlone(applied client.Object) bool {
+	return !slices.ContainsFunc(applied.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager != string(fieldOwner) })
 }
