@@ -24,6 +24,8 @@ var realApp embed.FS
 type reality struct {
 	*screen
 	lab *nodelab.Lab
+	// begun is when the two clusters were there, and nothing of ours.
+	begun time.Time
 }
 
 // realSteps tell it.
@@ -97,6 +99,7 @@ func (r *reality) lines(lines ...string) error {
 }
 
 func (r *reality) install(context.Context) error {
+	r.begun = time.Now()
 	for _, cluster := range []string{"rome", "milan"} {
 		line := fmt.Sprintf("refractctl install --context=%s --cluster-id=%s --registry=registry.example.com/refract", cluster, cluster)
 		if err := r.during(line, func() error { _, err := r.lab.Run(line); return err }); err != nil {
@@ -128,7 +131,7 @@ func (r *reality) shop(ctx context.Context) error {
 	if err := r.until(ctx, "kubectl --namespace=shop exec visitor -- workload get http://front.shop.svc.cluster.local/", "pod=front-.*node=rome-node-1.*pod=back-.*node=milan-node-1"); err != nil {
 		return err
 	}
-	r.note("answered %.1f s after the pods were ready", time.Since(begun).Seconds())
+	r.note("answered %.1f s after the pods were ready, and %.1f s after there were two clusters and nothing else", time.Since(begun).Seconds(), time.Since(r.begun).Seconds())
 	return nil
 }
 
