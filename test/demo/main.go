@@ -24,7 +24,7 @@ import (
 func main() {
 	keep := flag.Bool("keep", false, "leave the clusters up at the end, print how to reach them, and wait for Ctrl-C")
 	real := flag.Bool("real", false, "tell another story, on clusters with real nodes; needs root, and make node-tools")
-	timeout := flag.Duration("timeout", 5*time.Minute, "give up after this long")
+	timeout := flag.Duration("timeout", 15*time.Minute, "give up after this long")
 	flag.Parse()
 	ctrllog.SetLogger(logr.Discard()) // a library asks for one; what it would say is in our errors
 	if flag.NArg() > 0 {
