@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/wattest"
 )
 
-// Each guest here calls one function of the ABI for ever, with the input that makes it work hardest. What it costs is a ratio:
+// Each guest here calls one function of the ABI forever, with the input that makes it work hardest. What it costs is a ratio:
 // time for a unit of fuel against that of a guest that only counts, both measured here and now.
 
 const (
@@ -135,7 +135,7 @@ func signatureText(f hostFunction) string {
 	return b.String()
 }
 
-// looping assembles a guest that makes the call for ever.
+// looping assembles a guest that makes the call forever.
 func looping(t *testing.T, call string, x *texts) []byte {
 	t.Helper()
 	var imports strings.Builder

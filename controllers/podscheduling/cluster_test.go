@@ -125,7 +125,7 @@ func (h *home) local(t *testing.T) {
 }
 
 // The controller of DaemonSets finds the node of a pod in its matchFields; it
-// would replace the pod for ever without.
+// would replace the pod forever without.
 func (h *home) daemonSet(t *testing.T) {
 	h.extend(t, "both", "--selector="+wire.RemoteClusterIDLabel+"="+lab.ProviderID)
 	pod := newPod()

@@ -190,7 +190,7 @@ func (c *Controller) isOutdated(ctx context.Context, shadow *unstructured.Unstru
 }
 
 // follow keeps an existing pod of ours and its ShadowPod in step. The phase
-// comes first: it is the only part that could be lost for ever.
+// comes first: it is the only part that could be lost forever.
 func (c *Controller) follow(ctx context.Context, shadow *unstructured.Unstructured, pod *corev1.Pod) (time.Duration, error) {
 	c.noteRan(shadow)
 	if phase := podend.FinalPhase(pod); phase != "" {

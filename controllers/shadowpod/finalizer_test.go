@@ -189,7 +189,7 @@ func TestAPodThatLostItsLabelAndIsDeletedComesBack(t *testing.T) {
 	awaitPod(t, shadow, pod.UID)
 }
 
-// A pod that etcd was restored with has its finalizer again, of which it was released before: it must not hold its namespace for ever.
+// A pod that etcd was restored with has its finalizer again, of which it was released before: it must not hold its namespace forever.
 func TestAReleasedPodThatHasItsFinalizerAgainIsReleasedAgain(t *testing.T) {
 	namespace := extended(t)
 	provider.StartManager(t)

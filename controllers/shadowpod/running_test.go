@@ -124,7 +124,7 @@ func TestARefusedSizeIsToldAndTheRestGoesOn(t *testing.T) {
 	})
 }
 
-// What `kubectl debug` asks for by default is more than a tenant gets. It stays in the consumer's pod for ever: neither a resize nor the
+// What `kubectl debug` asks for by default is more than a tenant gets. It stays in the consumer's pod forever: neither a resize nor the
 // repair of the pod may wait for it.
 func TestARefusedDebuggerKeepsNothingBack(t *testing.T) {
 	namespace := extended(t)

@@ -208,7 +208,7 @@ func (d *Dir) Run(ctx context.Context) error {
 	}
 }
 
-// settle waits until the directory has been quiet for a while, but not for ever.
+// settle waits until the directory has been quiet for a while, but not forever.
 func (d *Dir) settle(ctx context.Context, events <-chan fsnotify.Event) {
 	quiet := time.NewTimer(d.config.Quiet)
 	defer quiet.Stop()

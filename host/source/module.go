@@ -167,7 +167,7 @@ func optionsAlone(fsys fs.FS, name, shown string) (Module, bool) {
 	return Module{Name: plugin, Path: shown, Err: fmt.Errorf("%w: there is no %s.wasm beside %s", errNoModule, plugin, name)}, true
 }
 
-// readFile reads a regular file. Anything else, a pipe for one, could block for ever.
+// readFile reads a regular file. Anything else, a pipe for one, could block forever.
 func readFile(fsys fs.FS, name string) ([]byte, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {

@@ -66,7 +66,7 @@ func (c *Cluster) inspect(ctx context.Context) (err error) {
 	return c.identify(ctx)
 }
 
-// identify finds out what tells the cluster from another one of its id.
+// identify reads what distinguishes the cluster from another one with the same ID.
 func (c *Cluster) identify(ctx context.Context) error {
 	system := &corev1.Namespace{}
 	if err := c.Client.Get(ctx, client.ObjectKey{Name: "kube-system"}, system); err != nil {

@@ -52,7 +52,7 @@ type Result struct {
 	Notes string
 }
 
-// Install installs the chart with values, or upgrades it: values that were given before hold until they are given anew. CRDs come first.
+// Install installs the chart with values, or upgrades it: values from earlier installs are reused unless overridden. CRDs come first.
 // An installation that was interrupted is continued. Install does not wait until anything runs, see Await.
 func (i *Installer) Install(ctx context.Context, values map[string]any) (*Result, error) {
 	result, err := i.install(ctx, values)
@@ -189,7 +189,7 @@ func (i *Installer) kubeVersion() (*common.KubeVersion, error) {
 // mostRevisions of the release are kept, as Helm keeps them.
 const mostRevisions = 10
 
-// Await returns when the Deployments of the release are available, and tells what they wait for.
+// Await returns when the Deployments of the release are available, and reports what they wait for.
 func (i *Installer) Await(ctx context.Context) error { return progress.Ended(ctx, i.awaitAll(ctx)) }
 
 func (i *Installer) awaitAll(ctx context.Context) error {

@@ -90,7 +90,7 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 	}
 }
 
-// pluginInfo tells which version of each plugin runs: a rollout of plugins can be followed over all virtual kubelets.
+// pluginInfo shows which version of each plugin runs: a rollout of plugins can be followed over all virtual kubelets.
 var pluginInfo = prometheus.NewDesc("refract_plugin_info", "1 for each plugin that is loaded, with the version and the digest of its module.", []string{"plugin", "version", "digest"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -18,7 +18,7 @@ const (
 
 // giveUp sends requests, and gives up those that wait for the first byte of an
 // answer while the provider counts as unreachable. A provider that accepts
-// connections and says nothing would hold them for ever otherwise: there is no
+// connections and says nothing would hold them forever otherwise: there is no
 // time after which an answer must have begun, as the log of a silent container
 // begins with its first line.
 type giveUp struct{ Remote }

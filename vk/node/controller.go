@@ -85,7 +85,7 @@ type Controller struct {
 }
 
 // inbox takes nodes for one run of the library's controller. Its push may block
-// for as long as the API server does, and for ever once that run has ended.
+// for as long as the API server does, and forever once that run has ended.
 type inbox struct {
 	push func(*corev1.Node)
 	full bool

@@ -182,7 +182,7 @@ func TestContentOfSecretsIsNotKept(t *testing.T) {
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "keys", `{data: {mode: c2xvdw==}}`)
 	l.Present(l.Remote, "Secret", l.RemoteNS, "keys", reflectiontest.Field("data.mode", "c2xvdw=="))
 
-	// What somebody adds on the provider stays, and is no reason to write for ever.
+	// What somebody adds on the provider stays, and is no reason to write forever.
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "plain", `{data: {theirs: kept}}`)
 	l.Settled()
 	l.Quiet("comparing what somebody has added to", func() { l.Manager.EnqueueAll(reflection.ConfigMapKind) })

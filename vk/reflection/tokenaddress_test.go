@@ -66,7 +66,7 @@ func TestPodsFindTheAPIServer(t *testing.T) {
 }
 
 // A pod that needs this cluster's API server is not offloaded before the network has told where that is reached, which is said;
-// then it goes on by itself. It would talk to the provider's API server for ever. Where no network is going to tell, nobody waits: Liqo's makes
+// then it goes on by itself. It would talk to the provider's API server forever. Where no network is going to tell, nobody waits: Liqo's makes
 // an IP object for the API server when it is installed, and without its network there are none, though the resource is known.
 func TestPodsWaitForTheAddressOfTheAPIServer(t *testing.T) {
 	t.Parallel()

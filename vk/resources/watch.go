@@ -16,7 +16,7 @@ import (
 )
 
 // awaitOwn waits until there can be ReflectedResources and we may watch them, and says once what that lacks: somebody may
-// run this virtual kubelet in an installation that knows nothing of them. Watching without permission would log errors for ever.
+// run this virtual kubelet in an installation that knows nothing of them. Watching without permission would log errors forever.
 func (f *Follower) awaitOwn(ctx context.Context) bool {
 	said := ""
 	for {

@@ -102,7 +102,7 @@ func (m *metrics) forgetKind(r *reflector) {
 	}
 }
 
-// forget drops the series of a namespace: they would be kept, and exposed, for ever.
+// forget drops the series of a namespace: they would be kept, and exposed, forever.
 func (m *metrics) forget(namespace string) {
 	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
 		counters.DeletePartialMatch(prometheus.Labels{"namespace": namespace})

@@ -116,7 +116,7 @@ func (r *reflector) hashShown(status map[string]any) string {
 	return strconv.FormatUint(document.Hash(fields), 16)
 }
 
-// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other for ever; which
+// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever; which
 // of the two is right the user knows, and the Event says how to decide it.
 func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
 	patch := unchanged(local)

@@ -173,7 +173,7 @@ func TestDeletionBeforeTheAnswer(t *testing.T) {
 	}
 	c.Deleted(key, object("u", "10"))
 	if len(c.last) != 0 {
-		t.Error("a deletion that the watch has delivered is remembered for ever")
+		t.Error("a deletion that the watch has delivered is remembered forever")
 	}
 	c.Seen(key, nil, object("u", "12"), false) // only its labels had gone
 	c.Wrote(key, object("u", "12"), object("u", "13"))

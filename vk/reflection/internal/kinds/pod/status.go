@@ -110,7 +110,7 @@ func interruption(v *podView) string {
 	return ""
 }
 
-// finalPhase is as of podend. A pod that cannot be read has not ended: what is shown as finished stays so for ever.
+// finalPhase is as of podend. A pod that cannot be read has not ended: what is shown as finished stays so forever.
 func finalPhase(pod *unstructured.Unstructured) corev1.PodPhase {
 	typed := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(pod.Object, typed); err != nil {
