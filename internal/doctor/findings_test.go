@@ -145,10 +145,10 @@ func TestFindings(t *testing.T) {
 		"virtual kubelet not running": {func(p *Patient) { p.virtualNode(notRunning) }, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate"},
 		"virtual node well":           {func(p *Patient) { p.virtualNode(vn) }, "OK|VirtualNode liqo-tenant-milan/milan|provider milan"},
 		"node not registered":         {func(p *Patient) { p.node(vn, nil) }, "Error|node milan|it is not registered: see the Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
-		"node without status":         {func(p *Patient) { p.node(vn, node(false)) }, "Error|node milan|its virtual kubelet has ceased to report"},
+		"node without status":         {func(p *Patient) { p.node(vn, node(false)) }, "Error|node milan|its virtual kubelet stopped reporting"},
 		"node unknown": {func(p *Patient) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}))
-		}, "Error|node milan|its virtual kubelet has ceased to report: see kubectl -n liqo-tenant-milan logs deployment/vk-milan"},
+		}, "Error|node milan|its virtual kubelet stopped reporting: see kubectl -n liqo-tenant-milan logs deployment/vk-milan"},
 		"node not ready": {func(p *Patient) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderUnreachable", Message: "timeout"}))
 		}, "Error|node milan|not ready: ProviderUnreachable, timeout"},
@@ -163,8 +163,8 @@ func TestFindings(t *testing.T) {
 		"credentials malformed":  {func(p *Patient) { p.access(vn, secret, &corev1.Secret{}) }, "Error|Secret liqo-tenant-milan/kubeconfig|data.kubeconfig cannot be read as a kubeconfig"},
 		"credentials expired":    {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(-time.Hour)))) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer"},
 		"credentials expiring":   {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(24*time.Hour)))) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer"},
-		"credentials well":       {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(80*24*time.Hour)))) }, "OK|Secret liqo-tenant-milan/kubeconfig|it opens cluster milan until 2026-07-20"},
-		"credentials of no date": {func(p *Patient) { p.access(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|it opens cluster milan, and does not say until when"},
+		"credentials well":       {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(80*24*time.Hour)))) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20"},
+		"credentials of no date": {func(p *Patient) { p.access(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan, expiry unknown"},
 
 		"namespace nowhere":  {func(p *Patient) { p.namespace(extended(offloading.AllFailedOffloadingPhaseType)) }, "Error|namespace shop|extended nowhere: see kubectl -n shop describe namespaceoffloading offloading"},
 		"namespace in parts": {func(p *Patient) { p.namespace(extended(offloading.SomeFailedOffloadingPhaseType)) }, `Warning|namespace shop|its phase is "SomeFailed": see kubectl -n shop describe namespaceoffloading offloading`},
