@@ -28,7 +28,7 @@ pid=$1; shift
 exec nsenter -t "$pid" --mount --cgroup --uts --ipc --net --pid -- "$@"`
 
 // startTimeout is many times what a machine needs to start.
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 // Machine is one of a Network. Its methods are safe for concurrent use.
 type Machine struct {
