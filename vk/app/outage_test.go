@@ -128,7 +128,7 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 
 // TestConsumerAPIServerIsAway has this cluster's API server away for longer than any lease lasts, while a pod runs at the provider.
 func TestConsumerAPIServerIsAway(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{Elect: true, KubeletArgs: []string{
 		"--vk-lease-duration=6s", "--vk-lease-renew-interval=4s", "--vk-lease-retry-period=1s"}})

@@ -46,7 +46,7 @@ func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 
 // TestProcess runs the command as it is shipped, with the shipped roles.
 func TestProcess(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{KubeletArgs: []string{"--role-prefix=acme"}})
 	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })

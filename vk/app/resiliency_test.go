@@ -177,7 +177,7 @@ func (r *resilient) run(ctx context.Context) {
 
 // TestResiliency runs the processes as they are shipped, on nodes that end pods as kubelets do.
 func TestResiliency(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{})
 	require.NoError(t, l.StartAll(ctx))

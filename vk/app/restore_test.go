@@ -34,7 +34,7 @@ const restoredNamespace = "shop-" + lab.ConsumerID
 // balancer. What was lost is made good within seconds, nothing of anybody else is deleted, and no pod of the other cluster
 // is made again.
 func TestEtcdIsRestored(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{Balanced: true})
 	require.NoError(t, l.StartAll(ctx))

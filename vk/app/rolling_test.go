@@ -38,7 +38,7 @@ func awaitWebhook(ctx context.Context, t *testing.T, l *lab.Lab, name string) {
 // while pods, ConfigMaps and namespaces come all the time. Every pod passes the webhook, every ConfigMap is reflected, and every namespace is
 // extended.
 func TestRollingUpdate(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{Replicated: true, Elect: true})
 	require.NoError(t, l.StartAll(ctx))

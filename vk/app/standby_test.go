@@ -25,7 +25,7 @@ import (
 // none of it again.
 func TestStandbyTakesOver(t *testing.T) {
 	const many = 150
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l := start(ctx, t, lab.Options{Elect: true})
 	require.NoError(t, l.StartAll(ctx))
