@@ -157,7 +157,7 @@ func TestClassesOfTheVirtualNodeAreFollowed(t *testing.T) {
 	classes := func(text string) { l.Local.PatchYAML(t, "VirtualNode", l.Tenant, l.Node, "{spec: {"+text+"}}") }
 	classes(`ingressClasses: [{ingressClassName: nginx}, {ingressClassName: traefik}], loadBalancerClasses: [{loadBalancerClassName: example.com/a}, {loadBalancerClassName: example.com/b, default: true}]`)
 	l.Present(l.Remote, "Ingress", l.RemoteNS, "web", reflectiontest.Field("spec.ingressClassName", "nginx"))
-	// The class of a Service is forever: it is told how to change it, and everything else goes on crossing.
+	// The class of a Service is immutable: the Event says how to change it, and everything else is still reflected.
 	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "spec.loadBalancerClass", "delete", l.RemoteNS+"/web")
 	l.Local.PatchYAML(t, "Service", l.Namespace, "web", `{spec: {sessionAffinity: ClientIP}}`)
 	l.Present(l.Remote, "Service", l.RemoteNS, "web", reflectiontest.Field("spec.sessionAffinity", "ClientIP"), reflectiontest.Field("spec.loadBalancerClass", ""))
