@@ -86,10 +86,10 @@ func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.Resour
 	for _, object := range objects {
 		switch role := object.(type) {
 		case *rbacv1.ClusterRole:
-			rights.Insert(expand("", role.Rules)...)
+			rights.Insert(rbac.Attributes("", role.Rules)...)
 		case *rbacv1.Role:
 			if webhook || !strings.HasSuffix(role.Name, rbac.ControllerManagerWebhook().Name) {
-				rights.Insert(expand(role.Namespace, role.Rules)...)
+				rights.Insert(rbac.Attributes(role.Namespace, role.Rules)...)
 			}
 		}
 	}
@@ -100,27 +100,6 @@ func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.Resour
 			}
 		}
 	}, func(a, b authorizationv1.ResourceAttributes) int { return strings.Compare(describe(a), describe(b)) })
-}
-
-// expand rules to single rights.
-func expand(namespace string, rules []rbacv1.PolicyRule) (rights []authorizationv1.ResourceAttributes) {
-	for _, rule := range rules {
-		names := rule.ResourceNames
-		if len(names) == 0 {
-			names = []string{""}
-		}
-		for _, group := range rule.APIGroups {
-			for _, resource := range rule.Resources {
-				resource, subresource, _ := strings.Cut(resource, "/")
-				for _, verb := range rule.Verbs {
-					for _, name := range names {
-						rights = append(rights, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: subresource, Name: name})
-					}
-				}
-			}
-		}
-	}
-	return rights
 }
 
 // describe a right: "patch shadowpods/status".

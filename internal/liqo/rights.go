@@ -52,43 +52,22 @@ func (o *Options) lacks(ctx context.Context, vn *offloading.VirtualNode) (missin
 		case *rbacv1.Role:
 			rules = role.Rules
 		}
-		for i := range rules {
-			for _, attributes := range attributesOf(object.GetNamespace(), &rules[i]) {
-				review, err := o.Clientset.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-					User:               serviceaccount.MakeUsername(vn.Namespace, vn.Name),
-					Groups:             append(serviceaccount.MakeGroupNames(vn.Namespace), "system:authenticated"),
-					ResourceAttributes: &attributes,
-				}}, metav1.CreateOptions{})
-				if err != nil {
-					return nil, fmt.Errorf("asking for the rights of ServiceAccount %s, %w", client.ObjectKeyFromObject(vn), err)
-				}
-				text := strings.TrimSuffix(attributes.Verb+" "+attributes.Resource+"/"+attributes.Subresource, "/")
-				if !review.Status.Allowed && !slices.Contains(missing, text) {
-					missing = append(missing, text)
-				}
+		for _, attributes := range rbac.Attributes(object.GetNamespace(), rules) {
+			review, err := o.Clientset.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               serviceaccount.MakeUsername(vn.Namespace, vn.Name),
+				Groups:             append(serviceaccount.MakeGroupNames(vn.Namespace), "system:authenticated"),
+				ResourceAttributes: &attributes,
+			}}, metav1.CreateOptions{})
+			if err != nil {
+				return nil, fmt.Errorf("asking for the rights of ServiceAccount %s, %w", client.ObjectKeyFromObject(vn), err)
+			}
+			text := strings.TrimSuffix(attributes.Verb+" "+attributes.Resource+"/"+attributes.Subresource, "/")
+			if !review.Status.Allowed && !slices.Contains(missing, text) {
+				missing = append(missing, text)
 			}
 		}
 	}
 	return missing, nil
-}
-
-// attributesOf are the requests that a rule allows.
-func attributesOf(namespace string, rule *rbacv1.PolicyRule) (all []authorizationv1.ResourceAttributes) {
-	names := rule.ResourceNames
-	if len(names) == 0 {
-		names = []string{""}
-	}
-	for _, group := range rule.APIGroups {
-		for _, whole := range rule.Resources {
-			resource, subresource, _ := strings.Cut(whole, "/")
-			for _, verb := range rule.Verbs {
-				for _, name := range names {
-					all = append(all, authorizationv1.ResourceAttributes{Namespace: namespace, Group: group, Resource: resource, Subresource: subresource, Verb: verb, Name: name})
-				}
-			}
-		}
-	}
-	return all
 }
 
 // withdraw deletes the rights that were granted to a virtual kubelet; those that all share go with the last one.

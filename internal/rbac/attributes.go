@@ -1,0 +1,32 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rbac
+
+import (
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// Attributes returns the requests in a namespace that rules allow, as access reviews name them.
+func Attributes(namespace string, rules []rbacv1.PolicyRule) (all []authorizationv1.ResourceAttributes) {
+	for _, rule := range rules {
+		names := rule.ResourceNames
+		if len(names) == 0 {
+			names = []string{""}
+		}
+		for _, group := range rule.APIGroups {
+			for _, whole := range rule.Resources {
+				resource, subresource, _ := strings.Cut(whole, "/")
+				for _, verb := range rule.Verbs {
+					for _, name := range names {
+						all = append(all, authorizationv1.ResourceAttributes{Namespace: namespace, Group: group, Resource: resource, Subresource: subresource, Verb: verb, Name: name})
+					}
+				}
+			}
+		}
+	}
+	return all
+}
