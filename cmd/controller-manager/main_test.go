@@ -229,7 +229,7 @@ func get(address, path, want string) error {
 // await fails also when the command ends while it is needed.
 func await(t *testing.T, what string, ended <-chan error, holds func() error) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	for {
 		err := holds()
 		if err == nil {

@@ -360,7 +360,7 @@ func (h *home) offloading(t *testing.T, namespace string, spec map[string]any) {
 
 func (h *home) await(t *testing.T, what string, condition func(context.Context) (string, error)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	require.NoError(t, h.Wait(ctx, what, condition))
 }

@@ -71,7 +71,7 @@ func newWorldOf(t testing.TB, lastGood string, defaultPlugins fstest.MapFS) *wor
 	w.chains, err = source.NewChains(ctx, source.ChainsConfig{Host: h, Registry: w.registry, Kinds: kinds, Defaults: defaults, LastGoodDir: lastGood})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		defer cancel()
 		assert.NoError(t, w.chains.Close(ctx))
 		assert.NoError(t, h.Close(ctx))
@@ -130,7 +130,7 @@ func names(modules []source.Module) (out []string) {
 // eventually waits for a condition, and says what it waited for when it does not come.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(3 * time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !holds() {

@@ -77,7 +77,7 @@ func TestAnswersAreBounded(t *testing.T) {
 	for version := 1; version <= 8; version++ {
 		_, err := maps.Update(t.Context(), object("a", version), metav1.UpdateOptions{})
 		require.NoError(t, err)
-		require.NoError(t, wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		require.NoError(t, wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) {
 			seen, err := lister.Get("a")
 			return err == nil && seen.Data["version"] == fmt.Sprint(version), nil
 		}))

@@ -72,7 +72,7 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	require.NoError(t, milan.inspectAsProvider(t.Context()))
 	assert.Equal(t, "milan", milan.ID())
 
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	o := &Options{Consumer: rome, Provider: milan, VirtualNode: "milan", Credentials: Certificates, Progress: func(line string) { t.Log(line) },
 		Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}

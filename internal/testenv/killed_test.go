@@ -91,7 +91,7 @@ func TestKillLeavesNothingBehind(t *testing.T) {
 	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait()
 
-	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
 		_, err := os.Stat(dir)
 		_, tempErr := os.Stat(cluster.TempDir)
 		return os.IsNotExist(err) && os.IsNotExist(tempErr) && len(processesIn(t, dir)) == 0, nil
@@ -135,7 +135,7 @@ func execSleep(t *testing.T, cluster owned) {
 		_ = kubectl.Process.Kill()
 		_ = kubectl.Wait()
 	})
-	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
 		return slices.ContainsFunc(processesIn(t, cluster.Dir), func(p string) bool { return strings.Contains(p, script) }), nil
 	})
 	require.NoError(t, err, "no command runs in the simulated container")

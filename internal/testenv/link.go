@@ -46,7 +46,7 @@ func NewLink(target string) (*Link, error) {
 }
 
 // dialTimeout of what is on this computer.
-const dialTimeout = time.Second
+const dialTimeout = 10 * time.Second
 
 func newLink(dial func() (net.Conn, error)) (*Link, error) {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -15,7 +15,7 @@ import (
 
 const (
 	// patience of a test: what takes longer does not happen, even on a machine that is busy.
-	patience = 20 * time.Second
+	patience = 2 * time.Minute
 	// lookEvery is how often a test looks: it is to go on as soon as it can.
 	lookEvery = 10 * time.Millisecond
 )

@@ -20,7 +20,7 @@ type check struct{ what, line, want string }
 
 // patience with a check: metrics have been measured three times until an autoscaler acts, each after 10 s.
 const (
-	patience  = 2 * time.Minute
+	patience  = 5 * time.Minute
 	lookEvery = 200 * time.Millisecond
 )
 
@@ -33,7 +33,7 @@ func (w *world) verify(checks []check) {
 			var out string
 			var err error
 			if wait.PollUntilContextTimeout(t.Context(), lookEvery, patience, true, func(context.Context) (bool, error) {
-				out, err = w.lab.Run("timeout 10 bash -c '" + c.line + "'")
+				out, err = w.lab.Run("timeout 60 bash -c '" + c.line + "'")
 				return want.MatchString(out), nil
 			}) != nil {
 				t.Fatalf("%s\nprints\n%s(%v)\nwant %s", c.line, out, err, c.want)
@@ -60,7 +60,7 @@ func (w *world) features() {
 	const kubectl = "kubectl --namespace=features "
 	there, back := w.lab.Path("there"), w.lab.Path("back")
 	w.verify([]check{
-		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client --timeout=9s`, `pod/web condition met`},
+		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client --timeout=30s`, `pod/web condition met`},
 		{"all on the virtual node", kubectl + `get pods --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan( milan)*$`},
 		{"the output of an init container in an emptyDir", kubectl + `exec web -c web -- cat /shared/file`, `made-by-init`},
 		{"configMap volume", kubectl + `exec web -c web -- cat /settings/greeting`, `hello-from-configmap`},
@@ -97,8 +97,8 @@ func (w *world) features() {
 		{"Event of a crash loop", kubectl + `get events --field-selector=involvedObject.name=crashing`, `BackOff`},
 		{"missing image", kubectl + `get pod missing`, `ImagePullBackOff|ErrImagePull`},
 		{"Event of a missing image", kubectl + `get events --field-selector=involvedObject.name=missing`, `there-is-none:1: not found`},
-		{"private image", kubectl + `wait --for=condition=Ready pod/private --timeout=9s`, `condition met`},
-		{"private image by the ServiceAccount", kubectl + `wait --for=condition=Ready pod/private-by-account --timeout=9s`, `condition met`},
+		{"private image", kubectl + `wait --for=condition=Ready pod/private --timeout=30s`, `condition met`},
+		{"private image by the ServiceAccount", kubectl + `wait --for=condition=Ready pod/private-by-account --timeout=30s`, `condition met`},
 		{"private image without a pull secret", kubectl + `get pod denied`, `ImagePullBackOff|ErrImagePull`},
 		{"Event of a private image", kubectl + `get events --field-selector=involvedObject.name=denied`, `401 Unauthorized|authorization failed`},
 		{"OOM kill", kubectl + `get pod hog --output=jsonpath={.status.containerStatuses[0].state.terminated.reason}`, `OOMKilled`},
@@ -132,7 +132,7 @@ func (w *world) both() {
 	var checks []check
 	for _, from := range []string{"here", "there"} {
 		checks = append(checks, check{"a Service with endpoints in both clusters, from " + from,
-			"for i in $(seq 20); do kubectl --namespace=both exec " + from + " -- workload get http://web.both.svc.cluster.local/; done | sort -u",
+			"kubectl --namespace=both exec " + from + " -- workload get --times=20 http://web.both.svc.cluster.local/ | sort -u",
 			`(?s)pod=here node=rome-node-1.*pod=there node=milan-node-1`})
 	}
 	w.verify(checks)
@@ -145,20 +145,20 @@ func (w *world) drains() {
 	const kubectl = "kubectl --namespace=features "
 	const identity = kubectl + "get pod db-0 --output=jsonpath={.metadata.uid}"
 	before := w.run(identity)
-	w.run("kubectl --context=milan drain milan-node-1 --pod-selector=app=db --force --timeout=30s")
+	w.run("kubectl --context=milan drain milan-node-1 --pod-selector=app=db --force --timeout=5m")
 	w.verify([]check{{"the pod is not ready while its node is drained", kubectl + `get pod db-0 --output=jsonpath="{.status.conditions[?(@.type==\"Ready\")].status}"`, `False`}})
 	w.run("kubectl --context=milan uncordon milan-node-1")
 	w.verify([]check{
-		{"after the drain of its node it runs", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=9s`, `condition met`},
+		{"after the drain of its node it runs", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=30s`, `condition met`},
 		{"logs again", kubectl + `logs db-0`, `serving on`},
 	})
 	require.Equal(w, before, w.run(identity), "the pod is the same for this cluster")
 
-	w.run("kubectl drain milan --pod-selector=app=db --force --timeout=60s")
+	w.run("kubectl drain milan --pod-selector=app=db --force --timeout=5m")
 	w.run("kubectl uncordon milan")
-	w.verify([]check{{"after the drain of the virtual node the StatefulSet is back", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=9s`, `condition met`}})
+	w.verify([]check{{"after the drain of the virtual node the StatefulSet is back", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=30s`, `condition met`}})
 	require.NotEqual(w, before, w.run(identity), "the pod was made again")
 	begun := time.Now()
-	w.run(kubectl + "delete pod web --timeout=20s")
+	w.run(kubectl + "delete pod web --timeout=5m")
 	w.Logf("deleted gracefully in %.1f s", time.Since(begun).Seconds())
 }

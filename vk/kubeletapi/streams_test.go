@@ -112,7 +112,7 @@ func (s *suite) portForward(ctx context.Context, pod, protocol string) {
 
 // followLogs reads the first line while the log is still open, and leaves.
 func (s *suite) followLogs() {
-	ctx, leave := context.WithTimeout(s.Context(), 20*time.Second)
+	ctx, leave := context.WithTimeout(s.Context(), 2*time.Minute)
 	defer leave()
 	stream, err := s.admin.CoreV1().Pods("shop").GetLogs("web", &corev1.PodLogOptions{Container: "app", Follow: true}).Stream(ctx)
 	require.NoError(s, err)
@@ -125,7 +125,7 @@ func (s *suite) followLogs() {
 	_ = stream.Close()
 	select {
 	case <-followersGone:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		s.Error("the provider still serves a follower that left")
 	}
 }

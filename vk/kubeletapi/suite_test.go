@@ -96,7 +96,7 @@ func (s *suite) namespace(client kubernetes.Interface, name string) {
 
 func (s *suite) await(what string, holds func(context.Context) error) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(s.Context(), 3*time.Minute)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

@@ -115,7 +115,7 @@ func TestSilenceOfANewMap(t *testing.T) {
 // await fails with the complaint when done stays false.
 func await(t *testing.T, complaint string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(complaint)
 		}

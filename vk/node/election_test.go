@@ -74,7 +74,7 @@ func testElection(t *testing.T, cluster *testenv.Cluster) {
 		t.Helper()
 		select {
 		case <-c:
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("%s did not happen", what)
 		}
 	}

@@ -73,7 +73,7 @@ func TestProviderOutage(t *testing.T) {
 	l.Absent(l.Remote, "Service", l.RemoteNS, "deleted-meanwhile")
 	// The provider's own controllers take longer to notice: other tests need the service accounts that they make.
 	l.Remote.CreateNamespace(t, l.RemoteNS+"-recovered")
-	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 90*time.Second, true, func(context.Context) (bool, error) {
+	require.NoError(t, wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
 		return l.Remote.Get(t, "ServiceAccount", l.RemoteNS+"-recovered", "default") != nil, nil
 	}), "waiting for the provider to create service accounts again")
 	t.Logf("everything was reflected %s after the provider came back", time.Since(back).Round(10*time.Millisecond))

@@ -98,7 +98,7 @@ func create(t *testing.T, obj client.Object) {
 func report(t *testing.T, namespace string, strategy offloading.PodOffloadingStrategyType, phases ...offloading.OffloadingPhaseType) <-chan error {
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Minute)
 	go func() {
 		defer stop()
 		done <- awaitOne(ctx, &bytes.Buffer{}, "namespace", namespace, 0, func(ctx context.Context) (bool, string, error) {

@@ -61,7 +61,7 @@ func controller(t *testing.T, progress *printed, vn *offloading.VirtualNode, is 
 	t.Helper()
 	c, done := admin(t), make(chan error, 1)
 	go func() {
-		done <- wait.PollUntilContextTimeout(t.Context(), tick, time.Minute, true, func(ctx context.Context) (bool, error) {
+		done <- wait.PollUntilContextTimeout(t.Context(), tick, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
 			current := &offloading.VirtualNode{}
 			if err := c.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil || !is(current) {
 				return false, err

@@ -41,7 +41,7 @@ import (
 // patience is how long a condition is awaited. Longer only delays failures;
 // less than 30 s would be too short for the garbage collector, which looks for
 // new kinds that often.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // ManagerUser is who the controllers run as.
 const ManagerUser = "controller-manager"

@@ -3,9 +3,9 @@
 
 // Workload is what runs in pods of the real test nodes:
 //
-//	workload pause                          hold the namespaces of a pod
-//	workload serve [--backend=URL] [ADDR]   answer HTTP requests, by default on :8080, with who answers, and what the backend answers
-//	workload get [--token=FILE] URL         print what a URL answers, to whom the token names
+//	workload pause                               hold the namespaces of a pod
+//	workload serve [--backend=URL] [ADDR]        answer HTTP requests, by default on :8080, with who answers, and what the backend answers
+//	workload get [--token=FILE] [--times=N] URL  print what a URL answers, to whom the token names
 package main
 
 import (
@@ -104,6 +104,7 @@ func serve(args []string) error {
 func get(args []string) error {
 	flags := flag.NewFlagSet("get", flag.ExitOnError)
 	file := flags.String("token", "", "file with a bearer token")
+	times := flags.Int("times", 1, "how many requests to make, one after the other")
 	_ = flags.Parse(args)
 	var token []byte
 	if *file != "" {
@@ -112,9 +113,14 @@ func get(args []string) error {
 			return err
 		}
 	}
-	body, err := fetch(flags.Arg(0), string(token))
-	fmt.Print(body)
-	return err
+	for range *times {
+		body, err := fetch(flags.Arg(0), string(token))
+		fmt.Print(body)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func fetch(url, token string) (string, error) {

@@ -25,7 +25,7 @@ func (s sink) next(t *testing.T) string {
 	select {
 	case e := <-s:
 		return e.Message
-	case <-time.After(10 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no Event is written")
 		return ""
 	}
