@@ -27,10 +27,8 @@ const namespace, remoteNamespace, plainNamespace = "bench", "bench-" + lab.Consu
 type bench struct {
 	*lab.Lab
 	pods, services int
-	// countsOnly takes times down without a verdict.
-	countsOnly, podsOnly bool
-	// scale leaves out what ratios are made with.
-	scale bool
+	// countsOnly gives no verdict on times. It and scale leave out the plain nodes.
+	countsOnly, podsOnly, scale bool
 	// adopt is how many objects there are when the virtual kubelet is started again, 0 for the usual ones.
 	adopt int
 	// profiles is the folder of profiles, "" for none.
@@ -52,6 +50,9 @@ type figure struct {
 	what, value, goal string
 	missed            bool
 }
+
+// compared reports whether this run also measures plain nodes.
+func (b *bench) compared() bool { return !b.countsOnly && !b.scale }
 
 // found records a figure without a goal.
 func (b *bench) found(what, format string, args ...any) {

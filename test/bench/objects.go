@@ -244,7 +244,7 @@ func (b *bench) createdAndChanged(ctx context.Context, k *kind) error {
 	b.figures = slices.Insert(b.figures, at, figure{what: fmt.Sprintf("%d of kind %s: created; all reflected", k.count, k.name),
 		value: fmt.Sprintf("%.1f s; %.2f times that", created.Seconds(), took.Seconds()/created.Seconds())})
 	isService := k.name == b.kinds()[0].name
-	if isService && !b.scale {
+	if isService && b.compared() {
 		b.atMostTime("ratio to Services that are not reflected, in processor time", used.Seconds()/b.plain.creationCPU.Seconds(), 2, "")
 	}
 	b.perObject(writes, k, "creation", k.onCreation)

@@ -112,7 +112,7 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !b.scale {
+	if b.compared() {
 		b.found("ratio of the two", "%.2f", took.Seconds()/b.plain.rollout.Seconds())
 		b.atMostTime("ratio of the two in processor time", used.Seconds()/b.plain.rolloutCPU.Seconds(), 2.8, "")
 	}
@@ -139,7 +139,7 @@ func (b *bench) offloadedDeleted(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !b.scale {
+	if b.compared() {
 		b.found("ratio of that to the deletion on plain nodes", "%.2f", took.Seconds()/b.plain.deletion.Seconds())
 		b.atMostTime("ratio of that in processor time", used.Seconds()/b.plain.deletionCPU.Seconds(), 3, "")
 	}
