@@ -130,7 +130,7 @@ func (p *plugins) close(ctx context.Context) error {
 func chainNames() (names []string) {
 	for _, kind := range reflection.DefaultKinds() {
 		if !kind.NoChain {
-			names = append(names, kind.Chain())
+			names = append(names, kind.Name)
 		}
 	}
 	return names

@@ -24,7 +24,7 @@ import (
 const (
 	PodKind           = pod.Name
 	ServiceKind       = endpointslice.ServiceKind
-	IngressKind       = "Ingress"
+	IngressKind       = "Ingress.networking.k8s.io"
 	ConfigMapKind     = "ConfigMap"
 	SecretKind        = secret.Name
 	ClaimKind         = claim.Name
@@ -55,7 +55,7 @@ func DefaultKinds() []Kind {
 			},
 		},
 		{
-			Name: IngressKind, Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
+			Name: IngressKind, LiqoName: "Ingress", Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
 			StatusBack: true, StatusSubresource: true, StatusFields: []string{"loadBalancer"},
 		},
 		{

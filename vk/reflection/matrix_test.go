@@ -35,7 +35,7 @@ var matrixKinds = []matrixKind{
 		slower: `{spec: {selector: {mode: slow}, ports: [{name: https, port: 443}]}}`,
 	},
 	{
-		kind: reflection.IngressKind, head: "apiVersion: networking.k8s.io/v1, kind: Ingress",
+		kind: "Ingress", head: "apiVersion: networking.k8s.io/v1, kind: Ingress",
 		content: `spec: {defaultBackend: {service: {name: fast, port: {number: 80}}}}`,
 		old:     `spec: {defaultBackend: {service: {name: old, port: {name: http}}}}`,
 		fast:    reflectiontest.Field("spec.defaultBackend.service.name", "fast"), slow: reflectiontest.Field("spec.defaultBackend.service.name", "slow"),

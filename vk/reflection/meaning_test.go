@@ -9,6 +9,7 @@ import (
 
 	"github.com/refract-project/refract/vk/reflection"
 
+	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -23,8 +24,8 @@ func TestMeaningOfKinds(t *testing.T) {
 		return names
 	}
 	for kind, want := range map[string]string{
-		"/Pod": "Pod", "offloading.liqo.io/ShadowPod": "Pod", "/Service": "Service", "networking.k8s.io/Ingress": "Ingress", "/ConfigMap": "ConfigMap", "/Secret": "Secret", "/PersistentVolumeClaim": "PersistentVolumeClaim", "/ServiceAccount": "",
-		"discovery.k8s.io/EndpointSlice": "EndpointSlice", "offloading.liqo.io/ShadowEndpointSlice": "EndpointSlice",
+		"/Pod": "Pod", "offloading.liqo.io/ShadowPod": "Pod", "/Service": "Service", "networking.k8s.io/Ingress": "Ingress.networking.k8s.io", "/ConfigMap": "ConfigMap", "/Secret": "Secret", "/PersistentVolumeClaim": "PersistentVolumeClaim", "/ServiceAccount": "",
+		"discovery.k8s.io/EndpointSlice": "EndpointSlice.discovery.k8s.io", "offloading.liqo.io/ShadowEndpointSlice": "EndpointSlice.discovery.k8s.io",
 		"/Event": "", "/Node": "", "apps/Deployment": "", "apps/Service": "", "/": "",
 	} {
 		group, name, _ := strings.Cut(kind, "/")
@@ -36,4 +37,14 @@ func TestMeaningOfKinds(t *testing.T) {
 	if custom.Means(schema.GroupKind{Group: "example.com", Kind: "Gizmo"}) || !custom.Means(schema.GroupKind{Group: "there.com", Kind: "Gadget"}) {
 		t.Error("a kind that is written as another means that one alone")
 	}
+}
+
+// Inside, and in what is our own, a kind has one name; Liqo's flags and metrics keep theirs.
+func TestNamesOfKinds(t *testing.T) {
+	var names, liqo []string
+	for _, k := range reflection.DefaultKinds() {
+		names, liqo = append(names, k.Name), append(liqo, k.Liqo())
+	}
+	assert.Equal(t, []string{"Pod", "Service", "Ingress.networking.k8s.io", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice.discovery.k8s.io", "Event"}, names)
+	assert.Equal(t, []string{"Pod", "Service", "Ingress", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice", "Event"}, liqo)
 }

@@ -36,6 +36,9 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 		`API server support "legacy"`: func(o *reflection.Options) { o.APIServerSupport = "legacy" },
 		"listed twice":                func(o *reflection.Options) { o.Kinds = append(reflection.DefaultKinds(), reflection.DefaultKinds()[1]) },
 		"needs a name and a source":   func(o *reflection.Options) { o.Kinds = []reflection.Kind{{Policy: reflection.DenyList}} },
+		"they must be the same": func(o *reflection.Options) {
+			o.Kinds = []reflection.Kind{{Name: "Service.example.com", Source: servicesResource, Policy: reflection.DenyList}}
+		},
 		"must be written by Replace": func(o *reflection.Options) {
 			o.Kinds = []reflection.Kind{{Name: "X", Source: servicesResource, Policy: reflection.DenyList, Into: []string{"spec"}}}
 		},

@@ -170,15 +170,15 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.DurationVar(&o.ResyncPeriod, "resync-period", 10*time.Hour, "how often to compare all objects even if nothing has changed")
 	for _, kind := range reflection.DefaultKinds() {
 		flag := flagName(kind.Name)
-		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Name)+" reconciled at once; 0 disables their reflection")
+		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Liqo())+" reconciled at once; 0 disables their reflection")
 		if kind.Name == reflection.ServiceAccountKind {
 			f.Lookup(flag + "-reflection-workers").Usage = "maximum number of pods whose service-account tokens are reconciled at once; 0 requests none"
 		}
 		if kind.Policy != reflection.Always && kind.PolicyOf == "" {
-			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Name)+" are reflected: DenyList (all except annotated ones) or AllowList (only annotated ones)")
+			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Liqo())+" are reflected: DenyList (all except annotated ones) or AllowList (only annotated ones)")
 		}
 		if kind.StatusFields != nil {
-			o.StatusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Name)+" that no controller here writes")
+			o.StatusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Liqo())+" that no controller here writes")
 		}
 	}
 	f.BoolVar(&o.DisableIPReflection, "disable-ip-reflection", false, "do not reflect EndpointSlices, and do not show the addresses of pods")

@@ -22,7 +22,7 @@ func WithDefaultPlugins(t *testing.T) func(*reflection.Options) {
 	var keys []string
 	for _, kind := range reflection.DefaultKinds() {
 		if !kind.NoChain {
-			keys = append(keys, kind.Chain())
+			keys = append(keys, kind.Name)
 		}
 	}
 	chains := Must(source.NewChains(t.Context(), source.ChainsConfig{Host: h, Registry: registry, Kinds: keys,

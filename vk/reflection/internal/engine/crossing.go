@@ -71,9 +71,9 @@ func (r *reflector) passed(w *Worker, key Key) {
 	}
 	seconds := r.m.options.Clock.Since(since).Seconds()
 	if w.out {
-		r.m.metrics.crossing.WithLabelValues(r.chain, string(Out)).Observe(seconds)
+		r.m.metrics.crossing.WithLabelValues(r.kind.Name, string(Out)).Observe(seconds)
 	}
 	if w.back {
-		r.m.metrics.crossing.WithLabelValues(r.chain, string(Back)).Observe(seconds)
+		r.m.metrics.crossing.WithLabelValues(r.kind.Name, string(Back)).Observe(seconds)
 	}
 }

@@ -137,5 +137,5 @@ func (s *Scope) known() {
 			r.handler.Synced(own, &s.r.kind)
 		}
 	}
-	s.r.m.log.Info("Namespace is reflected", "namespace", s.namespace.local, "remoteNamespace", s.namespace.remote, "kind", s.r.chain)
+	s.r.m.log.Info("Namespace is reflected", "namespace", s.namespace.local, "remoteNamespace", s.namespace.remote, "kind", s.r.kind.Name)
 }

@@ -4,9 +4,9 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -27,8 +27,12 @@ const (
 // Kind describes what is reflected. What is special to a kind is what its plugins do; this is the rest, and a custom
 // resource needs no more than Name, Source and Workers.
 type Kind struct {
-	Name   string // by which options, scopes, Events and Liqo's metrics know it; "Kind" or "Kind.group"
-	Source schema.GroupVersionResource
+	// Name is the kind with its API group unless that is the core one, as plugins name it: Pod, EndpointSlice.discovery.k8s.io. Options,
+	// plugin chains, scopes, logs and our own metrics have it.
+	Name string
+	// LiqoName is what Liqo's flags and metrics call it, "" = Name.
+	LiqoName string
+	Source   schema.GroupVersionResource
 	// Target and TargetKind are what the copy is; zero Target = the source's kind.
 	Target     schema.GroupVersionResource
 	TargetKind schema.GroupVersionKind
@@ -107,17 +111,15 @@ type Kind struct {
 	PerNode bool
 }
 
-// Chain returns the name of the plugin chains of the kind, which our metrics and logs have too: with the API group unless that is the core one.
-func (k Kind) Chain() string {
-	if k.Source.Group == "" || strings.Contains(k.Name, ".") {
-		return k.Name
-	}
-	return k.Name + "." + k.Source.Group
-}
+// Liqo returns what Liqo's flags and metrics call the kind.
+func (k Kind) Liqo() string { return cmp.Or(k.LiqoName, k.Name) }
 
 func (k Kind) validate() error {
 	if k.Name == "" || k.Source.Resource == "" {
 		return fmt.Errorf("kind %q needs a name and a source", k.Name)
+	}
+	if group := schema.ParseGroupKind(k.Name).Group; group != k.Source.Group {
+		return fmt.Errorf("kind %s has the API group %q and its source %q: they must be the same", k.Name, group, k.Source.Group)
 	}
 	if k.Mode != Apply && k.Mode != Replace {
 		return fmt.Errorf("kind %s has the unknown write mode %d", k.Name, k.Mode)

@@ -30,7 +30,7 @@ func (m *Manager) reflector(kind string) *reflector {
 func (m *Manager) depths() map[string]int {
 	depths := map[string]int{}
 	for _, r := range m.all() {
-		depths[r.chain] = r.queue.Len()
+		depths[r.kind.Name] = r.queue.Len()
 	}
 	return depths
 }

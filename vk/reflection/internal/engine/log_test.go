@@ -23,11 +23,11 @@ func TestLogsNameAKindWithItsGroup(t *testing.T) {
 	m, err := New(Options{
 		Local: &rest.Config{Host: "https://127.0.0.1:1"}, Remote: &rest.Config{Host: "https://127.0.0.1:2"}, LocalClusterID: "rome", RemoteClusterID: "milan",
 		NodeName: "milan", NodeIP: "10.9.8.7", TenantNamespace: "tenant", Registry: host.NewRegistry(nil),
-		Kinds: []Kind{{Name: "Ingress", Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 1}},
+		Kinds: []Kind{{Name: "Ingress.networking.k8s.io", Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 1}},
 		Log:   slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	require.NoError(t, err)
-	m.reflector("Ingress").failed(Key{Namespace: "shop", Name: "web"}, errors.New("no"))
+	m.reflector("Ingress.networking.k8s.io").failed(Key{Namespace: "shop", Name: "web"}, errors.New("no"))
 	m.chainSwapped("Ingress.networking.k8s.io", host.Outgoing, 1)
 	if lines := strings.Count(log.String(), "kind=Ingress.networking.k8s.io "); lines != 2 {
 		t.Errorf("%d lines have the kind, want 2:\n%s", lines, &log)

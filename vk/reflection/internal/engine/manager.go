@@ -353,7 +353,7 @@ func (m *Manager) eachScope(f func(*Scope)) {
 func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) {
 	m.log.Info("Swapped a plugin chain", "kind", chain, "hook", hook.String(), "generation", generation)
 	for _, r := range m.all() {
-		if r.chain == chain && !r.kind.NoChain && (hook == host.Outgoing || r.kind.hasIncoming()) {
+		if r.kind.Name == chain && !r.kind.NoChain && (hook == host.Outgoing || r.kind.hasIncoming()) {
 			r.swaps.Add(1)
 			r.enqueueAll()
 		}

@@ -92,13 +92,13 @@ func (c depthCollector) Collect(metrics chan<- prometheus.Metric) {
 // forgetKind drops the series of a kind that is reflected no more.
 func (m *metrics) forgetKind(r *reflector) {
 	for _, counters := range []*prometheus.CounterVec{m.objects, m.errors, m.fuel, m.writes} {
-		counters.DeletePartialMatch(prometheus.Labels{"kind": r.chain})
+		counters.DeletePartialMatch(prometheus.Labels{"kind": r.kind.Name})
 	}
 	for _, histograms := range []*prometheus.HistogramVec{m.chainSeconds, m.crossing} {
-		histograms.DeletePartialMatch(prometheus.Labels{"kind": r.chain})
+		histograms.DeletePartialMatch(prometheus.Labels{"kind": r.kind.Name})
 	}
 	for _, counters := range []*prometheus.CounterVec{m.items, m.itemErrors} {
-		counters.DeletePartialMatch(prometheus.Labels{"reflector_resource": r.kind.Name})
+		counters.DeletePartialMatch(prometheus.Labels{"reflector_resource": r.kind.Liqo()})
 	}
 }
 

@@ -46,7 +46,7 @@ type Options struct {
 	LiqoNamespace   string // of the installation, where the network reports how the API server is reached; "" = it does not
 	VirtualNode     string // its offloadingPatch and classes are followed; "" = NodeName
 
-	Registry Chains // the plugin chains, by Kind.Chain: a *host.Registry
+	Registry Chains // the plugin chains, by Kind.Name: a *host.Registry
 	Kinds    []Kind // what is reflected
 
 	// Workers and Policies override those of a kind, by Kind.Name; 0 workers leaves the kind out.

@@ -101,7 +101,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	var later *RetryAfter
 	if err == nil || errors.As(err, &later) {
 		r.countFor(key.Namespace, metrics.items)
-		metrics.objects.WithLabelValues(r.chain, w.Result).Inc()
+		metrics.objects.WithLabelValues(r.kind.Name, w.Result).Inc()
 		r.queue.Forget(key)
 		if later != nil {
 			r.queue.AddAfter(key, later.After)
@@ -116,7 +116,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 		return
 	}
 	r.countFor(key.Namespace, metrics.itemErrors)
-	metrics.objects.WithLabelValues(r.chain, "failed").Inc()
+	metrics.objects.WithLabelValues(r.kind.Name, "failed").Inc()
 	r.failed(key, err)
 }
 
@@ -125,7 +125,7 @@ func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 	r.m.mu.RLock()
 	defer r.m.mu.RUnlock()
 	if r.m.extensions[namespace] != nil {
-		counter.WithLabelValues(namespace, r.kind.Name, r.m.options.RemoteClusterID, r.m.options.NodeName).Inc()
+		counter.WithLabelValues(namespace, r.kind.Liqo(), r.m.options.RemoteClusterID, r.m.options.NodeName).Inc()
 	}
 }
 
@@ -133,7 +133,7 @@ func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			r.m.log.Error("Recovered from a panic while reconciling an object", "kind", r.chain, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
+			r.m.log.Error("Recovered from a panic while reconciling an object", "kind", r.kind.Name, "object", key.String(), "panic", cause, "stack", string(debug.Stack()))
 			err = fmt.Errorf("reflecting %s: internal error: %v", key, cause)
 			w.Doc = document.New()
 		}
@@ -157,8 +157,8 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 // failed reports an error where the user looks and plans the next try.
 func (r *reflector) failed(key Key, err error) {
 	kind, reason := Classify(err)
-	r.m.metrics.errors.WithLabelValues(r.chain, string(kind)).Inc()
-	r.m.log.Debug("Object was not reflected", "kind", r.chain, "object", key.String(), "class", kind, "err", err)
+	r.m.metrics.errors.WithLabelValues(r.kind.Name, string(kind)).Inc()
+	r.m.log.Debug("Object was not reflected", "kind", r.kind.Name, "object", key.String(), "class", kind, "err", err)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) && r.queue.NumRequeues(key) >= terminatingTries {
 		reason = wire.FailedReflectionReason
 	}

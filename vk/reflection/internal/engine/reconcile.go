@@ -113,9 +113,9 @@ func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, names
 		metadata, _ := object["metadata"].(map[string]any)
 		w.env.Domain = fmt.Sprintf("%s/%v", namespace, metadata["uid"])
 	}
-	outcome, err := r.m.options.Registry.Run(ctx, r.chain, hook, w.Doc, &w.env)
+	outcome, err := r.m.options.Registry.Run(ctx, r.kind.Name, hook, w.Doc, &w.env)
 	if outcome != nil {
-		r.m.metrics.ran(r.chain, hook, outcome)
+		r.m.metrics.ran(r.kind.Name, hook, outcome)
 	}
 	return outcome, err
 }

@@ -39,7 +39,6 @@ const (
 type reflector struct {
 	m       *Manager
 	kind    Kind
-	chain   string            // the kind as its plugin chains, our metrics and logs name it; see Kind.Chain
 	owned   map[string]string // labels by which copies are known
 	added   map[string]string // those and Kind.Labels
 	selects labels.Selector   // the copies, by all of that
@@ -87,7 +86,7 @@ func NewWorker(log *slog.Logger) *Worker {
 
 func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
-		m: m, kind: kind, chain: kind.Chain(), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
+		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 	}
 	r.arrivals = newArrivals()

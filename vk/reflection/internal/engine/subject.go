@@ -4,8 +4,6 @@
 package engine
 
 import (
-	"strings"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -84,6 +82,5 @@ func (k *Kind) Means(kind schema.GroupKind) bool {
 
 // SourceKind is the kind of the objects here.
 func (k *Kind) SourceKind() schema.GroupKind {
-	kind, _, _ := strings.Cut(k.Name, ".")
-	return schema.GroupKind{Group: k.Source.Group, Kind: kind}
+	return schema.ParseGroupKind(k.Name)
 }

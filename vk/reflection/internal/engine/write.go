@@ -53,7 +53,7 @@ func (r *reflector) target(s *Scope) dynamic.ResourceInterface {
 }
 
 func (r *reflector) counted(verb, cluster string) {
-	r.m.metrics.writes.WithLabelValues(r.chain, verb, cluster).Inc()
+	r.m.metrics.writes.WithLabelValues(r.kind.Name, verb, cluster).Inc()
 }
 
 // converge writes the copy when it does not say what is desired.

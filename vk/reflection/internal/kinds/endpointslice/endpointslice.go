@@ -24,7 +24,7 @@ import (
 
 const (
 	// Name of the kind.
-	Name = "EndpointSlice"
+	Name = "EndpointSlice.discovery.k8s.io"
 	// ServiceKind is the kind whose objects and policy it shares.
 	ServiceKind = "Service"
 	// serviceIndex finds the slices of a Service.
@@ -36,7 +36,7 @@ var servicesResource = corev1.SchemeGroupVersion.WithResource("services")
 // Kind returns how EndpointSlices are reflected.
 func Kind() engine.Kind {
 	return engine.Kind{
-		Name: Name, Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+		Name: Name, LiqoName: "EndpointSlice", Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 		Target: offloadingv1beta1.ShadowEndpointSliceGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind),
 		Mode: engine.Replace, Policy: engine.DenyList, PolicyOf: ServiceKind, Workers: 10, Into: []string{"spec", "template"},
 		Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
