@@ -129,7 +129,7 @@ func (p *plugins) close(ctx context.Context) error {
 // chainNames returns those of the kinds that are reflected by default.
 func chainNames() (names []string) {
 	for _, kind := range reflection.DefaultKinds() {
-		if !kind.NoChain {
+		if !kind.Chain.None {
 			names = append(names, kind.Name)
 		}
 	}

@@ -49,19 +49,19 @@ func DefaultKinds() []Kind {
 		pod.Kind(),
 		{
 			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3,
-			StatusBack: true, StatusSubresource: true, StatusFields: []string{"loadBalancer"}, Shown: throughBalancer,
+			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: throughBalancer},
 			Never: func(o *unstructured.Unstructured) bool {
 				return endpointslice.IsAPIServer(o.GetNamespace(), o.GetName())
 			},
 		},
 		{
 			Name: IngressKind, LiqoName: "Ingress", Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
-			StatusBack: true, StatusSubresource: true, StatusFields: []string{"loadBalancer"},
+			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}},
 		},
 		{
 			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3,
 			// The provider has its own of that name, and offloaded pods need ours whatever the policy.
-			Keep: engine.KeepNothing, Rename: renameRootCA, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
+			Copy: engine.Copy{Rename: renameRootCA}, Cache: engine.Cache{Copies: engine.KeepNothing}, Unless: func(name string) bool { return name == wire.RootCAConfigMap },
 		},
 		secret.Kind(),
 		token.Kind(),

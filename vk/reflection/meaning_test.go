@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -33,7 +34,7 @@ func TestMeaningOfKinds(t *testing.T) {
 			t.Errorf("%s is reflected as %q, want %q", kind, got, want)
 		}
 	}
-	custom := reflection.Kind{Name: "Gizmo.example.com", Source: schema.GroupVersionResource{Group: "example.com"}, TargetKind: schema.GroupVersionKind{Group: "there.com", Kind: "Gadget"}}
+	custom := reflection.Kind{Name: "Gizmo.example.com", Source: schema.GroupVersionResource{Group: "example.com"}, Copy: engine.Copy{GVK: schema.GroupVersionKind{Group: "there.com", Kind: "Gadget"}}}
 	if custom.Means(schema.GroupKind{Group: "example.com", Kind: "Gizmo"}) || !custom.Means(schema.GroupKind{Group: "there.com", Kind: "Gadget"}) {
 		t.Error("a kind that is written as another means that one alone")
 	}

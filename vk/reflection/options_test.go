@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/refract-project/refract/vk/reflection"
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
@@ -40,7 +41,7 @@ func TestOptionsNameWhatIsWrong(t *testing.T) {
 			o.Kinds = []reflection.Kind{{Name: "Service.example.com", Source: servicesResource, Policy: reflection.DenyList}}
 		},
 		"must be written by Replace": func(o *reflection.Options) {
-			o.Kinds = []reflection.Kind{{Name: "X", Source: servicesResource, Policy: reflection.DenyList, Into: []string{"spec"}}}
+			o.Kinds = []reflection.Kind{{Name: "X", Source: servicesResource, Policy: reflection.DenyList, Copy: engine.Copy{Into: []string{"spec"}}}}
 		},
 	} {
 		options := good

@@ -43,7 +43,7 @@ func TestCertificatesFromNothing(t *testing.T) {
 	l.follow(missing.Message)
 	l.condition(name, pluginsv1alpha1.ReflectingReason, "to cluster milan")
 	l.reflecting(kind, func(k reflection.Kind) bool {
-		return k.Source.Resource == "certificates" && k.Target.Resource == "" && k.Mode == reflection.Apply && k.Policy == reflection.DenyList && k.Workers == 3
+		return k.Source.Resource == "certificates" && k.Copy.GVR.Resource == "" && k.Copy.Mode == reflection.Apply && k.Policy == reflection.DenyList && k.Workers == 3
 	})
 
 	l.change(name, "{policy: AllowList, workers: 1}")

@@ -71,10 +71,10 @@ func (p plan) patched() []string {
 
 // reflected is the plan as the engine takes it.
 func (p plan) reflected() reflection.Kind {
-	kind := reflection.Kind{Name: p.kind, Source: p.source, Mode: reflection.Apply, Policy: p.policy, Workers: p.workers,
-		StatusBack: p.statusBack, StatusSubresource: p.statusSubresource}
+	kind := reflection.Kind{Name: p.kind, Source: p.source, Policy: p.policy, Workers: p.workers}
+	kind.Status.Back, kind.Status.Subresource = p.statusBack, p.statusSubresource
 	if p.target != p.source {
-		kind.Target, kind.TargetKind = p.target, p.targetKind
+		kind.Copy.GVR, kind.Copy.GVK = p.target, p.targetKind
 	}
 	return kind
 }

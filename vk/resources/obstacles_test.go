@@ -70,7 +70,7 @@ func TestTargets(t *testing.T) {
 	l.reflect("widgets.a.example.org", "{group: a.example.org, version: v1, resource: widgets, "+target+"}")
 	l.condition("widgets.a.example.org", pluginsv1alpha1.ReflectingReason, "as gadgets.c.example.org v1")
 	l.reflecting("Widget.a.example.org", func(k reflection.Kind) bool {
-		return k.Target.Resource == "gadgets" && k.TargetKind.Kind == "Gadget" && k.TargetKind.Group == "c.example.org" && k.TargetKind.Version == "v1"
+		return k.Copy.GVR.Resource == "gadgets" && k.Copy.GVK.Kind == "Gadget" && k.Copy.GVK.Group == "c.example.org" && k.Copy.GVK.Version == "v1"
 	})
 	l.reflect("widgets.b.example.org", "{group: b.example.org, version: v1, resource: widgets, "+target+"}")
 	l.condition("widgets.b.example.org", pluginsv1alpha1.NotReflectableReason, "gadgets.c.example.org are written to cluster milan already, by ReflectedResource widgets.a.example.org")

@@ -29,13 +29,13 @@ func TestProviderAway(t *testing.T) {
 	require.NoError(t, l.remote.StopAPIServer())
 	l.change(name, "{policy: AllowList, statusBack: true}")
 	l.condition(name, pluginsv1alpha1.UnreachableReason, "the API server of cluster milan does not answer")
-	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList && !k.StatusBack })
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.Policy == reflection.AllowList && !k.Status.Back })
 	require.NoError(t, l.remote.StartAPIServer(t.Context()))
 	after := l.condition(name, pluginsv1alpha1.ReflectingReason)
 	if !before.LastTransitionTime.Before(&after.LastTransitionTime) {
 		t.Errorf("it is ready since %s, before it was away %s", after.LastTransitionTime, before.LastTransitionTime)
 	}
-	l.reflecting(kind, func(k reflection.Kind) bool { return k.StatusBack && !k.StatusSubresource })
+	l.reflecting(kind, func(k reflection.Kind) bool { return k.Status.Back && !k.Status.Subresource })
 	if said := l.engine.heard(); slices.Contains(said, "stop "+kind) {
 		t.Errorf("the engine heard %q", said)
 	}

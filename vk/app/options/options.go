@@ -177,7 +177,7 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 		if kind.Policy != reflection.Always && kind.PolicyOf == "" {
 			o.Policies[kind.Name] = f.String(flag+"-reflection-type", string(kind.Policy), "which "+plural(kind.Liqo())+" are reflected: DenyList (all except annotated ones) or AllowList (only annotated ones)")
 		}
-		if kind.StatusFields != nil {
+		if kind.Status.Fields != nil {
 			o.StatusBack[kind.Name] = f.Bool(flag+"-status-back", true, "show the load-balancer addresses of the provider in the status of "+plural(kind.Liqo())+" that no controller here writes")
 		}
 	}

@@ -21,7 +21,7 @@ func WithDefaultPlugins(t *testing.T) func(*reflection.Options) {
 	registry := host.NewRegistry(nil)
 	var keys []string
 	for _, kind := range reflection.DefaultKinds() {
-		if !kind.NoChain {
+		if !kind.Chain.None {
 			keys = append(keys, kind.Name)
 		}
 	}

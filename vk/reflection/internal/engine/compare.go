@@ -17,19 +17,19 @@ import (
 // the provider's controllers write to it too.
 func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
-	if kind.Mode == Replace {
+	if kind.Copy.Mode == Replace {
 		return x.SameMetadata(remote) && x.samePayload(w, remote, true)
 	}
-	return covers(x.labels, x.r.added, kind.DropLabels, raw.Labels(remote.Object)) &&
-		covers(x.annotations, x.Extra, kind.DropAnnotations, raw.Annotations(remote.Object)) &&
+	return covers(x.labels, x.r.added, kind.Copy.DropLabels, raw.Labels(remote.Object)) &&
+		covers(x.annotations, x.Extra, kind.Copy.DropAnnotations, raw.Annotations(remote.Object)) &&
 		x.samePayload(w, remote, false) &&
 		raw.Annotations(remote.Object)[AppliedHashAnnotation] == x.hashText(w)
 }
 
 func (x *Desired) SameMetadata(remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind
-	return equals(x.labels, x.r.added, kind.DropLabels, kind.KeepLabels, raw.Labels(remote.Object)) &&
-		equals(x.annotations, x.Extra, kind.DropAnnotations, nil, raw.Annotations(remote.Object))
+	return equals(x.labels, x.r.added, kind.Copy.DropLabels, kind.Copy.KeepLabels, raw.Labels(remote.Object)) &&
+		equals(x.annotations, x.Extra, kind.Copy.DropAnnotations, nil, raw.Annotations(remote.Object))
 }
 
 // covers reports whether have has every entry of base and added, which wins; dropped keys must be absent.
@@ -77,9 +77,9 @@ func (x *Desired) samePayload(w *Worker, remote *unstructured.Unstructured, exac
 		return digest == x.contentHash(w)
 	}
 	kind := &x.r.kind
-	have := raw.Map(raw.Nested(remote.Object, kind.Into...))
-	if kind.Payload != "" {
-		return x.sameField(kind.Payload, have, exact)
+	have := raw.Map(raw.Nested(remote.Object, kind.Copy.Into...))
+	if kind.Copy.Payload != "" {
+		return x.sameField(kind.Copy.Payload, have, exact)
 	}
 	n := 0
 	for _, key := range x.payloadKeys(w) {
@@ -92,7 +92,7 @@ func (x *Desired) samePayload(w *Worker, remote *unstructured.Unstructured, exac
 		n++
 	}
 	for key, value := range have {
-		if value == nil || len(kind.Into) == 0 && isOwn(key) {
+		if value == nil || len(kind.Copy.Into) == 0 && isOwn(key) {
 			n++
 		}
 	}
@@ -111,8 +111,8 @@ func (x *Desired) sameField(key string, have any, exact bool) bool {
 // annotation.
 func (x *Desired) hash(w *Worker) uint64 {
 	sum := x.metadataHash()
-	if x.r.kind.Payload != "" {
-		return sum + x.View.Field(x.r.kind.Payload).Hash()
+	if x.r.kind.Copy.Payload != "" {
+		return sum + x.View.Field(x.r.kind.Copy.Payload).Hash()
 	}
 	for _, key := range x.payloadKeys(w) {
 		if field := x.View.Field(key); field.Exists() {
@@ -123,7 +123,7 @@ func (x *Desired) hash(w *Worker) uint64 {
 }
 
 func (x *Desired) metadataHash() uint64 {
-	return metadataHash(merge(x.labels, x.r.added, x.r.kind.DropLabels), merge(x.annotations, x.Extra, x.r.kind.DropAnnotations))
+	return metadataHash(merge(x.labels, x.r.added, x.r.kind.Copy.DropLabels), merge(x.annotations, x.Extra, x.r.kind.Copy.DropAnnotations))
 }
 
 // cause is the hash of what the copy should depend on: the object, what its handler adds to the context, and those settings that concern its kind.
@@ -131,7 +131,7 @@ func (x *Desired) cause() uint64 {
 	s := x.r.m.settings.Load()
 	sum := ContentHash(x.local, nil) + FieldHash("patch", document.Of(s.patch)) + FieldHash(s.loadBalancerClass, document.Of(s.ingressClass)) +
 		FieldHash("storageClass", document.Of(s.storageClass))
-	if x.r.kind.FollowsNetwork {
+	if x.r.kind.Follows.Network {
 		sum += FieldHash("nodes", document.Of(s.virtualNodes))
 	}
 	if field, value := x.r.handler.Context(x.scope, x.local); len(value) > 0 {
@@ -142,7 +142,7 @@ func (x *Desired) cause() uint64 {
 
 // stored is the hash of what the provider has.
 func (r *reflector) stored(remote *unstructured.Unstructured) uint64 {
-	return ContentHash(remote, r.kind.Into)
+	return ContentHash(remote, r.kind.Copy.Into)
 }
 
 // ContentHash is that of labels, annotations and the fields below the path; at the top, of those that can cross.
@@ -172,7 +172,7 @@ func FieldHash(key string, value document.View) uint64 {
 
 // hashText is what AppliedHashAnnotation should say.
 func (x *Desired) hashText(w *Worker) string {
-	if x.r.kind.FixedSpec {
+	if x.r.kind.Copy.FixedSpec {
 		return strconv.FormatUint(x.metadataHash(), 36)
 	}
 	return strconv.FormatUint(x.hash(w), 36)

@@ -184,7 +184,7 @@ func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) 
 		s.virtualNodes = nodes
 	})
 	if changed {
-		m.enqueueKinds(func(k Kind) bool { return k.FollowsNetwork || k.FollowsNodes })
+		m.enqueueKinds(func(k Kind) bool { return k.Follows.Network || k.Follows.Nodes })
 	}
 	if !deleted && m.standsForProvider(node) && !m.nodeIsOurs.Swap(true) {
 		m.log.Info("The node is registered by this virtual kubelet: its pods are reflected", "node", node.GetName())

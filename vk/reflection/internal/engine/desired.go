@@ -52,8 +52,8 @@ type Desired struct {
 // desired reads the mutated object. A plugin's result that cannot be an object is an *OutputError.
 func (r *reflector) desired(w *Worker, s *Scope, local *unstructured.Unstructured) (*Desired, error) {
 	root := w.Doc.Root()
-	if payload := root.View().Field(r.kind.Payload); r.kind.Payload != "" && payload.Kind() != document.Map {
-		return nil, &OutputError{fmt.Sprintf("%s became a %s, want an object", r.kind.Payload, payload.Kind())}
+	if payload := root.View().Field(r.kind.Copy.Payload); r.kind.Copy.Payload != "" && payload.Kind() != document.Map {
+		return nil, &OutputError{fmt.Sprintf("%s became a %s, want an object", r.kind.Copy.Payload, payload.Kind())}
 	}
 	metadata := root.View().Field("metadata")
 	labels, err := stringMap(metadata.Field("labels"), "labels")
@@ -101,8 +101,8 @@ func isOwn(key string) bool {
 
 // payload materialises what is carried over.
 func (x *Desired) payload(w *Worker) map[string]any {
-	if x.r.kind.Payload != "" {
-		value, _ := x.View.Field(x.r.kind.Payload).Value().(map[string]any)
+	if x.r.kind.Copy.Payload != "" {
+		value, _ := x.View.Field(x.r.kind.Copy.Payload).Value().(map[string]any)
 		return value
 	}
 	fields := map[string]any{}
@@ -131,14 +131,14 @@ func merge(base map[string]any, added map[string]string, dropped []string) map[s
 func (x *Desired) Build(w *Worker, remote *unstructured.Unstructured) *unstructured.Unstructured {
 	kind := &x.r.kind
 	object := map[string]any{}
-	if kind.Payload != "" || len(kind.Into) > 0 {
-		set(object, kind.Into, x.payload(w))
+	if kind.Copy.Payload != "" || len(kind.Copy.Into) > 0 {
+		set(object, kind.Copy.Into, x.payload(w))
 	} else {
 		object = x.payload(w)
 	}
 	object["apiVersion"], object["kind"] = x.View.Field("apiVersion").Value(), x.View.Field("kind").Value()
-	if kind.TargetKind.Kind != "" {
-		object["apiVersion"], object["kind"] = kind.TargetKind.GroupVersion().String(), kind.TargetKind.Kind
+	if kind.Copy.GVK.Kind != "" {
+		object["apiVersion"], object["kind"] = kind.Copy.GVK.GroupVersion().String(), kind.Copy.GVK.Kind
 	}
 	object["metadata"] = x.Metadata(w, remote)
 	return &unstructured.Unstructured{Object: object}
@@ -157,9 +157,9 @@ func set(object map[string]any, path []string, value any) {
 // apply says only what we want, and the uid, or that there is none, so that nothing else of that name can be meant.
 func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[string]any {
 	kind := &x.r.kind
-	labels, annotations := merge(x.labels, x.r.added, kind.DropLabels), merge(x.annotations, x.Extra, kind.DropAnnotations)
+	labels, annotations := merge(x.labels, x.r.added, kind.Copy.DropLabels), merge(x.annotations, x.Extra, kind.Copy.DropAnnotations)
 	metadata := map[string]any{}
-	if kind.Mode == Apply {
+	if kind.Copy.Mode == Apply {
 		annotations[AppliedHashAnnotation] = x.hashText(w)
 		if remote != nil {
 			metadata["uid"] = string(remote.GetUID())
@@ -169,7 +169,7 @@ func (x *Desired) Metadata(w *Worker, remote *unstructured.Unstructured) map[str
 	} else if remote != nil {
 		present, _ := remote.Object["metadata"].(map[string]any)
 		metadata = maps.Clone(present)
-		for _, key := range kind.KeepLabels {
+		for _, key := range kind.Copy.KeepLabels {
 			if value, ok := raw.Labels(remote.Object)[key]; ok {
 				labels[key] = value
 			}

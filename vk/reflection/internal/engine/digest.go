@@ -61,7 +61,7 @@ func trimmer(keep func(map[string]any) map[string]any, path []string) informer.T
 	}
 }
 
-// KeepNothing is for Kind.Keep.
+// KeepNothing is for Cache.Copies.
 func KeepNothing(map[string]any) map[string]any { return nil }
 
 // contentHash is the sum of the fields' hashes, of those that can cross when the content is at the top of an object. A field that
@@ -77,7 +77,7 @@ func contentHash(content map[string]any, top bool) (sum uint64) {
 
 // contentHash is that of what is carried over.
 func (x *Desired) contentHash(w *Worker) (sum uint64) {
-	if payload := x.r.kind.Payload; payload != "" {
+	if payload := x.r.kind.Copy.Payload; payload != "" {
 		view := x.View.Field(payload)
 		w.keys = view.Keys(w.keys[:0])
 		for _, key := range w.keys {

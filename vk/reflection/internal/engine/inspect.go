@@ -55,10 +55,10 @@ func (m *Manager) CachedObjects() (n int) {
 }
 
 // Env returns that of the handler of a kind.
-func (m *Manager) Env(kind string) *Env { return &Env{r: m.reflector(kind)} }
+func (m *Manager) Env(kind string) *Env { return newEnv(m.reflector(kind)) }
 
 // EnvOf returns one that has nothing but options.
-func EnvOf(options Options) *Env { return &Env{r: &reflector{m: &Manager{options: options}}} }
+func EnvOf(options Options) *Env { return newEnv(&reflector{m: &Manager{options: options}}) }
 
 // Prepare returns a scope that is ready and that nothing runs, with an object and its copy.
 func (m *Manager) Prepare(ctx context.Context, kind string, local, remote string) *Scope {

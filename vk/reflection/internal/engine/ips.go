@@ -44,7 +44,7 @@ func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 		return
 	}
 	for _, r := range m.all() {
-		if s := t.of(r.kind.Name); r.kind.FollowsNetwork && s != nil && s.ready.Load() {
+		if s := t.of(r.kind.Name); r.kind.Follows.Network && s != nil && s.ready.Load() {
 			for _, object := range s.objects.In(t.local) {
 				r.queue.AddAfter(raw.Key(object), ipDebounce)
 			}
@@ -70,7 +70,7 @@ func (m *Manager) locateAPIServer() {
 	slices.Sort(addresses)
 	before := m.settings.Load()
 	if m.change(func(s *settings) { s.apiServerIPs, s.apiServerExpected = texts(addresses), expected }) && m.awaitsAPIServer(before) {
-		m.enqueueKinds(func(k Kind) bool { return k.FollowsAPIServer })
+		m.enqueueKinds(func(k Kind) bool { return k.Follows.APIServer })
 	}
 }
 

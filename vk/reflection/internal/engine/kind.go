@@ -33,18 +33,46 @@ type Kind struct {
 	// LiqoName is what Liqo's flags and metrics call it, "" = Name.
 	LiqoName string
 	Source   schema.GroupVersionResource
-	// Target and TargetKind are what the copy is; zero Target = the source's kind.
-	Target     schema.GroupVersionResource
-	TargetKind schema.GroupVersionKind
-	Mode       Mode
-	Policy     Policy
-	PolicyOf   string // the kind whose policy in Options.Policies is that of this one too
-	Workers    int
+	Workers  int
+
+	Policy   Policy
+	PolicyOf string // the kind whose policy in Options.Policies is that of this one too
+	// Unless names objects to which the policy does not apply: they cross unless an annotation of their own says otherwise.
+	Unless func(name string) bool
+	// Never reports whether an object does not cross whatever the policy says.
+	Never func(object *unstructured.Unstructured) bool
+
+	Copy    Copy
+	Status  Status
+	Chain   Chain
+	Follows Follows
+	Cache   Cache
+
+	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
+	PerNode bool
+	// Reverse: the objects are the provider's and the copies are made here. All of that is up to the handler.
+	Reverse bool
+	// Needed reports whether handlers of other kinds ask this one for its objects where another virtual kubelet reflects them; nil: never.
+	Needed func(*Options) bool
+	// FailureReason of Events about what could not be written, "" = FailedReflection.
+	FailureReason string
+	// Handler makes what is special to the kind while it lives, nil = Base.
+	Handler func(*Env) (Handler, error)
+}
+
+// Copy is what the provider has of an object. The zero value is an object of the same kind, applied with all of its content.
+type Copy struct {
+	GVR  schema.GroupVersionResource // zero = the source's
+	GVK  schema.GroupVersionKind     // likewise
+	Mode Mode
 
 	// Payload is the field of the mutated object that is carried over, "" = all but apiVersion, kind, metadata and status.
 	Payload string
 	// Into is the field of the copy below which the payload goes, none = the same place.
 	Into []string
+	// FixedSpec: what was asked for cannot be taken back but by asking for something else (or the API server refuses it), so
+	// only labels and annotations are looked through for what is no longer desired.
+	FixedSpec bool
 
 	// Labels of the copy besides origin and destination.
 	Labels map[string]string
@@ -61,54 +89,47 @@ type Kind struct {
 	Rename func(localClusterID string) map[string]string
 	// Except narrows the copies that are known by their labels: a further label selector.
 	Except string
+}
 
-	// StatusBack brings the status of the copy back, as the incoming chain mutates it, of which StatusFields, nil = all.
-	// The provider whose status is shown is named in StatusFromAnnotation.
-	StatusBack bool
-	// Mute takes back what StatusBack has shown, and shows nothing more.
-	Mute         bool
-	StatusFields []string
-	// StatusSubresource: the status of the source is written by itself.
-	StatusSubresource bool
-
-	// Unless names objects to which the policy does not apply: they cross unless an annotation of their own says otherwise.
-	Unless func(name string) bool
-	// Never reports whether an object does not cross whatever the policy says.
-	Never func(object *unstructured.Unstructured) bool
-	// FollowsNetwork: changes of virtual nodes and of IP mappings re-evaluate.
-	FollowsNetwork bool
-	// FollowsAPIServer: changes of how offloaded pods reach this cluster's API server re-evaluate.
-	FollowsAPIServer bool
-	// FollowsNodes: changes of virtual nodes alone re-evaluate.
-	FollowsNodes bool
-	// FixedSpec: what was asked for cannot be taken back but by asking for something else (or the API server refuses it), so
-	// only labels and annotations are looked through for what is no longer desired.
-	FixedSpec bool
-	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
-	RoutineSkipper string
-	// Confidential: what a plugin sees of an object must not reach another one, not even of the same namespace.
-	Confidential bool
-	// NoChain: no plugin sees what is written. It is made here, and stands for no object of this cluster.
-	NoChain bool
-	// FailureReason of Events about what could not be written, "" = FailedReflection.
-	FailureReason string
-	// Reverse: the objects are the provider's and the copies are made here. All of that is up to the handler.
-	Reverse bool
-	// Indexers are those of the informers of the objects, and of the copies.
-	Indexers cache.Indexers
-	// Keep returns what is kept in memory of the content of a copy, besides a hash of all of it; nil: everything is kept. It may
-	// return other values than the content has, and must not modify that.
-	Keep func(content map[string]any) map[string]any
-	// KeepObjects: the same goes for the objects here. They are read again when they are to be mutated.
-	KeepObjects func(content map[string]any) map[string]any
-	// Handler makes what is special to the kind while it lives, nil = Base.
-	Handler func(*Env) (Handler, error)
+// Status is what comes back.
+type Status struct {
+	// Back brings the status of the copy back, as the incoming chain mutates it. The provider whose status is shown is named in
+	// StatusFromAnnotation.
+	Back bool
+	// Fields of it that come back, nil = all.
+	Fields []string
+	// Subresource: the status of the source is written by itself.
+	Subresource bool
 	// Shown, when set, decides last about a status that comes back.
 	Shown func(status map[string]any) map[string]any
-	// Needed reports whether handlers of other kinds ask this one for its objects where another virtual kubelet reflects them; nil: never.
-	Needed func(*Options) bool
-	// PerNode: every virtual kubelet reflects its own objects; other kinds only the leading one of a provider.
-	PerNode bool
+}
+
+// Chain is how plugins are called.
+type Chain struct {
+	// None: no plugin sees what is written. It is made here, and stands for no object of this cluster.
+	None bool
+	// Confidential: what a plugin sees of an object must not reach another one, not even of the same namespace.
+	Confidential bool
+	// RoutineSkipper is the plugin whose skips are everyday business and make no Events.
+	RoutineSkipper string
+}
+
+// Follows is what re-evaluates all objects of the kind when it changes.
+type Follows struct {
+	Network   bool // virtual nodes and IP mappings
+	APIServer bool // how offloaded pods reach this cluster's API server
+	Nodes     bool // virtual nodes alone
+}
+
+// Cache is what is kept in memory.
+type Cache struct {
+	// Copies returns what is kept of the content of a copy, besides a hash of all of it; nil: everything is kept. It may
+	// return other values than the content has, and must not modify that.
+	Copies func(content map[string]any) map[string]any
+	// Objects: the same goes for the objects here. They are read again when they are to be mutated.
+	Objects func(content map[string]any) map[string]any
+	// Indexers are those of the informers of the objects, and of the copies.
+	Indexers cache.Indexers
 }
 
 // Liqo returns what Liqo's flags and metrics call the kind.
@@ -121,20 +142,20 @@ func (k Kind) validate() error {
 	if group := schema.ParseGroupKind(k.Name).Group; group != k.Source.Group {
 		return fmt.Errorf("kind %s has the API group %q and its source %q: they must be the same", k.Name, group, k.Source.Group)
 	}
-	if k.Mode != Apply && k.Mode != Replace {
-		return fmt.Errorf("kind %s has the unknown write mode %d", k.Name, k.Mode)
+	if k.Copy.Mode != Apply && k.Copy.Mode != Replace {
+		return fmt.Errorf("kind %s has the unknown write mode %d", k.Name, k.Copy.Mode)
 	}
-	if k.Mode == Apply && len(k.Into) > 0 {
+	if k.Copy.Mode == Apply && len(k.Copy.Into) > 0 {
 		return errors.New("kind " + k.Name + " is wrapped, so it must be written by Replace")
 	}
-	if _, err := labels.Parse(k.Except); err != nil {
-		return fmt.Errorf("kind %s: reading the label selector %q, %w", k.Name, k.Except, err)
+	if _, err := labels.Parse(k.Copy.Except); err != nil {
+		return fmt.Errorf("kind %s: reading the label selector %q, %w", k.Name, k.Copy.Except, err)
 	}
 	return k.Policy.Validate(k.Name)
 }
 
 // hasIncoming reports whether something of the kind comes back.
-func (k *Kind) hasIncoming() bool { return k.PerNode || k.StatusBack }
+func (k *Kind) hasIncoming() bool { return k.PerNode || k.Status.Back }
 
 // isOurs reports whether a virtual kubelet that leads its provider, or does not, watches the objects of the kind.
 func (k *Kind) isOurs(o *Options, leading bool) bool {
@@ -143,8 +164,8 @@ func (k *Kind) isOurs(o *Options, leading bool) bool {
 
 // target returns what the copy is stored as.
 func (k Kind) target() schema.GroupVersionResource {
-	if k.Target.Resource == "" {
+	if k.Copy.GVR.Resource == "" {
 		return k.Source
 	}
-	return k.Target
+	return k.Copy.GVR
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -169,13 +168,12 @@ func (m *Manager) addReflectors() error {
 		if workers, ok := m.options.Workers[kind.Name]; ok {
 			kind.Workers = workers
 		}
-		kind.Mute = slices.Contains(m.options.WithoutStatus, kind.Name)
 		for _, name := range []string{kind.PolicyOf, kind.Name} {
 			if policy, ok := m.options.Policies[name]; ok {
 				kind.Policy = policy
 			}
 		}
-		if kind.Workers <= 0 || m.options.DisableIPReflection && kind.FollowsNetwork {
+		if kind.Workers <= 0 || m.options.DisableIPReflection && kind.Follows.Network {
 			continue
 		}
 		r, err := m.newReflector(kind)
@@ -221,10 +219,10 @@ func (m *Manager) followNamespaces() (err error) {
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode}
-	if kind.FollowsNetwork || kind.FollowsNodes {
+	if kind.Follows.Network || kind.Follows.Nodes {
 		needs = append(needs, m.nodes)
 	}
-	if m.ips != nil && (kind.FollowsNetwork || kind.FollowsAPIServer) {
+	if m.ips != nil && (kind.Follows.Network || kind.Follows.APIServer) {
 		needs = append(needs, m.ips)
 	}
 	return needs
@@ -353,7 +351,7 @@ func (m *Manager) eachScope(f func(*Scope)) {
 func (m *Manager) chainSwapped(chain string, hook host.Hook, generation uint64) {
 	m.log.Info("Swapped a plugin chain", "kind", chain, "hook", hook.String(), "generation", generation)
 	for _, r := range m.all() {
-		if r.kind.Name == chain && !r.kind.NoChain && (hook == host.Outgoing || r.kind.hasIncoming()) {
+		if r.kind.Name == chain && !r.kind.Chain.None && (hook == host.Outgoing || r.kind.hasIncoming()) {
 			r.swaps.Add(1)
 			r.enqueueAll()
 		}

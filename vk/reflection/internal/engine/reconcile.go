@@ -51,7 +51,7 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 	}
 	r.warnings(w, local, outcome)
 	if outcome.Skipped {
-		if outcome.Skipper == r.kind.RoutineSkipper {
+		if outcome.Skipper == r.kind.Chain.RoutineSkipper {
 			return r.remove(ctx, w, s, remote)
 		}
 		return r.disable(ctx, w, s, local, remote, true, fmt.Sprintf("plugin %s: %s", outcome.Skipper, outcome.SkipReason))
@@ -60,9 +60,9 @@ func (r *reflector) reconcile(ctx context.Context, w *Worker, s *Scope, key Key)
 		return err
 	}
 	switch {
-	case r.kind.Mute:
+	case r.mute:
 		err = r.retractStatus(ctx, w, local)
-	case r.kind.StatusBack:
+	case r.kind.Status.Back:
 		err = r.writeStatusBack(ctx, w, s, local)
 	}
 	if err != nil {
@@ -82,7 +82,7 @@ func (r *reflector) disable(ctx context.Context, w *Worker, s *Scope, local, rem
 			return err
 		}
 	}
-	if r.kind.StatusBack {
+	if r.kind.Status.Back {
 		if err := r.retractStatus(ctx, w, local); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (r *reflector) mutate(ctx context.Context, w *Worker, hook host.Hook, names
 	w.Doc.Reset(object)
 	w.env.Context, w.env.RemapIP = context, r.m.remapper(namespace, hook)
 	w.env.Domain = namespace
-	if r.kind.Confidential {
+	if r.kind.Chain.Confidential {
 		metadata, _ := object["metadata"].(map[string]any)
 		w.env.Domain = fmt.Sprintf("%s/%v", namespace, metadata["uid"])
 	}

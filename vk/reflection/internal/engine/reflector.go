@@ -40,7 +40,8 @@ type reflector struct {
 	m       *Manager
 	kind    Kind
 	owned   map[string]string // labels by which copies are known
-	added   map[string]string // those and Kind.Labels
+	added   map[string]string // those and Copy.Labels
+	mute    bool              // what came back is taken back, and no more is shown; see Options.WithoutStatus
 	selects labels.Selector   // the copies, by all of that
 	// there and here translate the names of copies that are not those of their objects
 	there, here map[string]string
@@ -86,29 +87,29 @@ func NewWorker(log *slog.Logger) *Worker {
 
 func (m *Manager) newReflector(kind Kind) (*reflector, error) {
 	r := &reflector{
-		m: m, kind: kind, owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
+		m: m, kind: kind, mute: slices.Contains(m.options.WithoutStatus, kind.Name), owned: m.options.ownership(kind), added: m.options.ownership(kind), parked: map[Key]struct{}{},
 		localWrites: mutationcache.New(m.options.Clock), statuses: oscillation.New(m.options.Clock),
 	}
 	r.arrivals = newArrivals()
 	r.queue = newQueue(m.options.Clock, r.isUrgent, r.arrivals)
-	r.trimCopy = trimmer(kind.Keep, kind.Into)
+	r.trimCopy = trimmer(kind.Cache.Copies, kind.Copy.Into)
 	var err error
 	if r.selects, err = labels.Parse(r.selector()); err != nil {
 		return nil, fmt.Errorf("selecting the copies of kind %s, %w", kind.Name, err)
 	}
-	for key, value := range kind.Labels {
+	for key, value := range kind.Copy.Labels {
 		r.added[key] = value
 	}
-	if kind.StatusBack {
-		r.kind.DropAnnotations = append(slices.Clone(kind.DropAnnotations), StatusFromAnnotation, StatusHashAnnotation)
+	if kind.Status.Back {
+		r.kind.Copy.DropAnnotations = append(slices.Clone(kind.Copy.DropAnnotations), StatusFromAnnotation, StatusHashAnnotation)
 	}
-	if kind.Rename != nil {
-		r.there, r.here = kind.Rename(m.options.LocalClusterID), map[string]string{}
+	if kind.Copy.Rename != nil {
+		r.there, r.here = kind.Copy.Rename(m.options.LocalClusterID), map[string]string{}
 		for local, remote := range r.there {
 			r.here[remote] = local
 		}
 	}
-	env := &Env{r: r}
+	env := newEnv(r)
 	r.handler = Base{env}
 	if kind.Handler != nil {
 		if r.handler, err = kind.Handler(env); err != nil {
@@ -128,7 +129,7 @@ func (r *reflector) remoteName(local string) string {
 	if name, ok := r.there[local]; ok {
 		return name
 	}
-	return local + r.kind.Suffix
+	return local + r.kind.Copy.Suffix
 }
 
 // localName is the name of the object of a copy.
@@ -136,7 +137,7 @@ func (r *reflector) localName(remote string) string {
 	if name, ok := r.here[remote]; ok {
 		return name
 	}
-	return strings.TrimSuffix(remote, r.kind.Suffix)
+	return strings.TrimSuffix(remote, r.kind.Copy.Suffix)
 }
 
 // ofNodeChanged enqueues an object of this node.

@@ -92,7 +92,7 @@ func (s *Scope) CachedCopy(name string) *unstructured.Unstructured {
 // Objects returns the objects.
 func (s *Scope) Objects() []*unstructured.Unstructured { return s.objects.In(s.namespace.local) }
 
-// ObjectsBy returns the objects with a value of an index of the kind; see Kind.Indexers.
+// ObjectsBy returns the objects with a value of an index of the kind; see Cache.Indexers.
 func (s *Scope) ObjectsBy(index, value string) []*unstructured.Unstructured {
 	return s.objects.By(index, value)
 }
@@ -141,6 +141,15 @@ func (s *Scope) noteUse(object *unstructured.Unstructured) {
 	if s.r.kind.Unless == nil || !s.r.kind.Unless(object.GetName()) {
 		s.namespace.used()
 	}
+}
+
+// Forget drops what is remembered of an object that is gone, and of its copy.
+func (s *Scope) Forget(key Key) { s.forget(key) }
+
+// MayCross reports whether the policy lets an object cross, or cannot decide.
+func (s *Scope) MayCross(object *unstructured.Unstructured) bool {
+	decided, err := s.r.handler.Decide(s, object)
+	return err != nil || decided.Cross
 }
 
 // OnRun has f run as long as the scope is there.
@@ -217,8 +226,8 @@ func (s *Scope) watchObjects() {
 	s.objects = r.ofNode
 	if s.objects == nil {
 		s.objects = r.m.here.New(r.kind.Source, informer.Options{
-			Selection: informer.Selection{Namespace: s.namespace.local}, Indexers: r.kind.Indexers, Private: r.kind.Confidential,
-			Trim: trimmer(r.kind.KeepObjects, nil),
+			Selection: informer.Selection{Namespace: s.namespace.local}, Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential,
+			Trim: trimmer(r.kind.Cache.Objects, nil),
 		})
 		s.objects.OnEvent(s.objectChanged)
 		s.local = append(s.local, s.objects)
@@ -229,7 +238,7 @@ func (s *Scope) watchObjects() {
 // watchCopies sees only what bears our labels: a foreign object is found out when its name is in the way.
 func (s *Scope) watchCopies() {
 	r := s.r
-	s.copies = r.m.there.New(r.kind.target(), informer.Options{Selection: s.ours(), Indexers: r.kind.Indexers, Private: r.kind.Confidential, Trim: r.trimCopy})
+	s.copies = r.m.there.New(r.kind.target(), informer.Options{Selection: s.ours(), Indexers: r.kind.Cache.Indexers, Private: r.kind.Chain.Confidential, Trim: r.trimCopy})
 	s.remote = append(s.remote, s.copies)
 	s.copies.OnEvent(func(before, object *unstructured.Unstructured, deleted bool) {
 		key := s.Key(r.localName(object.GetName()))
@@ -246,8 +255,8 @@ func (s *Scope) ours() informer.Selection {
 
 func (r *reflector) selector() string {
 	selector := labels.Set(r.owned).String()
-	if r.kind.Except != "" {
-		selector += "," + r.kind.Except
+	if r.kind.Copy.Except != "" {
+		selector += "," + r.kind.Copy.Except
 	}
 	return selector
 }

@@ -50,7 +50,7 @@ func (r *reflector) writeStatusBack(ctx context.Context, w *Worker, s *Scope, lo
 		return err
 	}
 	merged := next
-	if r.kind.StatusFields != nil {
+	if r.kind.Status.Fields != nil {
 		merged = r.mergeStatus(present, next)
 	}
 	if raw.Equal(merged, present) {
@@ -85,15 +85,15 @@ func (r *reflector) backStatus(ctx context.Context, w *Worker, s *Scope, local, 
 	if !ok {
 		return nil, &OutputError{"the incoming chain returned a status that is not an object"}
 	}
-	if r.kind.StatusFields != nil {
+	if r.kind.Status.Fields != nil {
 		var strange []string
 		if next, strange = r.m.withoutStrangeBalancers(next); len(strange) > 0 {
 			w.Warned = true
 			r.m.events.Warn(r.kind.Name, local, StrangeAddressReason, r.m.strangeNote(strange))
 		}
 	}
-	if r.kind.Shown != nil {
-		next = r.kind.Shown(next)
+	if r.kind.Status.Shown != nil {
+		next = r.kind.Status.Shown(next)
 	}
 	return CutStatus(next), nil
 }
@@ -108,7 +108,7 @@ func (r *reflector) overruled(local *unstructured.Unstructured, present map[stri
 // hashShown is the hash of the fields that come back.
 func (r *reflector) hashShown(status map[string]any) string {
 	fields := map[string]any{}
-	for _, field := range r.kind.StatusFields {
+	for _, field := range r.kind.Status.Fields {
 		if !raw.IsEmpty(status[field]) {
 			fields[field] = status[field]
 		}
@@ -134,7 +134,7 @@ func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Un
 }
 
 func (r *reflector) statusSubresource() []string {
-	if r.kind.StatusSubresource {
+	if r.kind.Status.Subresource {
 		return []string{"status"}
 	}
 	return nil
@@ -150,10 +150,10 @@ func (r *reflector) ownsStatus(local *unstructured.Unstructured, present map[str
 		return false
 	case from != "":
 		return !r.m.knowsCluster(from)
-	case r.kind.StatusFields == nil:
+	case r.kind.Status.Fields == nil:
 		return true // it was asked for, by the one who knows whether a controller here has the say
 	}
-	for _, field := range r.kind.StatusFields {
+	for _, field := range r.kind.Status.Fields {
 		if !raw.IsEmpty(present[field]) {
 			return false
 		}
@@ -177,7 +177,7 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 	if merged == nil {
 		merged = map[string]any{}
 	}
-	for _, field := range r.kind.StatusFields {
+	for _, field := range r.kind.Status.Fields {
 		if value, ok := next[field]; ok {
 			merged[field] = value
 		} else {
@@ -191,7 +191,7 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 // word is taken first.
 func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any) error {
 	mark := AddEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), r.marked(status))
-	if r.kind.StatusSubresource && r.kind.StatusFields == nil && len(mark) > 0 {
+	if r.kind.Status.Subresource && r.kind.Status.Fields == nil && len(mark) > 0 {
 		var err error
 		if local, err = r.patchLocal(ctx, local, append(mark, unchanged(local)...)); err != nil || local == nil {
 			return err
@@ -204,7 +204,7 @@ func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructu
 // marked are the annotations of a status that is shown.
 func (r *reflector) marked(status map[string]any) map[string]string {
 	marks := map[string]string{StatusFromAnnotation: r.m.options.RemoteClusterID}
-	if r.kind.StatusFields != nil {
+	if r.kind.Status.Fields != nil {
 		marks[StatusHashAnnotation] = r.hashShown(status)
 	}
 	return marks
@@ -251,7 +251,7 @@ func (r *reflector) retractStatus(ctx context.Context, w *Worker, local *unstruc
 	}
 	present, _ := local.Object["status"].(map[string]any)
 	var subresources []string
-	if r.kind.StatusSubresource && r.kind.StatusFields != nil {
+	if r.kind.Status.Subresource && r.kind.Status.Fields != nil {
 		subresources = r.statusSubresource()
 		if !r.overruled(local, present) {
 			patch.Add("/status", r.mergeStatus(present, nil))

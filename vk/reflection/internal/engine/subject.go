@@ -33,7 +33,7 @@ const (
 )
 
 // Subject finds the object of this cluster behind one that the provider has under a kind and a name.
-func (e *Env) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, Absence) {
+func (e Reader) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, Absence) {
 	of := e.r.m.meant(kind)
 	var own *Scope
 	if of != nil {
@@ -54,7 +54,7 @@ func (e *Env) Subject(s *Scope, kind schema.GroupKind, name string) (*Subject, A
 	}
 	copied, _ := own.Copy(key.Name)
 	derived := of.handler.Derived(own, name)
-	isDerived := len(of.kind.Into) > 0 && of.kind.SourceKind() == kind
+	isDerived := len(of.kind.Copy.Into) > 0 && of.kind.SourceKind() == kind
 	return &Subject{Kind: &of.kind, Object: object, Copy: copied, Derived: derived, Unwatched: isDerived && !of.kind.PerNode}, NoAbsence
 }
 
@@ -71,13 +71,13 @@ func (m *Manager) meant(kind schema.GroupKind) *reflector {
 // Means reports whether the provider has what is reflected under that kind: as the copy is stored, and for shadows what the
 // provider's controllers make of them.
 func (k *Kind) Means(kind schema.GroupKind) bool {
-	if k.Reverse || k.NoChain {
+	if k.Reverse || k.Chain.None {
 		return false
 	}
-	if k.TargetKind.Kind != "" && k.TargetKind.GroupKind() == kind {
+	if k.Copy.GVK.Kind != "" && k.Copy.GVK.GroupKind() == kind {
 		return true
 	}
-	return (k.TargetKind.Kind == "" || k.TargetKind.Group == offloadingv1beta1.GroupVersion.Group) && k.SourceKind() == kind
+	return (k.Copy.GVK.Kind == "" || k.Copy.GVK.Group == offloadingv1beta1.GroupVersion.Group) && k.SourceKind() == kind
 }
 
 // SourceKind is the kind of the objects here.

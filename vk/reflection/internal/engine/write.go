@@ -62,7 +62,7 @@ func (r *reflector) converge(ctx context.Context, w *Worker, s *Scope, local, re
 	if err != nil {
 		return err
 	}
-	if r.kind.Mode == Apply {
+	if r.kind.Copy.Mode == Apply {
 		x.Extra = map[string]string{OriginUIDAnnotation: string(local.GetUID())}
 	}
 	return r.write(ctx, w, x, remote)
@@ -93,14 +93,14 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 	}
 	defer r.writing(x.scope.writes, key)()
 	stored, err := r.send(ctx, x, object)
-	if apierrors.IsNotFound(err) || r.kind.Mode == Apply && apierrors.IsConflict(err) {
+	if apierrors.IsNotFound(err) || r.kind.Copy.Mode == Apply && apierrors.IsConflict(err) {
 		return r.vanished(ctx, x, remote, err)
 	}
 	if isImmutability(err) && StandsForAnother(remote, x.local) {
 		// Recreated here with another value where none may change: so is the copy, when it is gone.
 		return r.remove(ctx, w, x.scope, remote)
 	}
-	if isImmutability(err) && !r.kind.FixedSpec {
+	if isImmutability(err) && !r.kind.Copy.FixedSpec {
 		whole, unread := r.wholeCopy(ctx, x.scope, remote)
 		if unread != nil {
 			return unread
@@ -136,7 +136,7 @@ func denied(err error) bool {
 // send replaces or applies.
 func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
-		if r.kind.Mode == Replace {
+		if r.kind.Copy.Mode == Replace {
 			stored, err = r.target(x.scope).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
 		} else {
 			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager, Force: true})
@@ -161,7 +161,7 @@ func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *unstructured.Unstructured) {
 	r.trim(stored)
 	switch {
-	case r.kind.Mode == Apply:
+	case r.kind.Copy.Mode == Apply:
 		r.counted("patch", "remote")
 	case before == nil:
 		r.counted("create", "remote")
@@ -186,7 +186,7 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	object := x.Build(w, nil)
 	defer r.writing(x.scope.writes, key)()
 	stored, err := r.sendNew(ctx, x, object)
-	if apierrors.IsConflict(err) && r.kind.Mode == Apply {
+	if apierrors.IsConflict(err) && r.kind.Copy.Mode == Apply {
 		if err := r.mustBeFree(ctx, x.scope, key); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 			return err
 		}
 		return &RetryAfter{Soon}
-	case apierrors.IsConflict(err) && r.kind.Mode == Apply:
+	case apierrors.IsConflict(err) && r.kind.Copy.Mode == Apply:
 		return &ForeignError{r.kind.target().Resource, x.Namespace, x.Name}
 	case err != nil:
 		return fmt.Errorf("creating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, err)
@@ -216,7 +216,7 @@ const neverStored = "9223372036854775807"
 // sendNew creates, or applies what is not there.
 func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructured.Unstructured) (stored *unstructured.Unstructured, err error) {
 	err = r.m.callRemote(ctx, func(ctx context.Context) (err error) {
-		if r.kind.Mode == Replace {
+		if r.kind.Copy.Mode == Replace {
 			stored, err = r.target(x.scope).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
 		} else {
 			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager})

@@ -25,7 +25,7 @@ func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Policy: engine.Always, Workers: 3,
 		// Whose status it is need not be noted: the volume of the claim says it.
-		FollowsNodes: true, FixedSpec: true, StatusBack: true, StatusSubresource: true,
+		Copy: engine.Copy{FixedSpec: true}, Status: engine.Status{Back: true, Subresource: true}, Follows: engine.Follows{Nodes: true},
 		Handler: newHandler,
 	}
 }

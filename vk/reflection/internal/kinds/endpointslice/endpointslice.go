@@ -37,16 +37,18 @@ var servicesResource = corev1.SchemeGroupVersion.WithResource("services")
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, LiqoName: "EndpointSlice", Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-		Target: offloadingv1beta1.ShadowEndpointSliceGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind),
-		Mode: engine.Replace, Policy: engine.DenyList, PolicyOf: ServiceKind, Workers: 10, Into: []string{"spec", "template"},
-		Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
+		Workers: 10, Policy: engine.DenyList, PolicyOf: ServiceKind,
+		Copy: engine.Copy{
+			GVR: offloadingv1beta1.ShadowEndpointSliceGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowEndpointSliceKind), Mode: engine.Replace,
+			Into: []string{"spec", "template"}, Labels: map[string]string{wire.EndpointSliceManagedByLabel: wire.EndpointSliceManager},
+		},
 		Never: func(o *unstructured.Unstructured) bool {
 			return IsAPIServer(o.GetNamespace(), o.GetName()) || IsAPIServer(o.GetNamespace(), serviceOf(o))
 		},
 		// The default plugin skips slices without endpoints for the provider: most are, at some time of their life.
-		FollowsNetwork: true, RoutineSkipper: "endpointslice", Keep: engine.KeepNothing,
-		Indexers: cache.Indexers{serviceIndex: indexByService},
-		Handler:  func(env *engine.Env) (engine.Handler, error) { return &handler{engine.Base{Env: env}}, nil },
+		Chain:   engine.Chain{RoutineSkipper: "endpointslice"},
+		Follows: engine.Follows{Network: true}, Cache: engine.Cache{Copies: engine.KeepNothing, Indexers: cache.Indexers{serviceIndex: indexByService}},
+		Handler: func(env *engine.Env) (engine.Handler, error) { return &handler{engine.Base{Env: env}}, nil },
 	}
 }
 

@@ -26,7 +26,7 @@ const Name = "Event"
 // Kind returns how Events are reflected.
 func Kind() engine.Kind {
 	return engine.Kind{
-		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("events"), Mode: engine.Replace, Policy: engine.DenyList, Workers: 3, Reverse: true,
+		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("events"), Policy: engine.DenyList, Workers: 3, Copy: engine.Copy{Mode: engine.Replace}, Reverse: true,
 		Handler: func(env *engine.Env) (engine.Handler, error) {
 			return &handler{Base: engine.Base{Env: env}, schedule: newSchedule()}, nil
 		},

@@ -28,11 +28,14 @@ var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 // Kind returns how pods are reflected.
 func Kind() engine.Kind {
 	return engine.Kind{
-		Name: Name, Source: podsResource,
-		Target: offloadingv1beta1.ShadowPodGVR, TargetKind: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind),
-		Mode: engine.Replace, Policy: engine.Always, Workers: 10, Payload: "spec", Into: []string{"spec", "pod"},
-		DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
-		Keep: keep, KeepLabels: []string{wire.CreatorUserLabel}, PerNode: true, FollowsAPIServer: true,
+		Name: Name, Source: podsResource, Policy: engine.Always, Workers: 10, PerNode: true,
+		Copy: engine.Copy{
+			GVR: offloadingv1beta1.ShadowPodGVR, GVK: offloadingv1beta1.GroupVersion.WithKind(offloadingv1beta1.ShadowPodKind), Mode: engine.Replace,
+			Payload: "spec", Into: []string{"spec", "pod"},
+			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
+			KeepLabels: []string{wire.CreatorUserLabel},
+		},
+		Follows: engine.Follows{APIServer: true}, Cache: engine.Cache{Copies: keep},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }

@@ -54,7 +54,7 @@ type podState struct {
 type kept struct{ local, shadow, epoch uint64 }
 
 func (h *Handler) kept(v *podView) kept {
-	return kept{engine.ContentHash(v.local, nil), engine.ContentHash(v.shadow, h.Kind().Into), h.Epoch()}
+	return kept{engine.ContentHash(v.local, nil), engine.ContentHash(v.shadow, h.Kind().Copy.Into), h.Epoch()}
 }
 
 // asked is what is known of the ShadowPod that the provider was asked for.
@@ -199,7 +199,7 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 	if raw.Labels(v.local.Object)[wire.RemoteUnavailableLabel] == "true" || v.shadow.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	have, _ := raw.Nested(v.shadow.Object, h.Kind().Into...).(map[string]any)
+	have, _ := raw.Nested(v.shadow.Object, h.Kind().Copy.Into...).(map[string]any)
 	spec := x.View.Field("spec")
 	if x.SameMetadata(v.shadow) && !pods.SpecChanged(spec, have) {
 		return nil
@@ -208,7 +208,7 @@ func (h *Handler) updateShadow(ctx context.Context, w *engine.Worker, v *podView
 	if err != nil {
 		return err
 	}
-	have, _ = raw.Nested(whole.Object, h.Kind().Into...).(map[string]any)
+	have, _ = raw.Nested(whole.Object, h.Kind().Copy.Into...).(map[string]any)
 	shadow := func(spec map[string]any) *unstructured.Unstructured {
 		object := &unstructured.Unstructured{Object: maps.Clone(whole.Object)}
 		object.Object["metadata"] = x.Metadata(w, whole)

@@ -33,13 +33,12 @@ const accountIndex = "serviceAccount"
 // Kind returns how Secrets are reflected.
 func Kind() engine.Kind {
 	return engine.Kind{
-		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Confidential: true,
+		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Chain: engine.Chain{Confidential: true},
 		// Those of the pods' tokens are the business of another kind.
-		Except: "!" + wire.ServiceAccountNameLabel,
-		Needed: func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
-		Keep:   keep, KeepObjects: keep,
-		Indexers: cache.Indexers{accountIndex: indexByAccount},
-		Handler:  func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
+		Copy:    engine.Copy{Except: "!" + wire.ServiceAccountNameLabel},
+		Needed:  func(o *engine.Options) bool { return o.APIServerSupport == engine.SupportLegacy },
+		Cache:   engine.Cache{Copies: keep, Objects: keep, Indexers: cache.Indexers{accountIndex: indexByAccount}},
+		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }
 

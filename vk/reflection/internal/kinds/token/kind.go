@@ -22,10 +22,12 @@ var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 // Kind returns how tokens are kept.
 func Kind() engine.Kind {
 	return engine.Kind{
-		Name: Name, Source: podsResource,
-		Target: corev1.SchemeGroupVersion.WithResource("secrets"), TargetKind: corev1.SchemeGroupVersion.WithKind("Secret"),
-		Mode: engine.Replace, Policy: engine.Always, Workers: 3, Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
-		Keep: sums, FailureReason: wire.FailedTokensReason, PerNode: true, NoChain: true,
+		Name: Name, Source: podsResource, Policy: engine.Always, Workers: 3, PerNode: true, FailureReason: wire.FailedTokensReason,
+		Copy: engine.Copy{
+			GVR: corev1.SchemeGroupVersion.WithResource("secrets"), GVK: corev1.SchemeGroupVersion.WithKind("Secret"), Mode: engine.Replace,
+			Suffix: wire.TokenSecretSuffix, Except: wire.ServiceAccountNameLabel,
+		},
+		Chain: engine.Chain{None: true}, Cache: engine.Cache{Copies: sums},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
 }

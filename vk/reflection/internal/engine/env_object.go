@@ -1,0 +1,48 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/refract-project/refract/internal/jsonpatch"
+)
+
+// ObjectWriter writes to objects of this cluster. Safe for concurrent use.
+type ObjectWriter struct{ r *reflector }
+
+// PutStatus writes the status of an object of this cluster.
+func (e ObjectWriter) PutStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any) error {
+	return e.r.putStatus(ctx, w, local, status, nil)
+}
+
+// PatchLocal patches an object of this cluster if it is still the same one; nil without an error when it is gone.
+func (e ObjectWriter) PatchLocal(ctx context.Context, local *unstructured.Unstructured, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
+	return e.r.patchLocal(ctx, local, patch, subresources...)
+}
+
+// Patch sends a patch for an object of this cluster. A test in it that fails is a conflict.
+func (e ObjectWriter) Patch(ctx context.Context, resource schema.GroupVersionResource, key Key, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
+	return e.r.m.patch(ctx, resource, key, patch)
+}
+
+// Pace returns how long to wait until the status of an object may be written again.
+func (e ObjectWriter) Pace(key Key) time.Duration {
+	return e.r.paces.wait(key, e.r.m.options.Clock.Now())
+}
+
+// Accepted reports whether the API server is known to make status of what was asked, and Accept says so.
+func (e ObjectWriter) Accepted(key Key, asked, status uint64) bool {
+	return e.r.statuses.Accepted(key, asked, status)
+}
+
+// Accept remembers what the API server has made of a status.
+func (e ObjectWriter) Accept(key Key, asked, status uint64) { e.r.statuses.Accept(key, asked, status) }
+
+// Forget drops what is remembered of an object that is gone.
+func (e ObjectWriter) Forget(key Key) { e.r.forget(key) }

@@ -1,0 +1,32 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"time"
+)
+
+// Scheduler decides when objects are reconciled. Safe for concurrent use.
+type Scheduler struct{ r *reflector }
+
+// Enqueue adds an object to the queue, whether or not its scope is ready.
+func (e Scheduler) Enqueue(key Key) { e.r.queue.Add(key) }
+
+// EnqueueAfter adds an object to the queue later.
+func (e Scheduler) EnqueueAfter(key Key, after time.Duration) { e.r.queue.AddAfter(key, after) }
+
+// EnqueueAll adds every object of every scope that is ready to the queue.
+func (e Scheduler) EnqueueAll() { e.r.enqueueAll() }
+
+// Tries counts the failures of an object since the last success.
+func (e Scheduler) Tries(key Key) int { return e.r.queue.NumRequeues(key) }
+
+// Failed reports an error of an object and plans the next try, beside the result of Reconcile.
+func (e Scheduler) Failed(key Key, err error) { e.r.failed(key, err) }
+
+// QueueLen counts the objects that are enqueued.
+func (e Scheduler) QueueLen() int { return e.r.queue.Len() }
+
+// EvaluatedOthers counts the evaluations of all other kinds.
+func (e Scheduler) EvaluatedOthers() uint64 { return e.r.m.evaluated.Load() - e.r.evaluated.Load() }

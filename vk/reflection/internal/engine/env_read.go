@@ -1,0 +1,90 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/namespaces"
+	"github.com/refract-project/refract/vk/reflection/internal/informer"
+)
+
+// Reader reads what is known of both clusters. Safe for concurrent use.
+type Reader struct{ r *reflector }
+
+// Scope returns that of this kind in an extended namespace, or nil.
+func (e Reader) Scope(namespace string) *Scope {
+	if t := e.r.m.extension(namespace); t != nil {
+		return t.of(e.r.kind.Name)
+	}
+	return nil
+}
+
+// Scopes returns those of this kind in all extended namespaces.
+func (e Reader) Scopes() (all []*Scope) {
+	for _, t := range e.r.m.allExtensions() {
+		if s := t.of(e.r.kind.Name); s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// IsExtended reports whether objects of a namespace are reflected.
+func (e Reader) IsExtended(namespace string) bool { return e.r.m.extension(namespace) != nil }
+
+// NamespaceState says what the NamespaceMap does, and whether it has been read.
+func (e Reader) NamespaceState(namespace string) (state namespaces.State, known bool) {
+	return e.r.m.mapper.State(namespace), e.r.m.mapper.Synced()
+}
+
+// MapNames asks the API server whether the NamespaceMap names a namespace, or may do so.
+func (e Reader) MapNames(ctx context.Context, namespace string) (bool, error) {
+	return e.r.m.mapper.Names(ctx, namespace)
+}
+
+// OfNode returns the objects of this node, of kinds that are PerNode, or nil before they have been read.
+func (e Reader) OfNode() []*unstructured.Unstructured {
+	if !e.r.ofNode.HasSynced() {
+		return nil
+	}
+	return e.r.ofNode.All()
+}
+
+// ObjectOfNode returns an object of this node, at least as new as our last write to it, or nil.
+func (e Reader) ObjectOfNode(key Key) *unstructured.Unstructured {
+	object, _ := e.r.localWrites.View(key, e.r.ofNode.Get(key.Namespace, key.Name))
+	return object
+}
+
+// ClusterOf returns the id of the cluster for which a virtual node stands, "" for none.
+func (e Reader) ClusterOf(node string) string {
+	id, _ := e.r.m.settings.Load().virtualNodes[node].(string)
+	return id
+}
+
+// IsLeading reports whether this virtual kubelet reflects what belongs to the provider rather than to a node.
+func (e Reader) IsLeading() bool { return e.r.m.leading.Load() }
+
+// Epoch changes whenever something else than an object may change what its copy should be: a plugin chain, a setting, how
+// addresses are mapped.
+func (e Reader) Epoch() uint64 { return e.r.m.changes.Load() + e.r.swaps.Load() }
+
+// WaitForShared waits for the caches on which every evaluation of the kind depends, and reports whether they are there.
+func (e Reader) WaitForShared(ctx context.Context) bool {
+	return cache.WaitFor(ctx, "", e.r.m.sharedCaches(e.r.kind)...)
+}
+
+// WatchLocal watches further objects of this cluster, and makes every scope of the kind wait until
+// f has been called for those that are there. It is for use while New makes the handler.
+func (e Reader) WatchLocal(resource schema.GroupVersionResource, o informer.Options, f informer.EventFunc) *informer.Informer {
+	made := e.r.m.here.New(resource, o)
+	made.OnEvent(f)
+	e.r.informers = append(e.r.informers, made)
+	return made
+}

@@ -1,0 +1,41 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package engine
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/refract-project/refract/internal/ipmap"
+)
+
+// Reporter tells users, on an object of this cluster. Safe for concurrent use.
+type Reporter struct{ r *reflector }
+
+// Warn writes an Event of type Warning about an object of this cluster.
+func (e Reporter) Warn(object *unstructured.Unstructured, reason, message string) {
+	e.r.m.events.Warn(e.r.kind.Name, object, reason, message)
+}
+
+// Note writes an Event of type Normal.
+func (e Reporter) Note(object *unstructured.Unstructured, reason, message string) {
+	e.r.m.events.Note(e.r.kind.Name, object, reason, message)
+}
+
+// OK ends the silence about an object: what was warned of is over, and is warned of again when it comes back.
+func (e Reporter) OK(uid types.UID) { e.r.m.events.OK(e.r.kind.Name, uid) }
+
+// EventDropped counts an Event that is not written because there are too many.
+func (e Reporter) EventDropped() { e.r.m.metrics.eventsDropped.Inc() }
+
+// IsStrange reports whether nothing of the provider can have an address; known are the ranges that it may be in, none for all.
+func (e Reporter) IsStrange(address string, known ipmap.Ranges) bool {
+	return e.r.m.strange(address, known)
+}
+
+// WarnOfStrange warns about addresses that are not shown.
+func (e Reporter) WarnOfStrange(w *Worker, object *unstructured.Unstructured, addresses []string) {
+	w.Warned = true
+	e.Warn(object, StrangeAddressReason, e.r.m.strangeNote(addresses))
+}
