@@ -5,6 +5,7 @@ package eventrecorder
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -44,5 +45,34 @@ func TestMemory(t *testing.T) {
 	}
 	if n := len(m.said); n > subjectsMost {
 		t.Errorf("%d objects are remembered", n)
+	}
+}
+
+// What could not be written is news the next time; messages that differ only where they are cut are the same.
+func TestOnce(t *testing.T) {
+	var m Memory[string]
+	var written []string
+	say := func(about, message string, taken bool) {
+		m.Once("web", about, message, func(text string) bool {
+			written = append(written, about+": "+text)
+			return taken
+		})
+	}
+	long := strings.Repeat("x", Limit)
+	for _, step := range []struct {
+		about, message string
+		taken, news    bool
+	}{
+		{"Failed", "a", false, true},
+		{"Failed", "a", true, true},
+		{"Failed", "a", true, false},
+		{"Done", "a", true, true},
+		{"Failed", long + "1", true, true},
+		{"Failed", long + "2", true, false},
+	} {
+		written = nil
+		if say(step.about, step.message, step.taken); (len(written) == 1) != step.news || step.news && len(written[0]) > len(step.about)+2+Limit {
+			t.Errorf("%s %.10s is written as %.30q, want news %t", step.about, step.message, written, step.news)
+		}
 	}
 }

@@ -26,10 +26,10 @@ func New(recorder events.EventRecorder) *Reporter { return &Reporter{recorder: r
 // The note says what is wrong and what to do. action is what was attempted, one
 // word in UpperCamelCase.
 func (r *Reporter) Warn(object client.Object, reason, action, note string) {
-	note = eventrecorder.Shorten(note)
-	if r.reported.News(client.ObjectKeyFromObject(object), string(object.GetUID())+reason+note) {
+	r.reported.Once(client.ObjectKeyFromObject(object), string(object.GetUID())+reason, note, func(note string) bool {
 		r.recorder.Eventf(object, nil, corev1.EventTypeWarning, reason, action, "%s", note)
-	}
+		return true
+	})
 }
 
 // Tell writes a Normal Event on object, about related when it is not nil.

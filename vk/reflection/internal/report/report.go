@@ -74,21 +74,17 @@ func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, 
 }
 
 func (r *Reporter) say(kind string, object *unstructured.Unstructured, eventType, reason, message string) {
-	message = eventrecorder.Shorten(message)
-	text := eventType + reason + message
 	if object == nil || !r.started.Load() {
 		return
 	}
-	subject := about{kind, object.GetUID()}
-	if !r.said.News(subject, text) {
-		return
-	}
-	if !r.limiter.TryAccept() {
-		r.dropped()
-		r.said.Unsay(subject, text)
-		return
-	}
-	r.Recorder(kind).Event(object, eventType, reason, message)
+	r.said.Once(about{kind, object.GetUID()}, eventType+reason, message, func(message string) bool {
+		if !r.limiter.TryAccept() {
+			r.dropped()
+			return false
+		}
+		r.Recorder(kind).Event(object, eventType, reason, message)
+		return true
+	})
 }
 
 // OK forgets what was reported of an object: it is fine now, or gone, and the next problem is reported again.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +54,25 @@ func TestAnEventIsWrittenOnce(t *testing.T) {
 			t.Errorf("got the Event %q, want %q", got, want)
 		}
 	}
+}
+
+// Pods concern two kinds. What one of them has to say is not said by the other, nor over with it.
+func TestKindsReportByThemselves(t *testing.T) {
+	r, written := New(func() { t.Error("an Event is dropped") }), make(sink, 10)
+	r.Start(written)
+	defer r.Close()
+	web := object(0)
+	r.Warn("Pod", web, "Failed", "the provider is full")
+	r.Warn("ServiceAccount", web, "Failed", "the provider is full")
+	r.OK("Pod", web.GetUID())
+	r.Warn("ServiceAccount", web, "Failed", "the provider is full")
+	r.Warn("Pod", web, "Failed", "the provider is full")
+	var from []string
+	for range 3 {
+		from = append(from, (<-written).Source.Component)
+	}
+	assert.Equal(t, []string{"liqo-pod-reflection", "liqo-serviceaccount-reflection", "liqo-pod-reflection"}, from)
+	assert.Empty(t, written)
 }
 
 // What nobody writes is no news that was told: it is reported again by who leads.
