@@ -75,6 +75,25 @@ func TestBreaker(t *testing.T) {
 }
 
 // An API server that has just started denies what it allows a moment later: it is not back before it does, unless it goes on.
+// An API server that starts, ends and starts again has its time each time.
+func TestBreakerOfAnAPIServerThatStartsTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun, again := time.Now(), 4*time.Second
+		b := newBreaker(t, Options{Every: 100 * time.Millisecond,
+			Probe: func(context.Context) error {
+				if since := time.Since(begun); since > again-time.Second && since < again {
+					return errors.New("connection refused")
+				}
+				return &DeniedError{Err: errors.New("no roles yet")}
+			}})
+		b.fail(errors.New("connection refused"))
+		require.NoError(t, b.Wait(t.Context()))
+		if took := time.Since(begun); took < again+startingUp {
+			t.Errorf("the breaker closed after %s: what it denied before it ended counts", took)
+		}
+	})
+}
+
 func TestBreakerOfAStartingAPIServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		denies time.Duration // for how long

@@ -90,6 +90,36 @@ func TestHandlersAreToldOfChangesOnce(t *testing.T) {
 	}
 }
 
+// The versions of an API server whose storage was restored are given out twice.
+func TestAnotherObjectOfTheSameVersion(t *testing.T) {
+	t.Parallel()
+	i := newInformer(t, Options{Selection: Selection{Namespace: "shop"}})
+	require.NoError(t, (*store)(i).Replace([]any{object("a", "1")}, "1"))
+	var heard told
+	i.OnEvent(heard.handle)
+	heard = nil
+	another := object("a", "1")
+	another.SetUID("another")
+	require.NoError(t, (*store)(i).Replace([]any{another}, "1"))
+	heard.want(t, "a 1>1 false")
+	if got := i.Get("shop", "a").GetUID(); got != "another" {
+		t.Errorf("object %s is kept, want the other one", got)
+	}
+}
+
+// Handlers see of an object that was deleted what they saw of it before.
+func TestDeletedObjectsAreTrimmed(t *testing.T) {
+	t.Parallel()
+	i := newInformer(t, Options{Trim: DropSpec})
+	require.NoError(t, i.Put(object("a", "1")))
+	var last *unstructured.Unstructured
+	i.OnEvent(func(_, object *unstructured.Unstructured, _ bool) { last = object })
+	require.NoError(t, (*store)(i).Delete(object("a", "2")))
+	if last.GetResourceVersion() != "2" || last.Object["spec"] != nil || last.GetManagedFields() != nil {
+		t.Errorf("handlers see %v of what was deleted", last)
+	}
+}
+
 func TestLookingUp(t *testing.T) {
 	t.Parallel()
 	one, all := newInformer(t, Options{Selection: Selection{Namespace: "shop"}}), newInformer(t, Options{Trim: DropSpec})

@@ -222,3 +222,24 @@ func TestVanished(t *testing.T) {
 		t.Error("the write to another object is forgotten")
 	}
 }
+
+// The end of an earlier object of the same name says nothing of ours, and is news.
+func TestEndOfAnEarlierObject(t *testing.T) {
+	c := New(fakeClock())
+	c.Wrote(key, nil, object("ours", "12"))
+	if c.Seen(key, nil, object("earlier", "11"), true) {
+		t.Error("the deletion of another object is taken for an echo")
+	}
+	if got, _ := c.View(key, nil); got == nil || got.GetUID() != "ours" {
+		t.Error("our write is forgotten with the deletion of another object")
+	}
+
+	c = New(fakeClock())
+	c.Begin(key)
+	c.Seen(key, nil, object("earlier", "11"), true)
+	c.Seen(key, nil, object("ours", "12"), false)
+	c.Wrote(key, nil, object("ours", "12"))
+	if !c.End(key) {
+		t.Error("the echo of our write hides what came before it")
+	}
+}

@@ -71,6 +71,9 @@ func TestAccepted(t *testing.T) {
 		t.Error("an unknown object is accepted")
 	}
 	m.Wrote(key, 0, 1)
+	if m.Accepted(key, 0, 0) {
+		t.Error("an object is accepted of which the API server made nothing else")
+	}
 	m.Accept(key, 1, 2)
 	if !m.Accepted(key, 1, 2) || m.Accepted(key, 1, 3) || m.Accepted(key, 3, 2) {
 		t.Error("only the very pair is accepted")

@@ -91,3 +91,31 @@ func TestReasonNamesTheService(t *testing.T) {
 		t.Errorf("reason %q (%v), want %q", got.Reason, err, want)
 	}
 }
+
+// What is kept here by an annotation is told on the object; what the policy keeps is not.
+func TestWhoHasDecided(t *testing.T) {
+	for _, tc := range []struct {
+		policy      Policy
+		annotations map[string]any
+		explicit    bool
+	}{
+		{DenyList, nil, false},
+		{DenyList, map[string]any{skip: "true"}, true},
+		{DenyList, map[string]any{allow: "true"}, false},
+		{AllowList, nil, false},
+		{AllowList, map[string]any{allow: "false"}, true},
+		{AllowList, map[string]any{skip: "true"}, false},
+	} {
+		if got, err := tc.policy.Decide(tc.annotations); err != nil || got.Explicit != tc.explicit {
+			t.Errorf("%s with %v: explicit %t (%v), want %t", tc.policy, tc.annotations, got.Explicit, err, tc.explicit)
+		}
+	}
+	for value, explicit := range map[string]bool{"true": true, "false": false} {
+		for _, annotation := range []string{skip, allow} {
+			got, err := AllowList.DecideSlice(map[string]any{annotation: value}, func() (map[string]any, bool) { return map[string]any{}, true })
+			if err != nil || got.Explicit != explicit {
+				t.Errorf("a slice with %s=%s: explicit %t (%v), want %t", annotation, value, got.Explicit, err, explicit)
+			}
+		}
+	}
+}
