@@ -163,8 +163,15 @@ func probe(path string) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString("health")}}}
 }
 
-// reflectors are the kinds whose reflection a template configures, in the order of the arguments.
-var reflectors = []string{"pod", "service", "endpointslice", "ingress", "configmap", "secret", "serviceaccount", "persistentvolumeclaim", "event"}
+// reflectors are the kinds whose reflection a template configures, in the order of the arguments. They are those of reflection.DefaultKinds,
+// which runs in another process: test/kinds_test.go compares them.
+var reflectors = []struct {
+	kind  string
+	typed bool // the user chooses the policy; the others have rules of their own, and no such flag
+}{
+	{"pod", false}, {"service", true}, {"endpointslice", false}, {"ingress", true}, {"configmap", true}, {"secret", true}, {"serviceaccount", false},
+	{"persistentvolumeclaim", false}, {"event", true},
+}
 
 func arguments(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, in Installation) []string {
 	spec := &template.Spec
@@ -172,17 +179,14 @@ func arguments(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplat
 		"--nodename=" + vn.Name, "--node-ip=$(POD_IP)", "--tenant-namespace=" + vn.Namespace, "--liqo-namespace=" + in.Namespace,
 		"--home-cluster-id=" + in.ClusterID, "--foreign-cluster-id=" + vn.Spec.ClusterID.String(),
 	}
-	for _, kind := range reflectors {
-		config, ok := spec.ReflectorsConfig[kind]
+	for _, r := range reflectors {
+		config, ok := spec.ReflectorsConfig[r.kind]
 		if !ok {
 			continue
 		}
-		args = append(args, fmt.Sprintf("--%s-reflection-workers=%d", kind, config.NumWorkers))
-		// Kinds with rules of their own have no such flag.
-		if config.Type == offloading.DenyList || config.Type == offloading.AllowList {
-			if slices.Contains([]string{"service", "ingress", "configmap", "secret", "event"}, kind) {
-				args = append(args, fmt.Sprintf("--%s-reflection-type=%s", kind, config.Type))
-			}
+		args = append(args, fmt.Sprintf("--%s-reflection-workers=%d", r.kind, config.NumWorkers))
+		if r.typed && (config.Type == offloading.DenyList || config.Type == offloading.AllowList) {
+			args = append(args, fmt.Sprintf("--%s-reflection-type=%s", r.kind, config.Type))
 		}
 	}
 	args = append(args, classes(vn)...)

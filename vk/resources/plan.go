@@ -17,17 +17,21 @@ import (
 
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/host/document"
+	"github.com/refract-project/refract/vk/reflection"
 )
 
-// reserved are the resources with rules of their own, and the groups that reflection is made of.
-var (
-	reserved = []string{
-		"pods", "services", "configmaps", "secrets", "persistentvolumeclaims", "serviceaccounts",
-		"events", "events.events.k8s.io", // the same objects under two names
-		"endpointslices.discovery.k8s.io", "ingresses.networking.k8s.io",
+// reservedGroups are those that reflection is made of.
+var reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
+
+// isReserved reports whether objects of a resource are reflected by default, or stand for some that are.
+func isReserved(resource schema.GroupResource) bool {
+	switch resource.String() {
+	case "serviceaccounts", // whose tokens are
+		"events.events.k8s.io": // the same objects under another name
+		return true
 	}
-	reservedGroups = []string{"offloading.liqo.io", pluginsv1alpha1.GroupVersion.Group}
-)
+	return slices.ContainsFunc(reflection.DefaultKinds(), func(kind reflection.Kind) bool { return kind.Source.GroupResource() == resource })
+}
 
 var version = regexp.MustCompile("^v[0-9]+((alpha|beta)[0-9]+)?$")
 
@@ -55,7 +59,7 @@ func decode(object *unstructured.Unstructured) (*pluginsv1alpha1.ReflectedResour
 func checkSettings(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) error {
 	gr := spec.GroupVersionResource().GroupResource()
 	switch {
-	case slices.Contains(reserved, gr.String()):
+	case isReserved(gr):
 		return wrong("%s are always reflected, by rules of their own: see the flags of the virtual kubelet", gr)
 	case slices.Contains(reservedGroups, gr.Group):
 		return wrong("%s are what reflection itself is made of", gr)
@@ -87,7 +91,7 @@ func checkTarget(spec *pluginsv1alpha1.ReflectedResourceSpec) error {
 	if spec.Target == nil {
 		return nil
 	}
-	if gr := to.GroupResource(); slices.Contains(reservedGroups, gr.Group) || slices.Contains(reserved, gr.String()) {
+	if gr := to.GroupResource(); slices.Contains(reservedGroups, gr.Group) || isReserved(gr) {
 		return wrong("spec.target is %s, which have writers of their own: they cannot be what the copies are", gr)
 	}
 	return checkResource("spec.target", to)
