@@ -17,7 +17,7 @@
 // Most kinds are a Kind and no more. Those with a life of their own have a handler besides, each in a package below
 // internal/kinds: pod; token, the service-account tokens of pods, which are no objects of this cluster but requested from it;
 // secret, in which pods find tokens where none can be requested; claim; endpointslice, which cross as their Services do; and event. A handler (handler.go) is called to reconcile
-// an object, a namespace or everything, and does it with what the engine offers (env.go). The engine does not know which kinds
+// an object, a namespace or everything, and does it with what the engine offers (env.go, and env_*.go for each purpose). The engine does not know which kinds
 // there are, and they do not know each other: what one needs of another it declares as an interface, and asks for the peer that has
 // it.
 //

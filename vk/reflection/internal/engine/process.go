@@ -138,10 +138,7 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 			w.Doc = document.New()
 		}
 	}()
-	if r.kind.PerNode && !r.m.nodeIsOurs.Load() {
-		return nil // until nodeChanged
-	}
-	if !r.kind.PerNode && !r.kind.Reverse && !r.m.leading.Load() {
+	if !r.isActive() {
 		return nil
 	}
 	t := r.m.extension(key.Namespace)
@@ -152,6 +149,18 @@ func (r *reflector) safely(ctx context.Context, w *Worker, key Key) (err error) 
 		return r.handler.Reconcile(ctx, w, s, key)
 	}
 	return nil
+}
+
+// isActive reports whether this virtual kubelet reconciles the kind: objects of its node as soon as that is known to be its own (see
+// nodeChanged), those of the provider while it leads.
+func (r *reflector) isActive() bool {
+	switch {
+	case r.kind.PerNode:
+		return r.m.nodeIsOurs.Load()
+	case r.kind.Reverse:
+		return true // the handler asks whose the object is that an Event is about
+	}
+	return r.m.leading.Load()
 }
 
 // failed reports an error where the user looks and plans the next try.
