@@ -113,7 +113,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	if err != nil {
 		return nil, expires, fmt.Errorf("writing the kubeconfig, %w", err)
 	}
-	return kubeconfig, expires, nil
+	return kubeconfig, expires, o.checkKubeconfig(ctx, kubeconfig)
 }
 
 // Withdraw takes back what a provider has for a consumer, of which only the id need be known. It fails as long as the consumer uses it.

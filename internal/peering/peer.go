@@ -35,6 +35,8 @@ type Options struct {
 	Node NodeOptions
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string
+	// UncheckedURL leaves out that APIServerURL is asked from this computer: only the consumer reaches it.
+	UncheckedURL bool
 	// Network connects the pods of the clusters, by default the one that the consumer is installed with.
 	Network plugins.NetworkMode
 	// ConsumerRanges and ProviderRanges are those of their pods, by default those of their nodes. An address elsewhere is not shown where

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -140,7 +141,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	share := &shareFlags{}
 	var virtualNode, server, kind, network string
 	var ranges, remoteRanges []string
-	var overlapping bool
+	var overlapping, unchecked bool
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
@@ -175,6 +176,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 				return usage(err)
 			}
 			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
+			o.UncheckedURL = unchecked
 			if err := within(cmd.Context(), t.timeout, o.Peer); err != nil || t.dryRun {
 				return err
 			}
@@ -192,8 +194,14 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
 	flags.StringVar(&virtualNode, "virtual-node", "", "name of the virtual node, by default the cluster ID of the provider")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default the server of the kubeconfig")
+	addUncheckedFlag(flags, &unchecked, "--remote-api-server-url")
 	flags.BoolVar(&overlapping, "overlapping-ranges", false, "join clusters whose pod ranges overlap, because a network between them translates addresses")
 	return command
+}
+
+// addUncheckedFlag adds the flag for addresses that only the consumer reaches.
+func addUncheckedFlag(flags *pflag.FlagSet, unchecked *bool, of string) {
+	flags.BoolVar(unchecked, "skip-url-check", false, "do not check that the provider answers at "+of+": the consumer reaches that address, and this computer does not")
 }
 
 func newUnpeerCommand(access *clusterAccess) *cobra.Command {
