@@ -38,6 +38,8 @@ type Invitation struct {
 	// PodRanges of the provider, if its nodes have any.
 	PodRanges []netip.Prefix
 	// Resources that the provider gives.
+	// ServiceRanges of the provider, if it says.
+	ServiceRanges []netip.Prefix `json:",omitempty"`
 	Resources corev1.ResourceList
 }
 
@@ -104,7 +106,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 		return nil, expires, err
 	}
 	extension, err := json.Marshal(Invitation{Consumer: o.Consumer.ID(), Provider: o.Provider.ID(), ProviderUID: o.Provider.uid,
-		Version: o.Provider.installation.Version, PodRanges: o.ranges[o.Provider], Resources: o.Resources})
+		Version: o.Provider.installation.Version, PodRanges: o.ranges[o.Provider], ServiceRanges: o.serviceRanges[o.Provider], Resources: o.Resources})
 	if err != nil {
 		return nil, expires, fmt.Errorf("encoding the invitation, %w", err)
 	}

@@ -47,7 +47,8 @@ type Options struct {
 	// DryRun checks, and changes nothing.
 	DryRun  bool
 	network plugins.NetworkMode
-	ranges  map[*Cluster][]netip.Prefix
+	// ranges are those of pods, serviceRanges those of cluster IPs, as far as they are known.
+	ranges, serviceRanges map[*Cluster][]netip.Prefix
 	// pullSecrets are those of the consumer's installation, with which the image of the virtual kubelet is pulled.
 	pullSecrets []*corev1.Secret
 	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.
