@@ -23,6 +23,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/release"
 )
@@ -137,7 +138,12 @@ func (c *Cluster) accept(ctx context.Context) error {
 	c.uid = c.invitation.ProviderUID
 	_, err := c.Clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
-		return fmt.Errorf("cluster %s: the invitation has expired, or was withdrawn: ask its administrator to run refractctl generate peering-user %s again", c.Name, c.invitation.Consumer)
+		if until := credentials.ValidityOf(c.Config).Until; !until.IsZero() && !time.Now().Before(until) {
+			return fmt.Errorf("cluster %s: the invitation expired at %s: ask its administrator to run refractctl generate peering-user %s again",
+				c.Name, until.UTC().Format(time.RFC3339), c.invitation.Consumer)
+		}
+		return fmt.Errorf("cluster %s: the invitation was withdrawn, or is of another cluster: ask its administrator to run refractctl generate peering-user %s again",
+			c.Name, c.invitation.Consumer)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: using the invitation, %w", c.Name, err)

@@ -568,7 +568,7 @@ func (w *world) invited(remote string) {
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")
 	w.unchanged(w.milan, milan)
-	w.refused([]string{"peer", file, remote}, "the invitation has expired, or was withdrawn", "refractctl generate peering-user rome")
+	w.refused([]string{"peer", file, remote}, "the invitation was withdrawn", "refractctl generate peering-user rome")
 }
 
 // anonymous is an invitation that hides which cluster it is from: it could be from one that claims the id of a provider.
