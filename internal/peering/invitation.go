@@ -77,7 +77,8 @@ func Absent(id string) (*Cluster, error) {
 }
 
 // Invite admits a consumer, of which only the id need be known, at a provider and returns a kubeconfig with an Invitation: Peer takes it in
-// place of the provider's own. It opens the provider for the given time; what Peer makes of it lasts. Invite may be called again.
+// place of the provider's own. It opens the provider for the given time; what Peer makes of it lasts. Invite may be called
+// again. When it fails it removes what it has created, as Peer does.
 func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	if err := o.Provider.inspect(ctx); err != nil {
 		return nil, expires, err
@@ -95,6 +96,16 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	if err := o.learnNetwork(ctx); err != nil {
 		return nil, expires, err
 	}
+	o.Provider.created = nil
+	kubeconfig, expires, err = o.admit(ctx, life)
+	if err != nil {
+		return nil, expires, o.takeBack(ctx, err)
+	}
+	return kubeconfig, expires, nil
+}
+
+// admit the consumer, and return a kubeconfig for it.
+func (o *Options) admit(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	if err := o.prepareProvider(ctx); err != nil {
 		return nil, expires, err
 	}
