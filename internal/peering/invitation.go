@@ -38,9 +38,9 @@ type Invitation struct {
 	Version string
 	// PodRanges of the provider, if its nodes have any.
 	PodRanges []netip.Prefix
-	// Resources that the provider gives.
 	// ServiceRanges of the provider, if it says.
 	ServiceRanges []netip.Prefix `json:",omitempty"`
+	// Resources that the provider gives.
 	Resources corev1.ResourceList
 }
 
@@ -137,10 +137,17 @@ func (o *Options) withdraw(ctx context.Context) error {
 	if err := o.Provider.inspect(ctx); err != nil {
 		return err
 	}
-	if err := o.unused(ctx); err != nil || o.DryRun {
+	if err := o.unused(ctx); err != nil {
 		return err
 	}
-	return o.leaveProvider(ctx)
+	o.beginRemoval()
+	if err := o.leaveProvider(ctx); err != nil {
+		return err
+	}
+	if o.DryRun {
+		o.sayRemovals()
+	}
+	return nil
 }
 
 // accept takes a provider as its invitation says it is: with the rights of a consumer one sees none of that.

@@ -104,7 +104,9 @@ func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return within(cmd.Context(), peeringUserPatience, o.Withdraw)
+			err = within(cmd.Context(), peeringUserPatience, o.Withdraw)
+			resultOf(cmd).parted(o)
+			return err
 		}),
 	}
 }
