@@ -4,7 +4,9 @@
 package charts
 
 import (
+	"bytes"
 	"encoding/json"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -50,13 +52,10 @@ func TestMonitoring(t *testing.T) {
 	assert.Equal(t, "1", objects["ConfigMap"].GetLabels()["grafana_dashboard"])
 
 	metrics, runbooks := read(t, "../docs/metrics.md"), read(t, "../docs/runbooks.md")
+	var asked []string // by whom
+	var expressions []string
 	known := func(where, expression string) {
-		t.Helper()
-		names := regexp.MustCompile(`refract_[a-z_]+`).FindAllString(expression, -1)
-		assert.NotEmpty(t, names, where)
-		for _, name := range names {
-			assert.Contains(t, metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`", "%s asks for %s", where, name)
-		}
+		asked, expressions = append(asked, where), append(expressions, expression)
 	}
 	groups, _, err := unstructured.NestedSlice(objects["PrometheusRule"].Object, "spec", "groups")
 	require.NoError(t, err)
@@ -89,6 +88,43 @@ func TestMonitoring(t *testing.T) {
 			known(panel.Title, target.Expr)
 		}
 	}
+	for i, names := range selected(t, expressions...) {
+		assert.NotEmpty(t, names, asked[i])
+		for _, name := range names {
+			assert.Contains(t, metrics, "`"+strings.TrimSuffix(name, "_bucket")+"`", "%s asks for %s", asked[i], name)
+		}
+	}
+}
+
+// selected has Prometheus' own parser, which is in a module of its own, read PromQL, and returns the metrics that each expression selects.
+func selected(t *testing.T, expressions ...string) (metrics [][]string) {
+	t.Helper()
+	out, err := parsed(t, expressions...)
+	require.NoError(t, err, out)
+	for line := range strings.Lines(out) {
+		metrics = append(metrics, strings.Fields(line))
+	}
+	require.Len(t, metrics, len(expressions))
+	return metrics
+}
+
+func parsed(t *testing.T, expressions ...string) (string, error) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "run", ".")
+	command.Dir, command.Stdin = "../hack/promql", strings.NewReader(strings.Join(expressions, "\n"))
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	err := command.Run()
+	return out.String(), err
+}
+
+func TestWrongPromQL(t *testing.T) {
+	for _, wrong := range []string{"sum by (cluster (refract_up)", "rate(refract_up)", "refract_up == "} {
+		out, err := parsed(t, wrong)
+		assert.Error(t, err, wrong)
+		assert.Contains(t, out, "promql: "+wrong)
+	}
+	assert.Equal(t, [][]string{{"refract_a", "refract_b_total"}}, selected(t, `max by (le) (refract_a) / rate({__name__="refract_b_total"}[5m]) > 0`))
 }
 
 func TestMonitoringNeedsMetrics(t *testing.T) {

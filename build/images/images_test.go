@@ -6,6 +6,7 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"debug/elf"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -23,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/refract-project/refract/charts"
 )
 
 // images runs the command and returns what it prints.
@@ -37,47 +40,68 @@ func images(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// The image that a registry serves runs the command, as the user of the chart, and nothing else is in it. Made again, elsewhere, it is
-// the same to the bit.
+// The images that a registry serves run the commands, as the user of the chart, on each platform, and nothing else is in them. Made again,
+// elsewhere, they are the same to the bit.
 func TestImagesAreReproducibleAndRun(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
 	repository := strings.TrimPrefix(server.URL, "http://") + "/refract"
-	dir, platform := t.TempDir(), "linux/"+runtime.GOARCH
-	_, err := images(t, "--only=virtual-kubelet", "--platforms="+platform, "--push="+repository, "--plain-http", "--output="+dir)
+	dir := t.TempDir()
+	printed, err := images(t, "--push="+repository, "--plain-http", "--output="+dir)
 	require.NoError(t, err)
-	reference, err := name.ParseReference(repository+"/virtual-kubelet:0.1.0", name.Insecure)
-	require.NoError(t, err)
-	index, err := remote.Index(reference)
-	require.NoError(t, err)
-	first, err := index.Digest()
-	require.NoError(t, err)
-
-	manifest, err := index.IndexManifest()
-	require.NoError(t, err)
-	require.Len(t, manifest.Manifests, 1)
-	assert.Equal(t, &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}, manifest.Manifests[0].Platform)
-	image, err := index.Image(manifest.Manifests[0].Digest)
-	require.NoError(t, err)
-	config, err := image.ConfigFile()
-	require.NoError(t, err)
-	assert.Equal(t, "65532:65532", config.Config.User)
-	assert.Equal(t, []string{"/usr/bin/virtual-kubelet"}, config.Config.Entrypoint)
-	assert.Equal(t, []string{"usr", "usr/bin", "usr/bin/virtual-kubelet", "tmp"}, unpack(t, image, dir))
-	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "virtual-kubelet"), "--version").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	assert.Contains(t, string(out), runtime.Version())
-
 	again := t.TempDir()
-	_, err = images(t, "--only=virtual-kubelet", "--platforms="+platform, "--output="+again)
+	printedAgain, err := images(t, "--output="+again)
 	require.NoError(t, err)
-	archives := make([][]byte, 2)
-	for i, at := range []string{dir, again} {
-		archives[i], err = os.ReadFile(filepath.Join(at, "virtual-kubelet.oci.tar"))
-		require.NoError(t, err)
+	assert.Equal(t, printed, printedAgain, "digests of two builds")
+	for _, command := range []string{"controller-manager", "virtual-kubelet"} {
+		t.Run(command, func(t *testing.T) {
+			reference, err := name.ParseReference(repository+"/"+command+":"+charts.AppVersion(), name.Insecure)
+			require.NoError(t, err)
+			index, err := remote.Index(reference)
+			require.NoError(t, err)
+			digest, err := index.Digest()
+			require.NoError(t, err)
+			assert.Contains(t, printed, command+"@"+digest.String()+"\n")
+
+			manifest, err := index.IndexManifest()
+			require.NoError(t, err)
+			require.Len(t, manifest.Manifests, 2)
+			for i, machine := range []struct {
+				architecture string
+				elf          elf.Machine
+			}{{"amd64", elf.EM_X86_64}, {"arm64", elf.EM_AARCH64}} {
+				assert.Equal(t, &v1.Platform{OS: "linux", Architecture: machine.architecture}, manifest.Manifests[i].Platform)
+				image, err := index.Image(manifest.Manifests[i].Digest)
+				require.NoError(t, err)
+				config, err := image.ConfigFile()
+				require.NoError(t, err)
+				assert.Equal(t, "linux/"+machine.architecture, config.OS+"/"+config.Architecture, "the config, too: container runtimes compare it")
+				assert.Equal(t, "65532:65532", config.Config.User)
+				assert.Equal(t, []string{"/usr/bin/" + command}, config.Config.Entrypoint)
+				unpacked := t.TempDir()
+				assert.Equal(t, []string{"usr", "usr/bin", "usr/bin/" + command, "tmp"}, unpack(t, image, unpacked))
+				binary, err := elf.Open(filepath.Join(unpacked, command))
+				require.NoError(t, err)
+				assert.Equal(t, machine.elf, binary.Machine)
+				libraries, err := binary.ImportedLibraries()
+				require.NoError(t, err)
+				assert.Empty(t, libraries, "the image has no libraries")
+				require.NoError(t, binary.Close())
+				if machine.architecture == runtime.GOARCH {
+					out, err := exec.CommandContext(t.Context(), filepath.Join(unpacked, command), "--version").CombinedOutput()
+					require.NoError(t, err, "%s", out)
+					assert.Contains(t, string(out), runtime.Version())
+				}
+			}
+			archives := make([][]byte, 2)
+			for i, at := range []string{dir, again} {
+				archives[i], err = os.ReadFile(filepath.Join(at, command+".oci.tar"))
+				require.NoError(t, err)
+			}
+			assert.True(t, bytes.Equal(archives[0], archives[1]), "two builds give two archives")
+			assert.Contains(t, string(archives[0]), digest.Hex)
+		})
 	}
-	assert.True(t, bytes.Equal(archives[0], archives[1]), "two builds give two archives")
-	assert.Contains(t, string(archives[0]), first.Hex)
 }
 
 // unpack the commands of an image into dir, and list everything in it.

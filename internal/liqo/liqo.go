@@ -37,7 +37,12 @@ type Options struct {
 	Image string
 	// Progress receives a line for each step. Lines have no newline.
 	Progress func(line string)
+
+	changed []client.ObjectKey
 }
+
+// Changed returns the VirtualNodes that Adopt or Revert has given another image, with success.
+func (o *Options) Changed() []client.ObjectKey { return o.changed }
 
 const (
 	containerName = "virtual-kubelet"
@@ -106,6 +111,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 			o.say("%s: putting it back: %v", vn.Name, err)
 			return errors.Join(err, o.putBack(context.WithoutCancel(ctx), vn, func() error { return nil }))
 		}
+		o.changed = append(o.changed, client.ObjectKeyFromObject(vn))
 	}
 	if len(o.Nodes) > 0 {
 		return nil
@@ -150,6 +156,7 @@ func (o *Options) Revert(ctx context.Context) error {
 		if err := o.putBack(ctx, vn, func() error { return o.await(ctx, vn, former) }); err != nil {
 			return err
 		}
+		o.changed = append(o.changed, client.ObjectKeyFromObject(vn))
 	}
 	return nil
 }

@@ -49,6 +49,7 @@ func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.Parti
 	if err != nil {
 		return nil, kind, fmt.Errorf("cluster %s: getting %s %s, %w", c.Name, kind.Kind, client.ObjectKeyFromObject(object), err)
 	}
+	found.SetGroupVersionKind(kind) // which an answer need not have
 	return found, kind, nil
 }
 
@@ -79,13 +80,14 @@ func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 // remove deletes an object if it is ours and is there.
 func (c *Cluster) remove(ctx context.Context, object client.Object) error {
 	found, kind, err := c.find(ctx, object)
-	if err != nil || found == nil || !IsOurs(found) {
+	if err != nil || found == nil {
 		return err
 	}
-	if err := c.Client.Delete(ctx, found, client.Preconditions{UID: &found.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cluster %s: deleting %s %s, %w", c.Name, kind.Kind, client.ObjectKeyFromObject(object), err)
+	if !IsOurs(found) {
+		c.noteLeft(kind, found.Namespace, found.Name)
+		return nil
 	}
-	return nil
+	return c.discard(ctx, found)
 }
 
 // removeAll deletes those of the objects that are ours, the last one first.

@@ -8,9 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -79,25 +77,6 @@ func (o *Options) checkSides(context.Context) error {
 		return fmt.Errorf("cluster %s: virtual nodes are switched off: upgrade release %s with --set offloading.enabled=true", consumer.Name, consumer.installation.Name)
 	}
 	return errors.Join(core.ClusterID(consumer.ID()).Validate(), core.ClusterID(provider.ID()).Validate())
-}
-
-// checkServer keeps an address from being given to the consumer that leads to itself.
-func (o *Options) checkServer(context.Context) error {
-	flag := "--remote-api-server-url"
-	if o.Consumer.Client == nil { // it is to be invited
-		flag = "--api-server-url"
-	}
-	server, err := url.Parse(o.server())
-	if err != nil || server.Scheme != "https" || server.Host == "" {
-		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", o.Provider.Name, o.server(), flag)
-	}
-	host := server.Hostname()
-	if ip := net.ParseIP(host); o.APIServerURL == "" && (host == "localhost" || ip != nil && ip.IsLoopback()) {
-		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: give the address that they can reach with %s",
-			o.Provider.Name, server.Host, o.Consumer.Name, flag)
-	}
-	_, err = o.authority()
-	return err
 }
 
 func (o *Options) checkClocks(ctx context.Context) error {

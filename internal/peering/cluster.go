@@ -37,6 +37,9 @@ type Cluster struct {
 	uid  string
 	// created are the objects that this run has created, in their order.
 	created []*metav1.PartialObjectMetadata
+	// removed and left are what the end of the peering has found here; with dryRun nothing is deleted.
+	removed, left []*metav1.PartialObjectMetadata
+	dryRun        bool
 }
 
 // ID of the cluster among its peers.

@@ -107,7 +107,7 @@ func (o *Options) newIdentity(ctx context.Context) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &identity{kubeconfig: kubeconfig, expires: expires}, nil
+	return &identity{kubeconfig: kubeconfig, expires: expires}, o.checkKubeconfig(ctx, kubeconfig)
 }
 
 // kubeconfig for the provider, at an address of it.

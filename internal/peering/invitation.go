@@ -23,6 +23,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/release"
 )
@@ -37,6 +38,8 @@ type Invitation struct {
 	Version string
 	// PodRanges of the provider, if its nodes have any.
 	PodRanges []netip.Prefix
+	// ServiceRanges of the provider, if it says.
+	ServiceRanges []netip.Prefix `json:",omitempty"`
 	// Resources that the provider gives.
 	Resources corev1.ResourceList
 }
@@ -74,7 +77,8 @@ func Absent(id string) (*Cluster, error) {
 }
 
 // Invite admits a consumer, of which only the id need be known, at a provider and returns a kubeconfig with an Invitation: Peer takes it in
-// place of the provider's own. It opens the provider for the given time; what Peer makes of it lasts. Invite may be called again.
+// place of the provider's own. It opens the provider for the given time; what Peer makes of it lasts. Invite may be called
+// again. When it fails it removes what it has created, as Peer does.
 func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	if err := o.Provider.inspect(ctx); err != nil {
 		return nil, expires, err
@@ -92,6 +96,16 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	if err := o.learnNetwork(ctx); err != nil {
 		return nil, expires, err
 	}
+	o.Provider.created = nil
+	kubeconfig, expires, err = o.admit(ctx, life)
+	if err != nil {
+		return nil, expires, o.takeBack(ctx, err)
+	}
+	return kubeconfig, expires, nil
+}
+
+// admit the consumer, and return a kubeconfig for it.
+func (o *Options) admit(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
 	if err := o.prepareProvider(ctx); err != nil {
 		return nil, expires, err
 	}
@@ -104,7 +118,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 		return nil, expires, err
 	}
 	extension, err := json.Marshal(Invitation{Consumer: o.Consumer.ID(), Provider: o.Provider.ID(), ProviderUID: o.Provider.uid,
-		Version: o.Provider.installation.Version, PodRanges: o.ranges[o.Provider], Resources: o.Resources})
+		Version: o.Provider.installation.Version, PodRanges: o.ranges[o.Provider], ServiceRanges: o.serviceRanges[o.Provider], Resources: o.Resources})
 	if err != nil {
 		return nil, expires, fmt.Errorf("encoding the invitation, %w", err)
 	}
@@ -113,7 +127,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	if err != nil {
 		return nil, expires, fmt.Errorf("writing the kubeconfig, %w", err)
 	}
-	return kubeconfig, expires, nil
+	return kubeconfig, expires, o.checkKubeconfig(ctx, kubeconfig)
 }
 
 // Withdraw takes back what a provider has for a consumer, of which only the id need be known. It fails as long as the consumer uses it.
@@ -123,10 +137,17 @@ func (o *Options) withdraw(ctx context.Context) error {
 	if err := o.Provider.inspect(ctx); err != nil {
 		return err
 	}
-	if err := o.unused(ctx); err != nil || o.DryRun {
+	if err := o.unused(ctx); err != nil {
 		return err
 	}
-	return o.leaveProvider(ctx)
+	o.beginRemoval()
+	if err := o.leaveProvider(ctx); err != nil {
+		return err
+	}
+	if o.DryRun {
+		o.sayRemovals()
+	}
+	return nil
 }
 
 // accept takes a provider as its invitation says it is: with the rights of a consumer one sees none of that.
@@ -135,7 +156,12 @@ func (c *Cluster) accept(ctx context.Context) error {
 	c.uid = c.invitation.ProviderUID
 	_, err := c.Clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
-		return fmt.Errorf("cluster %s: the invitation has expired, or was withdrawn: ask its administrator to run refractctl generate peering-user %s again", c.Name, c.invitation.Consumer)
+		if until := credentials.ValidityOf(c.Config).Until; !until.IsZero() && !time.Now().Before(until) {
+			return fmt.Errorf("cluster %s: the invitation expired at %s: ask its administrator to run refractctl generate peering-user %s again",
+				c.Name, until.UTC().Format(time.RFC3339), c.invitation.Consumer)
+		}
+		return fmt.Errorf("cluster %s: the invitation was withdrawn, or is of another cluster: ask its administrator to run refractctl generate peering-user %s again",
+			c.Name, c.invitation.Consumer)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: using the invitation, %w", c.Name, err)

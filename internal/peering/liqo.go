@@ -20,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -68,7 +69,28 @@ func (c *Cluster) inspectAsProvider(ctx context.Context) error {
 		return err
 	}
 	c.liqo, c.installation = true, &release.Installation{ClusterID: ids.Items[0].Data[liqoIDKey], Namespace: ids.Items[0].Namespace}
+	if err := c.knowsTenants(ctx, ids.Items[0].Labels["app.kubernetes.io/version"]); err != nil {
+		return err
+	}
 	return c.identify(ctx)
+}
+
+// oldestLiqo is the version that has brought the resources by which a provider is asked.
+var oldestLiqo = version.MustParseGeneric("1.0.0")
+
+// knowsTenants fails if the Liqo of a provider is too old to be asked, by its version or by its CRDs.
+func (c *Cluster) knowsTenants(ctx context.Context, label string) error {
+	found, err := version.ParseGeneric(label)
+	if err == nil && found.LessThan(oldestLiqo) {
+		return fmt.Errorf("cluster %s runs Liqo %s, which cannot be joined: upgrade it to %s or later (liqoctl install), or install Refract there", c.Name, label, oldestLiqo)
+	}
+	switch err := c.Client.List(ctx, &auth.TenantList{}, client.Limit(1)); {
+	case apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		return fmt.Errorf("cluster %s runs Liqo %s without Tenants (%s): enable its authentication module, or upgrade it to %s or later", c.Name, label, auth.GroupVersion, oldestLiqo)
+	case err != nil:
+		return fmt.Errorf("cluster %s: listing Tenants, %w", c.Name, err)
+	}
+	return nil
 }
 
 // nodeSecret names the Secret that the virtual kubelet opens the provider with. Liqo has it be another user than the controllers are.

@@ -67,8 +67,13 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	rome, milan := side(t, clusters[0]), side(t, clusters[1])
 	rome.installation = &release.Installation{ClusterID: "rome", Namespace: "liqo", ServiceAccount: "manager"}
 	require.ErrorIs(t, milan.inspectAsProvider(t.Context()), release.ErrNotInstalled, "neither Refract nor Liqo")
-	require.NoError(t, milan.Client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "liqo-clusterid-configmap",
-		Labels: map[string]string{"app.kubernetes.io/name": "clusterid-configmap"}}, Data: map[string]string{"CLUSTER_ID": "milan"}}))
+	id := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "liqo-clusterid-configmap",
+		Labels: map[string]string{"app.kubernetes.io/name": "clusterid-configmap", "app.kubernetes.io/version": "v0.10.3"}}, Data: map[string]string{"CLUSTER_ID": "milan"}}
+	require.NoError(t, milan.Client.Create(t.Context(), id))
+	err := milan.inspectAsProvider(t.Context())
+	require.ErrorContains(t, err, "runs Liqo v0.10.3, which cannot be joined: upgrade it to 1.0.0 or later")
+	id.Labels["app.kubernetes.io/version"] = "v1.1.2"
+	require.NoError(t, milan.Client.Update(t.Context(), id))
 	require.NoError(t, milan.inspectAsProvider(t.Context()))
 	assert.Equal(t, "milan", milan.ID())
 

@@ -11,7 +11,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +49,21 @@ func (o *Options) checkRanges(context.Context) error {
 				"or give --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
 		}
 	}
+	return o.checkServiceRanges()
+}
+
+// checkServiceRanges refuses pods of one cluster that have addresses of Services of the other: what is sent to such a pod, kube-proxy takes for
+// the Service. Services of both may have the same addresses: no cluster IP crosses.
+func (o *Options) checkServiceRanges() error {
+	for _, side := range []struct{ pods, services *Cluster }{{o.Consumer, o.Provider}, {o.Provider, o.Consumer}} {
+		for _, one := range o.ranges[side.pods] {
+			all := o.serviceRanges[side.services]
+			if at := slices.IndexFunc(all, one.Overlaps); at >= 0 {
+				return fmt.Errorf("the pod range %s of %s overlaps with the Service range %s of %s: pods there cannot reach pods with these addresses. Join them with --network=none, "+
+					"or give --overlapping-ranges if a network between the clusters translates addresses", one, side.pods.Name, all[at], side.services.Name)
+			}
+		}
+	}
 	return nil
 }
 
@@ -61,6 +79,17 @@ func (o *Options) learnNetwork(ctx context.Context) error {
 			return err
 		}
 		o.ranges[c] = found
+	}
+	o.serviceRanges = map[*Cluster][]netip.Prefix{}
+	for c := range o.ranges {
+		if c.Client == nil {
+			continue
+		}
+		found, err := c.serviceRanges(ctx)
+		if err != nil {
+			return err
+		}
+		o.serviceRanges[c] = found
 	}
 	o.network = o.Network
 	if o.network != "" || o.Consumer.Client == nil {
@@ -117,6 +146,40 @@ func (c *Cluster) podRanges(ctx context.Context) ([]netip.Prefix, error) {
 			if prefix, err := netip.ParsePrefix(cidr); err == nil {
 				ranges = append(ranges, prefix)
 			}
+		}
+	}
+	return ranges, nil
+}
+
+// serviceRanges are those of the ServiceCIDRs of a cluster. Kubernetes has them since 1.33: without, the address of its own Service is all that
+// is known.
+func (c *Cluster) serviceRanges(ctx context.Context) ([]netip.Prefix, error) {
+	if c.invitation != nil {
+		return c.invitation.ServiceRanges, nil
+	}
+	var ranges []netip.Prefix
+	all := &networkingv1.ServiceCIDRList{}
+	err := c.Client.List(ctx, all)
+	if err != nil && !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("cluster %s: listing ServiceCIDRs, %w", c.Name, err)
+	}
+	for i := range all.Items {
+		for _, cidr := range all.Items[i].Spec.CIDRs {
+			if prefix, err := netip.ParsePrefix(cidr); err == nil {
+				ranges = append(ranges, prefix)
+			}
+		}
+	}
+	if len(ranges) > 0 {
+		return ranges, nil
+	}
+	kubernetes := &corev1.Service{}
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, kubernetes); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("cluster %s: getting Service default/kubernetes, %w", c.Name, err)
+	}
+	for _, address := range kubernetes.Spec.ClusterIPs {
+		if ip, err := netip.ParseAddr(address); err == nil {
+			ranges = append(ranges, netip.PrefixFrom(ip, ip.BitLen()))
 		}
 	}
 	return ranges, nil

@@ -34,6 +34,8 @@ type Options struct {
 	Node NodeOptions
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string
+	// UncheckedURL leaves out that APIServerURL is asked from this computer: only the consumer reaches it.
+	UncheckedURL bool
 	// Network connects the pods of the clusters, by default the one that the consumer is installed with.
 	Network plugins.NetworkMode
 	// ConsumerRanges and ProviderRanges are those of their pods, by default those of their nodes. An address elsewhere is not shown where
@@ -46,7 +48,8 @@ type Options struct {
 	// renews: the provider renews the certificate that the consumer has.
 	renews  bool
 	network plugins.NetworkMode
-	ranges  map[*Cluster][]netip.Prefix
+	// ranges are those of pods, serviceRanges those of cluster IPs, as far as they are known.
+	ranges, serviceRanges map[*Cluster][]netip.Prefix
 	// pullSecrets are those of the consumer's installation, with which the image of the virtual kubelet is pulled.
 	pullSecrets []*corev1.Secret
 	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.

@@ -42,19 +42,23 @@ func (o *Options) takeBack(ctx context.Context, err error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackPatience)
 	defer cancel()
 	unanswered := cmdutil.Away(err)
+	again, undo := "refractctl peer", "refractctl unpeer"
+	if o.Consumer.Client == nil {
+		again, undo = "refractctl generate peering-user "+o.Consumer.ID(), "refractctl delete peering-user "+o.Consumer.ID()
+	}
 	for _, side := range []struct{ c, peer *Cluster }{{o.Consumer, o.Provider}, {o.Provider, o.Consumer}} {
 		if len(side.c.created) == 0 {
 			continue
 		}
 		o.say("%s: removing what this run has created", side.c.ID())
 		if failed := o.removeCreated(ctx, side.c, side.peer); failed != nil {
-			err = fmt.Errorf("%w\n%s is left in cluster %s, which did not remove it (%w): run refractctl peer again to continue, or refractctl unpeer to remove it",
-				err, listed(side.c.created), side.c.Name, failed)
+			err = fmt.Errorf("%w\n%s is left in cluster %s, which did not remove it (%w): run %s again to continue, or %s to remove it",
+				err, listed(side.c.created), side.c.Name, failed, again, undo)
 			unanswered = false
 		}
 	}
 	if unanswered { // who knows whether the last request was done
-		err = fmt.Errorf("%w\nrun refractctl peer again to continue, or refractctl unpeer to remove what is left of it", err)
+		err = fmt.Errorf("%w\nrun %s again to continue, or %s to remove what is left of it", err, again, undo)
 	}
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,19 +39,57 @@ func (o *Options) unpeer(ctx context.Context) error {
 		return err
 	}
 	nodes, err := o.virtualNodes(ctx)
-	if err != nil || o.DryRun {
+	if err != nil {
 		return err
 	}
+	o.beginRemoval()
 	if err := o.removeNodes(ctx, nodes); err != nil {
 		return err
 	}
-	if err := o.unused(ctx); err != nil {
+	unused := o.unused
+	if o.DryRun && len(nodes) > 0 {
+		unused = o.noteRemoteNamespaces
+	}
+	if err := unused(ctx); err != nil {
 		return err
 	}
 	if err := o.leaveConsumer(ctx); err != nil {
 		return err
 	}
-	return o.leaveProvider(ctx)
+	if err := o.leaveProvider(ctx); err != nil {
+		return err
+	}
+	if o.DryRun {
+		o.sayRemovals()
+	}
+	return nil
+}
+
+// noteRemoteNamespaces notes, in a dry run, the namespaces that go with the last virtual node: those without volumes. With an invitation nobody
+// sees what is in them.
+func (o *Options) noteRemoteNamespaces(ctx context.Context) error {
+	names, err := o.remoteNamespaces(ctx)
+	if err != nil {
+		return err
+	}
+	kind := corev1.SchemeGroupVersion.WithKind("Namespace")
+	for _, name := range names {
+		claims := &corev1.PersistentVolumeClaimList{}
+		if err := o.Provider.Client.List(ctx, claims, client.InNamespace(name), client.Limit(1)); err != nil && !apierrors.IsForbidden(err) {
+			return fmt.Errorf("cluster %s: listing PersistentVolumeClaims of namespace %s, %w", o.Provider.Name, name, err)
+		}
+		if len(claims.Items) > 0 {
+			o.Provider.noteLeft(kind, "", name)
+			continue
+		}
+		found := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
+		found.SetGroupVersionKind(kind)
+		o.Provider.noteRemoved(found)
+		if err := o.Provider.noteAll(ctx, client.InNamespace(name)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // removeNodes drains and removes virtual nodes, with what they have for themselves.
@@ -69,6 +106,9 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 		if err := o.Consumer.removeLeases(ctx, o.Provider.ID(), o.VirtualNode, wire.SharedLease); err != nil {
 			return err
 		}
+		if err := o.Consumer.noteAll(ctx, client.MatchingLabels{wire.VirtualNodeLabel: o.VirtualNode}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -81,17 +121,27 @@ func (o *Options) giveUp(ctx context.Context) error {
 		return err
 	}
 	nodes, err := o.virtualNodes(ctx)
-	if err != nil || o.DryRun {
+	if err != nil {
 		return err
 	}
-	o.say("%s: giving up %s: what it has of this cluster stays there", o.Consumer.ID(), o.Provider.ID())
-	if err := GiveUp(ctx, o.Consumer.Client, o.Provider.ID()); err != nil && len(nodes) > 0 {
-		return err
+	o.beginRemoval()
+	o.Provider.noteLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(o.Consumer.ID()))
+	if !o.DryRun {
+		o.say("%s: giving up %s: what it has of this cluster stays there", o.Consumer.ID(), o.Provider.ID())
+		if err := GiveUp(ctx, o.Consumer.Client, o.Provider.ID()); err != nil && len(nodes) > 0 {
+			return err
+		}
 	}
 	if err := o.removeNodes(ctx, nodes); err != nil {
 		return err
 	}
-	return o.leaveConsumer(ctx)
+	if err := o.leaveConsumer(ctx); err != nil {
+		return err
+	}
+	if o.DryRun {
+		o.sayRemovals()
+	}
+	return nil
 }
 
 // GiveUp declares that a peer never comes back: controllers wait for nothing there from now on.
@@ -133,11 +183,26 @@ func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, e
 
 // removeNode has the controllers drain and remove a virtual node.
 func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) error {
-	key := client.ObjectKeyFromObject(vn)
-	if err := o.Consumer.Client.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cluster %s: deleting VirtualNode %s, %w", o.Consumer.Name, key, err)
+	key, c := client.ObjectKeyFromObject(vn), o.Consumer
+	node, _, err := c.find(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name}})
+	if err != nil {
+		return err
 	}
-	return o.await(ctx, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
+	noted := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: vn.Namespace, Name: vn.Name, UID: vn.UID}}
+	noted.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))
+	if err := c.discard(ctx, noted); err != nil {
+		return err
+	}
+	noteNode := func() {
+		if node != nil && node.Labels[wire.TypeLabel] == wire.VirtualNodeType {
+			c.noteRemoved(node) // by the controllers
+		}
+	}
+	if o.DryRun {
+		noteNode()
+		return nil
+	}
+	err = o.await(ctx, "virtual node "+vn.Name, func(ctx context.Context) (string, error) {
 		err := o.Consumer.Client.Get(ctx, key, vn)
 		if apierrors.IsNotFound(err) {
 			return "", nil
@@ -152,14 +217,17 @@ func (o *Options) removeNode(ctx context.Context, vn *offloading.VirtualNode) er
 		}
 		return "waiting for the controller manager", nil
 	})
+	if err == nil {
+		noteNode()
+	}
+	return err
 }
 
 // removeLeases deletes Leases of virtual kubelets that have ended, in the tenant namespace for a peer.
 func (c *Cluster) removeLeases(ctx context.Context, peer string, names ...string) error {
 	for _, name := range names {
-		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(peer), Name: name}}
-		if err := c.Client.Delete(ctx, lease); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("cluster %s: deleting Lease %s, %w", c.Name, client.ObjectKeyFromObject(lease), err)
+		if err := c.discardAny(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(peer), Name: name}}); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -177,20 +245,19 @@ func (c *Cluster) removeRequests(ctx context.Context, peer string) error {
 		if err != nil || namespace != wire.TenantNamespace(peer) || request.Spec.SignerName != certificatesv1.KubeletServingSignerName {
 			continue
 		}
-		if err := c.Client.Delete(ctx, request); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("cluster %s: deleting CertificateSigningRequest %s, %w", c.Name, request.Name, err)
+		if err := c.discardAny(ctx, request); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// unused fails as long as the provider has namespaces of the consumer: they would be deleted with the tenant namespace.
-func (o *Options) unused(ctx context.Context) error {
+// remoteNamespaces are those that the provider has of the consumer.
+func (o *Options) remoteNamespaces(ctx context.Context) (names []string, err error) {
 	maps := &offloading.NamespaceMapList{}
 	if err := o.Provider.Client.List(ctx, maps, client.InNamespace(wire.TenantNamespace(o.Consumer.ID()))); err != nil {
-		return fmt.Errorf("cluster %s: listing NamespaceMaps, %w", o.Provider.Name, err)
+		return nil, fmt.Errorf("cluster %s: listing NamespaceMaps, %w", o.Provider.Name, err)
 	}
-	var names []string
 	for i := range maps.Items {
 		if maps.Items[i].Labels[wire.ReplicatedLabel] != "true" {
 			continue
@@ -199,8 +266,17 @@ func (o *Options) unused(ctx context.Context) error {
 			names = append(names, status.RemoteNamespace)
 		}
 	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// unused fails as long as the provider has namespaces of the consumer: they would be deleted with the tenant namespace.
+func (o *Options) unused(ctx context.Context) error {
+	names, err := o.remoteNamespaces(ctx)
+	if err != nil {
+		return err
+	}
 	if len(names) > 0 {
-		slices.Sort(names)
 		return fmt.Errorf("cluster %s still has namespaces of %s: %s; delete them there if nobody needs them, and run the command again",
 			o.Provider.Name, o.Consumer.ID(), strings.Join(names, ", "))
 	}
@@ -208,7 +284,9 @@ func (o *Options) unused(ctx context.Context) error {
 }
 
 func (o *Options) leaveConsumer(ctx context.Context) error {
-	o.say("%s: removing the access to %s", o.Consumer.ID(), o.Provider.ID())
+	if !o.DryRun {
+		o.say("%s: removing the access to %s", o.Consumer.ID(), o.Provider.ID())
+	}
 	if err := o.Consumer.removeRequests(ctx, o.Provider.ID()); err != nil {
 		return err
 	}
@@ -226,11 +304,14 @@ func (o *Options) leaveConsumer(ctx context.Context) error {
 
 func (o *Options) leaveProvider(ctx context.Context) error {
 	if o.Provider.invitation != nil {
+		o.Provider.noteLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(o.Consumer.ID()))
 		o.say("%s: has namespace %s for %s still: its administrator removes it with refractctl delete peering-user %s",
 			o.Provider.ID(), wire.TenantNamespace(o.Consumer.ID()), o.Consumer.ID(), o.Consumer.ID())
 		return nil
 	}
-	o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
+	if !o.DryRun {
+		o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
+	}
 	// One that nobody renews would be taken for a consumer that is down, where the clusters are also joined the other way round.
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
 		return err
@@ -257,8 +338,12 @@ func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []
 		return err
 	}
 	shared, err := c.stillPeered(ctx, peer)
-	if err != nil || shared {
+	if err != nil {
 		return err
+	}
+	if shared {
+		c.noteLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(peer))
+		return nil
 	}
 	network := &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer), peer, nil)}
 	if err := c.remove(ctx, network); err != nil && !apimeta.IsNoMatchError(err) {
@@ -268,14 +353,23 @@ func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []
 	if err := c.remove(ctx, tenant); err != nil {
 		return err
 	}
-	if err := o.await(ctx, "namespace "+tenant.Name+" of "+c.ID(), func(ctx context.Context) (string, error) { return c.gone(ctx, tenant.Name) }); err != nil {
+	if o.DryRun {
+		if err := c.noteContents(ctx, tenant); err != nil {
+			return err
+		}
+	} else if err := o.await(ctx, "namespace "+tenant.Name+" of "+c.ID(), func(ctx context.Context) (string, error) { return c.gone(ctx, tenant.Name) }); err != nil {
 		return err
 	}
-	cluster := &core.ForeignCluster{ObjectMeta: meta("", peer, nil)}
-	if err := c.Client.Delete(ctx, cluster); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cluster %s: deleting ForeignCluster %s, %w", c.Name, peer, err)
+	return c.discardAny(ctx, &core.ForeignCluster{ObjectMeta: meta("", peer, nil)})
+}
+
+// noteContents notes what a namespace takes along, if it goes.
+func (c *Cluster) noteContents(ctx context.Context, namespace *corev1.Namespace) error {
+	found, _, err := c.find(ctx, namespace)
+	if err != nil || found == nil || !c.isRemoved(found.UID) {
+		return err
 	}
-	return nil
+	return c.noteAll(ctx, client.InNamespace(namespace.Name))
 }
 
 // stillPeered reports whether the peer is a provider of this cluster still, or a consumer.
@@ -285,12 +379,12 @@ func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 	if err := c.Client.List(ctx, nodes, client.InNamespace(tenant)); err != nil {
 		return false, fmt.Errorf("cluster %s: listing VirtualNodes, %w", c.Name, err)
 	}
-	access := rbac.Peer(c.installation.RolePrefix, peer).TenantNamespace(tenant)
-	err := c.Client.Get(ctx, client.ObjectKeyFromObject(access), &rbacv1.RoleBinding{})
-	if client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("cluster %s: getting RoleBinding %s, %w", c.Name, client.ObjectKeyFromObject(access), err)
+	access, _, err := c.find(ctx, rbac.Peer(c.installation.RolePrefix, peer).TenantNamespace(tenant))
+	if err != nil {
+		return false, err
 	}
-	return len(nodes.Items) > 0 || err == nil, nil
+	remains := slices.ContainsFunc(nodes.Items, func(vn offloading.VirtualNode) bool { return !c.isRemoved(vn.UID) })
+	return remains || access != nil && !c.isRemoved(access.UID), nil
 }
 
 // gone returns what is left of a namespace of ours; one that is not ours stays.

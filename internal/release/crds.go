@@ -45,9 +45,15 @@ func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstruct
 		if i.DryRun {
 			options = append(options, client.DryRunAll)
 		}
-		if err := i.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(crd.DeepCopy()), options...); err != nil {
+		before, err := i.crd(ctx, crd.GetName())
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		applied := crd.DeepCopy()
+		if err := i.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(applied), options...); err != nil {
 			return fmt.Errorf("applying CRD %s, %w", crd.GetName(), err)
 		}
+		i.sayApplied(before, applied, err == nil)
 	}
 	if i.DryRun {
 		return nil
@@ -58,6 +64,18 @@ func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstruct
 		}
 	}
 	return nil
+}
+
+// sayApplied names a CRD that was created, or whose spec was changed: objects of it are stored already. In a dry run it would have been.
+func (i *Installer) sayApplied(before, after *unstructured.Unstructured, existed bool) {
+	done := map[bool]string{true: "updated", false: "created"}[existed]
+	switch {
+	case existed && before.GetGeneration() == after.GetGeneration():
+	case i.DryRun:
+		i.say("CRD %s would be %s", after.GetName(), done)
+	default:
+		i.say("CRD %s was %s", after.GetName(), done)
+	}
 }
 
 // Definitions returns the names of the CRDs that an installation has.

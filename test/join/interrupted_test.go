@@ -53,7 +53,7 @@ func TestInterrupted(t *testing.T) {
 	w.must("install", "--context=milan", "--cluster-id=milan", "--registry=registry.example.com/refract", replicas)
 	w.seesChanges()
 	w.hungUp()
-	w.registerNodes()
+	w.registerNodes("milan")
 	w.notSigned()
 	w.cutOff()
 	w.interruptedPeering()
@@ -189,9 +189,9 @@ func (w *world) typed(config *rest.Config) client.WithWatch {
 	return c
 }
 
-// registerNodes does, until the end of the test, what a virtual kubelet does in rome that peer and unpeer wait for: the VirtualNode has a
-// Node, as long as it is there.
-func (w *world) registerNodes() {
+// registerNodes does, until the end of the test, what virtual kubelets do in rome that peer and unpeer wait for: a VirtualNode has a Node, as
+// long as it is there.
+func (w *world) registerNodes(names ...string) {
 	w.Helper()
 	c := w.typed(w.rome.Config())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -200,15 +200,17 @@ func (w *world) registerNodes() {
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}}
-			vn := &offloading.VirtualNode{}
-			switch err := c.Get(ctx, client.ObjectKey{Namespace: wire.TenantNamespace("milan"), Name: "milan"}, vn); {
-			case err != nil && client.IgnoreNotFound(err) == nil:
-				_ = c.Delete(ctx, node)
-			case err == nil:
-				_ = c.Create(ctx, node) // or it is there
-				ready := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
-				_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready)) // or the next time
+			for _, name := range names {
+				node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}}
+				vn := &offloading.VirtualNode{}
+				switch err := c.Get(ctx, client.ObjectKey{Namespace: wire.TenantNamespace("milan"), Name: name}, vn); {
+				case err != nil && client.IgnoreNotFound(err) == nil:
+					_ = c.Delete(ctx, node)
+				case err == nil:
+					_ = c.Create(ctx, node) // or it is there
+					ready := fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":"True","lastHeartbeatTime":%q}]}}`, time.Now().UTC().Format(time.RFC3339))
+					_ = c.Status().Patch(ctx, node, client.RawPatch(types.StrategicMergePatchType, ready)) // or the next time
+				}
 			}
 			time.Sleep(300 * time.Millisecond) // longer than peer takes to say that it waits
 		}

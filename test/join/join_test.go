@@ -180,12 +180,22 @@ func (w *world) refused(args []string, words ...string) {
 // inventory lists all objects of a cluster that last, one a line, with a digest of what their authors want.
 func (w *world) inventory(s *side) string {
 	w.Helper()
+	var lines []string
+	w.each(s, func(resource string, object *unstructured.Unstructured) {
+		lines = append(lines, fmt.Sprintf("%s %s/%s %s", resource, object.GetNamespace(), object.GetName(), w.digest(resource, object)))
+	})
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// each calls do with all objects of a cluster that last.
+func (w *world) each(s *side, do func(resource string, object *unstructured.Unstructured)) {
+	w.Helper()
 	config := s.Config()
 	config.WarningHandler = rest.NoWarnings{}
 	resources, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerPreferredResources()
 	require.NoError(w, err)
 	client := dynamic.NewForConfigOrDie(config)
-	var lines []string
 	for _, group := range resources {
 		for _, resource := range group.APIResources {
 			if resource.Kind == "Event" || resource.Name == "componentstatuses" || !slices.Contains(resource.Verbs, "list") {
@@ -199,13 +209,10 @@ func (w *world) inventory(s *side) string {
 			}
 			require.NoError(w, err)
 			for i := range list.Items {
-				object := &list.Items[i]
-				lines = append(lines, fmt.Sprintf("%s %s/%s %s", resource.Name, object.GetNamespace(), object.GetName(), w.digest(resource.Name, object)))
+				do(resource.Name, &list.Items[i])
 			}
 		}
 	}
-	slices.Sort(lines)
-	return strings.Join(lines, "\n")
 }
 
 // restless are resources that controllers change all the time, in their spec, too.
@@ -576,7 +583,7 @@ func (w *world) invited(remote string) {
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")
 	w.unchanged(w.milan, milan)
-	w.refused([]string{"peer", file, remote}, "the invitation has expired, or was withdrawn", "refractctl generate peering-user rome")
+	w.refused([]string{"peer", file, remote}, "the invitation was withdrawn", "refractctl generate peering-user rome")
 }
 
 // anonymous is an invitation that hides which cluster it is from: it could be from one that claims the id of a provider.
@@ -627,7 +634,8 @@ func (w *world) further() {
 	assert.Contains(w, shown, "milan-gpu")
 	assert.Contains(w, w.printed("get", "virtualnode", "milan-gpu", "-o", "json"), `"node": "Ready"`)
 	w.refused([]string{"get", "virtualnode", "turin"}, "this cluster has milan, milan-gpu")
-	w.must("delete", "virtualnode", "milan-gpu")
+	deleted := w.result("delete", "virtualnode", "milan-gpu", "-o", "yaml")
+	assert.Equal(w, []reported{{Kind: "VirtualNode", Namespace: "liqo-tenant-milan", Name: "milan-gpu"}}, deleted.Objects)
 	testenv.Eventually(w, func() error { // but for its Lease, which goes with the peering
 		var left []string
 		for line := range strings.Lines(w.inventory(w.rome)) {

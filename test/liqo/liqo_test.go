@@ -24,6 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/image"
 	"github.com/refract-project/refract/internal/nodelab"
 	"github.com/refract-project/refract/internal/testenv"
+	"github.com/refract-project/refract/test/page"
 )
 
 // images of Liqo, by the name that its chart gives them, with the command in each.
@@ -249,6 +250,44 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.run("refractctl unpeer --context=rome --remote-context=milan")
 	w.eventually(before, "%s", listing)
 	w.eventually(here, "%s", consumerListing)
+}
+
+// TestMigration follows the page from a pair of clusters that runs Liqo to one that runs Refract, and back. What this machine needs besides is
+// added: there is no network between pods but that of the machines.
+func TestMigration(t *testing.T) {
+	w := begin(t)
+	defer w.explain()
+	w.shop()
+	w.works("with Liqo")
+	lines, err := page.CommandsOf("../../docs/liqo.md", "A pair of clusters")
+	require.NoError(t, err)
+	besides := map[string]string{"liqoctl uninstall": " --timeout=2m", "liqoctl unpeer": " --timeout=2m"}
+	follow := func(from, to string) {
+		t.Helper()
+		followed := 0
+		for ; len(lines) > 0 && (to == "" || !strings.HasPrefix(lines[0], to)); lines = lines[1:] {
+			words := strings.Fields(lines[0])
+			require.GreaterOrEqual(t, len(words), 2, lines[0])
+			w.run("%s", lines[0]+besides[words[0]+" "+words[1]])
+			followed++
+		}
+		require.Positive(t, followed, "the page has no commands from %s to %s", from, to)
+	}
+	follow("liqoctl unoffload", "refractctl install")
+	assert.Empty(t, w.run("kubectl get nodes --selector=liqo.io/type=virtual-node --output=name"))
+	w.run("kubectl --namespace=shop scale deployment/web --replicas=0") // until it is offloaded again: its strategy is remote
+	follow("refractctl install", "refractctl unoffload")
+	w.run("kubectl --namespace=shop scale deployment/web --replicas=2")
+	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
+	w.works("with Refract")
+	w.run("kubectl --namespace=shop scale deployment/web --replicas=0")
+	follow("refractctl unoffload", "")
+	for _, context := range []string{"rome", "milan"} {
+		assert.NotContains(t, w.run("kubectl --context=%s get clusterroles,clusterrolebindings,mutatingwebhookconfigurations,validatingadmissionpolicies --output=name", context), "refract", "in %s", context)
+	}
+	w.run("kubectl delete namespace shop")
+	w.shop()
+	w.works("with Liqo again")
 }
 
 // consumerListing prints what there is at the consumer of what a peering makes.

@@ -5,12 +5,13 @@
 package page
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
 )
 
-var blocks = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+var blocks = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
 
 // Commands returns the lines of all code blocks without a language, in their order.
 func Commands(path string) ([]string, error) {
@@ -18,11 +19,30 @@ func Commands(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lines []string
-	for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
+	return commands(string(text)), nil
+}
+
+// CommandsOf returns those in the section with a heading of the second level, without what is in other sections.
+func CommandsOf(path, heading string) ([]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	_, section, found := strings.Cut(string(text), "\n## "+heading+"\n")
+	if !found {
+		return nil, fmt.Errorf("%s has no section %q", path, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	return commands(section), nil
+}
+
+func commands(text string) (lines []string) {
+	for _, block := range blocks.FindAllStringSubmatch(text, -1) {
 		if language, text := block[1], block[2]; language == "" {
-			lines = append(lines, strings.Split(strings.TrimSpace(text), "\n")...)
+			for line := range strings.Lines(strings.TrimSpace(text)) {
+				lines = append(lines, strings.TrimSpace(line))
+			}
 		}
 	}
-	return lines, nil
+	return lines
 }

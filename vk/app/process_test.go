@@ -48,7 +48,8 @@ func start(ctx context.Context, t *testing.T, opts lab.Options) *lab.Lab {
 func TestProcess(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	l := start(ctx, t, lab.Options{KubeletArgs: []string{"--role-prefix=acme"}})
+	// As a controller of a later Liqo would start it, with flags that this version does not know.
+	l := start(ctx, t, lab.Options{KubeletArgs: []string{"--role-prefix=acme", "--ignore-unknown-flags", "--later-feature", "on", "--later-limit=3"}})
 	t.Run("a kubeconfig that is not usable is told and waited for", func(t *testing.T) { testUnusableKubeconfig(ctx, t, l) })
 	t.Run("a dead provider gives a node that is not ready", func(t *testing.T) { testDeadProvider(ctx, t, l) })
 	begin := time.Now()
@@ -56,6 +57,9 @@ func TestProcess(t *testing.T) {
 	require.NoError(t, l.AwaitNodeReady(ctx))
 	t.Logf("the node is ready after %s", time.Since(begin))
 
+	t.Run("flags of a later version are told on the VirtualNode", func(t *testing.T) {
+		expectEvent(ctx, t, l, unknownFlagsReason, "--later-feature, --later-limit")
+	})
 	t.Run("metrics", func(t *testing.T) {
 		metrics, err := l.KubeletMetrics(ctx)
 		require.NoError(t, err)

@@ -4,12 +4,21 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/release"
 )
 
 // Values come from files and flags, as with helm: what is more specific counts.
@@ -43,4 +52,61 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 		_, _, err := refractctl(t, onCluster(append(install, wrong)...)...)
 		assert.Equal(t, exitUsage, exitCode(err), "%s: %v", wrong, err)
 	}
+}
+
+// A CRD of a former release, with objects of it, gets the schema of this one. The objects stay as they are, and a dry run names the CRD.
+func TestInstallUpgradesCRDs(t *testing.T) {
+	c := admin(t)
+	const name = "quotas.offloading.liqo.io"
+	read := func() *unstructured.Unstructured {
+		crd := &unstructured.Unstructured{}
+		crd.SetGroupVersionKind(release.DefinitionKind)
+		require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: name}, crd))
+		return crd
+	}
+	properties := func(crd *unstructured.Unstructured) map[string]any {
+		versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		require.NoError(t, err)
+		found, ok, err := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties")
+		require.NoError(t, err)
+		require.True(t, ok)
+		return found
+	}
+	former := read()
+	require.Contains(t, properties(former), "cordoned")
+	versions, _, err := unstructured.NestedSlice(former.Object, "spec", "versions")
+	require.NoError(t, err)
+	unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "cordoned")
+	require.NoError(t, unstructured.SetNestedSlice(former.Object, versions, "spec", "versions"))
+	require.NoError(t, c.Update(t.Context(), former))
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "former"}}))
+	quota := &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: "former", Name: "rome", Labels: map[string]string{"team": "web"}}, Spec: offloading.QuotaSpec{
+		User: "rome", LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}
+	require.NoError(t, c.Create(t.Context(), quota))
+	t.Cleanup(func() { assert.NoError(t, c.Delete(context.Background(), quota)) })
+
+	generation := read().GetGeneration()
+	install := onCluster("install", "--cluster-id=rome", "--registry=registry.example.com/refract", "--timeout=2s")
+	_, said, err := refractctl(t, append(install, "--dry-run")...)
+	require.NoError(t, err)
+	assert.Contains(t, said, "CRD "+name+" would be updated\n")
+	assert.NotContains(t, said, "CRD shadowpods.offloading.liqo.io", "it is as it was")
+	assert.Equal(t, generation, read().GetGeneration(), "a dry run changes nothing")
+	assert.NotContains(t, properties(read()), "cordoned")
+
+	t.Cleanup(func() {
+		_, _, err := refractctl(t, onCluster("uninstall", "--force")...)
+		assert.NoError(t, err)
+	})
+	_, said, err = refractctl(t, install...)
+	assert.Equal(t, exitTimedOut, exitCode(err), "nothing runs here: %v", err)
+	assert.Contains(t, said, "CRD "+name+" was updated\n")
+	assert.Contains(t, properties(read()), "cordoned")
+	after := &offloading.Quota{}
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(quota), after))
+	assert.Equal(t, quota, after, "an object of the former schema")
+	yes := true
+	after.Spec.Cordoned = &yes
+	require.NoError(t, c.Update(t.Context(), after))
+	require.NotNil(t, after.Spec.Cordoned, "the field is stored now")
 }

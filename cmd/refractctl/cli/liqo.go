@@ -29,7 +29,8 @@ func (a *clusterAccess) liqo(nodes []string, out io.Writer) (*liqo.Options, erro
 }
 
 func newLiqoCommand(access *clusterAccess) *cobra.Command {
-	return group("liqo", "Run Refract's virtual kubelet under Liqo's controllers", newLiqoCheckCommand(access), newLiqoAdoptCommand(access), newLiqoRevertCommand(access))
+	return group("liqo", "Run Refract's virtual kubelet under Liqo's controllers",
+		newLiqoCheckCommand(access), withResult(newLiqoAdoptCommand(access)), withResult(newLiqoRevertCommand(access)))
 }
 
 func newLiqoCheckCommand(access *clusterAccess) *cobra.Command {
@@ -116,7 +117,11 @@ func inTime(cmd *cobra.Command, access *clusterAccess, nodes []string, timeout t
 	if err != nil {
 		return err
 	}
-	return within(cmd.Context(), timeout, func(ctx context.Context) error { return do(ctx, o) })
+	err = within(cmd.Context(), timeout, func(ctx context.Context) error { return do(ctx, o) })
+	for _, vn := range o.Changed() {
+		resultOf(cmd).add("", "VirtualNode", vn.Namespace, vn.Name)
+	}
+	return err
 }
 
 // countErrors returns an error if there are any among the findings.

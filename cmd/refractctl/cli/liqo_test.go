@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +22,7 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/doctor"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
@@ -94,6 +96,31 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	lacking()
 	err = c.Get(t.Context(), client.ObjectKey{Name: "refract-virtual-kubelet-local"}, &rbacv1.ClusterRole{})
 	assert.True(t, apierrors.IsNotFound(err), "%v", err)
+
+	// Two of the failures above as scripts see them, and one of a VirtualNode that is not Liqo's.
+	out, _, err := refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--timeout=1s", "-o", "json", "--kubeconfig="+cluster.Kubeconfig())
+	require.Error(t, err)
+	failed := printedResult(t, out)
+	assert.Equal(t, "liqo adopt", failed.Command)
+	assert.Equal(t, exitTimedOut, failed.ExitCode)
+	assert.Equal(t, err.Error(), failed.Error)
+	assert.Empty(t, failed.Objects)
+	assert.Contains(t, strings.Join(failed.Steps, "\n"), "adoptable: putting it back")
+	out, _, err = refractctl(t, "liqo", "revert", "adoptable", "-o", "yaml", "--kubeconfig="+cluster.Kubeconfig())
+	require.NoError(t, err)
+	assert.Empty(t, printedResult(t, out).Objects, "nothing is adopted")
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
+	unstructured.RemoveNestedField(vn.Object, "spec", "template")
+	require.NoError(t, c.Update(t.Context(), vn))
+	out, _, err = refractctl(t, "liqo", "check", "adoptable", "-o", "json", "--kubeconfig="+cluster.Kubeconfig())
+	assert.Equal(t, exitFindings, exitCode(err), "%v", err)
+	found := struct{ Findings []doctor.Finding }{}
+	require.NoError(t, yaml.Unmarshal([]byte(out), &found), "%s", out)
+	require.Len(t, found.Findings, 1)
+	assert.Equal(t, doctor.Error, found.Findings[0].Level)
+	assert.Contains(t, found.Findings[0].Message, "nothing to adopt")
+	_, _, err = refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--kubeconfig="+cluster.Kubeconfig())
+	assert.ErrorContains(t, err, "was it made by Liqo?")
 
 	for want, args := range map[string][]string{
 		"--image is missing": {"adopt", "adoptable"}, "there is no virtual node nowhere": {"check", "nowhere"}, "--timeout": {"revert", "--timeout=-1s"},

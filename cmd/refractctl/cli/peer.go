@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -140,7 +141,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	share := &shareFlags{}
 	var virtualNode, server, kind, network string
 	var ranges, remoteRanges []string
-	var overlapping bool
+	var overlapping, unchecked bool
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
@@ -175,6 +176,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 				return usage(err)
 			}
 			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
+			o.UncheckedURL = unchecked
 			if err := within(cmd.Context(), t.timeout, o.Peer); err != nil || t.dryRun {
 				return err
 			}
@@ -192,8 +194,14 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
 	flags.StringVar(&virtualNode, "virtual-node", "", "name of the virtual node, by default the cluster ID of the provider")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default the server of the kubeconfig")
+	addUncheckedFlag(flags, &unchecked, "--remote-api-server-url")
 	flags.BoolVar(&overlapping, "overlapping-ranges", false, "join clusters whose pod ranges overlap, because a network between them translates addresses")
 	return command
+}
+
+// addUncheckedFlag adds the flag for addresses that only the consumer reaches.
+func addUncheckedFlag(flags *pflag.FlagSet, unchecked *bool, of string) {
+	flags.BoolVar(unchecked, "skip-url-check", false, "do not check that the provider answers at "+of+": the consumer reaches that address, and this computer does not")
 }
 
 func newUnpeerCommand(access *clusterAccess) *cobra.Command {
@@ -203,17 +211,19 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 		Use:   "unpeer [PROVIDER]",
 		Short: "End a peering",
 		Long: "Drain the virtual nodes of a provider and remove them, then the access of this cluster to the provider and what the provider has for\n" +
-			"this cluster. Disruption budgets are respected. Only objects created by refractctl peer are removed. A provider that never comes\n" +
-			"back is given by name, with --force: its pods are considered lost and rescheduled.",
+			"this cluster. Disruption budgets are respected. Only objects created by refractctl peer are removed;\n" +
+			"--dry-run lists them. A provider that never comes back is given by name, with --force: its pods are considered lost and rescheduled.",
 		Example: "  refractctl unpeer --context=rome --remote-context=milan\n" +
 			"  refractctl unpeer milan --context=rome --force   # milan never comes back",
 		Args: cobra.MaximumNArgs(1),
 		RunE: explained(func(cmd *cobra.Command, provider []string) error {
-			end, err := t.end(provider, force, cmd.ErrOrStderr())
+			o, end, err := t.end(provider, force, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if err := within(cmd.Context(), t.timeout, end); err != nil || t.dryRun {
+			err = within(cmd.Context(), t.timeout, func(ctx context.Context) error { return end(o, ctx) })
+			resultOf(cmd).parted(o)
+			if err != nil || t.dryRun {
 				return err
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(), "the peering has ended")
@@ -226,27 +236,27 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 	return command
 }
 
-// end returns what ends a peering: with a provider that is reached by flags, or without one that is named.
-func (t *twoClusters) end(provider []string, force bool, out io.Writer) (func(context.Context) error, error) {
+// end returns the options of a peering, and what ends it: with a provider that is reached by flags, or without one that is named.
+func (t *twoClusters) end(provider []string, force bool, out io.Writer) (*peering.Options, func(*peering.Options, context.Context) error, error) {
 	switch {
 	case force != (len(provider) == 1):
-		return nil, usage(errors.New("name the provider with --force alone: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
+		return nil, nil, usage(errors.New("name the provider with --force alone: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
 	case !force:
 		o, err := t.options(out)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		return o.Unpeer, nil
+		return o, (*peering.Options).Unpeer, nil
 	case t.remoteContext != "" || t.remoteFile != "":
-		return nil, usage(errors.New("--force does without the provider: leave out --remote-context and --remote-kubeconfig"))
+		return nil, nil, usage(errors.New("--force does without the provider: leave out --remote-context and --remote-kubeconfig"))
 	}
 	absent, err := peering.Absent(provider[0])
 	if err != nil {
-		return nil, usage(err)
+		return nil, nil, usage(err)
 	}
 	consumer, err := t.access.cluster()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return (&peering.Options{Consumer: consumer, Provider: absent, DryRun: t.dryRun, Progress: printTo(out)}).GiveUp, validTimeout(t.timeout)
+	return &peering.Options{Consumer: consumer, Provider: absent, DryRun: t.dryRun, Progress: printTo(out)}, (*peering.Options).GiveUp, validTimeout(t.timeout)
 }

@@ -39,6 +39,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	var server string
 	var ranges []string
 	var life time.Duration
+	var unchecked bool
 	command := &cobra.Command{
 		Use:   "peering-user CONSUMER",
 		Short: "Admit a consumer, and print a kubeconfig for peering",
@@ -64,7 +65,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if o.ProviderRanges, err = parseRanges("pod-cidrs", ranges); err != nil {
 				return usage(err)
 			}
-			o.Resources, o.APIServerURL = resources, strings.TrimSuffix(server, "/")
+			o.Resources, o.APIServerURL, o.UncheckedURL = resources, strings.TrimSuffix(server, "/"), unchecked
 			var kubeconfig []byte
 			var expires time.Time
 			err = within(cmd.Context(), peeringUserPatience, func(ctx context.Context) (err error) {
@@ -85,6 +86,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 	share.addFlags(flags)
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, as the consumer sees them, by default those of its nodes")
 	flags.StringVar(&server, "api-server-url", "", "the API server of this cluster as the consumer reaches it, by default the server of the kubeconfig")
+	addUncheckedFlag(flags, &unchecked, "--api-server-url")
 	flags.DurationVar(&life, "expires-in", invitationLife, "how long the kubeconfig can be used")
 	return command
 }
@@ -102,7 +104,9 @@ func newDeletePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return within(cmd.Context(), peeringUserPatience, o.Withdraw)
+			err = within(cmd.Context(), peeringUserPatience, o.Withdraw)
+			resultOf(cmd).parted(o)
+			return err
 		}),
 	}
 }

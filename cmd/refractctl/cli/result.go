@@ -37,6 +37,9 @@ type result struct {
 	Warnings []string `json:"warnings"`
 	// Objects that the command was about, and with which it has succeeded.
 	Objects []resultObject `json:"objects,omitempty"`
+	// Removed are objects that the command has removed, or would have in a dry run, and Left those that it has found and left.
+	Removed []resultObject `json:"removed,omitempty"`
+	Left    []resultObject `json:"left,omitempty"`
 	// CredentialsExpire is when the consumer's access to the provider ends, in RFC 3339.
 	CredentialsExpire string         `json:"credentialsExpire,omitempty"`
 	Release           *resultRelease `json:"release,omitempty"`
@@ -144,6 +147,16 @@ func (r *recorder) waiting(name, state string) {
 // add an object with which the command has succeeded.
 func (r *result) add(cluster, kind, namespace, name string) {
 	r.Objects = append(r.Objects, resultObject{cluster, kind, namespace, name})
+}
+
+// parted adds what has become of a peering.
+func (r *result) parted(o *peering.Options) {
+	for _, object := range o.Removed() {
+		r.Removed = append(r.Removed, resultObject(object))
+	}
+	for _, object := range o.Left() {
+		r.Left = append(r.Left, resultObject(object))
+	}
 }
 
 // joined adds what a consumer has of a provider since a command has made it.

@@ -1,0 +1,44 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Promql parses PromQL with Prometheus' own parser: one expression in each line of the standard input. It prints, for each, the metrics that
+// it selects, in one line, and ends with 1 if it cannot be parsed. The test of the chart's alerts and dashboards runs it.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+func main() {
+	if err := parse(); err != nil {
+		fmt.Fprintln(os.Stderr, "promql:", err)
+		os.Exit(1)
+	}
+}
+
+func parse() error {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		expression, err := parser.NewParser(parser.Options{}).ParseExpr(lines.Text())
+		if err != nil {
+			return fmt.Errorf("%s: %w", lines.Text(), err)
+		}
+		var metrics []string
+		for _, selectors := range parser.ExtractSelectors(expression) {
+			for _, selector := range selectors {
+				if selector.Name == "__name__" {
+					metrics = append(metrics, selector.Value)
+				}
+			}
+		}
+		slices.Sort(metrics)
+		fmt.Println(strings.Join(slices.Compact(metrics), " "))
+	}
+	return lines.Err()
+}

@@ -1,0 +1,144 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// answerPatience is how long the provider may take to answer at the address that the consumer is given.
+const answerPatience = 10 * time.Second
+
+// serverFlag is the flag with which the user says where the consumer reaches the provider.
+func (o *Options) serverFlag() string {
+	if o.Consumer.Client == nil { // it is to be invited
+		return "--api-server-url"
+	}
+	return "--remote-api-server-url"
+}
+
+// checkServer keeps an address from being given to the consumer that leads to itself, to another cluster, or nowhere.
+func (o *Options) checkServer(ctx context.Context) error {
+	server, err := url.Parse(o.server())
+	if err != nil || server.Scheme != "https" || server.Host == "" {
+		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", o.Provider.Name, o.server(), o.serverFlag())
+	}
+	host := server.Hostname()
+	if ip := net.ParseIP(host); o.APIServerURL == "" && (host == "localhost" || ip != nil && ip.IsLoopback()) {
+		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: give the address that they can reach with %s",
+			o.Provider.Name, server.Host, o.Consumer.Name, o.serverFlag())
+	}
+	ca, err := o.authority()
+	if err != nil || o.APIServerURL == "" || o.UncheckedURL {
+		return err
+	}
+	if err := o.answers(ctx, ca); err != nil || o.Provider.invitation == nil {
+		return err
+	}
+	config := rest.CopyConfig(o.Provider.Config) // whose token is the consumer's
+	config.Host = o.APIServerURL
+	return o.opens(ctx, config)
+}
+
+// answers asks the address for its version, without credentials: whoever answers there must have a certificate of the provider's authority.
+func (o *Options) answers(ctx context.Context, ca []byte) error {
+	httpClient, err := rest.HTTPClientFor(&rest.Config{
+		TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: o.Provider.Config.ServerName}, Timeout: answerPatience,
+	})
+	if err != nil {
+		return fmt.Errorf("connecting to %s, %w", o.APIServerURL, err)
+	}
+	defer httpClient.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(o.APIServerURL, "/")+"/version", nil)
+	if err != nil {
+		return fmt.Errorf("connecting to %s, %w", o.APIServerURL, err)
+	}
+	response, err := httpClient.Do(request)
+	if err != nil {
+		return o.unanswered(ctx, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch response.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return nil // it tells strangers nothing
+	case http.StatusOK:
+		if info := (&version.Info{}); json.NewDecoder(response.Body).Decode(info) == nil && info.GitVersion != "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s=%s: whoever answers there is no API server (GET /version: %s): give the address of the API server of %s",
+		o.serverFlag(), o.APIServerURL, response.Status, o.Provider.Name)
+}
+
+// unanswered says what is wrong with an address, and what to do about it.
+func (o *Options) unanswered(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err // without the method and the address, which are said
+	}
+	var untrusted *tls.CertificateVerificationError
+	var misnamed x509.HostnameError
+	switch {
+	case errors.As(err, &misnamed):
+		return fmt.Errorf("%s=%s: the certificate there is for another name (%w): give a name or an address that it is for, or set tls-server-name in the kubeconfig of %s",
+			o.serverFlag(), o.APIServerURL, err, o.Provider.Name)
+	case errors.As(err, &untrusted):
+		return fmt.Errorf("%s=%s: another server than %s answers there, its certificate is not of the certificate authority in the kubeconfig (%w): "+
+			"give the address of %s, or a kubeconfig with the certificate authority of that address", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Provider.Name)
+	}
+	return fmt.Errorf("%s=%s: the API server of %s does not answer there (%w): correct the address, or open the firewall before it. "+
+		"If %s reaches it and this computer does not, give --skip-url-check", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Consumer.Name)
+}
+
+// opens fails unless the consumer's credentials are accepted at the address that it is given: they are not by another cluster whose
+// certificates are of the same authority.
+func (o *Options) opens(ctx context.Context, config *rest.Config) error {
+	config.Timeout = answerPatience
+	clientset, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connecting to %s, %w", config.Host, err)
+	}
+	_, err = clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if apierrors.IsUnauthorized(err) {
+		return fmt.Errorf("%s=%s: another cluster answers there, which does not accept the credentials that %s has given to %s: give the address of %s",
+			o.serverFlag(), o.APIServerURL, o.Provider.Name, o.Consumer.Name, o.Provider.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("%s=%s: using the credentials of %s there, %w", o.serverFlag(), o.APIServerURL, o.Consumer.Name, err)
+	}
+	return nil
+}
+
+// checkKubeconfig tries a new kubeconfig of the consumer at the address that the user has given.
+func (o *Options) checkKubeconfig(ctx context.Context, kubeconfig []byte) error {
+	if o.APIServerURL == "" || o.UncheckedURL {
+		return nil
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig of %s, %w", o.Consumer.Name, err)
+	}
+	return o.opens(ctx, config)
+}
