@@ -141,12 +141,14 @@ func (o *Options) withdraw(ctx context.Context) error {
 		return err
 	}
 	o.beginRemoval()
-	if err := o.leaveProvider(ctx); err != nil {
+	end, err := o.leaveProvider(ctx)
+	if err != nil {
 		return err
 	}
-	if o.DryRun {
-		o.sayRemovals()
+	if err := end(ctx); err != nil || !o.DryRun {
+		return err
 	}
+	o.sayRemovals()
 	return nil
 }
 

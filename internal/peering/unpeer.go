@@ -5,6 +5,7 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,15 +54,19 @@ func (o *Options) unpeer(ctx context.Context) error {
 	if err := unused(ctx); err != nil {
 		return err
 	}
-	if err := o.leaveConsumer(ctx); err != nil {
+	// Kubernetes takes seconds to remove a namespace: those of the two clusters go at the same time.
+	atConsumer, err := o.leaveConsumer(ctx)
+	if err != nil {
 		return err
 	}
-	if err := o.leaveProvider(ctx); err != nil {
+	atProvider, problem := o.leaveProvider(ctx)
+	if err := atConsumer(ctx); err != nil || problem != nil {
+		return errors.Join(problem, err)
+	}
+	if err := atProvider(ctx); err != nil || !o.DryRun {
 		return err
 	}
-	if o.DryRun {
-		o.sayRemovals()
-	}
+	o.sayRemovals()
 	return nil
 }
 
@@ -91,6 +96,12 @@ func (o *Options) noteRemoteNamespaces(ctx context.Context) error {
 	}
 	return nil
 }
+
+// leaving waits for what a cluster has begun to remove, and ends it.
+type leaving func(ctx context.Context) error
+
+// noWait is for a cluster that has nothing to remove.
+func noWait(context.Context) error { return nil }
 
 // removeNodes drains and removes virtual nodes, with what they have for themselves.
 func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNode) error {
@@ -135,12 +146,14 @@ func (o *Options) giveUp(ctx context.Context) error {
 	if err := o.removeNodes(ctx, nodes); err != nil {
 		return err
 	}
-	if err := o.leaveConsumer(ctx); err != nil {
+	end, err := o.leaveConsumer(ctx)
+	if err != nil {
 		return err
 	}
-	if o.DryRun {
-		o.sayRemovals()
+	if err := end(ctx); err != nil || !o.DryRun {
+		return err
 	}
+	o.sayRemovals()
 	return nil
 }
 
@@ -283,15 +296,15 @@ func (o *Options) unused(ctx context.Context) error {
 	return nil
 }
 
-func (o *Options) leaveConsumer(ctx context.Context) error {
+func (o *Options) leaveConsumer(ctx context.Context) (leaving, error) {
 	if !o.DryRun {
 		o.say("%s: removing the access to %s", o.Consumer.ID(), o.Provider.ID())
 	}
 	if err := o.Consumer.removeRequests(ctx, o.Provider.ID()); err != nil {
-		return err
+		return nil, err
 	}
 	if err := o.removePullSecrets(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	objects := append(o.atConsumer(), o.secret(nil))
 	if o.Provider.liqo {
@@ -302,65 +315,70 @@ func (o *Options) leaveConsumer(ctx context.Context) error {
 	return o.leave(ctx, o.Consumer, o.Provider.ID(), objects)
 }
 
-func (o *Options) leaveProvider(ctx context.Context) error {
+func (o *Options) leaveProvider(ctx context.Context) (leaving, error) {
 	if o.Provider.invitation != nil {
 		o.Provider.noteLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(o.Consumer.ID()))
 		o.say("%s: has namespace %s for %s still: its administrator removes it with refractctl delete peering-user %s",
 			o.Provider.ID(), wire.TenantNamespace(o.Consumer.ID()), o.Consumer.ID(), o.Consumer.ID())
-		return nil
+		return noWait, nil
 	}
 	if !o.DryRun {
 		o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
 	}
 	// One that nobody renews would be taken for a consumer that is down, where the clusters are also joined the other way round.
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
-		return err
+		return nil, err
 	}
 	objects := append(o.atProvider(), o.quota())
 	if !o.Provider.liqo {
 		if err := o.withdrawRenewal(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if o.Provider.liqo {
 		var err error
 		if objects, err = o.atLiqo(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
 }
 
-// leave removes the objects, the tenant namespace and the ForeignCluster of a peer. The last two stay while the clusters are also
-// joined the other way round.
-func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []client.Object) error {
+// leave removes the objects, the tenant namespace and, once that is gone, the ForeignCluster of a peer. The last two stay while the
+// clusters are also joined the other way round.
+func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []client.Object) (leaving, error) {
 	if err := c.removeAll(ctx, objects); err != nil {
-		return err
+		return nil, err
 	}
 	shared, err := c.stillPeered(ctx, peer)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if shared {
 		c.noteLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(peer))
-		return nil
+		return noWait, nil
 	}
 	network := &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer), peer, nil)}
 	if err := c.remove(ctx, network); err != nil && !apimeta.IsNoMatchError(err) {
-		return err
+		return nil, err
 	}
 	tenant := &corev1.Namespace{ObjectMeta: meta("", wire.TenantNamespace(peer), nil)}
 	if err := c.remove(ctx, tenant); err != nil {
-		return err
+		return nil, err
 	}
 	if o.DryRun {
 		if err := c.noteContents(ctx, tenant); err != nil {
-			return err
+			return nil, err
 		}
-	} else if err := o.await(ctx, "namespace "+tenant.Name+" of "+c.ID(), func(ctx context.Context) (string, error) { return c.gone(ctx, tenant.Name) }); err != nil {
-		return err
 	}
-	return c.discardAny(ctx, &core.ForeignCluster{ObjectMeta: meta("", peer, nil)})
+	return func(ctx context.Context) error {
+		if !o.DryRun {
+			if err := o.await(ctx, "namespace "+tenant.Name+" of "+c.ID(), func(ctx context.Context) (string, error) { return c.gone(ctx, tenant.Name) }); err != nil {
+				return err
+			}
+		}
+		return c.discardAny(ctx, &core.ForeignCluster{ObjectMeta: meta("", peer, nil)})
+	}, nil
 }
 
 // noteContents notes what a namespace takes along, if it goes.

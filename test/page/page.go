@@ -19,7 +19,16 @@ func Commands(path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return commands(string(text)), nil
+	return lines(string(text), ""), nil
+}
+
+// Variants returns the lines of all code blocks of a shell, in their order: what can be done instead of, or besides, what Commands has.
+func Variants(path string) ([]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return lines(string(text), "sh"), nil
 }
 
 // CommandsOf returns those in the section with a heading of the second level, without what is in other sections.
@@ -33,16 +42,17 @@ func CommandsOf(path, heading string) ([]string, error) {
 		return nil, fmt.Errorf("%s has no section %q", path, heading)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
-	return commands(section), nil
+	return lines(section, ""), nil
 }
 
-func commands(text string) (lines []string) {
+func lines(text, language string) (all []string) {
 	for _, block := range blocks.FindAllStringSubmatch(text, -1) {
-		if language, text := block[1], block[2]; language == "" {
-			for line := range strings.Lines(strings.TrimSpace(text)) {
-				lines = append(lines, strings.TrimSpace(line))
-			}
+		if block[1] != language {
+			continue
+		}
+		for line := range strings.Lines(strings.TrimSpace(block[2])) {
+			all = append(all, strings.TrimSpace(line))
 		}
 	}
-	return lines
+	return all
 }
