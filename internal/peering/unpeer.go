@@ -235,12 +235,14 @@ func (o *Options) leaveProvider(ctx context.Context) error {
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
 		return err
 	}
-	objects := append(o.atProvider(), o.quota())
+	objects, err := o.requests(ctx)
 	if o.Provider.liqo {
-		var err error
-		if objects, err = o.atLiqo(ctx); err != nil {
-			return err
-		}
+		objects, err = o.atLiqo(ctx)
+	} else {
+		objects = append(objects, append(o.atProvider(), o.quota())...)
+	}
+	if err != nil {
+		return err
 	}
 	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
 }
