@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
@@ -84,7 +85,7 @@ func TestRolesAreThoseOfPackageRBAC(t *testing.T) {
 		[]rbac.Object{consumer.TenantNamespace("liqo-tenant-rome")},
 		manager.Objects(),
 		manager.Provider("liqo-tenant-milan", "kubeconfig-milan"),
-		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(),
+		manager.Probe("liqo-tenant-rome"), manager.VirtualNodes(), manager.ServingCertificates(), manager.NodeFailure(), manager.ResourceOffers(),
 	)
 	expected, rendered := grants(want), map[string]any{}
 	for _, object := range objects(t, values(t, "pair")) {
@@ -197,6 +198,29 @@ func TestAuthentication(t *testing.T) {
 		if _, is := rights[key(object)]; is {
 			t.Errorf("%s is installed where nobody asked for it", key(object))
 		}
+	}
+}
+
+// Consumers are told what a provider offers without any right to sign certificates, unless the administrator turns it off.
+func TestOffers(t *testing.T) {
+	const role = "liqo-controller-manager-resource-offers"
+	arguments := func(vals map[string]any) []string {
+		return get[*appsv1.Deployment](t, objects(t, vals), releaseName+"-controller-manager").Spec.Template.Spec.Containers[0].Args
+	}
+	vals := values(t, "provider")
+	vals["discovery"].(map[string]any)["config"].(map[string]any)["clusterLabels"] = map[string]any{"topology.kubernetes.io/zone": "eu-1"}
+	assert.Subset(t, arguments(vals), []string{"--resource-offers", "--enable-storage=false", "--cluster-labels=topology.kubernetes.io/zone=eu-1"})
+	assert.NotContains(t, arguments(vals), "--authentication-enabled")
+	get[*rbacv1.ClusterRole](t, objects(t, vals), role)
+	tenants, _ := vals["tenants"].(map[string]any)
+	if tenants == nil {
+		tenants = map[string]any{}
+		vals["tenants"] = tenants
+	}
+	tenants["offers"] = false
+	assert.NotContains(t, arguments(vals), "--resource-offers")
+	for _, object := range objects(t, vals) {
+		assert.NotEqual(t, role, object.GetName())
 	}
 }
 

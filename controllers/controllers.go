@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
@@ -31,10 +33,12 @@ import (
 	"github.com/refract-project/refract/controllers/internal/onepass"
 	"github.com/refract-project/refract/controllers/namespacemap"
 	"github.com/refract-project/refract/controllers/namespaceoffloading"
+	"github.com/refract-project/refract/controllers/negotiation"
 	"github.com/refract-project/refract/controllers/nodefailure"
 	"github.com/refract-project/refract/controllers/podstatus"
 	"github.com/refract-project/refract/controllers/quota"
 	"github.com/refract-project/refract/controllers/replicator"
+	"github.com/refract-project/refract/controllers/resourceoffer"
 	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/shadowendpointslice"
@@ -73,6 +77,10 @@ type Options struct {
 	Authentication authentication.Options
 	// ResourceSlices says whether their Quotas are created; what reports is set here.
 	ResourceSlices resourceslice.Options
+	// ResourceOffers says whether and what this cluster offers to consumers that refractctl peer has joined; what reports is set here.
+	ResourceOffers resourceoffer.Options
+	// Negotiation says how virtual nodes follow what their providers offer; ClusterID, Clock and what reports are set here.
+	Negotiation negotiation.Options
 	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
 	VirtualNodes virtualnode.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
@@ -135,6 +143,9 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
+	negotiations := o.Negotiation
+	negotiations.ClusterID, negotiations.Clock, negotiations.Failed = o.ClusterID, o.Clock, m.Failed("negotiation")
+	controllers = append(controllers, negotiation.NewController(c("negotiation"), live, recorder("negotiation"), negotiations))
 	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{ClusterID: o.ClusterID.String(), Clock: o.Clock, Failed: m.Failed("credentials")}))
 	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
 		nodeFailure.Clock, nodeFailure.Failed = o.Clock, m.Failed("nodefailure")
@@ -148,6 +159,10 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 		resourceSlices.Failed = m.Failed("resourceslice")
 		controllers = append(controllers, resourceslice.NewController(c("resourceslice"), live, recorder("resourceslice"), resourceSlices))
 	}
+	if offers := o.ResourceOffers; offers.Enabled && hasResourceSlices(mgr) {
+		offers.Failed = m.Failed("resourceoffer")
+		controllers = append(controllers, resourceoffer.NewController(c("resourceoffer"), live, recorder("resourceoffer"), offers))
+	}
 	if admission := o.Authentication; admission.Enabled {
 		admission.APIServer.Config = mgr.GetConfig()
 		issuer := authentication.NewIssuer(c("tenant"), live, &admission.APIServer, o.Clock)
@@ -158,6 +173,16 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			authentication.NewRenewals(c("renew"), recorder("renew"), issuer, of("renew")))
 	}
 	return controllers
+}
+
+// hasResourceSlices reports whether their CRD is installed. Helm adds none in an upgrade, and everything else works without it.
+func hasResourceSlices(mgr manager.Manager) bool {
+	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(auth.ResourceSliceKind).GroupKind(), auth.GroupVersion.Version)
+	if apimeta.IsNoMatchError(err) {
+		log.Log.Info("The CRD of ResourceSlices is missing, consumers are not told what this cluster offers: install those of the chart")
+		return false
+	}
+	return true
 }
 
 // Register adds all controllers to mgr, which must have been made with the

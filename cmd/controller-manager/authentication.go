@@ -18,12 +18,13 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/controllers/authentication"
+	"github.com/refract-project/refract/controllers/offer"
 	"github.com/refract-project/refract/internal/rbac"
 )
 
 // authenticationOptions are the flags about consumers that join as Liqo does. Their names are Liqo's where it has them.
 type authenticationOptions struct {
-	enabled                             bool
+	enabled, offers                     bool
 	address, authority                  string
 	trusted                             bool
 	rolePrefix                          string
@@ -37,6 +38,7 @@ type authenticationOptions struct {
 
 func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.enabled, "authentication-enabled", false, "admit consumers that join as Liqo does, with Tenants and ResourceSlices; this process then approves client certificates")
+	flags.BoolVar(&o.offers, "resource-offers", false, "tell consumers that refractctl peer has joined which resources, classes and labels this cluster offers, and keep that up to date")
 	flags.StringVar(&o.address, "api-server-address-override", "", "URL of this API server, as consumers that join as Liqo does reach it; by default the address of the Service kubernetes")
 	flags.StringVar(&o.authority, "ca-override", "", "CA certificates, base64-encoded PEM, with which consumers verify this API server; by default those of this process")
 	flags.BoolVar(&o.trusted, "trusted-ca", false, "do not hand out CA certificates, because the certificate of this API server is publicly trusted")
@@ -56,10 +58,13 @@ func (o *authenticationOptions) warn(flags *pflag.FlagSet) {
 	if o.enabled {
 		return
 	}
-	for _, name := range []string{"api-server-address-override", "ca-override", "trusted-ca", "default-node-resources", "tenant-max-resources", "enable-storage",
-		"real-storage-class-name", "ingress-classes", "load-balancer-classes", "cluster-labels"} {
+	without, idle := "--authentication-enabled", []string{"api-server-address-override", "ca-override", "trusted-ca", "default-node-resources"}
+	if !o.offers {
+		without, idle = "--authentication-enabled and --resource-offers", append(idle, "tenant-max-resources", "enable-storage", "real-storage-class-name", "ingress-classes", "load-balancer-classes", "cluster-labels")
+	}
+	for _, name := range idle {
 		if flag := flags.Lookup(name); flag.Changed && flag.Value.String() != flag.DefValue {
-			log.Log.Info("A flag has no effect without --authentication-enabled", "flag", "--"+name, "value", flag.Value.String())
+			log.Log.Info("A flag has no effect without others", "flag", "--"+name, "value", flag.Value.String(), "others", without)
 		}
 	}
 }
@@ -77,7 +82,7 @@ func (o *authenticationOptions) options() (authentication.Options, error) {
 	server, serverErr := o.server()
 	return authentication.Options{
 		Enabled: o.enabled, APIServer: server, RolePrefix: o.rolePrefix,
-		Offer: authentication.Offer{
+		Offer: offer.Offer{
 			Resources: resources, Limit: limit, OtherClasses: !o.defaultClass, Storage: o.storage, DefaultStorageClass: o.storageClass,
 			IngressClasses: ingressClasses, LoadBalancerClasses: loadBalancerClasses, Labels: o.labels,
 		},

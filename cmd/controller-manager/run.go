@@ -21,6 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers"
 	"github.com/refract-project/refract/controllers/foreigncluster"
 	"github.com/refract-project/refract/controllers/nodefailure"
+	"github.com/refract-project/refract/controllers/resourceoffer"
 	"github.com/refract-project/refract/controllers/resourceslice"
 	"github.com/refract-project/refract/controllers/servingcertificate"
 	"github.com/refract-project/refract/controllers/virtualnode"
@@ -101,6 +102,7 @@ func serve(ctx context.Context, o *options, config *rest.Config, lease *lease) e
 		ServingCertificates:        servingcertificate.Options{Enabled: o.approveServing},
 		ResourceSlices:             resourceslice.Options{Enabled: o.sliceQuotas || o.authentication.enabled, Limits: quotas.Limits},
 		Authentication:             admission,
+		ResourceOffers:             resourceoffer.Options{Enabled: o.authentication.offers, Offer: admission.Offer},
 		NodeFailure:                nodefailure.Options{Enabled: o.nodeFailure, Workers: o.podWorkers, Delay: o.nodeFailureDelay},
 		VirtualNodes:               virtualnode.Options{Workers: o.spaceWorkers, DefaultTemplate: template, DrainTimeout: o.drainTimeout},
 		NamespaceWorkers:           o.spaceWorkers,

@@ -3,6 +3,8 @@
 
 package authentication
 
+import "github.com/refract-project/refract/controllers/offer"
+
 // Options are the settings of the controllers of this package.
 type Options struct {
 	// Enabled starts them.
@@ -10,7 +12,7 @@ type Options struct {
 	// APIServer is where consumers find that of this cluster; Config is set where the controllers are registered.
 	APIServer APIServer
 	// Offer is what this cluster gives to consumers.
-	Offer Offer
+	Offer offer.Offer
 	// RolePrefix stands before the names of the ClusterRoles of the installation.
 	RolePrefix string
 	// Failed is called with the errors of reconciliations, unless it is nil.

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,20 +23,21 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/controllers/offer"
 )
 
 // ResourceSlices decides on what consumers ask for.
 type ResourceSlices struct {
-	client  client.Client
-	live    client.Reader
-	report  *report.Reporter
-	issuer  *Issuer
-	options Options
+	client    client.Client
+	report    *report.Reporter
+	issuer    *Issuer
+	publisher *offer.Publisher
+	options   Options
 }
 
 // NewResourceSlices returns a controller that works through c; live must not be cached.
 func NewResourceSlices(c client.Client, live client.Reader, recorder events.EventRecorder, issuer *Issuer, options Options) *ResourceSlices {
-	return &ResourceSlices{client: c, live: live, report: report.New(recorder), issuer: issuer, options: options}
+	return &ResourceSlices{client: c, report: report.New(recorder), issuer: issuer, publisher: &offer.Publisher{Offer: options.Offer, Client: c, Live: live}, options: options}
 }
 
 // Name of the controller in logs, metrics and Events.
@@ -47,9 +47,6 @@ func (c *ResourceSlices) Name() string { return "resourceslicerequest" }
 const (
 	authenticationAcceptedReason = "ResourceSliceAuthenticationAccepted"
 	authenticationDeniedReason   = "ResourceSliceAuthenticationDenied"
-	resourcesAcceptedReason      = "ResourceSliceResourcesAccepted"
-	resourcesDeniedReason        = "ResourceSliceResourcesDenied"
-	decideAction                 = "Decide"
 )
 
 // answers reports whether a slice has come from a consumer, and asks for something.
@@ -75,18 +72,18 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	refused := refusalOf(err)
 	switch {
 	case refused != nil && refused.again > 0: // this cluster's own trouble: a slice that was accepted stays so
-		c.report.Warn(slice, refused.reason, decideAction, refused.message)
+		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
 		return reconcile.Result{RequeueAfter: refused.again}, nil
 	case refused != nil:
-		c.report.Warn(slice, refused.reason, decideAction, refused.message)
-		decide(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
+		c.report.Warn(slice, refused.reason, offer.DecideAction, refused.message)
+		offer.Decide(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
 		if desired.Status.Condition(auth.ResourcesCondition) != nil { // nobody may use the grant any more
-			decide(desired, auth.ResourcesCondition, auth.ResourceSliceDenied, resourcesDeniedReason, refused.message)
+			offer.Deny(desired, refused.message)
 		}
 	case err != nil:
 		return reconcile.Result{}, err
 	default:
-		decide(desired, auth.AuthenticationCondition, auth.ResourceSliceAccepted, authenticationAcceptedReason, "The certificate was signed")
+		offer.Decide(desired, auth.AuthenticationCondition, auth.ResourceSliceAccepted, authenticationAcceptedReason, "The certificate was signed")
 		if err := c.grant(ctx, tenant, desired); err != nil {
 			return reconcile.Result{}, err
 		}
@@ -99,7 +96,7 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 		return reconcile.Result{}, fmt.Errorf("patching the status of ResourceSlice %s, %w", request.NamespacedName, err)
 	}
 	if refused == nil { // which has its own Event
-		c.tell(slice, desired)
+		offer.Tell(c.report, slice, desired)
 	}
 	return reconcile.Result{}, nil
 }
@@ -114,33 +111,6 @@ func (c *ResourceSlices) authenticate(ctx context.Context, slice *auth.ResourceS
 		consumer: string(tenant.Spec.ClusterID), subject: virtualKubelet(tenant, slice.Name), request: slice.Spec.CSR, key: key, proxy: tenant.Spec.ProxyURL, present: slice.Status.AuthParams,
 	})
 	return tenant, err
-}
-
-// decide writes a condition.
-func decide(slice *auth.ResourceSlice, what auth.ResourceSliceConditionType, decision auth.ResourceSliceConditionStatus, reason, message string) {
-	condition := slice.Status.Condition(what)
-	if condition == nil {
-		slice.Status.Conditions = append(slice.Status.Conditions, auth.ResourceSliceCondition{Type: what})
-		condition = slice.Status.Condition(what)
-	}
-	if condition.Status != decision {
-		condition.LastTransitionTime = metav1.Now()
-	}
-	condition.Status, condition.Reason, condition.Message = decision, reason, message
-}
-
-// tell writes an Event for each decision that has changed.
-func (c *ResourceSlices) tell(before, now *auth.ResourceSlice) {
-	for _, condition := range now.Status.Conditions {
-		if known := before.Status.Condition(condition.Type); known != nil && known.Status == condition.Status && known.Message == condition.Message {
-			continue
-		}
-		if condition.Status == auth.ResourceSliceDenied {
-			c.report.Warn(now, condition.Reason, decideAction, condition.Message)
-			continue
-		}
-		c.report.Tell(now, nil, condition.Reason, decideAction, condition.Message)
-	}
 }
 
 // Enforces returns which objects the controller answers for.

@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/refract-project/refract/internal/negotiation"
 )
 
 const (
-	fieldOwner     = client.FieldOwner("refractctl")
+	fieldOwner     = client.FieldOwner(negotiation.Creator)
 	managedByLabel = "app.kubernetes.io/managed-by"
 	managedBy      = "refractctl"
 )

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
@@ -151,6 +152,7 @@ var (
 	}, common...)
 	providerRights = append([]right{
 		{"create", "", "serviceaccounts", "", ""}, {"create", offloading.GroupVersion.Group, "quotas", "", ""},
+		{"create", auth.GroupVersion.Group, "resourceslices", "", ""},
 	}, common...)
 	// What it takes besides, by the kind of credentials.
 	credentialRights = map[Credentials][]right{

@@ -12,8 +12,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +27,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -374,14 +373,11 @@ func (o *Options) take(status *auth.ResourceSliceStatus) {
 	}
 }
 
-// harmless leaves out labels that mean something to Kubernetes, but for those of its topology: a provider does not decide that its node is
-// one of the control plane, or fit for what node-restriction.kubernetes.io/ protects.
+// harmless leaves out labels that a provider does not decide on.
 func harmless(labels map[string]string) map[string]string {
 	kept := map[string]string{}
 	for key, value := range labels {
-		domain, _, prefixed := strings.Cut(key, "/")
-		reserved := prefixed && slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) })
-		if !reserved || domain == "topology.kubernetes.io" {
+		if !negotiation.IsReserved(key) {
 			kept[key] = value
 		}
 	}

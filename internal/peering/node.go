@@ -43,7 +43,7 @@ func (n *NodeOptions) patch() *offloading.OffloadingPatch {
 }
 
 // CreateNode makes one more virtual node for a provider that this cluster is joined with, of which only the id need be known, and returns
-// when it is Ready. What the nodes of a provider offer together is for the user to keep within what the provider gives.
+// when it is Ready. A provider to which there is access is asked for its resources. What the nodes of a provider offer together is for the user to keep within what the provider gives.
 func (o *Options) CreateNode(ctx context.Context) error {
 	return progress.Ended(ctx, o.createNode(ctx))
 }
@@ -51,6 +51,15 @@ func (o *Options) CreateNode(ctx context.Context) error {
 func (o *Options) createNode(ctx context.Context) error {
 	if err := o.Consumer.inspect(ctx); err != nil {
 		return err
+	}
+	reached := o.Provider.Client != nil
+	if reached {
+		if err := o.Provider.inspectAsProvider(ctx); err != nil {
+			return err
+		}
+		if o.ProviderID != "" && o.Provider.ID() != o.ProviderID {
+			return fmt.Errorf("cluster %s has the id %q, not %q as --provider says", o.Provider.Name, o.Provider.ID(), o.ProviderID)
+		}
 	}
 	secret := &corev1.Secret{}
 	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: secretName(o.Provider.ID())}
@@ -77,6 +86,11 @@ func (o *Options) createNode(ctx context.Context) error {
 		return fmt.Errorf("cluster %s: getting PeerNetwork %s, %w", o.Consumer.Name, key, err)
 	}
 	o.network = declared.Spec.Mode
+	if reached {
+		if err := o.negotiate(ctx); err != nil {
+			return err
+		}
+	}
 	if err := o.makeNode(ctx); err != nil {
 		return err
 	}

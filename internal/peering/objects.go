@@ -123,7 +123,7 @@ func (o *Options) besides(vn client.Object) []client.Object {
 // makeNode makes the virtual node, with all that its virtual kubelet needs.
 func (o *Options) makeNode(ctx context.Context) error {
 	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
-	desired, err := o.virtualNode()
+	desired, err := o.virtualNode(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,16 +172,23 @@ func (o *Options) secret(kubeconfig []byte) *corev1.Secret {
 
 // virtualNode returns a VirtualNode whose virtual kubelet is scheduled as the controller manager is. It has the fields that it needs, and
 // no others: the template of its Deployment is stored without a schema, with whatever is in it.
-func (o *Options) virtualNode() (*unstructured.Unstructured, error) {
+func (o *Options) virtualNode(ctx context.Context) (*unstructured.Unstructured, error) {
 	provider := o.Provider.ID()
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&offloading.VirtualNode{
+	node := &offloading.VirtualNode{
 		ObjectMeta: meta(wire.TenantNamespace(provider), o.VirtualNode, map[string]string{wire.RemoteClusterIDLabel: provider}),
 		Spec: offloading.VirtualNodeSpec{
 			ClusterID: core.ClusterID(provider), KubeconfigSecretRef: &corev1.LocalObjectReference{Name: o.nodeSecret()},
 			DisableNetworkCheck: o.unchecked(), ResourceQuota: corev1.ResourceQuotaSpec{Hard: o.Resources}, Labels: o.Node.Labels, OffloadingPatch: o.Node.patch(),
 			StorageClasses: o.Node.StorageClasses, IngressClasses: o.Node.IngressClasses, LoadBalancerClasses: o.Node.LoadBalancerClasses,
 		},
-	})
+	}
+	node.Annotations = o.nodeAnnotations()
+	if !o.Provider.liqo {
+		if err := o.negotiated(ctx, node); err != nil {
+			return nil, err
+		}
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(node)
 	if err != nil {
 		return nil, fmt.Errorf("encoding VirtualNode %s, %w", o.VirtualNode, err)
 	}
@@ -196,7 +203,6 @@ func (o *Options) virtualNode() (*unstructured.Unstructured, error) {
 		}
 	}
 	vn := &unstructured.Unstructured{Object: fields}
-	vn.SetAnnotations(o.nodeAnnotations())
 	vn.SetGroupVersionKind(offloading.GroupVersion.WithKind(offloading.VirtualNodeKind))
 	return vn, nil
 }

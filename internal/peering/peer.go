@@ -17,12 +17,15 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/negotiation"
 	"github.com/refract-project/refract/internal/progress"
 )
 
 // Options say which clusters are joined, and how. They are not safe for concurrent use.
 type Options struct {
 	Consumer, Provider *Cluster
+	// ProviderID is the id that the provider must have; "" is any.
+	ProviderID string
 	// VirtualNode is its name, by default the id of the provider.
 	VirtualNode string
 	// Credentials of the consumer at the provider, by default tokens.
@@ -52,6 +55,8 @@ type Options struct {
 	ranges, serviceRanges map[*Cluster][]netip.Prefix
 	// pullSecrets are those of the consumer's installation, with which the image of the virtual kubelet is pulled.
 	pullSecrets []*corev1.Secret
+	// offer of the provider, nil as long as it says nothing.
+	offer *negotiation.Offer
 	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.
 	nodeAccess []byte
 
@@ -106,6 +111,9 @@ func (o *Options) prepareProvider(ctx context.Context) error {
 	if err := o.declareRenewal(ctx); err != nil {
 		return err
 	}
+	if err := o.ask(ctx); err != nil {
+		return err
+	}
 	return o.declareNetwork(ctx, o.Provider, o.Consumer)
 }
 
@@ -132,10 +140,12 @@ func (o *Options) prepareConsumer(ctx context.Context) error {
 	if err := o.declareNetwork(ctx, o.Consumer, o.Provider); err != nil {
 		return err
 	}
+	learn := o.hear
 	if o.Provider.liqo {
-		if err := o.share(ctx); err != nil {
-			return err
-		}
+		learn = o.share
+	}
+	if err := learn(ctx); err != nil {
+		return err
 	}
 	return o.makeNode(ctx)
 }

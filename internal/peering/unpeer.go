@@ -329,17 +329,15 @@ func (o *Options) leaveProvider(ctx context.Context) (leaving, error) {
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
 		return nil, err
 	}
-	objects := append(o.atProvider(), o.quota())
-	if !o.Provider.liqo {
-		if err := o.withdrawRenewal(ctx); err != nil {
-			return nil, err
-		}
-	}
+	objects, err := o.requests(ctx)
 	if o.Provider.liqo {
-		var err error
-		if objects, err = o.atLiqo(ctx); err != nil {
-			return nil, err
-		}
+		objects, err = o.atLiqo(ctx)
+	} else if err == nil {
+		objects = append(objects, append(o.atProvider(), o.quota())...)
+		err = o.withdrawRenewal(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
 }

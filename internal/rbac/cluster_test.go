@@ -174,6 +174,13 @@ not create serviceaccounts/token in liqo-tenant-rome named other
 not create serviceaccounts/token in shop-rome named refract-consumer
 may list quotas.offloading.liqo.io in liqo-tenant-rome
 not patch quotas.offloading.liqo.io in liqo-tenant-rome
+may watch resourceslices.authentication.liqo.io in liqo-tenant-rome
+not create resourceslices.authentication.liqo.io in liqo-tenant-rome
+not patch resourceslices.authentication.liqo.io in liqo-tenant-rome named milan
+not patch resourceslices.authentication.liqo.io/status in liqo-tenant-rome named milan
+not delete resourceslices.authentication.liqo.io in liqo-tenant-rome named milan
+not watch resourceslices.authentication.liqo.io in liqo-tenant-paris
+not watch resourceslices.authentication.liqo.io
 `
 	certificateCases = `
 may create renews.authentication.liqo.io in liqo-tenant-rome

@@ -230,6 +230,23 @@ func ControllerManagerAuthentication() Role {
 	}
 }
 
+// ControllerManagerResourceOffers is what the controller manager of a provider needs besides to tell consumers what it offers.
+func ControllerManagerResourceOffers() Role {
+	return Role{
+		Name:    "controller-manager-resource-offers",
+		Purpose: "the controller manager, where it tells consumers what this cluster offers",
+		Scope:   ClusterScope,
+		Rules: []Rule{
+			grant("to know what virtual nodes of consumers are to offer",
+				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch")),
+			grant("to answer",
+				"authentication.liqo.io", on("resourceslices/status"), do("patch")),
+			grant("to offer classes of storage",
+				"storage.k8s.io", on("storageclasses"), do("get", "list", "watch")),
+		},
+	}
+}
+
 // ControllerManagerNodeFailure is what the controller manager needs besides to let the pods of failed nodes go. (The chart's
 // admission policies hold it to pods of ShadowPods that are being deleted already.)
 func ControllerManagerNodeFailure() Role {

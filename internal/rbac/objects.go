@@ -204,6 +204,11 @@ func (m Manager) ResourceSlices() []Object {
 	return m.everywhere(ControllerManagerResourceSlices())
 }
 
+// ResourceOffers returns the role and the binding with which the controller manager of a provider tells consumers what it offers.
+func (m Manager) ResourceOffers() []Object {
+	return m.everywhere(ControllerManagerResourceOffers())
+}
+
 // Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does,
 // and renews the certificates of others.
 func (m Manager) Authentication() []Object {

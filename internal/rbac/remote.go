@@ -94,6 +94,8 @@ func RemoteControlPlane() Role {
 				"", on("serviceaccounts/token"), do("create"), wire.ConsumerServiceAccount),
 			grant("to know what it may use here",
 				"offloading.liqo.io", on("quotas"), do("get", "list")),
+			grant("to follow what it is offered here, which refractctl peer has asked for in its name",
+				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch")),
 		},
 	}
 }

@@ -71,7 +71,7 @@ func Roles() []Role {
 	return []Role{
 		VirtualKubeletLocal(), VirtualKubeletExtended(), VirtualKubeletTokens(), VirtualKubeletNode(), VirtualKubeletTenant(), VirtualKubeletLease(), VirtualKubeletAuthentication(),
 		VirtualKubeletRemote(), VirtualKubeletRemoteClusterwide(), RemoteControlPlane(), RemoteTenant(), RemoteRenewal(),
-		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerAuthentication(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
+		ControllerManager(), ControllerManagerTenant(), ControllerManagerProbe(), ControllerManagerVirtualNodes(), ControllerManagerServingCertificates(), ControllerManagerNodeFailure(), ControllerManagerResourceSlices(), ControllerManagerResourceOffers(), ControllerManagerAuthentication(), ControllerManagerLeaderElection(), ControllerManagerWebhook(),
 	}
 }
 

@@ -44,6 +44,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/cmd/refractctl/cli"
 	"github.com/refract-project/refract/internal/doctor"
@@ -293,7 +294,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"install", "--release=other"}, "there is an installation already, as release refract in namespace liqo")
 	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
-	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret)
+	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, `--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)
 	w.overlap(server)
 	// What another program has applied is taken over: kubectl-refract, helm.
 	const other = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"refract-controller-manager","labels":{"app.kubernetes.io/version":"other"}}}`
@@ -332,6 +333,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 		}
 		return err
 	})
+	w.offered()
 	w.pullSecrets(server)
 	w.examine()
 	w.uncalled()
@@ -349,6 +351,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.page = w.page[1:] // which needs pods that are restarted: test/nodes does it
 	w.follow("refractctl unoffload")
 	require.NoError(t, w.rome.client.AppsV1().Deployments("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}))
+	w.another()
 	w.must("create", "virtualnode", "milan-b", "--provider=milan", "--cpu=1", "--memory=1Gi") // a peering ends with all of its nodes
 	w.follow("refractctl uninstall")
 	w.must("unpeer", "--remote-context=milan") // again, as after an interruption
@@ -388,6 +391,41 @@ func (w *world) overlap(server string) {
 	w.must("install", "--set=networking.reflectIPs=false")
 	w.must(peer...)
 	w.must("install", "--set=networking.reflectIPs=true")
+}
+
+// offered is what milan has answered: the virtual node has the class that milan is installed with, and what was asked for.
+func (w *world) offered() {
+	w.Helper()
+	testenv.Eventually(w, func() error {
+		shown, err := w.refractctl("get", "virtualnode", "milan", "-o", "json")
+		for _, want := range []string{`"offer": "Accepted"`, `"requested": "cpu=3,memory=4Gi,pods=110"`, `"nginx (default)"`} {
+			if err == nil && !strings.Contains(shown, want) {
+				err = fmt.Errorf("%s is not in %s", want, shown)
+			}
+		}
+		return err
+	})
+	assert.Contains(w, w.must("info"), "Accepted")
+}
+
+// another virtual node, for which milan is asked, and then not any more.
+func (w *world) another() {
+	w.Helper()
+	asked := func() []string {
+		list, err := dynamic.NewForConfigOrDie(w.milan.Config()).Resource(auth.GroupVersion.WithResource("resourceslices")).Namespace("liqo-tenant-rome").List(w.Context(), metav1.ListOptions{})
+		require.NoError(w, err)
+		var names []string
+		for i := range list.Items {
+			names = append(names, list.Items[i].GetName())
+		}
+		return names
+	}
+	create := []string{"create", "virtualnode", "milan-c", "--cpu=1", "--memory=1Gi", "--remote-context=milan"}
+	w.refused(append(create, "--provider=turin"), `has the id "milan", not "turin"`)
+	w.must(append(create, "--provider=milan")...)
+	assert.Equal(w, []string{"milan", "milan-c"}, asked())
+	w.must("delete", "virtualnode", "milan-c", "--remote-context=milan")
+	assert.Equal(w, []string{"milan"}, asked())
 }
 
 // controllersWork waits until the controller managers lead, have their certificates, and the API servers know these.

@@ -18,7 +18,7 @@ import (
 
 func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	share := &shareFlags{}
-	var provider string
+	var provider, remoteContext, remoteFile string
 	var dryRun bool
 	var timeout time.Duration
 	var node peering.NodeOptions
@@ -28,7 +28,8 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 		Aliases: []string{"vn"},
 		Short:   "Create another virtual node for a provider",
 		Long: "Create another virtual node for a peered provider, such as one for its GPU nodes. The first one is created by refractctl peer. All of\n" +
-			"them share the quota of the provider. The command can be run again.",
+			"them share the quota of the provider. The command can be run again. Classes and labels that no flag sets are those that the provider\n" +
+			"offers to the first one; with --remote-context it is asked for those, and the resources, of this one.",
 		Example: "  refractctl create virtualnode milan-gpu --provider=milan --cpu=8 --resource=nvidia.com/gpu=2 --node-selector=gpu=true\n" +
 			"  refractctl create virtualnode milan-fast --provider=milan --storage-class=nvme --label=tier=fast",
 		Args: cobra.ExactArgs(1),
@@ -40,9 +41,14 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			if err := validTimeout(timeout); err != nil {
 				return err
 			}
-			absent, err := peering.Absent(provider)
+			remote, err := peering.Absent(provider)
 			if err != nil {
 				return usage(fmt.Errorf("--provider: %w", err))
+			}
+			if remoteContext != "" || remoteFile != "" {
+				if remote, err = access.remote(remoteContext, remoteFile); err != nil {
+					return fmt.Errorf("the provider: %w", err)
+				}
 			}
 			consumer, err := access.cluster()
 			if err != nil {
@@ -57,7 +63,7 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			for _, class := range classes(balancers) {
 				node.LoadBalancerClasses = append(node.LoadBalancerClasses, offloading.LoadBalancerType{LoadBalancerClassName: class.name, Default: class.byDefault})
 			}
-			o := &peering.Options{Consumer: consumer, Provider: absent, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
+			o := &peering.Options{Consumer: consumer, Provider: remote, ProviderID: provider, VirtualNode: args[0], Resources: resources, Node: node, DryRun: dryRun, Progress: printTo(cmd.ErrOrStderr())}
 			if err := within(cmd.Context(), timeout, o.CreateNode); err != nil || dryRun {
 				return err
 			}
@@ -67,6 +73,9 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 	flags := command.Flags()
 	share.addFlags(flags)
 	flags.StringVar(&provider, "provider", "", "cluster id of the provider")
+	flags.StringVar(&remoteContext, "remote-context", "", "context of the provider, which is asked to grant the resources of this node")
+	flags.StringVar(&remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
+	completeFlagBy(command, "remote-context", access.completeContexts)
 	flags.StringToStringVar(&node.Labels, "label", nil, "label of the node, as KEY=VALUE (may be repeated)")
 	flags.StringToStringVar(&node.NodeSelector, "node-selector", nil, "label of the provider's nodes that its pods run on, as KEY=VALUE (may be repeated)")
 	flags.StringVar(&node.RuntimeClass, "runtime-class-name", "", "runtime class of its pods, at the provider")

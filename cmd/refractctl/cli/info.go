@@ -22,6 +22,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/negotiation"
 )
 
 // info is what "info" prints about a cluster. Lists are sorted by name.
@@ -56,6 +57,14 @@ type virtualNodeInfo struct {
 	Cluster  string            `json:"cluster"`
 	Node     string            `json:"node"` // Ready, NotReady, Unknown or Missing
 	Capacity map[string]string `json:"capacity,omitempty"`
+	// What it offers of the provider; the default class is marked.
+	StorageClasses      []string `json:"storageClasses,omitempty"`
+	IngressClasses      []string `json:"ingressClasses,omitempty"`
+	LoadBalancerClasses []string `json:"loadBalancerClasses,omitempty"`
+	// Offer is the answer of the provider, and why: Accepted, Denied or NotNegotiated; "" where the node does not follow it.
+	Offer string `json:"offer,omitempty"`
+	// Requested is what the provider was asked for.
+	Requested string `json:"requested,omitempty"`
 }
 
 // namespaceInfo is one NamespaceOffloading.
@@ -170,7 +179,11 @@ func describeConditions(conditions []core.Condition) []conditionInfo {
 func describeNodes(virtualNodes []offloading.VirtualNode, nodes []corev1.Node) []virtualNodeInfo {
 	described := make([]virtualNodeInfo, 0, len(virtualNodes))
 	for i := range virtualNodes {
-		vn := virtualNodeInfo{Name: virtualNodes[i].Name, Cluster: string(virtualNodes[i].Spec.ClusterID), Node: "Missing"}
+		spec, annotations := &virtualNodes[i].Spec, virtualNodes[i].Annotations
+		vn := virtualNodeInfo{
+			Name: virtualNodes[i].Name, Cluster: string(spec.ClusterID), Node: "Missing", StorageClasses: negotiation.StorageNames(spec.StorageClasses), IngressClasses: negotiation.IngressNames(spec.IngressClasses),
+			LoadBalancerClasses: negotiation.LoadBalancerNames(spec.LoadBalancerClasses), Offer: annotations[wire.OfferAnnotation], Requested: annotations[wire.RequestedResourcesAnnotation],
+		}
 		for j := range nodes {
 			if nodes[j].Name == vn.Name {
 				vn.Node, vn.Capacity = readiness(&nodes[j]), map[string]string{}
@@ -296,6 +309,11 @@ func (i *info) print(out io.Writer, wide, conditions bool) error {
 		}
 	}
 	i.nodes(table, wide)
+	for j := range i.VirtualNodes {
+		if answer, why, _ := strings.Cut(i.VirtualNodes[j].Offer, ": "); conditions && why != "" {
+			section(table, "OFFER TO "+i.VirtualNodes[j].Name+"\tMESSAGE", []string{why}, func(why string) []string { return []string{answer, why} })
+		}
+	}
 	section(table, "NAMESPACE\tREMOTE NAMESPACE\tPHASE\tPODS RUN\tCLUSTERS", i.Namespaces, func(n namespaceInfo) []string {
 		return []string{n.Name, n.Remote, n.Phase, n.Pods, strings.Join(n.Clusters, ",")}
 	})
@@ -317,14 +335,15 @@ func (i *info) printNodes(out io.Writer, wide bool) error {
 }
 
 func (i *info) nodes(table io.Writer, wide bool) {
-	header := "VIRTUAL NODE\tCLUSTER\tNODE\tCPU\tMEMORY\tPODS"
+	header := "VIRTUAL NODE\tCLUSTER\tNODE\tOFFER\tCPU\tMEMORY\tPODS"
 	if wide {
-		header += "\tOTHER RESOURCES"
+		header += "\tOTHER RESOURCES\tREQUESTED\tSTORAGE\tINGRESS\tLOAD BALANCERS"
 	}
 	section(table, header, i.VirtualNodes, func(n virtualNodeInfo) []string {
-		cells := []string{n.Name, n.Cluster, n.Node, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
+		answer, _, _ := strings.Cut(n.Offer, ":")
+		cells := []string{n.Name, n.Cluster, n.Node, answer, n.Capacity["cpu"], n.Capacity["memory"], n.Capacity["pods"]}
 		if wide {
-			cells = append(cells, n.others())
+			cells = append(cells, n.others(), n.Requested, strings.Join(n.StorageClasses, ", "), strings.Join(n.IngressClasses, ", "), strings.Join(n.LoadBalancerClasses, ", "))
 		}
 		return cells
 	})

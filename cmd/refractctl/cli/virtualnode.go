@@ -129,6 +129,7 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 func newDeleteCommand(access *clusterAccess) *cobra.Command {
 	var timeout time.Duration
 	var force bool
+	var remoteContext, remoteFile string
 	command := virtualNodeCommand(access, &cobra.Command{
 		Short: "Drain virtual nodes and remove them",
 		Long: "Drain virtual nodes, remove them, and wait until that is done. The remote namespaces of a provider are\n" +
@@ -147,7 +148,7 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 		if err := c.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
 		}
-		return awaitVirtualNode(ctx, c, vn, out, timeout, func(current *offloading.VirtualNode) (bool, string) {
+		if err := awaitVirtualNode(ctx, c, vn, out, timeout, func(current *offloading.VirtualNode) (bool, string) {
 			if current == nil {
 				return true, "removed"
 			}
@@ -157,11 +158,30 @@ func newDeleteCommand(access *clusterAccess) *cobra.Command {
 				}
 			}
 			return false, nodeCondition(current).Message
-		})
+		}); err != nil || remoteContext == "" && remoteFile == "" {
+			return err
+		}
+		return withdrawRequest(ctx, access, vn, remoteContext, remoteFile)
 	})
 	command.Flags().DurationVar(&timeout, "timeout", drainPatience, "how long to wait")
+	command.Flags().StringVar(&remoteContext, "remote-context", "", "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer")
+	command.Flags().StringVar(&remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
+	completeFlagBy(command, "remote-context", access.completeContexts)
 	command.Flags().BoolVar(&force, "force", false, "abandon the provider, for all its virtual nodes: do not wait for it, and do not clean up there")
 	return command
+}
+
+// withdrawRequest removes what a provider was asked for a virtual node that is gone.
+func withdrawRequest(ctx context.Context, access *clusterAccess, vn *offloading.VirtualNode, remoteContext, remoteFile string) error {
+	consumer, err := access.cluster()
+	if err != nil {
+		return err
+	}
+	provider, err := access.remote(remoteContext, remoteFile)
+	if err != nil {
+		return fmt.Errorf("the provider: %w", err)
+	}
+	return (&peering.Options{Consumer: consumer, Provider: provider, ProviderID: string(vn.Spec.ClusterID), VirtualNode: vn.Name}).WithdrawRequest(ctx)
 }
 
 // giveUp declares that a provider never comes back.

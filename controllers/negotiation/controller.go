@@ -1,0 +1,265 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package negotiation has the virtual nodes of a consumer follow what their providers offer.
+//
+// A provider says in the status of a ResourceSlice, in the tenant namespace of this cluster over there, what it grants: resources, classes
+// and labels (package resourceoffer). The controller reads it with the credentials of the virtual node, checks it, and brings the VirtualNode
+// in line, in the fields that follow the provider (see internal/negotiation). It writes nothing at the provider.
+//
+// Nothing is taken away on doubt: while the provider does not answer, or denies, or the slice is gone, everything stays as it is. Changes that
+// come quickly one after another are taken together, because each may restart the virtual kubelet.
+package negotiation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/negotiation"
+)
+
+// Options are the settings of the controller.
+type Options struct {
+	// ClusterID is this cluster, the consumer.
+	ClusterID core.ClusterID
+	// Settle is how long a VirtualNode stays as it is after a change, before it follows the next one. 0 is a minute.
+	Settle time.Duration
+	// Clock returns the time.
+	Clock clock.PassiveClock
+	// Failed is called with the errors of reconciliations, unless it is nil.
+	Failed func(error)
+}
+
+// Controller brings VirtualNodes in line with what their providers offer.
+type Controller struct {
+	client  client.Client
+	live    client.Reader // Secrets by name, and managedFields, which the cache does not have
+	report  *report.Reporter
+	options Options
+	remotes *remotes
+	// answers carries what happens to slices; its objects are the VirtualNodes.
+	answers chan event.GenericEvent
+
+	mu sync.Mutex
+	// changed is when a VirtualNode was changed last.
+	changed map[types.NamespacedName]time.Time
+}
+
+// NewController returns a controller that works through c; live must not be cached.
+func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
+	if options.Settle == 0 {
+		options.Settle = time.Minute
+	}
+	return &Controller{
+		client: c, live: live, report: report.New(recorder), options: options,
+		remotes: newRemotes(c.Scheme()), answers: make(chan event.GenericEvent), changed: map[types.NamespacedName]time.Time{},
+	}
+}
+
+// Name of the controller in logs, metrics and Events.
+func (c *Controller) Name() string { return "negotiation" }
+
+// Reasons and action of the Events of this controller.
+const (
+	followedReason      = "OfferFollowed"
+	refusedReason       = "OfferRefused"
+	deniedReason        = "OfferDenied"
+	notNegotiatedReason = "NotNegotiated"
+	followAction        = "Follow"
+)
+
+const (
+	// refresh is how often the slice is read when nothing happens, in order to notice new credentials and an upgrade of the provider.
+	refresh = 5 * time.Minute
+	// patience with a provider that has not answered yet.
+	patience = 30 * time.Second
+)
+
+// follows reports whether a VirtualNode follows its provider.
+func follows(object client.Object) bool {
+	_, ok := object.GetAnnotations()[wire.NegotiatedFieldsAnnotation]
+	return ok
+}
+
+// Reconcile brings one VirtualNode in line.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	vn := &offloading.VirtualNode{}
+	err := c.client.Get(ctx, request.NamespacedName, vn)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, fmt.Errorf("getting VirtualNode %s, %w", request.NamespacedName, err)
+	}
+	if err != nil || vn.DeletionTimestamp != nil || !follows(vn) || vn.Spec.KubeconfigSecretRef == nil {
+		c.forget(request.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: vn.Namespace, Name: vn.Spec.KubeconfigSecretRef.Name}
+	if err := c.live.Get(ctx, key, secret); err != nil {
+		// Others say so, which cannot do without it.
+		return reconcile.Result{RequeueAfter: refresh}, client.IgnoreNotFound(err)
+	}
+	remote, err := c.remotes.open(request.NamespacedName, accessFrom(secret, vn, c.options.ClusterID), c.answers)
+	if err != nil {
+		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
+	}
+	all, err := remote.slices(ctx)
+	if reason := unsupported(err); reason != "" {
+		return c.notNegotiated(ctx, vn, reason)
+	}
+	if err != nil {
+		return reconcile.Result{}, report.Errorf(report.Provider, "reading the ResourceSlices at provider %s, %w", vn.Spec.ClusterID, err)
+	}
+	slice, own := negotiation.Find(all, vn.Name, vn.Spec.ClusterID.String())
+	if slice == nil {
+		return c.notNegotiated(ctx, vn, fmt.Sprintf("there is no ResourceSlice %s in its namespace %s: run refractctl peer again, or refractctl generate peering-user at the provider", vn.Name, remote.access.namespace))
+	}
+	switch answer, message := negotiation.AnswerOf(slice); {
+	case answer == negotiation.Denied:
+		c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denies ResourceSlice %s, the virtual node stays as it is: %s", vn.Spec.ClusterID, slice.Name, message))
+		return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, answer, message)
+	case answer == "" && c.options.Clock.Since(slice.CreationTimestamp.Time) < patience:
+		return reconcile.Result{RequeueAfter: patience}, nil
+	case answer == "":
+		return c.notNegotiated(ctx, vn, fmt.Sprintf("it does not answer ResourceSlice %s: upgrade it, and set tenants.offers=true there", slice.Name))
+	}
+	return c.follow(ctx, vn, func(asked corev1.ResourceList) (negotiation.Offer, []string) {
+		return negotiation.Usable(slice, own, asked)
+	})
+}
+
+// unsupported says why a provider does not negotiate, "" for any other error.
+func unsupported(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "it does not let this cluster read ResourceSlices: upgrade it"
+	case apierrors.IsNotFound(err):
+		return "it has no ResourceSlices: upgrade it, and its CRDs"
+	}
+	return ""
+}
+
+// notNegotiated says that a VirtualNode stays as whoever created it has it.
+func (c *Controller) notNegotiated(ctx context.Context, vn *offloading.VirtualNode, why string) (reconcile.Result, error) {
+	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("nothing is negotiated with provider %s, the virtual node stays as it is; %s", vn.Spec.ClusterID, why))
+	return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, negotiation.NotNegotiated, why)
+}
+
+// follow writes what a provider offers into the VirtualNode, if it differs and enough time has passed.
+func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode, usable func(asked corev1.ResourceList) (negotiation.Offer, []string)) (reconcile.Result, error) {
+	key := client.ObjectKeyFromObject(cached)
+	vn := &offloading.VirtualNode{}
+	if err := c.live.Get(ctx, key, vn); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	asked, err := negotiation.Requested(vn)
+	if err != nil {
+		c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("nothing is negotiated: %s", err))
+		return reconcile.Result{}, nil
+	}
+	if asked == nil || vn.DeletionTimestamp != nil || vn.UID != cached.UID {
+		return reconcile.Result{}, nil
+	}
+	offer, problems := usable(asked.Resources)
+	if len(problems) > 0 {
+		c.report.Warn(vn, refusedReason, followAction, fmt.Sprintf("some of what provider %s offers is not used: %s", vn.Spec.ClusterID, strings.Join(problems, "; ")))
+	} else {
+		c.report.Clear(key)
+	}
+	desired := vn.DeepCopy()
+	changed := asked.Apply(&offer, desired)
+	if wait := c.unsettled(key); len(changed) > 0 && wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	metav1.SetMetaDataAnnotation(&desired.ObjectMeta, wire.OfferAnnotation, string(negotiation.Accepted))
+	if len(changed) == 0 && vn.Annotations[wire.OfferAnnotation] == string(negotiation.Accepted) {
+		return reconcile.Result{RequeueAfter: refresh}, nil
+	}
+	// As it was read: whoever writes a field meanwhile has it.
+	if err := c.client.Patch(ctx, desired, client.MergeFromWithOptions(vn, client.MergeFromWithOptimisticLock{}), client.FieldOwner(negotiation.Manager)); err != nil {
+		return reconcile.Result{}, fmt.Errorf("patching VirtualNode %s, %w", key, err)
+	}
+	if len(changed) > 0 {
+		c.mu.Lock()
+		c.changed[key] = c.options.Clock.Now()
+		c.mu.Unlock()
+		c.report.Tell(desired, nil, followedReason, followAction, fmt.Sprintf("follows provider %s: %s", vn.Spec.ClusterID, negotiation.Describe(desired, changed)))
+	}
+	return reconcile.Result{RequeueAfter: refresh}, nil
+}
+
+// unsettled is how long a VirtualNode still stays as it is.
+func (c *Controller) unsettled(key types.NamespacedName) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last, ok := c.changed[key]
+	if !ok {
+		return 0
+	}
+	return c.options.Settle - c.options.Clock.Since(last)
+}
+
+// note writes the answer of the provider on the VirtualNode if it is news.
+func (c *Controller) note(ctx context.Context, vn *offloading.VirtualNode, answer negotiation.Answer, why string) error {
+	text := fmt.Sprintf("%s: %s", answer, why)
+	if vn.Annotations[wire.OfferAnnotation] == text {
+		return nil
+	}
+	changed := vn.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, wire.OfferAnnotation, text)
+	if err := c.client.Patch(ctx, changed, client.MergeFrom(vn), client.FieldOwner(negotiation.Manager)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("annotating VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
+	}
+	return nil
+}
+
+func (c *Controller) forget(key types.NamespacedName) {
+	c.remotes.drop(key)
+	c.report.Clear(key)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.changed, key)
+}
+
+// Enforces returns which objects the controller answers for.
+func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
+	return &offloading.VirtualNodeList{}, follows
+}
+
+// Register adds the controller to mgr. ctx must end with the manager.
+func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
+	c.remotes.lifetime = ctx
+	// Whoever waits for a provider waits in the lane of its node.
+	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
+	if err := mgr.Add(lanes); err != nil {
+		return err
+	}
+	return builder.ControllerManagedBy(mgr).
+		Named(c.Name()).
+		WithOptions(workers.Options(1)).
+		Watches(&offloading.VirtualNode{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
+		WatchesRawSource(source.Channel(c.answers, &handler.EnqueueRequestForObject{})).
+		Complete(lanes)
+}

@@ -1,0 +1,147 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package offer is what a provider gives to its consumers, and how it says so in the status of a ResourceSlice.
+package offer
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// Offer is what this cluster gives to consumers. The zero value gives each what it asks for, and nothing besides.
+type Offer struct {
+	// Resources that a ResourceSlice gets which does not name them.
+	Resources corev1.ResourceList
+	// Limit is how much each consumer may be granted by all of its ResourceSlices together; a resource that is not named has none.
+	Limit corev1.ResourceList
+	// OtherClasses leaves also ResourceSlices of the default class to whoever else decides on them.
+	OtherClasses bool
+	// Storage offers the StorageClasses of this cluster; DefaultStorageClass names the default one, "" for that of the cluster.
+	Storage             bool
+	DefaultStorageClass string
+	// IngressClasses and LoadBalancerClasses, one of which may be the default.
+	IngressClasses      []offloading.IngressType
+	LoadBalancerClasses []offloading.LoadBalancerType
+	// Labels of virtual nodes.
+	Labels map[string]string
+}
+
+// Decides reports whether the resources of a slice are decided on by this cluster's controllers.
+func (o *Offer) Decides(slice *auth.ResourceSlice) bool {
+	return !o.OtherClasses && (slice.Spec.Class == "" || slice.Spec.Class == auth.DefaultResourceSliceClass)
+}
+
+// defaultClassAnnotation marks the default StorageClass. (Kubernetes)
+const defaultClassAnnotation = "storageclass.kubernetes.io/is-default-class"
+
+// Publisher writes offers into ResourceSlices. It is safe for concurrent use.
+type Publisher struct {
+	Offer Offer
+	// Client reads StorageClasses; Live, which must not be cached, what was granted a moment ago.
+	Client, Live client.Reader
+}
+
+// Publish decides on the resources of a slice, and writes the offer into its status, which it does not store. A request that exceeds the
+// limit is denied, or leaves the former grant as it is.
+func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) error {
+	refused, err := p.exceeds(ctx, slice, desired)
+	if err != nil {
+		return err
+	}
+	message := "All requested resources were granted"
+	switch {
+	case refused != "" && slice.Status.Decision(auth.ResourcesCondition) != auth.ResourceSliceAccepted:
+		Deny(slice, refused)
+		return nil
+	case refused != "":
+		message = refused + ". The former grant is kept"
+	default:
+		slice.Status.Resources = desired
+	}
+	if slice.Status.StorageClasses, err = p.storageClasses(ctx); err != nil {
+		return err
+	}
+	offer := &p.Offer
+	slice.Status.IngressClasses, slice.Status.LoadBalancerClasses, slice.Status.NodeLabels = offer.IngressClasses, offer.LoadBalancerClasses, offer.Labels
+	Decide(slice, auth.ResourcesCondition, auth.ResourceSliceAccepted, AcceptedReason, message)
+	return nil
+}
+
+// exceeds says why a slice cannot have what it asks for, "" when it can.
+func (p *Publisher) exceeds(ctx context.Context, slice *auth.ResourceSlice, desired corev1.ResourceList) (string, error) {
+	var reasons []string
+	for _, name := range slices.Sorted(maps.Keys(desired)) {
+		if quantity := desired[name]; quantity.Sign() < 0 {
+			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is %s, which is negative", name, quantity.String()))
+		}
+	}
+	if len(reasons) > 0 || len(p.Offer.Limit) == 0 {
+		return strings.Join(reasons, "; "), nil
+	}
+	others := &auth.ResourceSliceList{}
+	if err := p.Live.List(ctx, others, client.InNamespace(slice.Namespace)); err != nil { // the cache may lack what was granted a moment ago
+		return "", fmt.Errorf("listing the ResourceSlices in namespace %s, %w", slice.Namespace, err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Offer.Limit)) {
+		limit, left := p.Offer.Limit[name], p.Offer.Limit[name]
+		for i := range others.Items {
+			other := &others.Items[i]
+			if other.UID != slice.UID && other.Status.Decision(auth.ResourcesCondition) == auth.ResourceSliceAccepted {
+				left.Sub(other.Status.Resources[name])
+			}
+		}
+		asked, named := desired[name]
+		if !named {
+			if IsForOffer(slice) { // which grants no more than what it names
+				continue
+			}
+			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is missing, and the provider limits it", name))
+		} else if asked.Cmp(left) > 0 {
+			if left.Sign() < 0 {
+				left = resource.Quantity{}
+			}
+			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is %s, of which %s are left of the %s that the provider gives to this consumer", name, asked.String(), left.String(), limit.String()))
+		}
+	}
+	return strings.Join(reasons, "; "), nil
+}
+
+// storageClasses returns those of this cluster, but for virtual ones, sorted by name.
+func (p *Publisher) storageClasses(ctx context.Context) (offered []offloading.StorageType, err error) {
+	offer := &p.Offer
+	if !offer.Storage {
+		return nil, nil
+	}
+	list := &storagev1.StorageClassList{}
+	if err := p.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing StorageClasses, %w", err)
+	}
+	for i := range list.Items {
+		class := &list.Items[i]
+		if class.Provisioner == wire.StorageProvisioner {
+			continue
+		}
+		isDefault := class.Name == offer.DefaultStorageClass || offer.DefaultStorageClass == "" && class.Annotations[defaultClassAnnotation] == "true"
+		offered = append(offered, offloading.StorageType{StorageClassName: class.Name, Default: isDefault})
+	}
+	slices.SortFunc(offered, func(a, b offloading.StorageType) int { return strings.Compare(a.StorageClassName, b.StorageClassName) })
+	return offered, nil
+}
+
+// IsForOffer reports whether a slice asks for an offer alone, as refractctl peer writes it: no certificate is signed for it, and no Quota made.
+func IsForOffer(slice *auth.ResourceSlice) bool {
+	return slice.Labels[wire.NegotiateLabel] == "true" && slice.Labels[wire.ReplicatedLabel] != "true" && slice.Labels[wire.ReplicationLabel] != "true" && len(slice.Spec.CSR) == 0
+}

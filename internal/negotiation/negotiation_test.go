@@ -1,0 +1,133 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package negotiation_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/negotiation"
+)
+
+func quantities(pairs ...string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		list[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return list
+}
+
+// A provider says what it likes; what is used is bounded by what was asked for, and by what a Node may bear.
+func TestCheck(t *testing.T) {
+	asked := quantities("cpu", "2", "memory", "4Gi", "pods", "10", "example.com/gpu", "1")
+	for name, c := range map[string]struct {
+		status  auth.ResourceSliceStatus
+		want    negotiation.Offer
+		problem string // contained in the only one, "" for none
+	}{
+		"all":                    {auth.ResourceSliceStatus{Resources: asked}, negotiation.Offer{Resources: asked}, ""},
+		"nothing":                {auth.ResourceSliceStatus{}, negotiation.Offer{Resources: quantities()}, ""},
+		"less":                   {auth.ResourceSliceStatus{Resources: quantities("cpu", "1")}, negotiation.Offer{Resources: quantities("cpu", "1")}, ""},
+		"more":                   {auth.ResourceSliceStatus{Resources: quantities("cpu", "1k")}, negotiation.Offer{Resources: quantities("cpu", "2")}, ""},
+		"negative":               {auth.ResourceSliceStatus{Resources: quantities("cpu", "-1", "memory", "1Gi")}, negotiation.Offer{Resources: quantities("memory", "1Gi")}, "status.resources[cpu]=-1 is no amount"},
+		"half a pod":             {auth.ResourceSliceStatus{Resources: quantities("pods", "1500m")}, negotiation.Offer{Resources: quantities()}, "no amount"},
+		"half a card":            {auth.ResourceSliceStatus{Resources: quantities("example.com/gpu", "500m")}, negotiation.Offer{Resources: quantities()}, "no amount"},
+		"what was not asked for": {auth.ResourceSliceStatus{Resources: quantities("example.com/other", "1")}, negotiation.Offer{Resources: quantities()}, ""},
+		"a class that is none": {auth.ResourceSliceStatus{StorageClasses: []offloading.StorageType{{StorageClassName: "fast --enable-x"}, {StorageClassName: "slow"}}},
+			negotiation.Offer{Resources: quantities(), StorageClasses: []offloading.StorageType{{StorageClassName: "slow"}}}, `"fast --enable-x", which is no name of a class`},
+		"a class twice": {auth.ResourceSliceStatus{IngressClasses: []offloading.IngressType{{IngressClassName: "a"}, {IngressClassName: "a"}}},
+			negotiation.Offer{Resources: quantities(), IngressClasses: []offloading.IngressType{{IngressClassName: "a"}}}, `names "a" twice`},
+		"two defaults": {auth.ResourceSliceStatus{LoadBalancerClasses: []offloading.LoadBalancerType{{LoadBalancerClassName: "a.example.com/a", Default: true}, {LoadBalancerClassName: "b", Default: true}}},
+			negotiation.Offer{Resources: quantities(), LoadBalancerClasses: []offloading.LoadBalancerType{{LoadBalancerClassName: "a.example.com/a", Default: true}, {LoadBalancerClassName: "b"}}}, `"b" for another default`},
+		"labels": {auth.ResourceSliceStatus{NodeLabels: map[string]string{"topology.kubernetes.io/zone": "eu-1", "example.com/tier": "gold", "plain": ""}},
+			negotiation.Offer{Resources: quantities(), Labels: map[string]string{"topology.kubernetes.io/zone": "eu-1", "example.com/tier": "gold", "plain": ""}}, ""},
+		"no label": {auth.ResourceSliceStatus{NodeLabels: map[string]string{"a b": "c"}}, negotiation.Offer{Resources: quantities()}, "no label"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			offer, problems := negotiation.Check(&c.status, asked)
+			assert.Equal(t, fmt.Sprint(c.want), fmt.Sprint(offer))
+			if c.problem == "" {
+				assert.Empty(t, problems)
+				return
+			}
+			require.Len(t, problems, 1)
+			assert.Contains(t, problems[0], c.problem)
+		})
+	}
+	for _, key := range []string{"node-role.kubernetes.io/control-plane", "kubernetes.io/hostname", "node-restriction.kubernetes.io/secure", "node.kubernetes.io/x", "a.k8s.io/b", "liqo.io/type", "storage.liqo.io/available", "plugins.refract.io/x", "type"} {
+		offer, problems := negotiation.Check(&auth.ResourceSliceStatus{NodeLabels: map[string]string{key: "x"}}, nil)
+		assert.Empty(t, offer.Labels, key)
+		assert.Len(t, problems, 1, key)
+	}
+}
+
+// However much a provider offers, a VirtualNode takes it, and an Event says it.
+func TestCheckIsBounded(t *testing.T) {
+	status := &auth.ResourceSliceStatus{NodeLabels: map[string]string{strings.Repeat("x", 1<<16): "long"}}
+	for i := range 1000 {
+		status.StorageClasses = append(status.StorageClasses, offloading.StorageType{StorageClassName: fmt.Sprintf("class-%d", i)})
+		status.NodeLabels[fmt.Sprintf("label-%d", i)] = "x"
+	}
+	offer, problems := negotiation.Check(status, nil)
+	assert.Len(t, offer.StorageClasses, 64)
+	assert.Len(t, offer.Labels, 32)
+	assert.Less(t, len(strings.Join(problems, "; ")), 1024)
+}
+
+func node(annotations map[string]string, written string) *offloading.VirtualNode {
+	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
+	if written != "" {
+		fields := &metav1.FieldsV1{}
+		fields.SetRawBytes([]byte(written))
+		vn.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-edit", FieldsV1: fields}}
+	}
+	return vn
+}
+
+func TestRequested(t *testing.T) {
+	request, err := negotiation.Requested(node(nil, ""))
+	require.NoError(t, err)
+	assert.Nil(t, request)
+
+	annotations := negotiation.Annotations(quantities("cpu", "2", "memory", "4Gi"), negotiation.IngressClasses)
+	assert.Equal(t, map[string]string{wire.RequestedResourcesAnnotation: "cpu=2,memory=4Gi", wire.NegotiatedFieldsAnnotation: "resourceQuota,storageClasses,loadBalancerClasses,labels"}, annotations)
+	request, err = negotiation.Requested(node(annotations, `{"f:spec":{"f:storageClasses":{},"f:labels":{".":{},"f:team":{}}}}`))
+	require.NoError(t, err)
+	assert.True(t, request.Resources.Cpu().Equal(resource.MustParse("2")))
+	assert.True(t, request.Follows(negotiation.ResourceQuota))
+	assert.False(t, request.Follows(negotiation.IngressClasses), "a flag has set it")
+	assert.False(t, request.Follows(negotiation.StorageClasses), "somebody has written it by hand")
+	assert.True(t, request.Follows(negotiation.Labels))
+
+	vn := node(nil, "")
+	vn.Spec.Labels = map[string]string{"team": "a", "former": "offer"}
+	vn.Spec.ResourceQuota.Hard = quantities("cpu", "2", "pods", "10")
+	changed := request.Apply(&negotiation.Offer{Resources: quantities("cpu", "1"), Labels: map[string]string{"team": "b", "zone": "c"}, StorageClasses: []offloading.StorageType{{StorageClassName: "x"}}}, vn)
+	assert.Equal(t, []negotiation.Field{negotiation.ResourceQuota, negotiation.Labels}, changed)
+	assert.Equal(t, map[string]string{"team": "a", "zone": "c"}, vn.Spec.Labels, "a label by hand stays, a former offer goes")
+	assert.Empty(t, vn.Spec.StorageClasses)
+	assert.Equal(t, "1", vn.Spec.ResourceQuota.Hard.Cpu().String())
+	assert.Equal(t, "10", vn.Spec.ResourceQuota.Hard.Pods().String(), "of which the provider says nothing")
+	assert.Equal(t, "spec.resourceQuota: cpu=1, pods=10; spec.labels: team=a, zone=c", negotiation.Describe(vn, changed))
+
+	for annotation, text := range map[string]string{wire.NegotiatedFieldsAnnotation: "storageClasses,image", wire.RequestedResourcesAnnotation: "cpu=many"} {
+		wrong := negotiation.Annotations(nil)
+		wrong[annotation] = text
+		_, err := negotiation.Requested(node(wrong, ""))
+		assert.ErrorContains(t, err, annotation)
+	}
+	request, err = negotiation.Requested(node(annotations, "?"))
+	require.NoError(t, err)
+	assert.False(t, request.Follows(negotiation.ResourceQuota), "who wrote what cannot be read")
+}

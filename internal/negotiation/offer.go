@@ -1,0 +1,227 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package negotiation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// What a provider may offer at most: the lists go into the VirtualNode, and the labels on to its Node.
+const (
+	mostClasses = 64
+	mostLabels  = 32
+)
+
+// Offer of a provider that has been checked.
+type Offer struct {
+	Resources           corev1.ResourceList
+	StorageClasses      []offloading.StorageType
+	IngressClasses      []offloading.IngressType
+	LoadBalancerClasses []offloading.LoadBalancerType
+	Labels              map[string]string
+}
+
+// Check returns what may be used of an answer to a request for resources, which bounds what is granted, and says what may not. Problems come in a stable order.
+func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer Offer, problems []string) {
+	offer.Resources = corev1.ResourceList{}
+	for _, name := range slices.Sorted(maps.Keys(asked)) {
+		granted, ok := status.Resources[name]
+		whole := name == corev1.ResourcePods || strings.Contains(string(name), "/")
+		switch most := asked[name]; {
+		case !ok: // it says nothing about it
+		case granted.Sign() < 0 || whole && granted.MilliValue()%1000 != 0:
+			problems = append(problems, fmt.Sprintf("status.resources[%s]=%s is no amount", name, granted.String()))
+		case granted.Cmp(most) > 0: // an invitation may be for more than what was taken of it
+			offer.Resources[name] = most
+		default:
+			offer.Resources[name] = granted
+		}
+	}
+	var some []string
+	offer.StorageClasses, some = classes("storageClasses", status.StorageClasses, validation.IsDNS1123Subdomain, func(c *offloading.StorageType) (string, *bool) { return c.StorageClassName, &c.Default })
+	problems = append(problems, some...)
+	offer.IngressClasses, some = classes("ingressClasses", status.IngressClasses, validation.IsDNS1123Subdomain, func(c *offloading.IngressType) (string, *bool) { return c.IngressClassName, &c.Default })
+	problems = append(problems, some...)
+	offer.LoadBalancerClasses, some = classes("loadBalancerClasses", status.LoadBalancerClasses, validation.IsQualifiedName, func(c *offloading.LoadBalancerType) (string, *bool) { return c.LoadBalancerClassName, &c.Default })
+	problems = append(problems, some...)
+	offer.Labels, some = labels(status.NodeLabels)
+	return offer, append(problems, some...)
+}
+
+// classes leaves out those that no API server has, those that are named twice, and all defaults but the first.
+func classes[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
+	if len(offered) > mostClasses {
+		problems = append(problems, fmt.Sprintf("status.%s has %d classes, of which the first %d are used", field, len(offered), mostClasses))
+		offered = offered[:mostClasses]
+	}
+	names, hasDefault := map[string]bool{}, false
+	for i := range offered {
+		class := offered[i]
+		name, byDefault := describe(&class)
+		switch {
+		case len(faults(name)) > 0:
+			problems = append(problems, fmt.Sprintf("status.%s names %s, which is no name of a class", field, quoted(name)))
+			continue
+		case names[name]:
+			problems = append(problems, fmt.Sprintf("status.%s names %s twice", field, quoted(name)))
+			continue
+		case *byDefault && hasDefault:
+			problems = append(problems, fmt.Sprintf("status.%s has %s for another default", field, quoted(name)))
+			*byDefault = false
+		}
+		names[name], hasDefault = true, hasDefault || *byDefault
+		kept = append(kept, class)
+	}
+	return kept, problems
+}
+
+func labels(offered map[string]string) (kept map[string]string, problems []string) {
+	for _, key := range slices.Sorted(maps.Keys(offered)) {
+		value := offered[key]
+		switch {
+		case len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0:
+			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s=%s, which is no label", quoted(key), quoted(value)))
+		case IsReserved(key):
+			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s, which is reserved", quoted(key)))
+		case len(kept) == mostLabels:
+			return kept, append(problems, fmt.Sprintf("status.nodeLabels has %d labels, of which %d are used", len(offered), mostLabels))
+		default:
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
+	}
+	return kept, problems
+}
+
+// IsReserved reports whether a label means something to Kubernetes, but for those of its topology, to a cluster autoscaler, or to Liqo and
+// this project: a provider does not decide that its node is one of the control plane, or fit for what node-restriction.kubernetes.io/ protects.
+func IsReserved(key string) bool {
+	domain, _, prefixed := strings.Cut(key, "/")
+	if !prefixed {
+		return key == wire.AutoscalerTypeLabel
+	}
+	return domain != "topology.kubernetes.io" && slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "liqo.io", "refract.io"}, func(of string) bool {
+		return domain == of || strings.HasSuffix(domain, "."+of)
+	})
+}
+
+// quoted returns the beginning of what a provider has written, for a message.
+func quoted(text string) string {
+	const most = 48
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}
+
+// Apply has a VirtualNode offer what was granted, in the fields that follow the provider, and returns those that it has changed. Resources
+// of which the offer says nothing stay.
+func (r *Request) Apply(offer *Offer, vn *offloading.VirtualNode) (changed []Field) {
+	spec, before := &vn.Spec, vn.Spec.DeepCopy()
+	if r.Follows(ResourceQuota) {
+		for name, quantity := range offer.Resources {
+			if spec.ResourceQuota.Hard == nil {
+				spec.ResourceQuota.Hard = corev1.ResourceList{}
+			}
+			spec.ResourceQuota.Hard[name] = quantity
+		}
+		if !equality.Semantic.DeepEqual(before.ResourceQuota, spec.ResourceQuota) {
+			changed = append(changed, ResourceQuota)
+		}
+	}
+	follow(r, StorageClasses, &spec.StorageClasses, offer.StorageClasses, &changed)
+	follow(r, IngressClasses, &spec.IngressClasses, offer.IngressClasses, &changed)
+	follow(r, LoadBalancerClasses, &spec.LoadBalancerClasses, offer.LoadBalancerClasses, &changed)
+	if r.Follows(Labels) {
+		all := maps.Clone(offer.Labels)
+		maps.DeleteFunc(all, func(key, _ string) bool { return r.labels[key] })
+		for key, value := range spec.Labels {
+			if r.labels[key] { // somebody else's
+				if all == nil {
+					all = map[string]string{}
+				}
+				all[key] = value
+			}
+		}
+		follow(r, Labels, &spec.Labels, all, &changed)
+	}
+	return changed
+}
+
+func follow[T any](r *Request, field Field, present *T, offered T, changed *[]Field) {
+	if r.Follows(field) && !equality.Semantic.DeepEqual(*present, offered) {
+		*present = offered
+		*changed = append(*changed, field)
+	}
+}
+
+// Describe says what a VirtualNode has in some of its fields.
+func Describe(vn *offloading.VirtualNode, of []Field) string {
+	var parts []string
+	for _, field := range of {
+		var has []string
+		switch field {
+		case ResourceQuota:
+			for _, name := range slices.Sorted(maps.Keys(vn.Spec.ResourceQuota.Hard)) {
+				quantity := vn.Spec.ResourceQuota.Hard[name]
+				has = append(has, string(name)+"="+quantity.String())
+			}
+		case StorageClasses:
+			has = StorageNames(vn.Spec.StorageClasses)
+		case IngressClasses:
+			has = IngressNames(vn.Spec.IngressClasses)
+		case LoadBalancerClasses:
+			has = LoadBalancerNames(vn.Spec.LoadBalancerClasses)
+		case Labels:
+			for _, key := range slices.Sorted(maps.Keys(vn.Spec.Labels)) {
+				has = append(has, key+"="+vn.Spec.Labels[key])
+			}
+		}
+		text := strings.Join(has, ", ")
+		if text == "" {
+			text = "none"
+		}
+		parts = append(parts, fmt.Sprintf("spec.%s: %s", field, text))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// StorageNames returns the names of the classes, the default one marked.
+func StorageNames(all []offloading.StorageType) []string {
+	return names(all, func(c *offloading.StorageType) (string, bool) { return c.StorageClassName, c.Default })
+}
+
+// IngressNames returns the names of the classes, the default one marked.
+func IngressNames(all []offloading.IngressType) []string {
+	return names(all, func(c *offloading.IngressType) (string, bool) { return c.IngressClassName, c.Default })
+}
+
+// LoadBalancerNames returns the names of the classes, the default one marked.
+func LoadBalancerNames(all []offloading.LoadBalancerType) []string {
+	return names(all, func(c *offloading.LoadBalancerType) (string, bool) { return c.LoadBalancerClassName, c.Default })
+}
+
+func names[T any](all []T, describe func(*T) (string, bool)) (found []string) {
+	for i := range all {
+		name, byDefault := describe(&all[i])
+		if byDefault {
+			name += " (default)"
+		}
+		found = append(found, name)
+	}
+	return found
+}
