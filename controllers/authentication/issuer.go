@@ -162,7 +162,7 @@ func (i *Issuer) prove(ctx context.Context, tenant *auth.Tenant) (crypto.PublicK
 	if len(nonce) == 0 {
 		return nil, refuse(nonceNotFoundReason, "Secret %s has no nonce that the consumer could have signed: run liqoctl peer again", name)
 	}
-	if !verify(key, nonce, tenant.Spec.Signature) {
+	if !clientcert.Verify(key, nonce, tenant.Spec.Signature) {
 		return nil, refuse(signatureReason, "spec.signature is not that of the nonce in Secret %s by spec.publicKey: run liqoctl peer again", name)
 	}
 	return key, nil

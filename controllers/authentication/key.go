@@ -8,7 +8,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
-	"crypto/sha256"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -32,18 +31,4 @@ func parseKey(data []byte) (crypto.PublicKey, error) {
 		return key, nil
 	}
 	return nil, fmt.Errorf("it is a %T, use Ed25519, ECDSA or RSA", key)
-}
-
-// verify reports whether signature is that of the nonce. Liqo signs it as it is with Ed25519, and its SHA-256 with RSA (PKCS #1 v1.5) and ECDSA (ASN.1).
-func verify(key crypto.PublicKey, nonce, signature []byte) bool {
-	sum := sha256.Sum256(nonce)
-	switch key := key.(type) {
-	case ed25519.PublicKey:
-		return ed25519.Verify(key, nonce, signature)
-	case *rsa.PublicKey:
-		return rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], signature) == nil
-	case *ecdsa.PublicKey:
-		return ecdsa.VerifyASN1(key, sum[:], signature)
-	}
-	return false
 }

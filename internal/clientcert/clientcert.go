@@ -49,6 +49,9 @@ const leastRSABits = 2048
 // Subject is a user and its group, as an API server reads them from a certificate.
 type Subject struct{ CommonName, Organization string }
 
+// Consumer is the subject of a consumer that refractctl peer joins: user and group are its cluster id.
+func Consumer(id string) Subject { return Subject{CommonName: id, Organization: id} }
+
 func (s Subject) String() string { return fmt.Sprintf("CN=%s,O=%s", s.CommonName, s.Organization) }
 
 // is reports whether name is the subject and says nothing else.
