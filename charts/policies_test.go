@@ -369,6 +369,17 @@ func (h *held) confines(manager client.Client) {
 			return manager.Patch(h.Context(), object, send, client.DryRunAll)
 		})
 	}
+
+	const keys = `{"metadata":{"annotations":{"` + wire.ConsumerKeysAnnotation + `":%s}}}`
+	for _, step := range []struct{ begun, written, says string }{
+		{`null`, `"sha256:theirs"`, "where there is one"}, {`"sha256:ours"`, `"sha256:next"`, ""}, {`"sha256:ours"`, `null`, "where there is one"},
+	} {
+		tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-rome"}}
+		h.must(h.admin.Patch(h.Context(), tenant.DeepCopy(), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, keys, step.begun))))
+		h.attempt("changing the keys of a consumer from "+step.begun+" to "+step.written, step.says, func() error {
+			return manager.Patch(h.Context(), tenant, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, keys, step.written)), client.DryRunAll)
+		})
+	}
 }
 
 // Beside Liqo a consumer does not say itself what it was granted, though Liqo's role lets it.

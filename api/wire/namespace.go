@@ -44,6 +44,19 @@ const (
 	// ConsumerServiceAccount is, in the tenant namespace of a consumer, the
 	// ServiceAccount whose tokens open this provider to it.
 	ConsumerServiceAccount = "refract-consumer"
+	// ConsumerRenew is, in the tenant namespace of a consumer, the Renew with
+	// which it asks this provider for its next client certificate.
+	ConsumerRenew = "refract-consumer"
+	// ConsumerKeysAnnotation, on the tenant namespace of a consumer, records the
+	// fingerprints of the keys with which it may ask for that, separated by
+	// commas. refractctl peer writes it, and the provider's controllers continue it.
+	ConsumerKeysAnnotation = "plugins.refract.io/consumer-keys"
+	// RenewalProofAnnotation, on a ConsumerRenew, is the signature of the request
+	// by one of these keys, in base64.
+	RenewalProofAnnotation = "plugins.refract.io/renewal-proof"
+	// RenewedAnnotation ("true"), on the Secret with a kubeconfig, says that the
+	// provider renews the client certificate in it.
+	RenewedAnnotation = "plugins.refract.io/renewed"
 	// ProbeSecret holds, in the tenant namespace of a consumer, a kubeconfig
 	// with which this provider may ask the consumer's API server whether it lives.
 	ProbeSecret = "refract-probe"

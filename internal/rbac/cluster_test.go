@@ -36,7 +36,9 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 	manager := rbac.Manager{Namespace: "liqo", Subject: rbac.ServiceAccount("liqo", "manager")}
 	objects := append(kubelet.Objects(), kubelet.ExtendedNamespace("extended"))
 	objects = append(objects, consumer.Objects()...)
-	objects = append(objects, consumer.RemoteNamespace("shop-rome"), consumer.TenantNamespace("liqo-tenant-rome"))
+	objects = append(objects, consumer.RemoteNamespace("shop-rome"), consumer.TenantNamespace("liqo-tenant-rome"), consumer.Renewal("liqo-tenant-rome"))
+	authentication := manager.Authentication()
+	objects = append(objects, authentication[len(authentication)-1]) // the role that this binding refers to
 	objects = append(objects, manager.Objects()...)
 	objects = append(objects, manager.Provider(tenant, "kubeconfig-milan")...)
 	for range 2 { // the second time everything exists
@@ -45,8 +47,8 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 
 	for who, cases := range map[string]string{
 		"user system:serviceaccount:" + tenant + ":milan": kubeletCases,
-		"group rome": consumerCases,
-		"user system:serviceaccount:liqo-tenant-rome:refract-consumer": consumerCases,
+		"group rome": consumerCases + certificateCases,
+		"user system:serviceaccount:liqo-tenant-rome:refract-consumer": consumerCases + tokenCases,
 		"user system:serviceaccount:liqo:manager":                      managerCases,
 		"user nobody": nobodyCases,
 	} {
@@ -172,6 +174,22 @@ not create serviceaccounts/token in liqo-tenant-rome named other
 not create serviceaccounts/token in shop-rome named refract-consumer
 may list quotas.offloading.liqo.io in liqo-tenant-rome
 not patch quotas.offloading.liqo.io in liqo-tenant-rome
+`
+	certificateCases = `
+may create renews.authentication.liqo.io in liqo-tenant-rome
+may get renews.authentication.liqo.io in liqo-tenant-rome named refract-consumer
+may delete renews.authentication.liqo.io in liqo-tenant-rome named refract-consumer
+not get renews.authentication.liqo.io in liqo-tenant-rome named other
+not list renews.authentication.liqo.io in liqo-tenant-rome
+not update renews.authentication.liqo.io in liqo-tenant-rome named refract-consumer
+not patch renews.authentication.liqo.io/status in liqo-tenant-rome named refract-consumer
+not create renews.authentication.liqo.io in liqo-tenant-paris
+not create resourceslices.authentication.liqo.io in liqo-tenant-rome
+not patch namespaces named liqo-tenant-rome
+not patch rolebindings.rbac.authorization.k8s.io in liqo-tenant-rome
+`
+	tokenCases = `
+not create renews.authentication.liqo.io in liqo-tenant-rome
 `
 	managerCases = `
 may watch shadowpods.offloading.liqo.io

@@ -126,6 +126,12 @@ func (c Consumer) TenantNamespace(namespace string) Object {
 	return c.bind(namespace, RemoteControlPlane())
 }
 
+// Renewal returns the binding with which a consumer that authenticates with certificates asks for the next one in its tenant namespace.
+func (c Consumer) Renewal(namespace string) Object {
+	c.Account = nil // which renews its tokens by itself
+	return c.bind(namespace, RemoteRenewal())
+}
+
 func (c Consumer) bind(namespace string, r Role) Object {
 	name := prefixed(c.Prefix, r.Name)
 	return roleBinding(namespace, name+"-"+c.Subject.Name, "ClusterRole", name, c.subjects()...)
@@ -198,10 +204,14 @@ func (m Manager) ResourceSlices() []Object {
 	return m.everywhere(ControllerManagerResourceSlices())
 }
 
-// Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does.
+// Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does,
+// and renews the certificates of others.
 func (m Manager) Authentication() []Object {
-	tenant := RemoteTenant()
-	return append(m.everywhere(ControllerManagerAuthentication()), tenant.clusterRole(prefixed(m.Prefix, tenant.Name), strings.NewReplacer()))
+	objects := m.everywhere(ControllerManagerAuthentication())
+	for _, role := range []Role{RemoteTenant(), RemoteRenewal()} {
+		objects = append(objects, role.clusterRole(prefixed(m.Prefix, role.Name), strings.NewReplacer()))
+	}
+	return objects
 }
 
 func (m Manager) everywhere(role Role) []Object {

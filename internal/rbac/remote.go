@@ -113,3 +113,18 @@ func RemoteTenant() Role {
 		}),
 	}
 }
+
+// RemoteRenewal is what a consumer needs besides, in its tenant namespace, where the provider renews its client certificate.
+func RemoteRenewal() Role {
+	return Role{
+		Name:    "remote-renewal",
+		Purpose: "a consumer whose client certificate this cluster renews, in its tenant namespace",
+		Scope:   ConsumerScope,
+		Rules: []Rule{
+			grant("to ask for the certificate after the present one (creation cannot be bound to a name)",
+				"authentication.liqo.io", on("renews"), do("create")),
+			grant("to read the answer, and to remove it",
+				"authentication.liqo.io", on("renews"), do("get", "delete"), wire.ConsumerRenew),
+		},
+	}
+}
