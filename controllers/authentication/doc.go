@@ -9,10 +9,10 @@
 //
 //	Tenants         nonces, the certificate and the RoleBinding of the consumer's controllers, cordons and drains
 //	ResourceSlices  the certificate of the slice's user, and what it is granted; its Quota is made by package resourceslice
-//	Renewals        the next certificate of either
+//	Renewals        the next certificate of either, and of consumers that refractctl peer has joined
 //
 // Whoever approves client certificates can become anybody, and most of what is read here was written by consumers. So nothing is
 // signed that is not for exactly the subject to which the object entitles, with the key of the Tenant, in the tenant namespace of that
-// consumer; and a key counts that has signed the nonce. The process needs strong rights for it, which is why an
+// consumer; and a key counts that has signed the nonce, or, of consumers without a Tenant, that is recorded on the tenant namespace. The process needs strong rights for it, which is why an
 // administrator turns it on.
 package authentication

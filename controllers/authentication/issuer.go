@@ -196,14 +196,20 @@ func (i *Issuer) issue(ctx context.Context, o order) (*auth.AuthParams, error) {
 		params.SignedCRT = o.present.SignedCRT
 		return params, nil
 	}
-	params.SignedCRT, err = clientcert.Sign(ctx, i.client, i.live, clientcert.Request{
-		PEM: o.request, GenerateName: "refract-" + o.consumer + "-", Labels: map[string]string{wire.RemoteClusterIDLabel: o.consumer},
-		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s is entitled to it", o.consumer), Patience: signTimeout,
+	params.SignedCRT, err = i.sign(ctx, o.consumer, o.request)
+	return params, err
+}
+
+// sign has this cluster sign a request, which was checked.
+func (i *Issuer) sign(ctx context.Context, consumer string, request []byte) ([]byte, error) {
+	signed, err := clientcert.Sign(ctx, i.client, i.live, clientcert.Request{
+		PEM: request, GenerateName: "refract-" + consumer + "-", Labels: map[string]string{wire.RemoteClusterIDLabel: consumer},
+		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s is entitled to it", consumer), Patience: signTimeout,
 	})
 	if errors.Is(err, clientcert.ErrNotSigned) {
 		return nil, &refusal{reason: notSignedReason, again: signAgain, message: err.Error() + ". If it signs none, join this consumer with refractctl peer --credentials=token"}
 	}
-	return params, err
+	return signed, err
 }
 
 // usable reports whether a certificate that was given out can be kept.

@@ -60,9 +60,17 @@ func (c *Renewals) Reconcile(ctx context.Context, request reconcile.Request) (re
 	if renew.DeletionTimestamp != nil || !isRenewal(renew) {
 		return reconcile.Result{}, nil
 	}
-	err := c.renew(ctx, renew)
+	answer := c.renew
+	if ofConsumer(renew) {
+		answer = c.renewConsumer
+	}
+	err := answer(ctx, renew)
 	if refused := refusalOf(err); refused != nil {
 		c.report.Warn(renew, refused.reason, renewAction, refused.message)
+		if ofConsumer(renew) {
+			err = c.answer(ctx, renew, clientcert.Subject{}, auth.RenewStatus{Refusal: refused.reason + ": " + refused.message})
+			return reconcile.Result{RequeueAfter: refused.again}, client.IgnoreNotFound(err)
+		}
 		return reconcile.Result{RequeueAfter: refused.again}, nil
 	}
 	return reconcile.Result{}, err
@@ -93,9 +101,13 @@ func (c *Renewals) renew(ctx context.Context, renew *auth.Renew) error {
 	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(renew, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("patching the status of Renew %s, %w", client.ObjectKeyFromObject(renew), err)
 	}
-	validity := clientcert.ValidityFor(desired.Status.AuthParams.SignedCRT, subject, nil)
-	c.report.Tell(renew, nil, renewedReason, renewAction, fmt.Sprintf("Renewed the certificate of %s until %s", subject, validity.Until.UTC().Format(time.RFC3339)))
+	c.tellRenewed(renew, subject, desired.Status.AuthParams.SignedCRT)
 	return nil
+}
+
+func (c *Renewals) tellRenewed(renew *auth.Renew, subject clientcert.Subject, signed []byte) {
+	validity := clientcert.ValidityFor(signed, subject, nil)
+	c.report.Tell(renew, nil, renewedReason, renewAction, fmt.Sprintf("Renewed the certificate of %s until %s", subject, validity.Until.UTC().Format(time.RFC3339)))
 }
 
 // holder returns the object whose certificate it is, and to whom it entitles.
@@ -146,7 +158,7 @@ func (c *Renewals) hand(ctx context.Context, holder client.Object, params *auth.
 // isRenewal reports whether a Renew has come from a consumer, and asks for something.
 func isRenewal(object client.Object) bool {
 	renew, ok := object.(*auth.Renew)
-	return ok && renew.Labels[wire.ReplicatedLabel] == "true" && len(renew.Spec.CSR) > 0
+	return ok && (renew.Labels[wire.ReplicatedLabel] == "true" || ofConsumer(renew)) && len(renew.Spec.CSR) > 0
 }
 
 // Enforces returns which objects the controller answers for.

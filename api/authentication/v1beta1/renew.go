@@ -43,7 +43,9 @@ type RenewSpec struct {
 	// +optional
 	ConsumerClusterID core.ClusterID `json:"consumerClusterID,omitempty"`
 
-	// PublicKey of the consumer. Nothing follows from it: the key of the Tenant counts.
+	// PublicKey of the consumer. Where it has joined with a Tenant, nothing
+	// follows from it: the key of the Tenant counts. Elsewhere it is the key of
+	// the present certificate, which has signed the request.
 	//
 	// +optional
 	PublicKey []byte `json:"publicKey,omitempty"`
@@ -70,4 +72,10 @@ type RenewStatus struct {
 	//
 	// +optional
 	AuthParams *AuthParams `json:"authParams,omitempty"`
+
+	// Refusal says why there is no certificate, and what to do. It is empty when
+	// there is one, and where the consumer has joined with a Tenant.
+	//
+	// +optional
+	Refusal string `json:"refusal,omitempty"`
 }

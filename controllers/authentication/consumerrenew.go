@@ -1,0 +1,168 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package authentication
+
+import (
+	"context"
+	"crypto"
+	"encoding/base64"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// A consumer that refractctl peer has joined with a certificate has no Tenant. The command records, on the tenant namespace, which is not
+// the consumer's to write, the key of the certificate that it has given out; whoever holds that key may have the next certificate signed,
+// for another key, which is recorded in turn.
+
+// Reasons of refusals.
+const (
+	withdrawnReason  = "AccessWithdrawn"
+	unknownKeyReason = "UnknownKey"
+	proofReason      = "ProofVerificationFailed"
+)
+
+// ofConsumer reports whether a Renew is that of a consumer which refractctl peer has joined.
+func ofConsumer(renew client.Object) bool { return renew.GetName() == wire.ConsumerRenew }
+
+// renewConsumer has the certificate signed that follows one which refractctl peer has given out.
+func (c *Renewals) renewConsumer(ctx context.Context, renew *auth.Renew) error {
+	namespace, consumer, err := c.entitledConsumer(ctx, renew)
+	if err != nil {
+		return err
+	}
+	recorded := clientcert.ParseKeys(namespace.Annotations[wire.ConsumerKeysAnnotation])
+	present, err := proved(renew, recorded)
+	if err != nil {
+		return err
+	}
+	subject := clientcert.Consumer(consumer)
+	next, err := clientcert.Check(renew.Spec.CSR, subject, nil)
+	if err != nil {
+		return refuse(invalidCSRReason, "spec.csr is refused: %s", err)
+	}
+	if given := renew.Status.AuthParams; given != nil && clientcert.ValidityFor(given.SignedCRT, subject, next).Known() {
+		return nil
+	}
+	// The record first: of a certificate whose key is not in it nothing could follow.
+	if err := c.record(ctx, namespace, recorded, present, next); err != nil {
+		return err
+	}
+	signed, err := c.issuer.sign(ctx, consumer, renew.Spec.CSR)
+	if err != nil {
+		return err
+	}
+	return c.answer(ctx, renew, subject, auth.RenewStatus{AuthParams: &auth.AuthParams{SignedCRT: signed}})
+}
+
+// entitledConsumer returns the tenant namespace of a Renew and its consumer, if that still has its access. Nothing here is read from a cache: access
+// may have been withdrawn a moment ago.
+func (c *Renewals) entitledConsumer(ctx context.Context, renew *auth.Renew) (*corev1.Namespace, string, error) {
+	namespace := &corev1.Namespace{}
+	if err := c.issuer.live.Get(ctx, client.ObjectKey{Name: renew.Namespace}, namespace); err != nil {
+		return nil, "", fmt.Errorf("getting Namespace %s, %w", renew.Namespace, err)
+	}
+	consumer := namespace.Labels[wire.RemoteClusterIDLabel]
+	switch {
+	case namespace.Labels[wire.TenantNamespaceLabel] != "true" || consumer == "" || namespace.Name != wire.TenantNamespace(consumer):
+		return nil, "", refuse(invalidRenewReason, "namespace %s is not the tenant namespace of a consumer", namespace.Name)
+	case namespace.DeletionTimestamp != nil:
+		return nil, "", refuse(withdrawnReason, "namespace %s is being deleted: consumer %s is not joined any more", namespace.Name, consumer)
+	case renew.Spec.ConsumerClusterID != core.ClusterID(consumer):
+		return nil, "", refuse(invalidRenewReason, "spec.consumerClusterID is %q, and namespace %s is the tenant namespace of %q", renew.Spec.ConsumerClusterID, namespace.Name, consumer)
+	case renew.Spec.IdentityType != auth.ControlPlaneIdentityType:
+		return nil, "", refuse(invalidRenewReason, "spec.identityType is %q: use %s", renew.Spec.IdentityType, auth.ControlPlaneIdentityType)
+	case namespace.Annotations[wire.ConsumerKeysAnnotation] == "":
+		return nil, "", refuse(withdrawnReason, "namespace %s has no annotation %s with the key of a certificate that refractctl peer has given out: run refractctl peer --credentials=certificate again",
+			namespace.Name, wire.ConsumerKeysAnnotation)
+	}
+	access := rbac.Peer(c.options.RolePrefix, consumer).TenantNamespace(namespace.Name)
+	binding := &rbacv1.RoleBinding{}
+	err := c.issuer.live.Get(ctx, client.ObjectKey{Namespace: namespace.Name, Name: access.GetName()}, binding)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, "", fmt.Errorf("getting RoleBinding %s/%s, %w", namespace.Name, access.GetName(), err)
+	}
+	if apierrors.IsNotFound(err) || !slices.Contains(binding.Subjects, rbac.Group(consumer)) {
+		return nil, "", refuse(withdrawnReason, "RoleBinding %s does not let group %s into namespace %s: run refractctl peer again if it should", access.GetName(), consumer, namespace.Name)
+	}
+	return namespace, consumer, c.active(ctx, namespace.Name, consumer)
+}
+
+// active refuses a consumer of which an administrator has cordoned, drained or deleted a Tenant.
+func (c *Renewals) active(ctx context.Context, namespace, consumer string) error {
+	tenants := &auth.TenantList{}
+	if err := c.issuer.live.List(ctx, tenants, client.InNamespace(namespace)); err != nil {
+		return fmt.Errorf("listing the Tenants in namespace %s, %w", namespace, err)
+	}
+	for i := range tenants.Items {
+		switch tenant := &tenants.Items[i]; {
+		case tenant.DeletionTimestamp != nil:
+			return refuse(withdrawnReason, "Tenant %s of consumer %s is being deleted", tenant.Name, consumer)
+		case tenant.Spec.TenantCondition == auth.TenantCordoned || tenant.Spec.TenantCondition == auth.TenantDrained:
+			return refuse(withdrawnReason, "Tenant %s of consumer %s is %s: set spec.tenantCondition to %s to renew its certificate", tenant.Name, consumer, tenant.Spec.TenantCondition, auth.TenantActive)
+		}
+	}
+	return nil
+}
+
+// proved returns the key that has signed the request, which must be a recorded one.
+func proved(renew *auth.Renew, recorded clientcert.Keys) (crypto.PublicKey, error) {
+	key, err := parseKey(renew.Spec.PublicKey)
+	if err != nil {
+		return nil, refuse(unknownKeyReason, "spec.publicKey: %s", err)
+	}
+	if !recorded.Has(key) {
+		return nil, refuse(unknownKeyReason, "spec.publicKey is not one of the recorded keys of namespace %s (%s): run refractctl peer --credentials=certificate again", renew.Namespace, wire.ConsumerKeysAnnotation)
+	}
+	proof, err := base64.StdEncoding.DecodeString(renew.Annotations[wire.RenewalProofAnnotation])
+	if err != nil || !clientcert.Proves(renew.Spec.CSR, proof, key) {
+		return nil, refuse(proofReason, "annotation %s is not the signature of spec.csr by spec.publicKey: only the holder of the present certificate may ask for the next one", wire.RenewalProofAnnotation)
+	}
+	return key, nil
+}
+
+// record the key of the certificate that is about to be signed, unless the record has changed meanwhile.
+func (c *Renewals) record(ctx context.Context, namespace *corev1.Namespace, recorded clientcert.Keys, present, next crypto.PublicKey) error {
+	keys, err := recorded.After(present, next)
+	if err != nil {
+		return err
+	}
+	if slices.Equal(keys, recorded) {
+		return nil
+	}
+	changed := namespace.DeepCopy()
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, wire.ConsumerKeysAnnotation, keys.String())
+	if err := c.client.Patch(ctx, changed, client.MergeFromWithOptions(namespace, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("recording the next key of the consumer on Namespace %s, %w", namespace.Name, err)
+	}
+	return nil
+}
+
+// answer writes the status of a Renew. The consumer cannot read Events here: a refusal is in the status, too.
+func (c *Renewals) answer(ctx context.Context, renew *auth.Renew, subject clientcert.Subject, status auth.RenewStatus) error {
+	if equality.Semantic.DeepEqual(renew.Status, status) {
+		return nil
+	}
+	desired := renew.DeepCopy()
+	desired.Status = status
+	if err := c.client.Status().Patch(ctx, desired, client.MergeFromWithOptions(renew, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("patching the status of Renew %s, %w", client.ObjectKeyFromObject(renew), err)
+	}
+	if status.AuthParams != nil {
+		c.tellRenewed(renew, subject, status.AuthParams.SignedCRT)
+	}
+	return nil
+}
