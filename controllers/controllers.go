@@ -135,7 +135,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 			Observe: func(provider client.Client) client.Client { return m.Client(provider, "replicator", metrics.Provider) },
 		}),
 	}
-	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{Clock: o.Clock, Failed: m.Failed("credentials")}))
+	controllers = append(controllers, credentials.NewController(c("credentials"), live, recorder("credentials"), credentials.Options{ClusterID: o.ClusterID.String(), Clock: o.Clock, Failed: m.Failed("credentials")}))
 	if nodeFailure := o.NodeFailure; nodeFailure.Enabled {
 		nodeFailure.Clock, nodeFailure.Failed = o.Clock, m.Failed("nodefailure")
 		controllers = append(controllers, nodefailure.NewController(c("nodefailure"), live, recorder("nodefailure"), nodeFailure))

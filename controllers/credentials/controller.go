@@ -1,16 +1,20 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials renews the tokens with which this cluster opens its providers.
+// Package credentials renews the tokens and certificates with which this cluster opens its providers.
 //
 // A consumer authenticates at its provider as the ServiceAccount refract-consumer of its tenant namespace there, which may request
 // tokens for itself and for nobody else. When a third of the life of a token is over, the controller asks for the next one, tries it,
 // and puts it in the place of the former: whoever uses the Secret takes it over while it runs. So a consumer that was away for less
 // than two thirds of that life finds its way back by itself. A provider ends the access by deleting the ServiceAccount: tokens
-// of it are worth nothing from then on. Kubeconfigs with anything else, such as certificates, are left to those who have made them.
+// of it are worth nothing from then on.
+//
+// A certificate that refractctl peer has had signed is renewed likewise where the provider does so, as the Secret says: for a new key each time, with a Renew
+// in the tenant namespace there, signed with the present key. Kubeconfigs with anything else are left to those who have made them.
 package credentials
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -21,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -36,19 +41,22 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
+	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
 )
 
 // Options are the settings of the controller.
 type Options struct {
+	// ClusterID is this cluster.
+	ClusterID string
 	// Clock returns the time.
 	Clock clock.PassiveClock
 	// Failed is called with the errors of reconciliations, unless it is nil.
 	Failed func(error)
 }
 
-// Controller renews tokens.
+// Controller renews credentials.
 type Controller struct {
 	client   client.Client
 	live     client.Reader
@@ -74,13 +82,35 @@ const (
 const (
 	// look is how often a Secret is read: it is not watched, and may have another kubeconfig.
 	look = 10 * time.Minute
+	// leastLook is the same of credentials that live for minutes.
+	leastLook = 10 * time.Second
 	// mostAnswer of a provider to a request for a token, in bytes.
 	mostAnswer = 1 << 20
 	// patience with a provider.
 	patience = 30 * time.Second
 )
 
-// Reconcile renews the token with which a VirtualNode opens its provider, when it is time for that.
+// access to a provider.
+type access struct {
+	// provider is its id, tenant the namespace of this cluster there.
+	provider, tenant string
+	config           *rest.Config
+	validity         credentials.Validity
+	// kind of the credentials, for people, and next, which asks for those that follow.
+	kind string
+	next func(context.Context, access) (*next, error)
+	// again is how refractctl makes them.
+	again string
+}
+
+// next are the credentials after the present ones.
+type next struct {
+	config *rest.Config
+	until  time.Time
+	put    func(user *clientcmdapi.AuthInfo)
+}
+
+// Reconcile renews the credentials with which a VirtualNode opens its provider, when it is time for that.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
@@ -102,56 +132,89 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{RequeueAfter: look}, nil //nolint:nilerr // as above
 	}
-	validity := credentials.ValidityOf(config)
-	if _, account := credentials.Account(config.BearerToken); account != wire.ConsumerServiceAccount || !validity.Known() {
-		return reconcile.Result{RequeueAfter: look}, nil
+	of, renewed := c.access(string(vn.Spec.ClusterID), secret, config)
+	if !renewed { // until refractctl peer is run again
+		again := look
+		if of.validity.Known() {
+			again = min(look, max(of.validity.Life()/10, leastLook))
+		}
+		return reconcile.Result{RequeueAfter: again}, nil
 	}
-	if wait := validity.From.Add(validity.Life() / 3).Sub(c.options.Clock.Now()); wait > 0 {
+	if wait := of.validity.From.Add(of.validity.Life() / 3).Sub(c.options.Clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: min(wait, look)}, nil
 	}
-	until, err := c.renew(ctx, string(vn.Spec.ClusterID), secret, config, validity.Life())
+	until, err := c.renew(ctx, of, secret)
 	if err != nil {
-		c.report.Warn(vn, notRenewedReason, renewAction, fmt.Sprintf("The credentials for cluster %s in Secret %s expire at %s and could not be renewed: %s. If this continues, run refractctl peer again",
-			vn.Spec.ClusterID, key, validity.Until.UTC().Format(time.RFC3339), err))
-		return reconcile.Result{}, fmt.Errorf("renewing the token in Secret %s, %w", key, err)
+		c.report.Warn(vn, notRenewedReason, renewAction, c.notRenewed(of, key, err))
+		return reconcile.Result{}, fmt.Errorf("renewing the %s in Secret %s, %w", of.kind, key, err)
 	}
 	c.report.Clear(request.NamespacedName)
 	c.recorder.Eventf(vn, nil, corev1.EventTypeNormal, renewedReason, renewAction, "Renewed the credentials for cluster %s in Secret %s, valid until %s", vn.Spec.ClusterID, key, until.UTC().Format(time.RFC3339))
-	log.FromContext(ctx).Info("Renewed the token for a provider", "provider", vn.Spec.ClusterID, "secret", key.String(), "until", until)
-	// A provider may have given it a shorter life.
+	log.FromContext(ctx).Info("Renewed the credentials for a provider", "kind", of.kind, "provider", vn.Spec.ClusterID, "secret", key.String(), "until", until)
+	// A provider may have given them a shorter life.
 	return reconcile.Result{RequeueAfter: max(time.Second, min(until.Sub(c.options.Clock.Now())/3, look))}, nil
 }
 
-// renew asks for a token of the same life, tries it, and stores it, unless the Secret has changed meanwhile.
-func (c *Controller) renew(ctx context.Context, provider string, secret *corev1.Secret, config *rest.Config, life time.Duration) (until time.Time, err error) {
+// access that a kubeconfig gives, and whether it is renewed here.
+func (c *Controller) access(provider string, secret *corev1.Secret, config *rest.Config) (access, bool) {
+	of := access{provider: provider, config: config, validity: credentials.ValidityOf(config)}
+	if namespace, account := credentials.Account(config.BearerToken); account == wire.ConsumerServiceAccount {
+		of.kind, of.tenant, of.next, of.again = "token", namespace, c.nextToken, "refractctl peer"
+		return of, of.validity.Known()
+	}
+	of.kind, of.next, of.again = "certificate", c.nextCertificate, "refractctl peer --credentials=certificate"
+	of.tenant = cmp.Or(secret.Annotations[wire.RemoteTenantNamespaceAnnotation], wire.TenantNamespace(c.options.ClusterID))
+	return of, config.BearerToken == "" && secret.Annotations[wire.RenewedAnnotation] == "true" && clientcert.ValidityFor(config.CertData, c.subject(), nil).Known()
+}
+
+// notRenewed says so to users. Nobody can ask with credentials that have expired.
+func (c *Controller) notRenewed(of access, secret client.ObjectKey, err error) string {
+	until := of.validity.Until.UTC().Format(time.RFC3339)
+	if !of.validity.Until.After(c.options.Clock.Now()) {
+		return fmt.Sprintf("The credentials for cluster %s in Secret %s have expired at %s, before they could be renewed: run %s again (%s)", of.provider, secret, until, of.again, err)
+	}
+	return fmt.Sprintf("The credentials for cluster %s in Secret %s expire at %s and could not be renewed: %s. If this continues, run %s again", of.provider, secret, until, err, of.again)
+}
+
+// renew asks for the next credentials, tries them, and stores them, unless the Secret has changed meanwhile.
+func (c *Controller) renew(ctx context.Context, of access, secret *corev1.Secret) (until time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	namespace, account := credentials.Account(config.BearerToken)
-	present, err := open(config, provider, namespace)
+	next, err := of.next(ctx, of)
 	if err != nil {
 		return until, err
 	}
-	answer, err := present.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
-		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(life.Seconds()))},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return until, report.Errorf(report.Provider, "requesting a token of ServiceAccount %s/%s from the provider, %w", namespace, account, err)
+	if err := try(ctx, next.config, of.provider, of.tenant); err != nil {
+		return until, report.Errorf(report.Provider, "trying the new %s, %w", of.kind, err)
 	}
-	next := rest.CopyConfig(config)
-	next.BearerToken = answer.Status.Token
-	if err := try(ctx, next, provider, namespace); err != nil {
-		return until, report.Errorf(report.Provider, "trying the new token, %w", err)
-	}
-	kubeconfig, err := withToken(secret.Data[wire.KubeconfigSecretKey], answer.Status.Token)
+	kubeconfig, err := withUser(secret.Data[wire.KubeconfigSecretKey], next.put)
 	if err != nil {
 		return until, err
 	}
 	changed := secret.DeepCopy() // with its resource version
 	changed.Data[wire.KubeconfigSecretKey] = kubeconfig
 	if err := c.client.Update(ctx, changed); err != nil {
-		return until, fmt.Errorf("storing the new token, %w", err)
+		return until, fmt.Errorf("storing the new %s, %w", of.kind, err)
 	}
-	return answer.Status.ExpirationTimestamp.Time, nil
+	return next.until, nil
+}
+
+// nextToken is one of the same life.
+func (c *Controller) nextToken(ctx context.Context, of access) (*next, error) {
+	namespace, account := credentials.Account(of.config.BearerToken)
+	present, err := open(of.config, of.provider, namespace)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := present.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(of.validity.Life().Seconds()))},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, report.Errorf(report.Provider, "requesting a token of ServiceAccount %s/%s from the provider, %w", namespace, account, err)
+	}
+	config := rest.CopyConfig(of.config)
+	config.BearerToken = answer.Status.Token
+	return &next{config: config, until: answer.Status.ExpirationTimestamp.Time, put: func(user *clientcmdapi.AuthInfo) { user.Token = answer.Status.Token }}, nil
 }
 
 // open a provider, and no other cluster that may have its address by now.
@@ -174,8 +237,8 @@ func try(ctx context.Context, config *rest.Config, provider, tenant string) erro
 	return err
 }
 
-// withToken returns the kubeconfig with another token in its current context.
-func withToken(kubeconfig []byte, token string) ([]byte, error) {
+// withUser returns the kubeconfig with the user of its current context changed.
+func withUser(kubeconfig []byte, change func(user *clientcmdapi.AuthInfo)) ([]byte, error) {
 	config, err := clientcmd.Load(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig, %w", err)
@@ -184,7 +247,7 @@ func withToken(kubeconfig []byte, token string) ([]byte, error) {
 	if current == nil || config.AuthInfos[current.AuthInfo] == nil {
 		return nil, fmt.Errorf("the kubeconfig has no user for its context %q", config.CurrentContext)
 	}
-	config.AuthInfos[current.AuthInfo].Token = token
+	change(config.AuthInfos[current.AuthInfo])
 	return clientcmd.Write(*config)
 }
 

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
+	"github.com/refract-project/refract/internal/clientcert"
 	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/pinger"
@@ -28,6 +30,7 @@ type probes struct {
 type probe struct {
 	kubeconfig []byte
 	validity   credentials.Validity
+	certified  bool // it opens with a certificate that refractctl peer has had signed
 	connection *connection.Connection
 	pinger     *pinger.Pinger
 	stop       context.CancelFunc
@@ -57,7 +60,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			return known, nil
 		}
 		if known.connection.URL().String() == strings.TrimSuffix(config.Host, "/") && known.connection.Update(config) == nil {
-			known.kubeconfig, known.validity = kubeconfig, credentials.ValidityOf(config)
+			known.kubeconfig, known.validity, known.certified = kubeconfig, credentials.ValidityOf(config), p.isCertified(config)
 			return known, nil
 		}
 		p.end(cluster) // it is another API server: what the former one did says nothing about it
@@ -68,7 +71,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 	}
 	conn.Expect(connection.Peer{ClusterID: cluster, TenantNamespace: tenant})
 	ctx, stop := context.WithCancel(p.lifetime)
-	started := &probe{kubeconfig: kubeconfig, validity: credentials.ValidityOf(config), connection: conn, stop: stop}
+	started := &probe{kubeconfig: kubeconfig, validity: credentials.ValidityOf(config), certified: p.isCertified(config), connection: conn, stop: stop}
 	livez := pinger.Livez(conn.URL(), conn.Streams())
 	started.pinger = pinger.New(func(ctx context.Context) error {
 		asked := p.options.Clock.Now()
@@ -82,6 +85,10 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 	p.of[cluster] = started
 	go started.pinger.Run(ctx)
 	return started, nil
+}
+
+func (p *probes) isCertified(config *rest.Config) bool {
+	return clientcert.ValidityFor(config.CertData, clientcert.Consumer(p.options.ClusterID), nil).Known()
 }
 
 // maxAnswer to a ping, in bytes.

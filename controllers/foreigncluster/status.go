@@ -169,7 +169,7 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 	if remote != "" {
 		status.TenantNamespace.Remote = remote
 	}
-	c.warnOfExpiry(f, key, probe.validity)
+	c.warnOfExpiry(f, key, probe.validity, probe.certified && secret.Annotations[wire.RenewedAnnotation] != "true")
 	if !probe.settled() {
 		return verdict{credentials: probe.validity, again: refresh}, nil // its first answer brings us back here
 	}
@@ -186,8 +186,8 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 }
 
 // warnOfExpiry when less than a third of the life of the credentials is left. Every pod on the other cluster depends on them. Tokens of
-// ours are renewed before.
-func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validity credentials.Validity) {
+// ours are renewed before, and certificates where the provider does so. manual is whether it is a certificate of ours that it does not renew.
+func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validity credentials.Validity, manual bool) {
 	name := types.NamespacedName{Name: f.cluster.Name}
 	left := validity.Until.Sub(c.options.Clock.Now())
 	if !validity.Known() || left > validity.Life()/3 {
@@ -198,8 +198,12 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 	if left <= 0 {
 		verb = "have expired"
 	}
-	c.expiry.Warn(f.cluster, expiringReason, probeAction, fmt.Sprintf("the credentials for cluster %s in Secret %s %s at %s: renew them with refractctl peer, or replace the kubeconfig",
-		f.id, secret, verb, validity.Until.UTC().Format(time.RFC3339)))
+	remedy := "renew them with refractctl peer, or replace the kubeconfig"
+	if manual {
+		remedy = "renew them with refractctl peer --credentials=certificate; set authentication.enabled of the chart in cluster " + f.id + " first to have them renewed automatically from then on"
+	}
+	c.expiry.Warn(f.cluster, expiringReason, probeAction, fmt.Sprintf("the credentials for cluster %s in Secret %s %s at %s: %s",
+		f.id, secret, verb, validity.Until.UTC().Format(time.RFC3339), remedy))
 }
 
 // listened judges the heartbeat of a consumer. A Lease that this process sees for the first time may be old, and one that is gone

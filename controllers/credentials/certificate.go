@@ -1,0 +1,162 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package credentials
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/clientcert"
+	"github.com/refract-project/refract/internal/connection"
+)
+
+const (
+	// poll is how often a Renew is read. An answer takes less than a second.
+	poll = 250 * time.Millisecond
+	// tidyTimeout is for removing a Renew that was answered.
+	tidyTimeout = 5 * time.Second
+)
+
+// subject of the certificates with which this cluster opens its providers.
+func (c *Controller) subject() clientcert.Subject { return clientcert.Consumer(c.options.ClusterID) }
+
+// nextCertificate has the provider sign one for a new key, which the key of the present one vouches for.
+func (c *Controller) nextCertificate(ctx context.Context, of access) (*next, error) {
+	present, err := presentKey(of.config)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generating a key, %w", err)
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the key, %w", err)
+	}
+	renew, err := c.request(of.tenant, key, present)
+	if err != nil {
+		return nil, err
+	}
+	signed, err := c.ask(ctx, of, renew)
+	if err != nil {
+		return nil, err
+	}
+	validity := clientcert.ValidityFor(signed, c.subject(), key.Public())
+	if !validity.Known() || !validity.Until.After(c.options.Clock.Now()) {
+		return nil, report.Errorf(report.Provider, "the provider has answered with a certificate that is not the requested one, or has expired")
+	}
+	config := rest.CopyConfig(of.config)
+	config.CertData, config.KeyData = signed, keyPEM
+	return &next{config: config, until: validity.Until, put: func(user *clientcmdapi.AuthInfo) {
+		user.ClientCertificateData, user.ClientKeyData = signed, keyPEM
+	}}, nil
+}
+
+func presentKey(config *rest.Config) (crypto.Signer, error) {
+	pair, err := tls.X509KeyPair(config.CertData, config.KeyData)
+	if err != nil {
+		return nil, fmt.Errorf("reading the present certificate and its key, %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("the present key is a %T, which cannot sign", pair.PrivateKey)
+	}
+	return key, nil
+}
+
+// request is the Renew that asks for a certificate of a key.
+func (c *Controller) request(tenant string, key, present crypto.Signer) (*auth.Renew, error) {
+	csr, err := clientcert.New(c.subject(), key)
+	if err != nil {
+		return nil, err
+	}
+	proof, err := clientcert.Prove(csr, present)
+	if err != nil {
+		return nil, err
+	}
+	public, err := clientcert.EncodeKey(present.Public())
+	if err != nil {
+		return nil, err
+	}
+	return &auth.Renew{
+		ObjectMeta: metav1.ObjectMeta{Namespace: tenant, Name: wire.ConsumerRenew, Annotations: map[string]string{wire.RenewalProofAnnotation: base64.StdEncoding.EncodeToString(proof)}},
+		Spec:       auth.RenewSpec{ConsumerClusterID: core.ClusterID(c.options.ClusterID), IdentityType: auth.ControlPlaneIdentityType, PublicKey: public, CSR: csr},
+	}, nil
+}
+
+// ask the provider, and leave nothing there.
+func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (signed []byte, err error) {
+	opened, err := c.renews(of)
+	if err != nil {
+		return nil, err
+	}
+	name := client.ObjectKeyFromObject(renew)
+	// That of an earlier attempt was interrupted: its key is lost.
+	if err := opened.Delete(ctx, renew.DeepCopy()); client.IgnoreNotFound(err) != nil {
+		return nil, report.Errorf(report.Provider, "removing the former Renew %s at the provider, %w", name, err)
+	}
+	if err := opened.Create(ctx, renew); err != nil {
+		return nil, report.Errorf(report.Provider, "creating Renew %s at the provider, %w", name, err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+		defer cancel()
+		if deleted := client.IgnoreNotFound(opened.Delete(ctx, renew)); deleted != nil && err == nil {
+			err = report.Errorf(report.Provider, "removing Renew %s at the provider, %w", name, deleted)
+		}
+	}()
+	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+		if err := opened.Get(ctx, name, renew); err != nil {
+			return false, fmt.Errorf("reading Renew %s at the provider, %w", name, err)
+		}
+		if renew.Status.Refusal != "" {
+			return false, fmt.Errorf("the provider refuses it: %s", renew.Status.Refusal)
+		}
+		if renew.Status.AuthParams != nil {
+			signed = renew.Status.AuthParams.SignedCRT
+		}
+		return len(signed) > 0, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("the provider has not answered Renew %s within %s: its controller manager must run, with authentication.enabled of the chart (%w)", name, patience, err)
+	}
+	if err != nil {
+		return nil, report.Errorf(report.Provider, "%w", err)
+	}
+	return signed, nil
+}
+
+// renews returns a client of the provider that knows Renews, and asks for nothing else.
+func (c *Controller) renews(of access) (client.Client, error) {
+	conn, err := connection.New(of.config, mostAnswer)
+	if err != nil {
+		return nil, err
+	}
+	conn.Expect(connection.Peer{ClusterID: of.provider, TenantNamespace: of.tenant})
+	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{auth.GroupVersion})
+	mapper.Add(auth.GroupVersion.WithKind(auth.RenewKind), apimeta.RESTScopeNamespace)
+	return client.New(conn.Config(), client.Options{Scheme: c.client.Scheme(), Mapper: mapper})
+}
