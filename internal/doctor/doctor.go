@@ -257,15 +257,19 @@ func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secre
 	}
 	validity := credentials.ValidityOf(config)
 	until := validity.Until.UTC().Format(time.DateOnly)
+	if validity.Life() < 2*24*time.Hour {
+		until = validity.Until.UTC().Format(time.RFC3339)
+	}
+	renewal := renewalOf(vn, secret, config)
 	switch left := validity.Until.Sub(p.Now); {
 	case !validity.Known():
 		p.add("Secret "+key.String(), OK, "valid for cluster %s, expiry unknown", vn.Spec.ClusterID)
 	case left <= 0:
-		p.add("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer", until)
+		p.add("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer%s", until, renewal.remedy)
 	case left < validity.Life()/3:
-		p.add("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer", until)
+		p.add("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer%s", until, renewal.remedy)
 	default:
-		p.add("Secret "+key.String(), OK, "valid for cluster %s until %s", vn.Spec.ClusterID, until)
+		p.add("Secret "+key.String(), OK, "valid for cluster %s until %s%s", vn.Spec.ClusterID, until, renewal.outlook)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
@@ -68,6 +69,28 @@ current-context: milan
 clusters: [{name: milan, cluster: {server: "https://milan.example.com"}}]
 contexts: [{name: milan, context: {cluster: milan, user: rome}}]
 users: [{name: rome, user: {token: %q}}]`, credentials)}}
+}
+
+// certified is what refractctl peer --credentials=certificate makes, with a certificate of 90 days.
+func certified(t *testing.T, until time.Time, renewed bool) *corev1.Secret {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "rome", Organization: []string{"rome"}}, NotBefore: until.AddDate(0, 0, -90), NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	require.NoError(t, err)
+	secret := kubeconfig("")
+	secret.Labels = map[string]string{"app.kubernetes.io/managed-by": "refractctl"}
+	if renewed {
+		secret.Annotations = map[string]string{wire.RenewedAnnotation: "true"}
+	}
+	encode := base64.StdEncoding.EncodeToString
+	text := strings.Replace(string(secret.Data[wire.KubeconfigSecretKey]), `{token: ""}`,
+		fmt.Sprintf("{client-certificate-data: %s, client-key-data: %s}", encode(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), encode(keyPEM)), 1)
+	secret.Data[wire.KubeconfigSecretKey] = []byte(text)
+	return secret
 }
 
 // token that was given out 90 days before it ends.
@@ -159,12 +182,16 @@ func TestFindings(t *testing.T) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "OK|node milan|ready"},
 
-		"credentials missing":    {func(p *Patient) { p.access(vn, secret, nil) }, "Error|Secret liqo-tenant-milan/kubeconfig|it is missing: it holds the kubeconfig of cluster milan, make it again with refractctl peer"},
-		"credentials malformed":  {func(p *Patient) { p.access(vn, secret, &corev1.Secret{}) }, "Error|Secret liqo-tenant-milan/kubeconfig|data.kubeconfig cannot be read as a kubeconfig"},
-		"credentials expired":    {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(-time.Hour)))) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer"},
-		"credentials expiring":   {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(24*time.Hour)))) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer"},
-		"credentials well":       {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(80*24*time.Hour)))) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20"},
-		"credentials of no date": {func(p *Patient) { p.access(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan, expiry unknown"},
+		"credentials missing":       {func(p *Patient) { p.access(vn, secret, nil) }, "Error|Secret liqo-tenant-milan/kubeconfig|it is missing: it holds the kubeconfig of cluster milan, make it again with refractctl peer"},
+		"credentials malformed":     {func(p *Patient) { p.access(vn, secret, &corev1.Secret{}) }, "Error|Secret liqo-tenant-milan/kubeconfig|data.kubeconfig cannot be read as a kubeconfig"},
+		"credentials expired":       {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(-time.Hour)))) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer"},
+		"credentials expiring":      {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(24*time.Hour)))) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer"},
+		"credentials well":          {func(p *Patient) { p.access(vn, secret, kubeconfig(token(now.Add(80*24*time.Hour)))) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20"},
+		"certificate well":          {func(p *Patient) { p.access(vn, secret, certified(t, now.Add(80*24*time.Hour), true)) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20, renewed by the controller manager before"},
+		"certificate by hand":       {func(p *Patient) { p.access(vn, secret, certified(t, now.Add(80*24*time.Hour), false)) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan until 2026-07-20: run refractctl peer again before, nobody else renews this certificate; set authentication.enabled of the chart first if cluster milan runs Refract"},
+		"certificate not renewed":   {func(p *Patient) { p.access(vn, secret, certified(t, now.Add(-time.Hour), true)) }, "Error|Secret liqo-tenant-milan/kubeconfig|the credentials in it have expired on 2026-05-01: renew them with refractctl peer --credentials=certificate; the Events CredentialsNotRenewed of VirtualNode"},
+		"certificate to be renewed": {func(p *Patient) { p.access(vn, secret, certified(t, now.Add(24*time.Hour), false)) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer --credentials=certificate; nobody else renews this certificate, unless cluster milan runs Refract with authentication.enabled when you do"},
+		"credentials of no date":    {func(p *Patient) { p.access(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan, expiry unknown"},
 
 		"namespace nowhere":  {func(p *Patient) { p.namespace(extended(offloading.AllFailedOffloadingPhaseType)) }, "Error|namespace shop|extended nowhere: see kubectl -n shop describe namespaceoffloading offloading"},
 		"namespace in parts": {func(p *Patient) { p.namespace(extended(offloading.SomeFailedOffloadingPhaseType)) }, `Warning|namespace shop|its phase is "SomeFailed": see kubectl -n shop describe namespaceoffloading offloading`},

@@ -59,7 +59,7 @@ func (o *Options) subject() clientcert.Subject {
 	if o.Provider.liqo {
 		return clientcert.Subject{CommonName: user(o.Consumer.ID()), Organization: wire.ControlPlaneGroup}
 	}
-	return clientcert.Subject{CommonName: user(o.Consumer.ID()), Organization: o.Consumer.ID()}
+	return clientcert.Consumer(o.Consumer.ID())
 }
 
 // certified reports whether a certificate is for this consumer.

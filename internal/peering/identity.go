@@ -25,7 +25,8 @@ type Credentials string
 const (
 	// Tokens of a ServiceAccount at the provider, which the consumer's controller manager renews, and which end with the ServiceAccount.
 	Tokens Credentials = "token"
-	// Certificates that the provider signs. Nobody renews them but Peer, and nobody can take them back before they expire.
+	// Certificates that the provider signs. The consumer's controller manager renews them where the provider's does so
+	// (authentication.enabled), else Peer. Nobody can take them back before they expire.
 	Certificates Credentials = "certificate"
 )
 

@@ -164,6 +164,9 @@ func (o *Options) nodeAnnotations() map[string]string {
 func (o *Options) secret(kubeconfig []byte) *corev1.Secret {
 	object := meta(wire.TenantNamespace(o.Provider.ID()), secretName(o.Provider.ID()), map[string]string{wire.RemoteClusterIDLabel: o.Provider.ID()})
 	object.Annotations = map[string]string{wire.RemoteTenantNamespaceAnnotation: wire.TenantNamespace(o.Consumer.ID())}
+	if o.renews {
+		object.Annotations[wire.RenewedAnnotation] = "true"
+	}
 	return &corev1.Secret{ObjectMeta: object, Data: map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}}
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,7 +42,9 @@ type Options struct {
 	// OverlappingRanges leaves out the check that pod ranges do not overlap: a network between the clusters translates addresses.
 	OverlappingRanges bool
 	// DryRun checks, and changes nothing.
-	DryRun  bool
+	DryRun bool
+	// renews: the provider renews the certificate that the consumer has.
+	renews  bool
 	network plugins.NetworkMode
 	ranges  map[*Cluster][]netip.Prefix
 	// pullSecrets are those of the consumer's installation, with which the image of the virtual kubelet is pulled.
@@ -55,8 +56,8 @@ type Options struct {
 	Progress func(line string)
 }
 
-// Peer joins the clusters and returns when the virtual node is Ready. It may be called again: what is there already stays, and a
-// certificate that has less than a third of its life left is renewed. When it fails it removes what it has created; when ctx ends it does
+// Peer joins the clusters and returns when the virtual node is Ready. It may be called again: what is there already stays, and
+// credentials that have less than a third of their life left are replaced. When it fails it removes what it has created; when ctx ends it does
 // not, so that the next call continues.
 func (o *Options) Peer(ctx context.Context) error {
 	if err := o.check(ctx); err != nil {
@@ -99,6 +100,9 @@ func (o *Options) prepareProvider(ctx context.Context) error {
 	if err := o.Provider.applyAll(ctx, o.atProvider()); err != nil {
 		return err
 	}
+	if err := o.declareRenewal(ctx); err != nil {
+		return err
+	}
 	return o.declareNetwork(ctx, o.Provider, o.Consumer)
 }
 
@@ -113,11 +117,12 @@ func (o *Options) prepareConsumer(ctx context.Context) error {
 	if isNew {
 		o.say("%s: gave a %s to %s", o.Provider.ID(), o.Credentials, o.Consumer.ID())
 	}
-	advice := "the controller manager renews it before"
-	if o.Credentials == Certificates {
-		advice = "run the command again before"
+	o.sayExpiry(access)
+	if o.renews {
+		if err := o.recordKey(ctx, access.kubeconfig, isNew); err != nil {
+			return err
+		}
 	}
-	o.say("%s: the %s for %s expires on %s, %s", o.Consumer.ID(), o.Credentials, o.Provider.ID(), access.expires.UTC().Format(time.DateOnly), advice)
 	if err := o.Consumer.apply(ctx, o.secret(access.kubeconfig)); err != nil {
 		return err
 	}

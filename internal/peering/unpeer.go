@@ -236,6 +236,11 @@ func (o *Options) leaveProvider(ctx context.Context) error {
 		return err
 	}
 	objects := append(o.atProvider(), o.quota())
+	if !o.Provider.liqo {
+		if err := o.withdrawRenewal(ctx); err != nil {
+			return err
+		}
+	}
 	if o.Provider.liqo {
 		var err error
 		if objects, err = o.atLiqo(ctx); err != nil {
