@@ -75,6 +75,12 @@ const replicas = "--set=controllerManager.replicas=1,virtualKubelet.replicas=1"
 // begin starts rome, milan, and other clusters.
 func begin(t *testing.T, others ...string) *world {
 	t.Helper()
+	return beginWith(t, func(*testenv.Options) {}, others...)
+}
+
+// beginWith is begin with other control planes.
+func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *world {
+	t.Helper()
 	log.SetLogger(logr.Discard())
 	kubectl, err := testenv.Kubectl()
 	require.NoError(t, err)
@@ -83,7 +89,9 @@ func begin(t *testing.T, others ...string) *world {
 	names := append([]string{"rome", "milan"}, others...)
 	var options []testenv.Options
 	for _, name := range names {
-		options = append(options, testenv.Options{Name: name, KwokNodes: 1})
+		own := testenv.Options{Name: name, KwokNodes: 1}
+		change(&own)
+		options = append(options, own)
 	}
 	for i, cluster := range testenv.ForTest(t, options...) {
 		client, err := kubernetes.NewForConfig(cluster.Config())
