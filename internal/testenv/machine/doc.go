@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package machine makes machines of Linux namespaces, on a network of their own: what a kubelet and a container runtime take for a
-// computer. It needs root, on Linux, with the programs ip, tc, nsenter, unshare, mount and bash.
+// computer. It needs root, on Linux, with the programs ip, sysctl, nft, nsenter, unshare, mount and bash.
 //
 // A machine has network, mount, PID, UTS, IPC and cgroup namespaces of its own, and a group below ours in every cgroup hierarchy: limits
 // that we are under stay in force. /run, /var/log and what kubelet, containerd and CNI keep below /var/lib and /etc are folders of its

@@ -22,6 +22,12 @@ import (
 	"github.com/refract-project/refract/internal/testenv/machine"
 )
 
+// patience with what must succeed, and impatience with what must not.
+const patience, impatience = 2 * time.Minute, 500 * time.Millisecond
+
+// much is many segments.
+const much = 200 << 10
+
 func TestMachines(t *testing.T) {
 	testenv.NeedNodes(t)
 	parameters := read(t, "/proc/sys/vm/overcommit_memory") + read(t, "/proc/sys/kernel/panic")
@@ -52,13 +58,15 @@ func TestMachines(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(conn, "hello "+conn.RemoteAddr().String())
-			_ = conn.Close()
+			go func() {
+				_, _ = io.WriteString(conn, "hello "+conn.RemoteAddr().String()+strings.Repeat(".", much))
+				_ = conn.Close()
+			}()
 		}
 	}()
 	defer func() { _ = listener.Close() }()
-	heard := func(m *machine.Machine) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	heard := func(m *machine.Machine, patience time.Duration) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		conn, err := m.Dial(ctx, net.JoinHostPort(network.Address(), "5000"))
 		if err != nil {
@@ -69,21 +77,38 @@ func TestMachines(t *testing.T) {
 		return string(text), err
 	}
 	for _, m := range []*machine.Machine{one, two} {
-		text, err := heard(m)
+		text, err := heard(m, patience)
 		require.NoError(t, err)
 		assert.Contains(t, text, m.Address())
 	}
 	require.NoError(t, network.Cut(one))
-	_, err = heard(one)
+	_, err = heard(one, impatience)
 	assert.Error(t, err)
-	_, err = heard(two)
+	_, err = heard(two, patience)
 	assert.NoError(t, err, "the line of the other is whole")
-	require.NoError(t, network.Slow(one, 1000))
 	require.NoError(t, network.Mend(one))
 	assert.Eventually(t, func() bool {
-		_, err := heard(one)
+		_, err := heard(one, impatience)
 		return err == nil
-	}, 20*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
+
+	require.NoError(t, network.Slow(one, 0, 1))
+	_, err = heard(one, impatience)
+	assert.Error(t, err, "all packets are lost")
+	const delay = 100 * time.Millisecond
+	require.NoError(t, network.Slow(one, delay, 0))
+	begun := time.Now()
+	text, err := heard(one, patience)
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, time.Since(begun), 4*delay, "the connection, and what is heard, take a round trip each")
+	assert.Greater(t, len(text), much, "all of it arrives, in segments of any size")
+	require.NoError(t, network.Slow(one, 0, 0.02))
+	text, err = heard(one, patience)
+	require.NoError(t, err)
+	assert.Greater(t, len(text), much, "what is lost is sent again")
+	require.NoError(t, network.Mend(one))
+	_, err = heard(one, patience)
+	require.NoError(t, err)
 	assert.Error(t, exec.Command("ip", "route", "get", network.Address(), "oif", "wan0").Run(), "this computer has no way there")
 
 	sleeper := two.Command("sleep", "1000")
@@ -93,7 +118,7 @@ func TestMachines(t *testing.T) {
 	require.Eventually(t, func() bool {
 		group = regexp.MustCompile(`refract-network-[0-9]+-12`).FindString(read(t, fmt.Sprintf("/proc/%d/cgroup", sleeper.Process.Pid)))
 		return group != ""
-	}, 20*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 	require.NoError(t, network.Close())
 	assert.Error(t, sleeper.Wait(), "its processes end with the machine")
 	left, err := exec.Command("find", "/sys/fs/cgroup", "-name", group).Output()

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/refract-project/refract/internal/testenv/internal/process"
 )
@@ -35,6 +36,7 @@ type Network struct {
 
 	mu       sync.Mutex
 	machines []*Machine
+	detours  map[*Machine]*detour
 	closed   bool
 }
 
@@ -44,7 +46,7 @@ func Check() error {
 	if os.Getuid() != 0 {
 		missing = append(missing, "root")
 	}
-	for _, program := range []string{"ip", "tc", "nft", "nsenter", "unshare", "mount", "bash"} {
+	for _, program := range []string{"ip", "sysctl", "nft", "nsenter", "unshare", "mount", "bash"} {
 		if _, err := exec.LookPath(program); err != nil {
 			missing = append(missing, program)
 		}
@@ -60,7 +62,7 @@ func NewNetwork() (_ *Network, err error) {
 	if err := Check(); err != nil {
 		return nil, err
 	}
-	n := &Network{}
+	n := &Network{detours: map[*Machine]*detour{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("making a network for machines, %w", err), n.Close())
@@ -105,26 +107,51 @@ func (n *Network) Cut(m *Machine) error { return n.ip("link set " + m.port + " d
 
 // Mend the line of a machine that was cut or slowed.
 func (n *Network) Mend(m *Machine) error {
-	_ = n.tc("qdisc", "del", "dev", m.port, "root") // it may not have been slowed
-	return n.ip("link set " + m.port + " up")
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return errors.Join(n.straighten(m), n.ip("link set "+m.port+" up"))
 }
 
-// Slow the line to a machine down, to that many kilobits per second. What waits longer than the latency is lost.
-func (n *Network) Slow(m *Machine, kilobits int) error {
-	return n.tc("qdisc", "replace", "dev", m.port, "root", "tbf", "rate", fmt.Sprintf("%dkbit", kilobits), "burst", "16kb", "latency", "200ms")
+// Slow the line of a machine: each packet takes delay longer, in either direction, and is lost with a probability of loss, from 0 to 1.
+func (n *Network) Slow(m *Machine, delay time.Duration, loss float64) (err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return fmt.Errorf("slowing the line of %s, the network is closed", m.name)
+	}
+	if err := n.straighten(m); err != nil {
+		return err
+	}
+	if n.detours[m], err = n.startDetour(m, delay, loss); err != nil {
+		delete(n.detours, m)
+		return fmt.Errorf("slowing the line of %s, %w", m.name, err)
+	}
+	return nil
+}
+
+// straighten the line of a machine that was slowed.
+func (n *Network) straighten(m *Machine) error {
+	d := n.detours[m]
+	if d == nil {
+		return nil
+	}
+	delete(n.detours, m)
+	return n.endDetour(d)
 }
 
 // Close ends all machines. The second call does nothing.
 func (n *Network) Close() error {
 	n.mu.Lock()
-	machines, closed := n.machines, n.closed
-	n.closed = true
-	n.mu.Unlock()
-	if closed {
+	defer n.mu.Unlock()
+	if n.closed {
 		return nil
 	}
+	n.closed = true
 	var errs []error
-	for _, m := range machines {
+	for _, m := range n.machines {
+		errs = append(errs, n.straighten(m))
+	}
+	for _, m := range n.machines {
 		errs = append(errs, m.close())
 	}
 	if n.holder != nil {
@@ -141,8 +168,6 @@ func (n *Network) Close() error {
 
 // ip runs commands of ip(8) in the namespace of the bridge.
 func (n *Network) ip(commands ...string) error { return ipBatch(n.holder.Pid(), commands...) }
-
-func (n *Network) tc(args ...string) error { return output(inNetwork(n.holder.Pid(), "tc", args...)) }
 
 // ipBatch runs commands of ip(8), without the word itself, in the network namespace of a process.
 func ipBatch(pid int, commands ...string) error {

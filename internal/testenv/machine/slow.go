@@ -1,0 +1,147 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// detour is a slowed line: the port of a machine is taken off the bridge, and this process carries its frames there. netem would do the
+// same, but not every kernel has it.
+type detour struct {
+	machine *Machine
+	near    *os.File // at the port of the machine
+	far     *os.File // at the bridge
+}
+
+const (
+	// frameSize is the largest that a socket returns: segments are cut and sums are computed behind it.
+	frameSize = 64<<10 + vnetHeader
+	// vnetHeader is what the kernel puts before a frame about that (virtio_net_hdr).
+	vnetHeader = 10
+	// framesWaiting is how many frames are on the way in each direction. More are lost, as on any line.
+	framesWaiting = 1 << 12
+	// withoutARP: the detour answers for no address of its own.
+	withoutARP = "8"
+)
+
+func (m *Machine) detourNames() (near, far string) {
+	return "near" + m.port[len("port"):], "far" + m.port[len("port"):]
+}
+
+// startDetour of a machine.
+func (n *Network) startDetour(m *Machine, delay time.Duration, loss float64) (_ *detour, err error) {
+	near, far := m.detourNames()
+	d := &detour{machine: m}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.endDetour(d))
+		}
+	}()
+	if err = n.ip(
+		fmt.Sprintf("link add %s type veth peer name %s", near, far),
+		fmt.Sprintf("link set %s nomaster", m.port),
+		fmt.Sprintf("link set %s master wan up", far),
+		fmt.Sprintf("link set %s up", near),
+	); err != nil {
+		return d, err
+	}
+	for _, port := range []string{near, m.port} {
+		if err = output(inNetwork(n.holder.Pid(), "sysctl", "-qw", "net.ipv4.conf."+port+".arp_ignore="+withoutARP)); err != nil {
+			return d, err
+		}
+	}
+	if d.near, err = n.frames(m.port); err != nil {
+		return d, err
+	}
+	if d.far, err = n.frames(near); err != nil {
+		return d, err
+	}
+	go carry(d.far, d.near, delay, loss)
+	go carry(d.near, d.far, delay, loss)
+	return d, nil
+}
+
+// endDetour puts the machine back on the bridge. Frames on the way are lost.
+func (n *Network) endDetour(d *detour) error {
+	var errs []error
+	for _, socket := range []*os.File{d.near, d.far} {
+		if socket != nil {
+			errs = append(errs, socket.Close()) // ends what reads it
+		}
+	}
+	near, _ := d.machine.detourNames()
+	return errors.Join(append(errs, n.ip("link del "+near, fmt.Sprintf("link set %s master wan", d.machine.port)))...)
+}
+
+// frames returns a socket that reads the frames that arrive at an interface of the network, and sends frames from it.
+func (n *Network) frames(name string) (socket *os.File, err error) {
+	err = within(n.holder.Pid(), func() error {
+		link, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			return os.NewSyscallError("socket", err)
+		}
+		if err := errors.Join(
+			os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_VNET_HDR, 1)),
+			os.NewSyscallError("setsockopt", unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1)),
+			os.NewSyscallError("setsockopt", unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
+				&unix.PacketMreq{Ifindex: int32(link.Index), Type: unix.PACKET_MR_PROMISC})), //nolint:gosec // indexes are small
+			os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: anyProtocol(), Ifindex: link.Index})),
+		); err != nil {
+			return errors.Join(err, unix.Close(fd))
+		}
+		socket = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	return socket, err
+}
+
+// anyProtocol is ETH_P_ALL in the order of the network.
+func anyProtocol() uint16 {
+	var bytes [2]byte
+	binary.BigEndian.PutUint16(bytes[:], unix.ETH_P_ALL)
+	return binary.NativeEndian.Uint16(bytes[:])
+}
+
+// carry frames until from is closed.
+func carry(to, from *os.File, delay time.Duration, loss float64) {
+	type frame struct {
+		content []byte
+		due     time.Time
+	}
+	waiting := make(chan frame, framesWaiting)
+	defer close(waiting)
+	go func() {
+		for f := range waiting {
+			time.Sleep(time.Until(f.due))
+			_, _ = to.Write(f.content) // or it is lost
+		}
+	}()
+	buffer := make([]byte, frameSize)
+	for {
+		size, err := from.Read(buffer)
+		if errors.Is(err, os.ErrClosed) {
+			return
+		}
+		if err != nil || rand.Float64() < loss { //nolint:gosec // no secret
+			continue
+		}
+		select {
+		case waiting <- frame{append([]byte(nil), buffer[:size]...), time.Now().Add(delay)}:
+		default:
+		}
+	}
+}
