@@ -143,7 +143,9 @@ func (l *Lab) buildCommands(ctx context.Context) error {
 	return run(exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "github.com/refract-project/refract/cmd/refractctl"))
 }
 
+// run a command. What it has started does not hold up who gives up on it.
 func run(cmd *exec.Cmd) error {
+	cmd.WaitDelay = time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", cmd, err, out)
 	}

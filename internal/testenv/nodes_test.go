@@ -41,7 +41,7 @@ func TestRealNodes(t *testing.T) {
 	}
 	addresses := map[*testenv.Cluster]string{}
 	for _, c := range clusters {
-		run(c, "wait", "--for=condition=Ready", "pod/web", "--timeout=60s")
+		run(c, "wait", "--for=condition=Ready", "pod/web", "--timeout=5m")
 		addresses[c] = run(c, "get", "pod", "web", "--output=jsonpath={.status.podIP}")
 		assert.Contains(t, run(c, "logs", "web"), "serving on :8080")
 	}

@@ -30,7 +30,7 @@ func TestRealNodesApart(t *testing.T) {
 	w.run("refractctl offload namespace shop --pod-offloading-strategy=Remote")
 	w.run("kubectl --namespace=shop create deployment web --image=registry.example.com/web --replicas=2")
 	w.run("kubectl --namespace=shop expose deployment web --port=8080")
-	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=60s")
+	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=5m")
 	w.verify([]check{
 		{"pods show no address, because it would lead elsewhere", `kubectl --namespace=shop get pods --output=jsonpath="{.items[*].spec.nodeName} {.items[*].status.podIP}."`, `^milan milan \.$`},
 		{"logs", `kubectl --namespace=shop logs deployment/web`, `serving on :8080`},

@@ -59,6 +59,9 @@ func (w *world) features() {
 	w.run("kubectl --namespace=features apply --filename=testdata/features.yaml")
 	const kubectl = "kubectl --namespace=features "
 	there, back := w.lab.Path("there"), w.lab.Path("back")
+	forward := func(to, ports string) string {
+		return "exec 3< <(exec " + kubectl + "port-forward " + to + " " + ports + "); read line <&3; curl --silent --max-time 30 127.0.0.1:" + ports[:5] + "; kill $!"
+	}
 	w.verify([]check{
 		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client --timeout=30s`, `pod/web condition met`},
 		{"all on the virtual node", kubectl + `get pods --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan( milan)*$`},
@@ -81,13 +84,13 @@ func (w *world) features() {
 		{"logs --tail --timestamps --since", kubectl + `logs web -c web --tail=1 --timestamps --since=1h`, `^20\d\d-\d\d-\d\dT[^\n]*GET /[^\n]*\n$`},
 		{"logs --limit-bytes", kubectl + `logs web -c web --limit-bytes=4`, `^20\d\d$`},
 		{"logs --previous", kubectl + `logs unhealthy --previous; ` + kubectl + `logs crashing --previous`, `about to fail`},
-		{"logs --follow", `timeout 2 ` + kubectl + `logs --follow web -c web`, `(?s)GET /.*GET /`},
+		{"logs --follow", kubectl + `logs --follow web -c web | grep --max-count=2 GET`, `(?s)GET /.*GET /`},
 		{"logs --all-containers --prefix", kubectl + `logs web --all-containers --prefix`, `(?s)\[pod/web/(sidecar|web)\]`},
 		{"exit code of exec", kubectl + `exec web -c web -- sh -c "exit 7"; echo code $?`, `code 7`},
 		{"standard input of exec", `echo abc | ` + kubectl + `exec --stdin client -- cat`, `^abc\n$`},
 		{"terminal of exec", `script -qec "` + kubectl + `exec --stdin --tty client -- tty" /dev/null`, `/dev/pts/`},
-		{"attach", `timeout 3 ` + kubectl + `attach web -c web`, `GET /`},
-		{"port-forward", kubectl + `port-forward pod/web 34080:8080 >/dev/null & sleep 1; curl -s -m 3 127.0.0.1:34080; kill $!`, `pod=web`},
+		{"attach", kubectl + `attach web -c web | grep --max-count=1 GET`, `GET /`},
+		{"port-forward", forward("pod/web", "34080:8080"), `pod=web`},
 		{"cp", `echo copied >` + there + ` && ` + kubectl + `cp ` + there + ` client:/tmp/there; ` + kubectl + `cp client:/tmp/there ` + back + `; cat ` + back, `copied`},
 		{"debug", kubectl + `debug web --profile=restricted --image=registry.example.com/web:1 --container=debugger --quiet --attach=false -- sh -c "echo debugged; sleep 30"; ` + kubectl + `logs web -c debugger`, `debugged`},
 		{"proxy to a pod", `kubectl get --raw=/api/v1/namespaces/features/pods/web:8080/proxy/`, `pod=web`},

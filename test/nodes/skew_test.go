@@ -50,8 +50,8 @@ func skew(t *testing.T, revision, older string) {
 	pods := w.pods()
 
 	w.run(fmt.Sprintf("refractctl install --context=%s --cluster-id=%s --registry=registry.example.com/refract", older, older))
-	w.run("kubectl --namespace=liqo-tenant-milan rollout status deployment/vk-milan --timeout=2m")
-	w.run("kubectl wait node/milan --for=condition=Ready --timeout=1m")
+	w.run("kubectl --namespace=liqo-tenant-milan rollout status deployment/vk-milan --timeout=5m")
+	w.run("kubectl wait node/milan --for=condition=Ready --timeout=5m")
 	w.run("kubectl --namespace=shop patch configmap settings --patch='{\"data\":{\"mode\":\"slow\"}}'")
 	w.shopWorks("slow")
 	require.Equal(t, pods, w.pods(), "the upgrade has cost pods")
@@ -83,7 +83,7 @@ func (w *world) do(dir string, name string, args ...string) {
 // shopWorks with the given mode in its settings, on the other side.
 func (w *world) shopWorks(mode string) {
 	w.Helper()
-	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=60s")
+	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=5m")
 	w.verify([]check{
 		{"the node", `kubectl --namespace=shop get pods --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan milan$`},
 		{"logs", `kubectl --namespace=shop logs deployment/web`, `serving on :8080`},
