@@ -126,7 +126,11 @@ func (o *Options) withdraw(ctx context.Context) error {
 	if err := o.unused(ctx); err != nil || o.DryRun {
 		return err
 	}
-	return o.leaveProvider(ctx)
+	end, err := o.leaveProvider(ctx)
+	if err != nil {
+		return err
+	}
+	return end(ctx)
 }
 
 // accept takes a provider as its invitation says it is: with the rights of a consumer one sees none of that.

@@ -5,6 +5,7 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,11 +50,23 @@ func (o *Options) unpeer(ctx context.Context) error {
 	if err := o.unused(ctx); err != nil {
 		return err
 	}
-	if err := o.leaveConsumer(ctx); err != nil {
+	// Kubernetes takes seconds to remove a namespace: those of the two clusters go at the same time.
+	atConsumer, err := o.leaveConsumer(ctx)
+	if err != nil {
 		return err
 	}
-	return o.leaveProvider(ctx)
+	atProvider, problem := o.leaveProvider(ctx)
+	if err := atConsumer(ctx); err != nil || problem != nil {
+		return errors.Join(problem, err)
+	}
+	return atProvider(ctx)
 }
+
+// leaving waits for what a cluster has begun to remove, and ends it.
+type leaving func(ctx context.Context) error
+
+// noWait is for a cluster that has nothing to remove.
+func noWait(context.Context) error { return nil }
 
 // removeNodes drains and removes virtual nodes, with what they have for themselves.
 func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNode) error {
@@ -91,7 +104,11 @@ func (o *Options) giveUp(ctx context.Context) error {
 	if err := o.removeNodes(ctx, nodes); err != nil {
 		return err
 	}
-	return o.leaveConsumer(ctx)
+	end, err := o.leaveConsumer(ctx)
+	if err != nil {
+		return err
+	}
+	return end(ctx)
 }
 
 // GiveUp declares that a peer never comes back: controllers wait for nothing there from now on.
@@ -207,13 +224,13 @@ func (o *Options) unused(ctx context.Context) error {
 	return nil
 }
 
-func (o *Options) leaveConsumer(ctx context.Context) error {
+func (o *Options) leaveConsumer(ctx context.Context) (leaving, error) {
 	o.say("%s: removing the access to %s", o.Consumer.ID(), o.Provider.ID())
 	if err := o.Consumer.removeRequests(ctx, o.Provider.ID()); err != nil {
-		return err
+		return nil, err
 	}
 	if err := o.removePullSecrets(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	objects := append(o.atConsumer(), o.secret(nil))
 	if o.Provider.liqo {
@@ -224,53 +241,55 @@ func (o *Options) leaveConsumer(ctx context.Context) error {
 	return o.leave(ctx, o.Consumer, o.Provider.ID(), objects)
 }
 
-func (o *Options) leaveProvider(ctx context.Context) error {
+func (o *Options) leaveProvider(ctx context.Context) (leaving, error) {
 	if o.Provider.invitation != nil {
 		o.say("%s: has namespace %s for %s still: its administrator removes it with refractctl delete peering-user %s",
 			o.Provider.ID(), wire.TenantNamespace(o.Consumer.ID()), o.Consumer.ID(), o.Consumer.ID())
-		return nil
+		return noWait, nil
 	}
 	o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
 	// One that nobody renews would be taken for a consumer that is down, where the clusters are also joined the other way round.
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
-		return err
+		return nil, err
 	}
 	objects := append(o.atProvider(), o.quota())
 	if o.Provider.liqo {
 		var err error
 		if objects, err = o.atLiqo(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	return o.leave(ctx, o.Provider, o.Consumer.ID(), objects)
 }
 
-// leave removes the objects, the tenant namespace and the ForeignCluster of a peer. The last two stay while the clusters are also
-// joined the other way round.
-func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []client.Object) error {
+// leave removes the objects, the tenant namespace and, once that is gone, the ForeignCluster of a peer. The last two stay while the
+// clusters are also joined the other way round.
+func (o *Options) leave(ctx context.Context, c *Cluster, peer string, objects []client.Object) (leaving, error) {
 	if err := c.removeAll(ctx, objects); err != nil {
-		return err
+		return nil, err
 	}
 	shared, err := c.stillPeered(ctx, peer)
 	if err != nil || shared {
-		return err
+		return noWait, err
 	}
 	network := &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer), peer, nil)}
 	if err := c.remove(ctx, network); err != nil && !apimeta.IsNoMatchError(err) {
-		return err
+		return nil, err
 	}
 	tenant := &corev1.Namespace{ObjectMeta: meta("", wire.TenantNamespace(peer), nil)}
 	if err := c.remove(ctx, tenant); err != nil {
-		return err
+		return nil, err
 	}
-	if err := o.await(ctx, "namespace "+tenant.Name+" of "+c.ID(), func(ctx context.Context) (string, error) { return c.gone(ctx, tenant.Name) }); err != nil {
-		return err
-	}
-	cluster := &core.ForeignCluster{ObjectMeta: meta("", peer, nil)}
-	if err := c.Client.Delete(ctx, cluster); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cluster %s: deleting ForeignCluster %s, %w", c.Name, peer, err)
-	}
-	return nil
+	return func(ctx context.Context) error {
+		if err := o.await(ctx, "namespace "+tenant.Name+" of "+c.ID(), func(ctx context.Context) (string, error) { return c.gone(ctx, tenant.Name) }); err != nil {
+			return err
+		}
+		cluster := &core.ForeignCluster{ObjectMeta: meta("", peer, nil)}
+		if err := c.Client.Delete(ctx, cluster); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cluster %s: deleting ForeignCluster %s, %w", c.Name, peer, err)
+		}
+		return nil
+	}, nil
 }
 
 // stillPeered reports whether the peer is a provider of this cluster still, or a consumer.
