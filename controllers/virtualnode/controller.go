@@ -80,8 +80,16 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "virtualnode" }
 
-// poll is how often a virtual node is looked at while something is awaited whose end no watch reports.
-const poll = 2 * time.Second
+// How often a virtual node is looked at while pods are awaited, whose end no watch reports: each time lists them. Most drains are short.
+const (
+	soon   = 250 * time.Millisecond
+	seldom = 2 * time.Second
+)
+
+// again returns after which time to look, for something that was begun at the given time: a quarter of how long it has taken.
+func (c *Controller) again(begun time.Time) time.Duration {
+	return min(max(c.options.Clock.Since(begun)/4, soon), seldom)
+}
 
 // Reconcile takes the next step of a drain or a removal.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -118,7 +126,7 @@ func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Dura
 	case err != nil:
 		return 0, err
 	case !drained:
-		return poll, nil
+		return c.again(c.drainingSince(v)), nil
 	case !v.CreateNode():
 		return 0, c.removeNode(ctx, v)
 	}

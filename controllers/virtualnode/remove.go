@@ -50,7 +50,7 @@ func (c *Controller) remove(ctx context.Context, v *virtualNode) (reconcile.Resu
 	steps := []func(context.Context, *virtualNode) (done bool, err error){c.leave, c.withdraw, c.removeNodeStep, c.removeKubelet, c.removeAccess}
 	for _, step := range steps {
 		if done, err := step(ctx, v); err != nil || !done {
-			return reconcile.Result{RequeueAfter: poll}, err
+			return reconcile.Result{RequeueAfter: c.again(v.DeletionTimestamp.Time)}, err
 		}
 	}
 	log.FromContext(ctx).Info("Removed a virtual node", "virtualnode", v.Name, "provider", v.provider())
@@ -124,7 +124,10 @@ func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, e
 			return false, fmt.Errorf("deleting NamespaceMap %s, %w", client.ObjectKeyFromObject(mapping), err)
 		}
 	}
-	message := fmt.Sprintf("Waiting for cluster %s to delete %s", v.provider(), count(len(mapping.Status.CurrentMapping), "remote namespace"))
+	message := fmt.Sprintf("Waiting for cluster %s to confirm that it has no remote namespace of this one", v.provider())
+	if left := len(mapping.Status.CurrentMapping); left > 0 {
+		message = fmt.Sprintf("Waiting for cluster %s to delete %s", v.provider(), count(left, "remote namespace"))
+	}
 	return false, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, removingReason, message))
 }
 
