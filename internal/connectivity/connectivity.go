@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -222,44 +223,64 @@ func (t *Test) why(ctx context.Context, pod *corev1.Pod) string {
 }
 
 func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
+	get := func(from, host string) func(context.Context) (string, error) {
+		return func(ctx context.Context) (string, error) { return t.get(ctx, from, host) }
+	}
 	// Without a network between the clusters a pod there shows no address, and finds what is there.
 	apart := pods[there].Status.PodIP == ""
+	var checks []check
 	if !t.NetworkOnly {
-		t.attempt(ctx, "its logs can be read", "this cluster's API server must reach port 10250 of the virtual kubelet, and the provider's its own kubelets", func(ctx context.Context) (string, error) {
-			log, err := t.clients.CoreV1().Pods(t.namespace).GetLogs(there, &corev1.PodLogOptions{}).DoRaw(ctx)
-			return string(log), err
-		})
-		t.attempt(ctx, "commands run in it", "as for logs", func(ctx context.Context) (string, error) { return t.get(ctx, there, "127.0.0.1") })
-		t.attempt(ctx, "it finds its own Service by its name", "the DNS of the provider, or its kube-proxy, does not work", func(ctx context.Context) (string, error) { return t.get(ctx, there, there) })
+		checks = append(checks,
+			check{"its logs can be read", "this cluster's API server must reach port 10250 of the virtual kubelet, and the provider's its own kubelets", func(ctx context.Context) (string, error) {
+				log, err := t.clients.CoreV1().Pods(t.namespace).GetLogs(there, &corev1.PodLogOptions{}).DoRaw(ctx)
+				return string(log), err
+			}},
+			check{"commands run in it", "as for logs", get(there, "127.0.0.1")},
+			check{"it finds its own Service by its name", "the DNS of the provider, or its kube-proxy, does not work", get(there, there)})
 	}
-	if apart {
-		t.add("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because no network connects the clusters (see kubectl get peernetworks)")
-		return
-	}
-	if !t.NetworkOnly {
-		t.attempt(ctx, "it finds a Service of this cluster by its name", "see whether it reaches the pod by its address, and whether the EndpointSlices of the Service have crossed", func(ctx context.Context) (string, error) {
-			return t.get(ctx, there, here)
-		})
-		t.attempt(ctx, "a pod of this cluster finds its Service by its name", "the DNS of this cluster, or its kube-proxy, does not work, or the pod is not reached by its address", func(ctx context.Context) (string, error) {
-			return t.get(ctx, here, there)
-		})
+	if !t.NetworkOnly && !apart {
+		checks = append(checks,
+			check{"it finds a Service of this cluster by its name", "see whether it reaches the pod by its address, and whether the EndpointSlices of the Service have crossed", get(there, here)},
+			check{"a pod of this cluster finds its Service by its name", "the DNS of this cluster, or its kube-proxy, does not work, or the pod is not reached by its address", get(here, there)})
 	}
 	const remedy = "connect the pod ranges of both clusters, which must not overlap: peered VPCs, Submariner, Cilium Cluster Mesh; or join them with --network=none"
 	for _, way := range [][2]string{{here, there}, {there, here}} {
-		from, to := way[0], way[1]
-		t.attempt(ctx, fmt.Sprintf("the pod %s reaches the one %s by its address, %s", from, to, pods[to].Status.PodIP), remedy, func(ctx context.Context) (string, error) {
-			return t.get(ctx, from, pods[to].Status.PodIP)
-		})
+		if from, to := way[0], way[1]; !apart {
+			address := pods[to].Status.PodIP
+			checks = append(checks, check{fmt.Sprintf("the pod %s reaches the one %s by its address, %s", from, to, address), remedy, get(from, address)})
+		}
+	}
+	t.attempt(ctx, checks)
+	if apart {
+		t.add("traffic between the clusters", true, "not tried: the pod on "+t.VirtualNode+" shows no address, because no network connects the clusters (see kubectl get peernetworks)")
 	}
 }
 
-// attempt a check until what it returns has the greeting of a probe.
-func (t *Test) attempt(ctx context.Context, what, remedy string, do func(context.Context) (string, error)) {
+// check is one of those that are made side by side.
+type check struct {
+	what, remedy string
+	// do returns something with the greeting of a probe.
+	do func(context.Context) (string, error)
+}
+
+// attempt checks side by side: those that fail take all of their time. The results are in the order of the checks.
+func (t *Test) attempt(ctx context.Context, checks []check) {
+	results := make([]Result, len(checks))
+	var all sync.WaitGroup
+	for i := range checks {
+		all.Go(func() { results[i] = t.repeat(ctx, &checks[i]) })
+	}
+	all.Wait()
+	t.results = append(t.results, results...)
+}
+
+// repeat a check until it succeeds, or its time is over.
+func (t *Test) repeat(ctx context.Context, c *check) Result {
 	ctx, cancel := context.WithTimeout(ctx, t.CheckTimeout)
 	defer cancel()
 	var last error
 	err := progress.Poll(ctx, func(ctx context.Context) (bool, error) {
-		output, err := do(ctx)
+		output, err := c.do(ctx)
 		if err == nil && !strings.Contains(output, probe.Greeting) {
 			err = fmt.Errorf("it answers %q", output)
 		}
@@ -269,13 +290,12 @@ func (t *Test) attempt(ctx context.Context, what, remedy string, do func(context
 		return err == nil, nil
 	})
 	if err == nil {
-		t.add(what, true, "")
-		return
+		return Result{Check: c.what, OK: true}
 	}
 	if last == nil {
 		last = err
 	}
-	t.add(what, false, fmt.Sprintf("%s: %s", strings.TrimSpace(last.Error()), remedy))
+	return Result{Check: c.what, Message: fmt.Sprintf("%s: %s", strings.TrimSpace(last.Error()), c.remedy)}
 }
 
 // get asks a server from within a pod.
@@ -304,10 +324,20 @@ func (t *Test) add(check string, ok bool, message string) {
 // cleanTimeout bounds the removal of what was made.
 const cleanTimeout = 2 * time.Minute
 
+const (
+	// podsTimeout bounds how long the end of the pods is awaited before the namespace is deleted: the provider may be away.
+	podsTimeout = 10 * time.Second
+	// headStart is what the provider's namespace gets. More only takes longer; with less, this cluster's is often looked at once more.
+	headStart = 1500 * time.Millisecond
+)
+
+// cleanUp removes what was made. Kubernetes empties a namespace five seconds after it was deleted, and looks at it again after as long if
+// something is left. Pods therefore end first, and both clusters count their five seconds at the same time.
 func (t *Test) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTimeout)
 	defer cancel()
 	t.say("namespace %s is removed", t.namespace)
+	_ = t.withdraw(ctx) // or it goes with the namespace, and takes longer
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.namespace}}
 	if err := t.Client.Delete(ctx, namespace); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting namespace %s, %w", t.namespace, err)
@@ -319,6 +349,36 @@ func (t *Test) cleanUp(ctx context.Context) error {
 		}
 		return "waiting until it is gone in both clusters", err
 	})
+}
+
+// withdraw the namespace once its pods have ended.
+func (t *Test) withdraw(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, podsTimeout)
+	defer cancel()
+	if err := t.Client.DeleteAllOf(bounded, &corev1.Pod{}, client.InNamespace(t.namespace)); err != nil {
+		return err
+	}
+	if err := progress.Await(bounded, t.Progress, "namespace "+t.namespace, t.podsLeft); err != nil {
+		return err
+	}
+	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: offloading.NamespaceOffloadingName}}
+	if err := t.Client.Delete(bounded, nso); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(headStart):
+	}
+	return nil
+}
+
+// podsLeft says that there are pods.
+func (t *Test) podsLeft(ctx context.Context) (string, error) {
+	pods, err := t.clients.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil || len(pods.Items) == 0 {
+		return "", err
+	}
+	return "waiting until its pods have ended", nil
 }
 
 func (t *Test) say(format string, arguments ...any) { t.Progress(fmt.Sprintf(format, arguments...)) }
