@@ -10,10 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/refract-project/refract/internal/nodelab"
+	"github.com/refract-project/refract/test/page"
 )
 
 // Two clusters without a network between their pods, which even have the same addresses: pods run, with their logs, and find the Services
-// of their own cluster. The consumer's images of Refract are private.
+// of their own cluster. The consumer's images of Refract are private, and the clusters are joined with an invitation, as the page says.
 func TestRealNodesApart(t *testing.T) {
 	w := begin(t, nodelab.Options{Apart: true})
 	defer w.explain()
@@ -21,9 +22,17 @@ func TestRealNodesApart(t *testing.T) {
 	w.run("kubectl --namespace=liqo create secret docker-registry registry " + privateRegistry)
 	w.run("refractctl install --cluster-id=rome --registry=registry.example.com/private/refract --set=common.imagePullSecrets[0].name=registry")
 	w.run("refractctl install --cluster-id=milan --registry=registry.example.com/refract --context=milan")
-	_, err := w.lab.Run("refractctl peer --remote-context=milan")
+	w.lab.WorkDir = w.lab.Path("") // of the invitation
+	variants, err := page.Variants("../../docs/joining.md")
+	require.NoError(t, err)
+	require.Greater(t, len(variants), 2)
+	invite, join := variants[0], variants[1]
+	require.Contains(t, invite, "refractctl generate peering-user rome")
+	require.Contains(t, join, "refractctl peer --context=rome --remote-kubeconfig=")
+	w.run(invite)
+	_, err = w.lab.Run(join)
 	require.ErrorContains(t, err, "the pod ranges overlap")
-	w.run("refractctl peer --remote-context=milan --network=none")
+	w.run(join + " --network=none")
 	image := strings.Replace(w.run("kubectl --namespace=liqo get deployment refract-controller-manager --output=jsonpath={..image}"), "private/", "", 1)
 	require.NotContains(t, w.run("refractctl test --image="+image), "Error")
 	w.run("kubectl create namespace shop")
@@ -37,5 +46,7 @@ func TestRealNodesApart(t *testing.T) {
 		{"a Service of the pods there", `kubectl --namespace=shop exec deployment/web -- workload get http://web.shop-rome.svc.cluster.local:8080/`, `pod=web-`},
 	})
 	w.run("refractctl unoffload namespace shop")
-	w.run("refractctl unpeer --remote-context=milan")
+	w.run(strings.Replace(join, "refractctl peer", "refractctl unpeer", 1))
+	w.run("refractctl delete peering-user rome --context=milan")
+	w.verify([]check{{"nothing of rome is left in milan", `kubectl --context=milan get namespaces --output=name`, `^(namespace/(default|kube-\S+|liqo)\n)+$`}})
 }
