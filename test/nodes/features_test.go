@@ -18,7 +18,8 @@ import (
 // check is a line for the administrator's shell, and what it prints, sooner or later.
 type check struct{ what, line, want string }
 
-// patience with a check: metrics have been measured three times until an autoscaler acts, each after 10 s.
+// patience with a check: metrics have been measured three times until an autoscaler acts, each after 10 s, and a machine may be several
+// times slower than those that this was written on.
 const (
 	patience  = 5 * time.Minute
 	lookEvery = 200 * time.Millisecond
@@ -63,7 +64,7 @@ func (w *world) features() {
 		return "exec 3< <(exec " + kubectl + "port-forward " + to + " " + ports + "); read line <&3; curl --silent --max-time 30 127.0.0.1:" + ports[:5] + "; kill $!"
 	}
 	w.verify([]check{
-		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client --timeout=30s`, `pod/web condition met`},
+		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client pod/volumes --timeout=30s`, `pod/web condition met`},
 		{"all on the virtual node", kubectl + `get pods --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan( milan)*$`},
 		{"the output of an init container in an emptyDir", kubectl + `exec web -c web -- cat /shared/file`, `made-by-init`},
 		{"configMap volume", kubectl + `exec web -c web -- cat /settings/greeting`, `hello-from-configmap`},
@@ -71,6 +72,14 @@ func (w *world) features() {
 		{"downward API volume", kubectl + `exec web -c web -- cat /downward/labels`, `app="web"`},
 		{"projected volume", kubectl + `exec web -c web -- cat /projected/greeting /projected/password /projected/namespace`, `hello-from-configmaps3cretfeatures`},
 		{"projected token", kubectl + `exec web -c web -- wc -c /projected/token`, `[0-9]{3} /projected/token`},
+		{"audience of a projected token", kubectl + `exec web -c web -- sh -c "cut -d. -f2 /projected/token | base64 -d 2>/dev/null"`, `"aud":\["elsewhere"\]`},
+		{"generic ephemeral volume", kubectl + `exec volumes -- cat /scratch/file; ` + kubectl + `get pvc volumes-scratch --output=jsonpath={.status.phase}`, `kept\nBound`},
+		{"emptyDir in memory", kubectl + `exec volumes -- grep /memory /proc/mounts`, `^tmpfs /memory tmpfs .*size=1024k`},
+		{"subPath", kubectl + `exec volumes -- cat /etc/greeting`, `hello-from-configmap`},
+		{"subPathExpr", kubectl + `exec volumes -- cat /shared/of-volumes/file`, `mine`},
+		{"image volume", kubectl + `exec volumes -- ls /image/bin/workload`, `/image/bin/workload`},
+		{"a hostPath is refused by the Pod Security level of the provider, in an Event", kubectl + `get events --field-selector=involvedObject.name=host-path`, `RefusedByProvider.*hostPath`},
+		{"a CSI volume needs its driver on the node of the provider", kubectl + `get events --field-selector=involvedObject.name=inline`, `FailedMount.*inline.example.com`},
 		{"claim of the virtual storage class", kubectl + `exec writer -- cat /data/file`, `written`},
 		{"bound claim", kubectl + `get pvc data --output=jsonpath={.status.phase}`, `Bound`},
 		{"environment of fields, ConfigMaps, Secrets and resources", kubectl + `exec web -c web -- sh -c "echo \$NODE \$GREETING \$PASSWORD \$LIMIT"`, `milan-node-1 hello-from-configmap s3cret 67108864`},
@@ -86,6 +95,7 @@ func (w *world) features() {
 		{"logs --previous", kubectl + `logs unhealthy --previous; ` + kubectl + `logs crashing --previous`, `about to fail`},
 		{"logs --follow", kubectl + `logs --follow web -c web | grep --max-count=2 GET`, `(?s)GET /.*GET /`},
 		{"logs --all-containers --prefix", kubectl + `logs web --all-containers --prefix`, `(?s)\[pod/web/(sidecar|web)\]`},
+		{"exec in a sidecar", kubectl + `exec web -c sidecar -- sh -c "echo in \$HOSTNAME"; ` + kubectl + `exec web -c sidecar -- cat /proc/1/cmdline | tr "\0" " "`, `^in web\nsleep 1000`},
 		{"exit code of exec", kubectl + `exec web -c web -- sh -c "exit 7"; echo code $?`, `code 7`},
 		{"standard input of exec", `echo abc | ` + kubectl + `exec --stdin client -- cat`, `^abc\n$`},
 		{"terminal of exec", `script -qec "` + kubectl + `exec --stdin --tty client -- tty" /dev/null`, `/dev/pts/`},
@@ -95,6 +105,10 @@ func (w *world) features() {
 		{"debug", kubectl + `debug web --profile=restricted --image=registry.example.com/web:1 --container=debugger --quiet --attach=false -- sh -c "echo debugged; sleep 30"; ` + kubectl + `logs web -c debugger`, `debugged`},
 		{"proxy to a pod", `kubectl get --raw=/api/v1/namespaces/features/pods/web:8080/proxy/`, `pod=web`},
 		{"proxy to a Service", `kubectl get --raw=/api/v1/namespaces/features/services/web:80/proxy/`, `pod=web`},
+
+		{"gRPC probes", kubectl + `get pod lively --output=jsonpath="{.status.containerStatuses[?(@.name==\"grpc\")].ready} {.status.containerStatuses[?(@.name==\"grpc\")].restartCount}"`, `^true 0$`},
+		{"Event of a gRPC probe", kubectl + `get events --field-selector=involvedObject.name=mute`, `Readiness probe (failed|errored)`},
+		{"postStart hook", kubectl + `exec lively -c main -- cat /tmp/started`, `before everything else`},
 
 		{"crash loop", kubectl + `get pod crashing`, `CrashLoopBackOff`},
 		{"Event of a crash loop", kubectl + `get events --field-selector=involvedObject.name=crashing`, `BackOff`},
@@ -126,6 +140,22 @@ func (w *world) features() {
 	})
 }
 
+// stops takes from the manifest of the features what says how a pod ends.
+func (w *world) stops() {
+	w.Helper()
+	const kubectl = "kubectl --namespace=features "
+	took := func(line string) time.Duration {
+		begun := time.Now()
+		w.run(line)
+		return time.Since(begun)
+	}
+	require.GreaterOrEqual(w, took(kubectl+"delete pod stubborn --timeout=5m"), 5*time.Second, "terminationGracePeriodSeconds is honoured")
+	heard := w.lab.Path("heard")
+	require.GreaterOrEqual(w, took(kubectl+"logs --follow lively -c main >"+heard+" & for i in $(seq 600); do grep --quiet serving "+heard+" && break; sleep 0.1; done; "+kubectl+"delete pod lively --timeout=5m; wait"), 4*time.Second, "the preStop hook of sleeper sleeps")
+	require.Contains(w, w.run("cat "+heard), "GET /about-to-stop", "the preStop hook of main asks it")
+	w.run(kubectl + "delete pod web --timeout=5m")
+}
+
 // both sides serve a Service, from either side.
 func (w *world) both() {
 	w.Helper()
@@ -134,12 +164,17 @@ func (w *world) both() {
 	w.run("kubectl --namespace=both apply --filename=testdata/both.yaml")
 	var checks []check
 	for _, from := range []string{"here", "there"} {
-		checks = append(checks, check{"a Service with endpoints in both clusters, from " + from,
-			"kubectl --namespace=both exec " + from + " -- workload get --times=20 http://web.both.svc.cluster.local/ | sort -u",
+		checks = append(checks, check{"a Service with endpoints in both clusters, from " + from, manyTimes(from, "web.both.svc.cluster.local"),
 			`(?s)pod=here node=rome-node-1.*pod=there node=milan-node-1`})
 	}
 	w.verify(checks)
+	w.slowLine()
 	w.run("refractctl unoffload namespace both")
+}
+
+// manyTimes asks a host from within a pod of namespace both, and shows who answers.
+func manyTimes(from, host string) string {
+	return "kubectl --namespace=both exec " + from + " -- workload get --times=20 http://" + host + "/ | sort -u"
 }
 
 // drains of the provider's node and of the virtual node: pods come back, the same here.
@@ -160,8 +195,22 @@ func (w *world) drains() {
 	w.run("kubectl drain milan --pod-selector=app=db --force --timeout=5m")
 	w.run("kubectl uncordon milan")
 	w.verify([]check{{"after the drain of the virtual node the StatefulSet is back", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=30s`, `condition met`}})
-	require.NotEqual(w, before, w.run(identity), "the pod was made again")
-	begun := time.Now()
-	w.run(kubectl + "delete pod web --timeout=5m")
-	w.Logf("deleted gracefully in %.1f s", time.Since(begun).Seconds())
+	between := w.run(identity)
+	require.NotEqual(w, before, between, "the pod was made again")
+
+	w.run("refractctl cordon virtualnode milan")
+	w.run(kubectl + "delete pod --selector=app=front --timeout=5m")
+	w.verify([]check{
+		{"a cordoned virtual node gets no pods", kubectl + `get events --field-selector=reason=FailedScheduling`, `front-\S+.*unschedulable`},
+		{"those that it has stay", kubectl + `get pod db-0`, `1/1\s+Running`},
+	})
+	w.run("refractctl drain virtualnode milan --timeout=5m")
+	require.NotContains(w, w.run("kubectl get pods --all-namespaces --output=jsonpath='{.items[*].spec.nodeName}'"), "milan", "all pods have left")
+	require.NotContains(w, w.run("kubectl --context=milan --namespace=features get pods --output=name"), "pod/", "there, too")
+	w.run("refractctl uncordon virtualnode milan")
+	w.verify([]check{
+		{"after refractctl uncordon the pods come back", kubectl + `wait --for=condition=Ready pod/db-0 --timeout=30s; ` + kubectl + `rollout status deployment/front --timeout=30s`, `(?s)condition met.*successfully rolled out`},
+		{"they are on the virtual node", kubectl + `get pods --selector="app in (db, front)" --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan milan$`},
+	})
+	require.NotEqual(w, between, w.run(identity), "the pod was made again")
 }

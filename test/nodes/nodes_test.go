@@ -102,6 +102,7 @@ func TestRealNodes(t *testing.T) {
 	w.run("refractctl network test milan --output=json")
 	w.firewall()
 	w.features()
+	w.stops()
 	w.both()
 	w.drains()
 	w.run("kubectl delete --filename=testdata/features.yaml --namespace=features --ignore-not-found")

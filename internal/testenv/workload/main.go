@@ -5,6 +5,7 @@
 //
 //	workload pause                               hold the namespaces of a pod
 //	workload serve [--backend=URL] [ADDR]        answer HTTP requests, by default on :8080, with who answers, and what the backend answers
+//	workload health [ADDR]                       answer gRPC health checks, by default on :9090
 //	workload get [--token=FILE] [--times=N] URL  print what a URL answers, to whom the token names
 package main
 
@@ -36,6 +37,8 @@ func main() {
 		pause()
 	case "serve":
 		err = serve(os.Args[2:])
+	case "health":
+		err = health(os.Args[2:])
 	case "get":
 		err = get(os.Args[2:])
 	default:
