@@ -14,12 +14,7 @@ import (
 var blocks = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
 
 // Commands returns the lines of all code blocks without a language, in their order.
-func Commands(path string) ([]string, error) { return lines(path, "") }
-
-// Variants returns the lines of all code blocks of a shell, in their order: what can be done instead of, or besides, what Commands has.
-func Variants(path string) ([]string, error) { return lines(path, "sh") }
-
-func lines(path, language string) ([]string, error) {
+func Commands(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
