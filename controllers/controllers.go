@@ -85,7 +85,7 @@ type Options struct {
 	RangesOf map[string]ipmap.Ranges
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
-	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are extended.
+	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded.
 	ExtendedClusterRole string
 	// WithdrawalGrace is how long a namespace stays on a provider that its clusterSelector does not pick any more.
 	WithdrawalGrace time.Duration

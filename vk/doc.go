@@ -10,7 +10,7 @@
 //     EndpointSlices, Ingresses, ConfigMaps and Secrets, each but the tokens mutated by its chain of WebAssembly plugins.
 //     It brings statuses and the provider's Events back.
 //   - vk/resources has it carry further kinds, those that ReflectedResources name, while it runs.
-//   - vk/namespaces notifies it which namespaces are extended, and under which name the provider knows them.
+//   - vk/namespaces notifies it which namespaces are offloaded, and under which name the provider knows them.
 //   - vk/kubeletapi answers what the API server asks a kubelet (logs, exec, attach, port-forward) from the provider.
 //
 // Two small ones hold pure functions: vk/pods (the life of an offloaded pod) and internal/ipmap (addresses that look

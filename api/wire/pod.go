@@ -56,9 +56,9 @@ const (
 
 // Reasons in the status of a pod that was not offloaded, or not to the end.
 const (
-	// OffloadingBackOffReason: not started; it will be when its namespace is extended.
+	// OffloadingBackOffReason: not started; it will be when its namespace is offloaded.
 	OffloadingBackOffReason = "OffloadingBackOff"
-	// OffloadingAbortedReason: it ran, and its namespace is no longer extended.
+	// OffloadingAbortedReason: it ran, and its namespace is no longer offloaded.
 	OffloadingAbortedReason = "OffloadingAborted"
 	// RemotePodTerminatedReason: it finished and the provider's pod is gone.
 	RemotePodTerminatedReason = "RemotePodTerminated"

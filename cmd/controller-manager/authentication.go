@@ -36,13 +36,13 @@ type authenticationOptions struct {
 }
 
 func (o *authenticationOptions) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.enabled, "authentication-enabled", false, "admit consumers that join as Liqo does, with Tenants and ResourceSlices; this process then approves client certificates")
-	flags.StringVar(&o.address, "api-server-address-override", "", "URL of this API server, as consumers that join as Liqo does reach it; by default the address of the Service kubernetes")
+	flags.BoolVar(&o.enabled, "authentication-enabled", false, "admit consumers that peer with Liqo's protocol, Tenants and ResourceSlices; this process then approves client certificates")
+	flags.StringVar(&o.address, "api-server-address-override", "", "URL of this API server for consumers that peer with Liqo's protocol; by default the address of the Service kubernetes")
 	flags.StringVar(&o.authority, "ca-override", "", "CA certificates, base64-encoded PEM, with which consumers verify this API server; by default those of this process")
 	flags.BoolVar(&o.trusted, "trusted-ca", false, "do not hand out CA certificates, because the certificate of this API server is publicly trusted")
-	flags.StringVar(&o.rolePrefix, "role-prefix", rbac.DefaultPrefix, "what stands before the names of the ClusterRoles of this installation")
+	flags.StringVar(&o.rolePrefix, "role-prefix", rbac.DefaultPrefix, "prefix of the names of this installation's ClusterRoles")
 	flags.StringToStringVar(&o.resources, "default-node-resources", nil, "resources granted to a ResourceSlice that does not request them, as cpu=4,memory=8Gi")
-	flags.StringToStringVar(&o.limit, "tenant-max-resources", nil, "maximum resources that each consumer is granted by all of its ResourceSlices together, as cpu=16,memory=64Gi; a resource that is not named has none")
+	flags.StringToStringVar(&o.limit, "tenant-max-resources", nil, "maximum resources that each consumer is granted by all of its ResourceSlices together, as cpu=16,memory=64Gi; resources that are not listed are unlimited")
 	flags.BoolVar(&o.defaultClass, "default-resource-slice-class-enabled", true, "decide on the resources of ResourceSlices of the class default, and of those without a class; other classes are left to other controllers")
 	flags.BoolVar(&o.storage, "enable-storage", false, "offer the StorageClasses of this cluster in ResourceSlices")
 	flags.StringVar(&o.storageClass, "real-storage-class-name", "", "default StorageClass among those; by default that of this cluster")

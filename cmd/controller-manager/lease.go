@@ -38,7 +38,7 @@ func newLease(ctx context.Context, config *rest.Config, namespace, id string) (*
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("asking for the name of this machine, by which it competes for the lease, %w", err)
+		return nil, fmt.Errorf("reading the hostname, which identifies this replica in the lease, %w", err)
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(namespace)})

@@ -559,7 +559,7 @@ func TestOffer(t *testing.T) {
 	t.Run("ends at the limit of the consumer", func(t *testing.T) {
 		second := oslo.slice("second", cpu("6"))
 		provider.Create(t, second)
-		assert.Contains(t, oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceDenied).Message, "spec.resources[cpu] is 6, of which 4 are left of the 10")
+		assert.Contains(t, oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceDenied).Message, "spec.resources[cpu] is 6, but only 4 of the 10")
 		oslo.decided(second, auth.AuthenticationCondition, auth.ResourceSliceAccepted)
 		provider.Patch(t, second, `{"spec":{"resources":{"cpu":"4"}}}`)
 		oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceAccepted)

@@ -135,7 +135,7 @@ func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 		return err
 	}
 	if counts == nil || counts.UID != tenant.UID {
-		return refuse(invalidTenantReason, "namespace %s has another Tenant already, which counts: delete one of them", tenant.Namespace)
+		return refuse(invalidTenantReason, "namespace %s already has another Tenant, which is used: delete one of them", tenant.Namespace)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (i *Issuer) issue(ctx context.Context, o order) (*auth.AuthParams, error) {
 	}
 	params.SignedCRT, err = clientcert.Sign(ctx, i.client, i.live, clientcert.Request{
 		PEM: o.request, GenerateName: "refract-" + o.consumer + "-", Labels: map[string]string{wire.RemoteClusterIDLabel: o.consumer},
-		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s is entitled to it", o.consumer), Patience: signTimeout,
+		Reason: "RefractAuthentication", Message: fmt.Sprintf("Consumer %s was granted access", o.consumer), Patience: signTimeout,
 	})
 	if errors.Is(err, clientcert.ErrNotSigned) {
 		return nil, &refusal{reason: notSignedReason, again: signAgain, message: err.Error() + ". If it signs none, join this consumer with refractctl peer --credentials=token"}

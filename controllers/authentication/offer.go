@@ -71,7 +71,7 @@ func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *
 	case refused != "" && decision != auth.ResourceSliceAccepted:
 		return deny("%s", refused)
 	case refused != "":
-		message = refused + ". The former grant is kept"
+		message = refused + ". The previous grant is kept"
 	default:
 		slice.Status.Resources = desired
 	}
@@ -113,7 +113,7 @@ func (c *ResourceSlices) exceeds(ctx context.Context, slice *auth.ResourceSlice,
 			if left.Sign() < 0 {
 				left = resource.Quantity{}
 			}
-			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is %s, of which %s are left of the %s that the provider gives to this consumer", name, asked.String(), left.String(), limit.String()))
+			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is %s, but only %s of the %s that the provider grants to this consumer are left", name, asked.String(), left.String(), limit.String()))
 		}
 	}
 	return strings.Join(reasons, "; "), nil

@@ -208,7 +208,7 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	slices, maps := &auth.ResourceSliceList{}, &offloading.NamespaceMapList{}
 	for _, list := range []client.ObjectList{slices, maps} {
 		if err := c.client.List(ctx, list, client.InNamespace(tenant.Namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {
-			return fmt.Errorf("listing what consumer %s has asked for, %w", tenant.Spec.ClusterID, err)
+			return fmt.Errorf("listing the requests of consumer %s, %w", tenant.Spec.ClusterID, err)
 		}
 	}
 	var objects []client.Object
@@ -225,10 +225,10 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 		if err := c.client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting %T %s, %w", object, client.ObjectKeyFromObject(object), err)
 		}
-		log.FromContext(ctx).Info("Deleted what a drained consumer had asked for", "consumer", tenant.Spec.ClusterID, "object", client.ObjectKeyFromObject(object))
+		log.FromContext(ctx).Info("Deleted the requests of a drained consumer", "consumer", tenant.Spec.ClusterID, "object", client.ObjectKeyFromObject(object))
 	}
 	if len(objects) > 0 {
-		c.report.Tell(tenant, nil, drainedReason, admitAction, fmt.Sprintf("Consumer %s is drained: deleted its %d ResourceSlices and %d NamespaceMaps, its remote namespaces go with them",
+		c.report.Tell(tenant, nil, drainedReason, admitAction, fmt.Sprintf("Consumer %s is drained: deleted its %d ResourceSlices and %d NamespaceMaps, and with them its remote namespaces",
 			tenant.Spec.ClusterID, len(slices.Items), len(maps.Items)))
 	}
 	return nil

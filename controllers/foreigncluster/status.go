@@ -142,7 +142,7 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 	key, secret, err := c.identity(ctx, f)
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.unusable(f, fmt.Sprintf("Secret %s does not exist: it holds the kubeconfig for cluster %s, create it again", key, f.id)), nil
+		return c.unusable(f, fmt.Sprintf("Secret %s does not exist: it holds the kubeconfig for cluster %s, recreate it", key, f.id)), nil
 	case err != nil:
 		return verdict{}, err
 	}
@@ -221,7 +221,7 @@ func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdi
 		return verdict{again: left}
 	}
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: heartbeatReason,
-		Message: "the consumer renews Lease " + lease + ", last heard at " + since.Format("2006-01-02 15:04Z")}, again: left}
+		Message: "the consumer renews Lease " + lease + ", last renewed at " + since.Format("2006-01-02 15:04Z")}, again: left}
 }
 
 // remeasure is how often the latency is written if it does not change by half.

@@ -138,7 +138,7 @@ func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMa
 		return true, nil
 	case "":
 		c.report.Warn(nm, foreignOriginReason, mapAction, fmt.Sprintf(
-			"namespace %s is no tenant namespace, so no namespace is created for this map: if it belongs to the consumer %s, label it %s=%s", nm.Namespace, origin, wire.RemoteClusterIDLabel, origin))
+			"namespace %s is not a tenant namespace, so no namespace is created for this map: if it belongs to the consumer %s, label it %s=%s", nm.Namespace, origin, wire.RemoteClusterIDLabel, origin))
 	default:
 		c.report.Warn(nm, foreignOriginReason, mapAction, fmt.Sprintf(
 			"label %s says %s, but the namespace %s belongs to the consumer %s: no namespace is created for it", wire.OriginIDLabel, origin, nm.Namespace, id))
@@ -162,7 +162,7 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 		if status, has := nm.Status.CurrentMapping[local]; !has || isFailed(status) {
 			if left--; left < 0 {
 				current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: c.refuse(nm,
-					"namespace %s, for %s, is not created: this consumer has the %d namespaces that it may have here; unoffload another one, or have an administrator of this cluster raise the number",
+					"namespace %s, for %s, is not created: this consumer has reached its limit of %d namespaces; unoffload another one, or ask an administrator of this cluster to raise the limit",
 					remoteNamespace, local, c.options.Tenancy.MaxNamespaces)}
 				continue
 			}

@@ -42,7 +42,7 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected []*pr
 		return nil // made just now
 	case !isOurs(actual, desired):
 		return report.Errorf(report.Foreign, "RoleBinding %s, which grants virtual kubelets access to the namespace, was not created by this controller "+
-			"(ours has the label %s=%s and refers to ClusterRole %s): delete or rename it, and ours is created",
+			"(ours has the label %s=%s and refers to ClusterRole %s): delete it to have it recreated",
 			client.ObjectKeyFromObject(actual), managedByLabel, managedBy, desired.RoleRef.Name)
 	case equality.Semantic.DeepEqual(actual.Subjects, desired.Subjects):
 		return nil

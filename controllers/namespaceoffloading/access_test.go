@@ -92,7 +92,7 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 }
 
 // What somebody else has bound stays as it is; the user is told, and when it is
-// out of the way, the namespace is extended: nothing but a retry can see that.
+// out of the way, the namespace is offloaded: nothing but a retry can see that.
 func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn)
@@ -100,7 +100,7 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	foreign := foreignBinding(t, namespace)
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
 	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
-	if !strings.Contains(event.Note, namespace+"/"+extendedRole) || !strings.Contains(event.Note, "delete or rename it") {
+	if !strings.Contains(event.Note, namespace+"/"+extendedRole) || !strings.Contains(event.Note, "delete it to have it recreated") {
 		t.Errorf("note = %q, want the RoleBinding and the remedy", event.Note)
 	}
 	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)

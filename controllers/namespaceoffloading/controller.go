@@ -55,7 +55,7 @@ type Options struct {
 	// ClusterID is this cluster, the consumer.
 	ClusterID core.ClusterID
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the
-	// namespaces that are extended to their providers; none when empty.
+	// namespaces that are offloaded to their providers; none when empty.
 	ExtendedClusterRole string
 	// WithdrawalGrace is how long a namespace stays on a provider that its
 	// clusterSelector does not pick any more; 0 withdraws it at once.
@@ -66,7 +66,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller extends namespaces.
+// Controller offloads namespaces.
 type Controller struct {
 	client   client.Client
 	uncached client.Reader
@@ -93,7 +93,7 @@ const (
 	fieldManager = "namespaceoffloading-controller"
 )
 
-// Reconcile extends the namespace, or withdraws it, and writes the status. What
+// Reconcile offloads the namespace, or withdraws it, and writes the status. What
 // went wrong is returned also when the status could be written: it is retried.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nso := &offloading.NamespaceOffloading{}
@@ -212,7 +212,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	remaining := 0
 	for _, p := range providers {
-		// A moment after a namespace was extended the cache does not show the request: it would stay, and the remote namespace with it.
+		// A moment after a namespace was offloaded the cache does not show the request: it would stay, and the remote namespace with it.
 		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso, p))
 		if p.knows(nso.Namespace) && !p.dead {
 			remaining++

@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/internal/nodelabels"
 )
 
-// provider is a cluster that namespaces can be extended to, as this consumer
+// provider is a cluster that namespaces can be offloaded to, as this consumer
 // knows it.
 type provider struct {
 	id string
@@ -80,7 +80,7 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
 		if resource.DeletionTimestamp != nil {
-			continue // no namespace is extended to it any more; those that are stay until it is drained
+			continue // no namespace is offloaded to it any more; those that are stay until it is drained
 		}
 		p := get(resource.Spec.ClusterID.String())
 		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
@@ -197,7 +197,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
-		// One that the API server has forgotten would extend its namespace, and nobody would ever withdraw it.
+		// One that the API server has forgotten would offload its namespace, and nobody would ever withdraw it.
 		if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
 			return err
 		}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podscheduling is the admission webhook that lets the pods of extended
+// Package podscheduling is the admission webhook that lets the pods of offloaded
 // namespaces onto virtual nodes, as their NamespaceOffloading says.
 //
 // The API server asks it about every pod that is created in a namespace with

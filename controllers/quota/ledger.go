@@ -123,10 +123,10 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 	if i < 0 || who.creator == "" {
 		return &tenancy.Refusal{Field: "metadata.labels[" + wire.CreatorUserLabel + "]",
 			Rule:   fmt.Sprintf("user %q of consumer %s has no Quota, and others of this consumer have one", who.creator, who.origin),
-			Remedy: fmt.Sprintf("have an administrator of this cluster create a Quota for it in namespace %s", quotas[0].Namespace)}, true, nil
+			Remedy: fmt.Sprintf("ask an administrator of this cluster to create a Quota for it in namespace %s", quotas[0].Namespace)}, true, nil
 	}
 	q := &quotas[i]
-	remedy := fmt.Sprintf("have an administrator of this cluster change Quota %s/%s", q.Namespace, q.Name)
+	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
 	if q.Spec.Cordoned != nil && *q.Spec.Cordoned && !pod.Again {
 		return &tenancy.Refusal{Field: "spec.pod", Rule: "the Quota is cordoned, which keeps new pods out", Remedy: remedy}, true, nil
 	}
@@ -160,7 +160,7 @@ func (l *Ledger) unlimited(ctx context.Context, who owner, pod Pod) (*tenancy.Re
 		return nil, nil //nolint:nilnil // as above
 	}
 	return &tenancy.Refusal{Field: "metadata.labels[" + wire.CreatorUserLabel + "]", Rule: fmt.Sprintf("consumer %s has no Quota", who.origin),
-		Remedy: fmt.Sprintf("have an administrator of this cluster accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)}, nil
+		Remedy: fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)}, nil
 }
 
 // isTenant reports whether a consumer has joined with a Tenant.

@@ -291,7 +291,7 @@ func TestAProviderThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
-// The whole way: a namespace is extended by both controller managers.
+// The whole way: a namespace is offloaded by both controller managers.
 func TestANamespaceIsExtended(t *testing.T) {
 	here, there := peer(t, "far")
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: there}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"home"}}}`, wire.RemoteClusterIDLabel))
@@ -307,7 +307,7 @@ func TestANamespaceIsExtended(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
 	consumer.Create(t, nso)
-	controllertest.Eventually(t, "the namespace to be extended", func() error {
+	controllertest.Eventually(t, "the namespace to be offloaded", func() error {
 		consumer.Get(t, nso, namespace, nso.Name)
 		if nso.Status.OffloadingPhase != offloading.ReadyOffloadingPhaseType {
 			return fmt.Errorf("status is %+v", nso.Status)

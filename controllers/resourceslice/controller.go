@@ -118,7 +118,7 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it stays in effect. Delete it to have it created from the ResourceSlice", key))
 		return nil
 	case owner.UID != slice.UID:
-		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a former ResourceSlice of this name", key)
+		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a previous ResourceSlice of this name", key)
 	}
 	c.report.Clear(client.ObjectKeyFromObject(slice))
 	desired := quota.DeepCopy()

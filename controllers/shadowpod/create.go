@@ -141,7 +141,7 @@ func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructure
 		if err := c.release(ctx, pod); err != nil {
 			return err
 		}
-		return fmt.Errorf("waiting for pod %s of the former ShadowPod to be deleted, %w", key, errForeign)
+		return fmt.Errorf("waiting for pod %s of the previous ShadowPod to be deleted, %w", key, errForeign)
 	}
 	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction,
 		fmt.Sprintf("a pod %s exists that does not belong to this ShadowPod (%s); it is left alone: delete it, or offload under another name", key, describeOwner(pod)))

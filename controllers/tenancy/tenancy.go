@@ -117,12 +117,12 @@ func NewPolicy(o Options) (*Policy, error) {
 
 const podField = "spec.pod."
 
-// CheckNamespace refuses pods in a namespace that was not extended to this cluster by that consumer.
+// CheckNamespace refuses pods in a namespace that was not offloaded to this cluster by that consumer.
 func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	owner := namespace.Labels[wire.RemoteClusterIDLabel]
 	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
-		return &Refusal{"metadata.namespace", fmt.Sprintf("namespace %s was not extended by a consumer", namespace.Name),
-			"create ShadowPods in namespaces that the consumer's NamespaceOffloading extends to this cluster"}
+		return &Refusal{"metadata.namespace", fmt.Sprintf("namespace %s was not created for a consumer", namespace.Name),
+			"create ShadowPods in namespaces that the consumer's NamespaceOffloading offloads to this cluster"}
 	}
 	if owner != origin {
 		return &Refusal{"metadata.labels[" + wire.OriginLabel + "]", fmt.Sprintf("namespace %s belongs to consumer %s, not to %s", namespace.Name, owner, origin),
@@ -135,18 +135,18 @@ func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Ref
 func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[string]string, spec map[string]any) *Refusal {
 	pod := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod.Spec); err != nil {
-		return &Refusal{"spec.pod", "it is not the spec of a pod: " + err.Error(), "correct it at the consumer"}
+		return &Refusal{"spec.pod", "it is not the spec of a pod: " + err.Error(), "correct it on the consumer"}
 	}
 	const admin = "an administrator of this cluster can change that in the settings of the controller manager"
 	switch {
 	case pod.Spec.NodeName != "":
-		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "leave the field out"}
+		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "omit the field"}
 	case pod.Spec.Priority != nil && pod.Spec.PriorityClassName == "":
-		return &Refusal{podField + "priority", "a priority comes with a priority class", "leave the field out"}
+		return &Refusal{podField + "priority", "a priority requires a priority class", "omit the field"}
 	case pod.Spec.PriorityClassName != "" && !p.mayHavePriority(pod.Spec.PriorityClassName):
-		return &Refusal{podField + "priorityClassName", fmt.Sprintf("priority class %q is not among those of consumers", pod.Spec.PriorityClassName), admin}
+		return &Refusal{podField + "priorityClassName", fmt.Sprintf("priority class %q is not allowed for consumers", pod.Spec.PriorityClassName), admin}
 	case pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" && !allows(p.options.RuntimeClasses, *pod.Spec.RuntimeClassName):
-		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not among those of consumers", *pod.Spec.RuntimeClassName), admin}
+		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not allowed for consumers", *pod.Spec.RuntimeClassName), admin}
 	}
 	pod.Labels, pod.Annotations = labels, annotations
 	return p.checkSecurity(namespace, pod)
@@ -191,7 +191,7 @@ func whole(pattern string) string { return "^(?:" + pattern + ")$" }
 // CheckName refuses the name of a namespace that a consumer asks for. installation is the namespace of the controllers.
 func (o *Options) CheckName(clusterID, name, installation string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return fmt.Errorf("it cannot exist: %s", problems[0])
+		return fmt.Errorf("it is not a valid name: %s", problems[0])
 	}
 	if slices.Contains(reservedNames, name) || name == installation {
 		return fmt.Errorf("the name is reserved")

@@ -55,7 +55,7 @@ func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		return nil, fmt.Errorf("spec.template.spec.template.spec.containers has no container %s", containerName)
 	}
 	if container.Image == "" {
-		return nil, fmt.Errorf("spec.containerImage of VkOptionsTemplate %s/%s is empty: name the image of the virtual kubelet", template.Namespace, template.Name)
+		return nil, fmt.Errorf("spec.containerImage of VkOptionsTemplate %s/%s is empty: set it to the image of the virtual kubelet", template.Namespace, template.Name)
 	}
 	createNode, checkNetwork := effective(vn, template)
 	own := []string{fmt.Sprintf("--create-node=%t", createNode), fmt.Sprintf("--node-check-network=%t", checkNetwork)}

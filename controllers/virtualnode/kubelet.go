@@ -94,7 +94,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 		err = c.update(ctx, v, current, desired)
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s is refused: %s", desired.Namespace, desired.Name, err)}, nil
+		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s was rejected: %s", desired.Namespace, desired.Name, err)}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing Deployment %s, %w", client.ObjectKeyFromObject(desired), err)

@@ -70,7 +70,7 @@ func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certifica
 // Ready is a readiness check.
 func (c *Certificate) Ready(*http.Request) error {
 	if !c.source.Healthy() {
-		return fmt.Errorf("the webhook has no certificate yet: is there a Secret %s that this process may get, list, watch and update?", c.secret)
+		return fmt.Errorf("the webhook has no certificate yet: check that Secret %s exists and that this process may get, list, watch and update it", c.secret)
 	}
 	return nil
 }

@@ -192,7 +192,7 @@ func (c *Chains) remember(modules []Module, problems map[string]error) {
 		c.kept[m.Name] = m.digest()
 	}
 	if err != nil {
-		c.config.Logger.Warn("Plugins could not be kept for the next start", "folder", c.config.LastGoodDir, "err", err)
+		c.config.Logger.Warn("Plugins could not be cached for the next start", "folder", c.config.LastGoodDir, "err", err)
 	}
 }
 
@@ -247,7 +247,7 @@ func (c *Chains) checkNames(m Module) error {
 		return fmt.Errorf("replaces: there is no default plugin %q (there are %s)", m.Options.Replaces, strings.Join(names, ", "))
 	}
 	if slices.Contains(names, m.Name) && m.Options.Replaces != m.Name {
-		return fmt.Errorf("%s is also the name of a default plugin: rename the file, or say `replaces: %s` in %s.yaml", m.Name, m.Name, m.Name)
+		return fmt.Errorf("%s is also the name of a default plugin: rename the file, or set `replaces: %s` in %s.yaml", m.Name, m.Name, m.Name)
 	}
 	return nil
 }

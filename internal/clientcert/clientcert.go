@@ -89,7 +89,7 @@ func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.Public
 		return nil, err
 	}
 	if key != nil && !Same(csr.PublicKey, key) {
-		return nil, errors.New("its key is another one than that of the Tenant")
+		return nil, errors.New("its key is not that of the Tenant")
 	}
 	return csr.PublicKey, nil
 }
@@ -223,9 +223,9 @@ func refusal(csr *certificatesv1.CertificateSigningRequest) error {
 		}
 		switch condition.Type {
 		case certificatesv1.CertificateDenied:
-			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was denied (%s): have whoever denied it admit requests for the signer %s", csr.Name, said, csr.Spec.SignerName))
+			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was denied (%s): configure the approver that denied it to admit requests for the signer %s", csr.Name, said, csr.Spec.SignerName))
 		case certificatesv1.CertificateFailed:
-			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was approved, and its signer %s failed (%s): repair the signer", csr.Name, csr.Spec.SignerName, said))
+			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was approved, but its signer %s failed (%s): repair the signer", csr.Name, csr.Spec.SignerName, said))
 		}
 	}
 	return nil

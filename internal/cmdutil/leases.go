@@ -23,7 +23,7 @@ func LeaseClient(config *rest.Config, timeout time.Duration) (kubernetes.Interfa
 	config.NextProtos = []string{"http/1.1"}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for leases on %s, %w", config.Host, err)
+		return nil, fmt.Errorf("creating a client for leases on %s, %w", config.Host, err)
 	}
 	return client, nil
 }

@@ -112,18 +112,18 @@ func ParseFile(path string) (*rest.Config, error) {
 // looksLikeKubeconfig spares users what the library says about any other text:
 // the Go types that it cannot be decoded into.
 func looksLikeKubeconfig(text []byte) error {
-	const remedy = "give what `kubectl config view --raw --flatten` prints"
+	const remedy = "use the output of `kubectl config view --raw --flatten`"
 	var root any
 	if err := yaml.Unmarshal(text, &root); err != nil {
-		return fmt.Errorf("this is no kubeconfig (%w): %s", err, remedy)
+		return fmt.Errorf("not a kubeconfig (%w): %s", err, remedy)
 	}
 	object, isMap := root.(map[string]any)
 	kind, hasKind := object["kind"]
 	switch {
 	case root != nil && !isMap:
-		return fmt.Errorf("this is no kubeconfig, but a list or a plain text: %s", remedy)
+		return fmt.Errorf("not a kubeconfig but a list or plain text: %s", remedy)
 	case hasKind && kind != "Config":
-		return fmt.Errorf("this is no kubeconfig, its kind is %v: %s", kind, remedy)
+		return fmt.Errorf("not a kubeconfig, its kind is %v: %s", kind, remedy)
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func (g *guard) check(ctx context.Context) error {
 func (g *guard) ask(ctx context.Context, peer *Peer) error {
 	found, err := g.identity(ctx, peer.TenantNamespace)
 	if err != nil {
-		return fmt.Errorf("asking the API server which cluster it belongs to, %w", err)
+		return fmt.Errorf("reading the cluster ID of the API server, %w", err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,7 +145,7 @@ func (g *guard) identity(ctx context.Context, tenantNamespace string) (string, e
 	}
 	var lease metav1.PartialObjectMetadata
 	if err := json.Unmarshal(body, &lease); err != nil {
-		return "", errors.New("its response is not JSON: something else answers there, check the server of the kubeconfig")
+		return "", errors.New("its response is not JSON: another service responds there, check the server of the kubeconfig")
 	}
 	return lease.Annotations[wire.ClusterIDAnnotation], nil
 }

@@ -108,9 +108,9 @@ func (t *Test) prepare(ctx context.Context, hostname string) error {
 				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}}}}},
 		},
 	}
-	t.say("namespace %s is extended to %s", t.namespace, t.VirtualNode)
+	t.say("namespace %s is offloaded to %s", t.namespace, t.VirtualNode)
 	if err := t.Client.Create(ctx, nso); err != nil {
-		return fmt.Errorf("extending namespace %s, %w", t.namespace, err)
+		return fmt.Errorf("offloading namespace %s, %w", t.namespace, err)
 	}
 	err := progress.Await(ctx, t.Progress, "namespace "+t.namespace, func(ctx context.Context) (string, error) {
 		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(nso), nso); err != nil {
@@ -237,7 +237,7 @@ func (t *Test) check(ctx context.Context, pods map[string]*corev1.Pod) {
 		return
 	}
 	if !t.NetworkOnly {
-		t.attempt(ctx, "it finds a Service of this cluster by its name", "see whether it reaches the pod by its address, and whether the EndpointSlices of the Service have crossed", func(ctx context.Context) (string, error) {
+		t.attempt(ctx, "it finds a Service of this cluster by its name", "check whether it reaches the pod by its address, and whether the EndpointSlices of the Service were reflected", func(ctx context.Context) (string, error) {
 			return t.get(ctx, there, here)
 		})
 		t.attempt(ctx, "a pod of this cluster finds its Service by its name", "the DNS of this cluster, or its kube-proxy, does not work, or the pod is not reached by its address", func(ctx context.Context) (string, error) {

@@ -71,9 +71,9 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 		subject string
 		run     func(context.Context, *release.Installation) error
 	}{
-		{"version", p.version}, {"clock", p.clock}, {"your rights", p.userRights}, {"rights of the controller manager", p.managerRights},
+		{"version", p.version}, {"clock", p.clock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
 		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
-		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"extended namespaces", p.namespaces}, {"peer", p.peer},
+		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"offloaded namespaces", p.namespaces}, {"peer", p.peer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
 			p.add(check.subject, Error, "cannot be examined: %v", err)
@@ -247,12 +247,12 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) e
 // access that a Secret gives; nil when there is none.
 func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) {
 	if secret == nil {
-		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, make it again with refractctl peer", vn.Spec.ClusterID)
+		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
 		return
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: make it again with refractctl peer", wire.KubeconfigSecretKey, err)
+		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
 		return
 	}
 	validity := credentials.ValidityOf(config)
@@ -284,9 +284,9 @@ func (p *Patient) namespace(nso *offloading.NamespaceOffloading) {
 	subject := "namespace " + nso.Namespace
 	switch phase := nso.Status.OffloadingPhase; phase {
 	case offloading.ReadyOffloadingPhaseType:
-		p.add(subject, OK, "extended as %s", nso.Status.RemoteNamespaceName)
+		p.add(subject, OK, "offloaded as %s", nso.Status.RemoteNamespaceName)
 	case offloading.AllFailedOffloadingPhaseType:
-		p.add(subject, Error, "extended nowhere: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
+		p.add(subject, Error, "not offloaded: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
 	default:
 		p.add(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
 	}

@@ -92,7 +92,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 	for i := range nodes {
 		vn := &nodes[i]
 		if imageOf(vn) == "" {
-			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it made by Liqo?", client.ObjectKeyFromObject(vn), containerName)
+			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(vn), containerName)
 		}
 		o.say("%s: granting what Liqo's role lacks", vn.Name)
 		if err := rbac.Install(ctx, o.Clientset, rights(vn)...); err != nil {
@@ -208,7 +208,7 @@ func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error
 	if namespace.Labels[wire.TenantNamespaceLabel] == "true" && namespace.Labels[wire.RemoteClusterIDLabel] == string(vn.Spec.ClusterID) {
 		return nil
 	}
-	return fmt.Errorf("VirtualNode %s is not in the tenant namespace of cluster %s: delete it, or name the virtual nodes that are meant", client.ObjectKeyFromObject(vn), vn.Spec.ClusterID)
+	return fmt.Errorf("VirtualNode %s is not in the tenant namespace of cluster %s: delete it, or name the virtual nodes to adopt", client.ObjectKeyFromObject(vn), vn.Spec.ClusterID)
 }
 
 // imageOf the virtual kubelet of a VirtualNode, "" when it does not say.
@@ -299,7 +299,7 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 		case s.ObservedGeneration < deployment.Generation || s.UpdatedReplicas < want || s.AvailableReplicas < want:
 			return fmt.Sprintf("Deployment %s: %d of %d replicas are up to date and available", key, min(s.UpdatedReplicas, s.AvailableReplicas), want), nil
 		case s.Replicas > want:
-			return fmt.Sprintf("Deployment %s: a former replica is ending", key), nil
+			return fmt.Sprintf("Deployment %s: an old replica is terminating", key), nil
 		}
 		node := &corev1.Node{}
 		if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
@@ -342,7 +342,7 @@ func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *
 			return "", nil
 		}
 	}
-	return "the new replica does not serve the node yet: it waits for the lease of the former one", nil
+	return "the new replica does not serve the node yet: it waits for the lease of the old one", nil
 }
 
 // templates changes all VkOptionsTemplates, of which virtual nodes are made later.

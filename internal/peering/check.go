@@ -67,14 +67,14 @@ func (o *Options) checkSides(context.Context) error {
 	consumer, provider := o.Consumer, o.Provider
 	switch {
 	case consumer.uid == provider.uid:
-		return fmt.Errorf("%s and %s are the same cluster: name another one as the provider", consumer.Name, provider.Name)
+		return fmt.Errorf("%s and %s are the same cluster: use another one as the provider", consumer.Name, provider.Name)
 	case consumer.ID() == provider.ID():
 		return fmt.Errorf("both clusters have the id %q: ids are unique among peers, so install Refract in one of them again with another --cluster-id", consumer.ID())
 	case provider.invitation != nil && provider.invitation.Consumer != consumer.ID():
-		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q: have one made for it (refractctl generate peering-user %s)",
+		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q: request one for it (refractctl generate peering-user %s)",
 			provider.ID(), provider.invitation.Consumer, consumer.Name, consumer.ID(), consumer.ID())
 	case provider.invitation != nil && o.Credentials == Certificates:
-		return errors.New("--credentials=certificate: an invitation gives tokens alone")
+		return errors.New("--credentials=certificate: an invitation provides only tokens")
 	case !consumer.installation.Consumes:
 		return fmt.Errorf("cluster %s: virtual nodes are switched off: upgrade release %s with --set offloading.enabled=true", consumer.Name, consumer.installation.Name)
 	}
@@ -89,11 +89,11 @@ func (o *Options) checkServer(context.Context) error {
 	}
 	server, err := url.Parse(o.server())
 	if err != nil || server.Scheme != "https" || server.Host == "" {
-		return fmt.Errorf("the API server of %s is %q: it must be an https URL, give one with %s", o.Provider.Name, o.server(), flag)
+		return fmt.Errorf("the API server of %s is %q: it must be an https URL, set one with %s", o.Provider.Name, o.server(), flag)
 	}
 	host := server.Hostname()
 	if ip := net.ParseIP(host); o.APIServerURL == "" && (host == "localhost" || ip != nil && ip.IsLoopback()) {
-		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: give the address that they can reach with %s",
+		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: set an address that they can reach with %s",
 			o.Provider.Name, server.Host, o.Consumer.Name, flag)
 	}
 	_, err = o.authority()
@@ -105,7 +105,7 @@ func (o *Options) checkClocks(ctx context.Context) error {
 	for _, c := range []*Cluster{o.Consumer, o.Provider} {
 		offset, known, err := clockOf(ctx, c.Config)
 		if err != nil {
-			return fmt.Errorf("cluster %s: asking for its time, %w", c.Name, err)
+			return fmt.Errorf("cluster %s: reading its clock, %w", c.Name, err)
 		}
 		if !known {
 			return nil
@@ -207,7 +207,7 @@ func (c *Cluster) lacks(ctx context.Context, rights []right) error {
 			}},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return fmt.Errorf("cluster %s: asking for your rights, %w", c.Name, err)
+			return fmt.Errorf("cluster %s: reviewing your permissions, %w", c.Name, err)
 		}
 		if !review.Status.Allowed {
 			missing = append(missing, strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/"))
@@ -265,7 +265,7 @@ func (o *Options) checkResources(context.Context) (err error) {
 func (o *Options) checkNode(ctx context.Context) error {
 	consumer, provider := o.Consumer, o.Provider.ID()
 	if o.VirtualNode == wire.ConsumerServiceAccount { // its ServiceAccount would be that of the peer as a consumer of this cluster
-		return fmt.Errorf("the virtual node cannot be called %s: give another --virtual-node", o.VirtualNode)
+		return fmt.Errorf("the virtual node cannot be called %s: set another --virtual-node", o.VirtualNode)
 	}
 	all := &offloading.VirtualNodeList{}
 	if err := consumer.Client.List(ctx, all); err != nil {
@@ -277,7 +277,7 @@ func (o *Options) checkNode(ctx context.Context) error {
 		switch mine := vn.Namespace == wire.TenantNamespace(provider) && string(vn.Spec.ClusterID) == provider && IsOurs(vn); {
 		case vn.Name != o.VirtualNode:
 		case !mine:
-			return fmt.Errorf("cluster %s: VirtualNode %s exists, and this program has not made it: remove it, or give another --virtual-node", consumer.Name, key)
+			return fmt.Errorf("cluster %s: VirtualNode %s exists and was not created by refractctl: remove it, or set another --virtual-node", consumer.Name, key)
 		case vn.DeletionTimestamp != nil:
 			return fmt.Errorf("cluster %s: VirtualNode %s is being deleted: run the command again when it is gone", consumer.Name, key)
 		default:
@@ -290,7 +290,7 @@ func (o *Options) checkNode(ctx context.Context) error {
 		return fmt.Errorf("cluster %s: getting node %s, %w", consumer.Name, o.VirtualNode, err)
 	}
 	if err == nil {
-		return fmt.Errorf("cluster %s: there is a node %s: give another --virtual-node", consumer.Name, o.VirtualNode)
+		return fmt.Errorf("cluster %s: there is a node %s: set another --virtual-node", consumer.Name, o.VirtualNode)
 	}
 	return nil
 }

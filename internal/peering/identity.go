@@ -53,7 +53,7 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 		return nil, false, fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
 	}
 	if err == nil && !IsOurs(secret) {
-		return nil, false, fmt.Errorf("cluster %s: Secret %s was not made by this program: it is the access of another peering, which must be ended first", o.Consumer.Name, key)
+		return nil, false, fmt.Errorf("cluster %s: Secret %s was not created by refractctl: it belongs to another peering, which must be ended first", o.Consumer.Name, key)
 	}
 	if err == nil {
 		known, err := o.usable(ctx, secret.Data[wire.KubeconfigSecretKey], time.Now())

@@ -135,7 +135,7 @@ func (c *Cluster) accept(ctx context.Context) error {
 	c.uid = c.invitation.ProviderUID
 	_, err := c.Clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
-		return fmt.Errorf("cluster %s: the invitation has expired, or was withdrawn: ask its administrator to run refractctl generate peering-user %s again", c.Name, c.invitation.Consumer)
+		return fmt.Errorf("cluster %s: the invitation has expired or was revoked: ask its administrator to run refractctl generate peering-user %s again", c.Name, c.invitation.Consumer)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: using the invitation, %w", c.Name, err)

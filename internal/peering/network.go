@@ -37,13 +37,13 @@ func (o *Options) checkRanges(context.Context) error {
 		known bool
 	}{{o.Consumer, "--pod-cidrs", len(here) > 0}, {o.Provider, "--remote-pod-cidrs", len(there) > 0}} {
 		if !side.known {
-			o.say("%s: warning: the pod ranges are unknown, the nodes have no spec.podCIDRs: whether they overlap with those of the other cluster is not checked, give them with %s", side.of.ID(), side.flag)
+			o.say("%s: warning: the pod ranges are unknown, the nodes have no spec.podCIDRs: whether they overlap with those of the other cluster is not checked, set them with %s", side.of.ID(), side.flag)
 		}
 	}
 	for _, one := range here {
 		if at := slices.IndexFunc(there, one.Overlaps); at >= 0 {
 			return fmt.Errorf("the pod ranges overlap, %s of %s and %s of %s: pods cannot reach each other by address. Join them with --network=none, "+
-				"or give --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
+				"or set --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func (o *Options) giveUp(ctx context.Context) error {
 	if err != nil || o.DryRun {
 		return err
 	}
-	o.say("%s: giving up %s: what it has of this cluster stays there", o.Consumer.ID(), o.Provider.ID())
+	o.say("%s: abandoning %s: the objects of this cluster there remain", o.Consumer.ID(), o.Provider.ID())
 	if err := GiveUp(ctx, o.Consumer.Client, o.Provider.ID()); err != nil && len(nodes) > 0 {
 		return err
 	}
@@ -111,7 +111,7 @@ func GiveUp(ctx context.Context, c client.Client, peer string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as given up: does the controller manager run?", peer)
+	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as abandoned: does the controller manager run?", peer)
 }
 
 // virtualNodes returns those of the provider, all of which must be ours.
@@ -123,7 +123,7 @@ func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, e
 	nodes := slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return string(vn.Spec.ClusterID) != o.Provider.ID() })
 	for i := range nodes {
 		if !IsOurs(&nodes[i]) {
-			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not made by this program, probably by the chart: remove it where it is declared (virtualKubelets) first",
+			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not created by refractctl but probably by the chart: remove it where it is declared (virtualKubelets) first",
 				o.Consumer.Name, client.ObjectKeyFromObject(&nodes[i]))
 		}
 		o.say("%s: virtual node %s is to be drained and removed", o.Consumer.ID(), nodes[i].Name)
@@ -201,7 +201,7 @@ func (o *Options) unused(ctx context.Context) error {
 	}
 	if len(names) > 0 {
 		slices.Sort(names)
-		return fmt.Errorf("cluster %s still has namespaces of %s: %s; delete them there if nobody needs them, and run the command again",
+		return fmt.Errorf("cluster %s still has namespaces of %s: %s; delete them there if they are not needed, and run the command again",
 			o.Provider.Name, o.Consumer.ID(), strings.Join(names, ", "))
 	}
 	return nil
@@ -226,7 +226,7 @@ func (o *Options) leaveConsumer(ctx context.Context) error {
 
 func (o *Options) leaveProvider(ctx context.Context) error {
 	if o.Provider.invitation != nil {
-		o.say("%s: has namespace %s for %s still: its administrator removes it with refractctl delete peering-user %s",
+		o.say("%s: still has namespace %s for %s: its administrator removes it with refractctl delete peering-user %s",
 			o.Provider.ID(), wire.TenantNamespace(o.Consumer.ID()), o.Consumer.ID(), o.Consumer.ID())
 		return nil
 	}

@@ -168,12 +168,12 @@ func verdict(target string, code int, body []byte) error {
 	case code == http.StatusOK && strings.TrimSpace(string(body)) == "ok", code == http.StatusTooManyRequests:
 		return nil
 	case code == http.StatusOK:
-		return fmt.Errorf("does not answer: %s says %.40q instead of ok: something else answers there, check the server of the kubeconfig", target, body)
+		return fmt.Errorf("does not answer: %s returned %.40q instead of ok: another service responds there, check the server of the kubeconfig", target, body)
 	case code == http.StatusUnauthorized:
 		return fmt.Errorf("does not accept our credentials (401 from %s): renew the kubeconfig", target)
 	case code == http.StatusForbidden:
 		return fmt.Errorf("denies access (403 from %s): check that the peering still exists, or allow this identity to get /livez there", target)
 	default:
-		return fmt.Errorf("is in trouble: %s says %d %s", target, code, http.StatusText(code))
+		return fmt.Errorf("is failing: %s returned %d %s", target, code, http.StatusText(code))
 	}
 }

@@ -14,7 +14,7 @@
 //
 // Roles that exist in Liqo bear its names, "liqo-virtual-kubelet-remote" for
 // one, so that a provider of either implementation binds them alike. They
-// grant less: outside extended namespaces no Secret but the one with the
+// grant less: outside offloaded namespaces no Secret but the one with the
 // kubeconfig of the provider and the one with the authority of our webhook's
 // certificates, and no token of any service account; no node but the kubelet's own.
 package rbac

@@ -60,7 +60,7 @@ func (k Kubelet) Objects() []Object {
 	return objects
 }
 
-// ExtendedNamespace returns the binding that opens one extended namespace to
+// ExtendedNamespace returns the binding that opens one offloaded namespace to
 // the virtual kubelet. The controller manager makes such bindings by itself.
 func (k Kubelet) ExtendedNamespace(namespace string) Object {
 	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)

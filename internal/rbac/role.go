@@ -38,7 +38,7 @@ const (
 	// ConsumerScope: in namespaces of one consumer, through a RoleBinding in
 	// each to one ClusterRole.
 	ConsumerScope Scope = "Consumer"
-	// ExtendedScope: in namespaces that are extended, likewise.
+	// ExtendedScope: in namespaces that are offloaded, likewise.
 	ExtendedScope Scope = "Extended"
 	// NamespaceScope: in the one namespace of a Role.
 	NamespaceScope Scope = "Namespace"

@@ -70,7 +70,7 @@ func revisions(config *action.Configuration, name string) ([]*releasev1.Release,
 	for _, s := range stored {
 		revision, ok := s.(*releasev1.Release)
 		if !ok || revision.Info == nil {
-			return nil, fmt.Errorf("reading the history of release %s: a revision is of type %T: use the version of helm that has written it", name, s)
+			return nil, fmt.Errorf("reading the history of release %s: a revision is of type %T: use the version of helm that wrote it", name, s)
 		}
 		history = append(history, revision)
 	}

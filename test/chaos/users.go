@@ -90,7 +90,7 @@ func (u *users) next() int {
 	return u.number
 }
 
-// all returns the namespaces that are extended.
+// all returns the namespaces that are offloaded.
 func (u *users) all() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

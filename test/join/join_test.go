@@ -275,7 +275,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=rome-kwok-1"}, "there is a node rome-kwok-1")
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=" + wire.ConsumerServiceAccount}, "cannot be called refract-consumer")
 	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
-	w.refused([]string{"install", "--release=other"}, "there is an installation already, as release refract in namespace liqo")
+	w.refused([]string{"install", "--release=other"}, "Refract is already installed as release refract in namespace liqo")
 	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
 	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret)
@@ -367,7 +367,7 @@ func (w *world) overlap(server string) {
 	w.refused(peer, "the pod ranges overlap, 10.9.0.0/24 of rome and 10.9.0.0/16 of milan", "--network=none", "--overlapping-ranges")
 	w.must(append(peer, "--network=none")...)
 	w.must(append(peer, "--pod-cidrs=10.8.0.0/16")...)
-	w.refused(append(peer, "--remote-pod-cidrs=10.9"), `--remote-pod-cidrs: "10.9" is no range of addresses`)
+	w.refused(append(peer, "--remote-pod-cidrs=10.9"), `--remote-pod-cidrs: "10.9" is not an address range`)
 	w.refused(append(peer, "--network=vpn"), `--network is "vpn": use reachable or none`)
 	w.must(append(peer, "--overlapping-ranges")...)
 	w.must("install", "--set=networking.reflectIPs=false")
@@ -411,7 +411,7 @@ func (w *world) examine() {
 	require.NoError(w, secrets.Delete(w.Context(), secret.Name, metav1.DeleteOptions{}))
 	found, err := w.refractctl("doctor")
 	assert.ErrorContains(w, err, "errors were found")
-	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, make it again with refractctl peer")
+	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer")
 	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi") // which is the remedy
 	assert.NotEqual(w, secret.Data, w.secret().Data)
 	testenv.Eventually(w, func() error { // the controller has noticed, too
@@ -568,7 +568,7 @@ func (w *world) invited(remote string) {
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")
 	w.unchanged(w.milan, milan)
-	w.refused([]string{"peer", file, remote}, "the invitation has expired, or was withdrawn", "refractctl generate peering-user rome")
+	w.refused([]string{"peer", file, remote}, "the invitation has expired or was revoked", "refractctl generate peering-user rome")
 }
 
 // anonymous is an invitation that hides which cluster it is from: it could be from one that claims the id of a provider.
@@ -679,7 +679,7 @@ func (w *world) forced(server string) {
 	require.NoError(w, err)
 	assert.Equal(w, "milan", policy.Spec.PodSelector.MatchLabels[wire.VirtualNodeLabel])
 	w.refused([]string{"unpeer", "milan"}, "name the provider with --force alone")
-	w.refused([]string{"unpeer", "milan", "--force", "--remote-context=milan"}, "--force does without the provider")
+	w.refused([]string{"unpeer", "milan", "--force", "--remote-context=milan"}, "--force does not contact the provider")
 	w.must("unpeer", "milan", "--force")
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")

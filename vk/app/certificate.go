@@ -31,7 +31,7 @@ func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CACon
 	published, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca",
 		metav1.NamespaceSystem, "extension-apiserver-authentication", "client-ca-file", a.client)
 	if err != nil {
-		return nil, fmt.Errorf("following the client CA of this cluster (give --client-ca-file if it publishes none), %w", err)
+		return nil, fmt.Errorf("watching the client CA of this cluster (set --client-ca-file if it publishes none), %w", err)
 	}
 	go published.Run(ctx, 1)
 	return published, nil
@@ -66,7 +66,7 @@ const noCertificateReason = "NoServingCertificate"
 
 func (a *active) warnCertificate(ctx context.Context, consequence string) func(error) {
 	return func(err error) {
-		log.FromContext(ctx).Error(err, "There is no serving certificate for a request for logs, exec, attach or port-forward")
+		log.FromContext(ctx).Error(err, "No serving certificate for a logs, exec, attach or port-forward request")
 		a.report.warn(noCertificateReason, fmt.Sprintf("%s: %v", consequence, err))
 	}
 }

@@ -191,7 +191,7 @@ func extend(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	require.NoError(t, err)
 }
 
-// offload extends a namespace, and waits until pods can be made in it.
+// offload offloads a namespace, and waits until pods can be made in it.
 func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
 	extend(ctx, t, l, namespace)

@@ -69,7 +69,7 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 	}
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not at the provider of node %s (yet): see its status and Events", namespace, name, s.config.NodeName)}
+		return &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not on the provider of node %s yet: see its status and Events", namespace, name, s.config.NodeName)}
 	case response.StatusCode != http.StatusOK:
 		return &refusal{response.StatusCode, "getting the pod from the provider, " + explained(body)}
 	}
@@ -78,7 +78,7 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 		return fmt.Errorf("reading pod %s/%s of the provider, %w", remoteNamespace, name, err)
 	}
 	if pod.Labels[wire.OriginLabel] != s.config.ClusterID || pod.Labels[wire.NodeNameLabel] != s.config.NodeName {
-		return &refusal{http.StatusForbidden, fmt.Sprintf("pod %s/%s of the provider of node %s is not that of pod %s/%s: somebody else has made it, rename one of the two",
+		return &refusal{http.StatusForbidden, fmt.Sprintf("pod %s/%s of the provider of node %s does not belong to pod %s/%s: another client created it, rename one of the two",
 			remoteNamespace, name, s.config.NodeName, namespace, name)}
 	}
 	return nil

@@ -56,6 +56,6 @@ func (s *Server) writePods(w http.ResponseWriter, r *http.Request, keep func(*co
 func writeJSON(w http.ResponseWriter, r *http.Request, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		log.FromContext(r.Context()).V(1).Info("The caller left before the answer was complete", "path", r.URL.Path, "err", err)
+		log.FromContext(r.Context()).V(1).Info("The client closed the connection before the response was complete", "path", r.URL.Path, "err", err)
 	}
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package namespaces follows the NamespaceMap of one provider and notifies the reflection engine which namespaces are
-// extended to it, and under which name.
+// offloaded to it, and under which name.
 //
 // A namespace starts when the provider has accepted its remote namespace and stops when the map says so; stopping deletes
 // nothing on the provider, whose own controller removes the remote namespace. Doubt changes nothing: an entry that is invalid

@@ -137,7 +137,7 @@ func (m *Mapper) Remote(local string) (string, bool) {
 	return remote, ok
 }
 
-// Running returns the namespaces that are extended, each with its remote namespace.
+// Running returns the namespaces that are offloaded, each with its remote namespace.
 func (m *Mapper) Running() map[string]string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -315,11 +315,11 @@ func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 
 func (m *Mapper) notify(todo change) {
 	for _, local := range todo.stop {
-		m.options.Log.Info("Namespace is no longer extended", "namespace", local)
+		m.options.Log.Info("Namespace is no longer offloaded", "namespace", local)
 		m.options.Handler.StopNamespace(local)
 	}
 	for _, local := range slices.Sorted(maps.Keys(todo.start)) {
-		m.options.Log.Info("Namespace is extended", "namespace", local, "remoteNamespace", todo.start[local])
+		m.options.Log.Info("Namespace is offloaded", "namespace", local, "remoteNamespace", todo.start[local])
 		m.options.Handler.StartNamespace(local, todo.start[local])
 	}
 }

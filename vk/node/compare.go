@@ -82,7 +82,7 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	}
 	vn, problems := acceptable(vn)
 	if id := vn.Spec.ClusterID; id != "" && string(id) != c.config.RemoteClusterID {
-		problems = append(problems, fmt.Sprintf("spec.clusterID: %s is another provider than %s, which node %s stands for", id, c.config.RemoteClusterID, c.config.Name))
+		problems = append(problems, fmt.Sprintf("spec.clusterID: %s is not provider %s, which node %s represents", id, c.config.RemoteClusterID, c.config.Name))
 	}
 	c.warn(InvalidReason, strings.Join(problems, "; "))
 	now := health{network: networkIgnored}

@@ -100,11 +100,11 @@ func NewController(config Config) (*Controller, error) {
 	local.Timeout = requestTimeout
 	client, err := kubernetes.NewForConfig(local)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for node %s, %w", config.Name, err)
+		return nil, fmt.Errorf("creating a client for node %s, %w", config.Name, err)
 	}
 	dynamicClient, err := dynamic.NewForConfig(local)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for the VirtualNode of node %s, %w", config.Name, err)
+		return nil, fmt.Errorf("creating a client for the VirtualNode of node %s, %w", config.Name, err)
 	}
 	return &Controller{
 		config: config, client: client, dynamic: dynamicClient, warned: map[string]string{},

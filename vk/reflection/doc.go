@@ -11,7 +11,7 @@
 // and reading in that order is a good tour: internal/informer; then, in internal/engine, reflector.go, process.go, reconcile.go,
 // desired.go, compare.go and write.go, with internal/policy on the way. queue.go lets what has a copy overtake what is to be
 // created; follow.go watches the provider where there is something to be watched; digest.go keeps less than the whole of an object. manager.go starts everything, extension.go and scope.go
-// do so per extended namespace, lifecycle.go for kinds that come while it runs; context.go holds what plugins see as context;
+// do so per offloaded namespace, lifecycle.go for kinds that come while it runs; context.go holds what plugins see as context;
 // statusback.go copies statuses back. defaults.go, here, lists the kinds.
 //
 // Most kinds are a Kind and no more. Those with a life of their own have a handler besides, each in a package below
@@ -21,7 +21,7 @@
 // there are, and they do not know each other: what one needs of another it declares as an interface, and asks for the peer that has
 // it.
 //
-// Both clusters are watched in extended namespaces and their remote namespaces alone (but for the pods of the node, the volumes that
+// Both clusters are watched in offloaded namespaces and their remote namespaces alone (but for the pods of the node, the volumes that
 // stand for those of the provider, and what the context is made of): memory grows with what is reflected, not with what exists.
 //
 // # What it never does

@@ -223,7 +223,7 @@ func TestPodOfANamespaceThatIsNotExtended(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "done", reflectiontest.Field("status.phase", "Succeeded"))
 	l.Local.Delete(t, "Pod", l.Namespace, "runs")
 	l.Absent(l.Local, "Pod", l.Namespace, "runs")
-	// The namespace is extended after all.
+	// The namespace is offloaded after all.
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.RunRemote("waits", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.reason", ""))

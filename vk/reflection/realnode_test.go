@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// A virtual kubelet is started with the name of a node that is not its own. The pods of that node are left alone, in extended
+// A virtual kubelet is started with the name of a node that is not its own. The pods of that node are left alone, in offloaded
 // namespaces and elsewhere, until the node is known to stand for the provider.
 func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 	for name, labels := range map[string]string{

@@ -173,7 +173,7 @@ func TestTokensAreDenied(t *testing.T) {
 		if l.Remote.Get(t, "Secret", l.RemoteNS, name+"-token") != nil {
 			return fmt.Errorf("pod %s has its tokens", name)
 		}
-		l.Event(l.Namespace, "Pod", name, "Warning FailedSATokensReflection", "forbidden", "let the virtual kubelet create serviceaccounts/token in namespace "+l.Namespace)
+		l.Event(l.Namespace, "Pod", name, "Warning FailedSATokensReflection", "forbidden", "allow the virtual kubelet to create serviceaccounts/token in namespace "+l.Namespace)
 		return nil
 	})
 	l.Grant()

@@ -42,7 +42,7 @@ func TestClosedRemoteNamespace(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	l.engine.extend(nil)
-	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is extended")
+	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is offloaded")
 }
 
 // A hundred namespaces and ten resources are a hundred questions, not thousands.

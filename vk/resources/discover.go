@@ -137,7 +137,7 @@ func (s *side) mayNotDiscover() error {
 // usable reports whether objects of the resource can be reflected at all.
 func (r *served) usable(s *side, verbs []string) error {
 	if !r.namespaced {
-		return notReflectable("%s are not in namespaces in %s, and only namespaces are extended to a provider", r.resource, s)
+		return notReflectable("%s are cluster-scoped in %s, and only namespaced resources can be reflected", r.resource, s)
 	}
 	var lacking []string
 	for _, verb := range verbs {

@@ -7,7 +7,7 @@
 //
 //   - what the resource is in both clusters (discover.go), where asked to after it has taken its
 //     CustomResourceDefinition to the provider (definition.go),
-//   - whether this virtual kubelet may read it in every extended namespace and write it in the remote namespaces (permissions.go),
+//   - whether this virtual kubelet may read it in every offloaded namespace and write it in the remote namespaces (permissions.go),
 //
 // and has the [Engine] begin, change or end the reflection (engine.go). What it found becomes the condition Ready in the
 // entry of this virtual node in the object's status (status.go). Whatever is missing is said there with the remedy: for a
@@ -16,7 +16,7 @@
 // # When it reconciles again
 //
 // After a change of the object; when a definition appears, changes or goes, in the clusters that let us watch those; when
-// a namespace is extended; and, while something is missing, after 5 s to 2 min. No restart is ever needed.
+// a namespace is offloaded; and, while something is missing, after 5 s to 2 min. No restart is ever needed.
 //
 // # On doubt
 //

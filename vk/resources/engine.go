@@ -15,11 +15,11 @@ import (
 
 // Engine reflects kinds that come and go. A *reflection.Manager does.
 type Engine interface {
-	// StartKind begins to reflect a kind in every extended namespace, or replaces one of the same name.
+	// StartKind begins to reflect a kind in every offloaded namespace, or replaces one of the same name.
 	StartKind(kind reflection.Kind) error
 	// StopKind ends it and returns when nothing of it runs any more. What is on the provider stays.
 	StopKind(name string)
-	// Namespaces returns the extended namespaces, each with its remote namespace.
+	// Namespaces returns the offloaded namespaces, each with its remote namespace.
 	Namespaces() map[string]string
 	// NamespacesKnown is closed when those have been read. Kinds are taken from then on.
 	NamespacesKnown() <-chan struct{}
@@ -156,7 +156,7 @@ func (f *Follower) stop(name string) {
 	f.mu.Lock()
 	delete(f.running, name)
 	f.mu.Unlock()
-	f.log.Info("A resource is not reflected any more", "resource", name, "kind", p.kind)
+	f.log.Info("A resource is no longer reflected", "resource", name, "kind", p.kind)
 }
 
 func (f *Follower) halt(kind string) {

@@ -98,7 +98,7 @@ type Follower struct {
 	running          map[string]plan               // by name of the ReflectedResource
 	reported         map[string]reported           // likewise
 	looks            map[string]context.CancelFunc // that are under way, likewise
-	remoteNamespaces map[string]string             // the extended namespaces, as of the last look at them
+	remoteNamespaces map[string]string             // the offloaded namespaces, as of the last look at them
 }
 
 // New prepares a follower; it contacts neither cluster.
@@ -161,7 +161,7 @@ func (f *Follower) soon(name string) {
 
 // Run follows until ctx ends and everything under way here has ended. What is reflected then goes on: it ends with the
 // engine. Where ReflectedResources are not defined, or not ours to read, it waits until they are; and until the engine knows
-// which namespaces are extended. It is called once.
+// which namespaces are offloaded. It is called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if !f.awaitOwn(ctx) {
 		return nil
@@ -215,7 +215,7 @@ func (f *Follower) look(ctx context.Context, name string) again {
 	return f.reconcile(ctx, name)
 }
 
-// namespacesChanged reconciles everything again when another set of namespaces is extended: each has permissions of its own,
+// namespacesChanged reconciles everything again when another set of namespaces is offloaded: each has permissions of its own,
 // and so has its remote namespace.
 func (f *Follower) namespacesChanged() {
 	f.mu.Lock()

@@ -136,7 +136,7 @@ func (f *Follower) well(p plan) condition {
 		message += " as " + p.target.GroupResource().String() + " " + p.target.Version
 	}
 	if len(f.options.Engine.Namespaces()) == 0 {
-		message += ", as soon as a namespace is extended to it"
+		message += ", as soon as a namespace is offloaded to it"
 	}
 	return condition{ready: true, reason: pluginsv1alpha1.ReflectingReason, message: message}
 }

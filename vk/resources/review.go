@@ -26,7 +26,7 @@ type answer struct {
 	complete bool // there is nothing else that we may
 }
 
-// reviews keeps answers for a moment: when a namespace is extended, every ReflectedResource asks about it at once. Safe for
+// reviews keeps answers for a moment: when a namespace is offloaded, every ReflectedResource asks about it at once. Safe for
 // concurrent use.
 type reviews struct {
 	clock clock.PassiveClock

@@ -26,7 +26,7 @@ func (f *Follower) awaitOwn(ctx context.Context) bool {
 		}
 		if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			f.log.Info("No further resources are reflected for now", "err", err)
+			f.log.Info("ReflectedResources are not processed yet", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -4,7 +4,7 @@
 // Package v1beta1 holds the types of the group offloading.liqo.io: what one cluster runs on another.
 //
 // On the consumer a VirtualNode stands for a share of a provider, and a
-// NamespaceOffloading extends a namespace onto such nodes. A NamespaceMap
+// NamespaceOffloading offloads a namespace onto such nodes. A NamespaceMap
 // carries the request "this namespace of mine is that one of yours" to the
 // provider and the answer back. In the remote namespaces of the provider a
 // ShadowPod and a ShadowEndpointSlice say what must exist there, and keep

@@ -12,7 +12,7 @@ import (
 // have: there is one per namespace.
 const NamespaceOffloadingName = "offloading"
 
-// NamespaceOffloading extends its namespace onto virtual nodes. There is one
+// NamespaceOffloading offloads its namespace to virtual nodes. There is one
 // per namespace, named "offloading".
 //
 // +kubebuilder:object:root=true
@@ -28,7 +28,7 @@ type NamespaceOffloading struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says where the namespace extends to.
+	// Spec selects where the namespace is offloaded to.
 	Spec NamespaceOffloadingSpec `json:"spec"`
 	// +optional
 	Status NamespaceOffloadingStatus `json:"status,omitempty"`
@@ -74,7 +74,7 @@ const (
 	LocalAndRemotePodOffloadingStrategyType PodOffloadingStrategyType = "LocalAndRemote"
 )
 
-// NamespaceOffloadingSpec says where the namespace extends to.
+// NamespaceOffloadingSpec selects where the namespace is offloaded to.
 //
 // Liqo enforces the rules below in a webhook; here the API server does it, so
 // that they hold also when no webhook is running.

@@ -99,9 +99,9 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 		if config, err := rest.InClusterConfig(); err == nil && !found {
 			return config, nil
 		} else if !found {
-			return nil, fmt.Errorf("no kubeconfig is found, there is no %s: give --%s, or set $KUBECONFIG", source, a.fileFlag)
+			return nil, fmt.Errorf("no kubeconfig found, %s does not exist: set --%s or $KUBECONFIG", source, a.fileFlag)
 		}
-		return nil, fmt.Errorf("%s names no cluster: give another --%s, or set $KUBECONFIG", source, a.fileFlag)
+		return nil, fmt.Errorf("%s names no cluster: set another --%s, or $KUBECONFIG", source, a.fileFlag)
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {

@@ -46,7 +46,7 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 		return nil, err
 	}
 	if t.remoteContext == "" && t.remoteFile == "" {
-		return nil, usage(errors.New("the provider is not named: give --remote-context, or --remote-kubeconfig"))
+		return nil, usage(errors.New("no provider is given: set --remote-context or --remote-kubeconfig"))
 	}
 	consumer, err := t.access.cluster()
 	if err != nil {
@@ -119,7 +119,7 @@ func parseRanges(flag string, texts []string) (ranges []netip.Prefix, err error)
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("--%s: %q is no range of addresses: use CIDR notation, such as 10.1.0.0/16", flag, text)
+			return nil, fmt.Errorf("--%s: %q is not an address range: use CIDR notation, such as 10.1.0.0/16", flag, text)
 		}
 		ranges = append(ranges, prefix.Masked())
 	}
@@ -144,8 +144,8 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
-		Long: "Join two clusters: this one, the consumer, in which Refract is installed, gets a virtual node for the other one, the\n" +
-			"provider, in which Refract or Liqo is installed. Everything is checked before anything is changed. The command can be run again: it\n" +
+		Long: "Join two clusters: this one, the consumer, gets a virtual node for the other one, the provider. The consumer must run Refract,\n" +
+			"the provider Refract or Liqo. Everything is checked before anything is changed. The command can be run again: it\n" +
 			"resumes where it was interrupted, applies changed resources, and renews the credentials with which this cluster authenticates to the\n" +
 			"provider. If you have no access to the provider, ask its administrator to run refractctl generate peering-user, and pass the\n" +
 			"kubeconfig as --remote-kubeconfig.",
@@ -202,9 +202,9 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "unpeer [PROVIDER]",
 		Short: "End a peering",
-		Long: "Drain the virtual nodes of a provider and remove them, then the access of this cluster to the provider and what the provider has for\n" +
-			"this cluster. Disruption budgets are respected. Only objects created by refractctl peer are removed. A provider that never comes\n" +
-			"back is given by name, with --force: its pods are considered lost and rescheduled.",
+		Long: "Drain and remove the virtual nodes of a provider, then remove the access of this cluster to the provider and its objects\n" +
+			"there. Disruption budgets are respected. Only objects created by refractctl peer are removed. Use --force with the name of a provider\n" +
+			"that will not come back: its pods are considered lost and rescheduled.",
 		Example: "  refractctl unpeer --context=rome --remote-context=milan\n" +
 			"  refractctl unpeer milan --context=rome --force   # milan never comes back",
 		Args: cobra.MaximumNArgs(1),
@@ -230,7 +230,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 func (t *twoClusters) end(provider []string, force bool, out io.Writer) (func(context.Context) error, error) {
 	switch {
 	case force != (len(provider) == 1):
-		return nil, usage(errors.New("name the provider with --force alone: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
+		return nil, usage(errors.New("a provider is named only with --force: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
 	case !force:
 		o, err := t.options(out)
 		if err != nil {
@@ -238,7 +238,7 @@ func (t *twoClusters) end(provider []string, force bool, out io.Writer) (func(co
 		}
 		return o.Unpeer, nil
 	case t.remoteContext != "" || t.remoteFile != "":
-		return nil, usage(errors.New("--force does without the provider: leave out --remote-context and --remote-kubeconfig"))
+		return nil, usage(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
 	}
 	absent, err := peering.Absent(provider[0])
 	if err != nil {

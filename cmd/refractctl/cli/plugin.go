@@ -40,7 +40,7 @@ func load(ctx context.Context, file string, change func(*source.Options)) (*load
 	plugin, err := h.Load(ctx, module.Name, module.Wasm, module.Options.PluginConfig())
 	if err != nil {
 		_ = h.Close(ctx)
-		return nil, fmt.Errorf("%s is no usable plugin, %w", file, err)
+		return nil, fmt.Errorf("%s is not a usable plugin, %w", file, err)
 	}
 	return &loaded{Plugin: plugin, host: h, module: module}, nil
 }

@@ -122,7 +122,7 @@ func (c *Cluster) Namespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// Extended creates a namespace as Namespace does, and marks it as one that the consumer has extended to this cluster.
+// Extended creates a namespace as Namespace does, and marks it as one that the consumer has offloaded to this cluster.
 func (c *Cluster) Extended(t *testing.T, consumer string) string {
 	t.Helper()
 	name := c.Namespace(t)

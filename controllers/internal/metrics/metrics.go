@@ -25,7 +25,7 @@ import (
 const (
 	// Local is the one that the controllers run in.
 	Local = "local"
-	// Provider is any of those that namespaces are extended to.
+	// Provider is any of those that namespaces are offloaded to.
 	Provider = "provider"
 )
 
@@ -45,7 +45,7 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 			"Writes sent to API servers, refused ones included, Events not: to the local cluster or to a provider.",
 			"controller", "kind", "subresource", "verb", "cluster"),
 		failures: counter("refract_controller_errors_total",
-			"Reconciliations that failed, by class of the error: who can do something about it.", "controller", "class"),
+			"Failed reconciliations, by error class: who can fix it.", "controller", "class"),
 		warnings: counter("refract_controller_warnings_total",
 			"Warning Events for users, by reason.", "controller", "reason"),
 	}
@@ -54,9 +54,9 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	m.peerLatency = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_api_server_latency_seconds",
 		Help: "How long the API server of a peered cluster took to answer the last probe."}, []string{"cluster"})
 	m.peerExpiry = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_expiration_timestamp_seconds",
-		Help: "When the credentials expire that open a peered cluster, in seconds since 1970."}, []string{"cluster"})
+		Help: "Expiry of the credentials for a peered cluster, in seconds since 1970."}, []string{"cluster"})
 	m.peerIssue = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_issue_timestamp_seconds",
-		Help: "When these credentials were issued, in seconds since 1970."}, []string{"cluster"})
+		Help: "Time at which these credentials were issued, in seconds since 1970."}, []string{"cluster"})
 	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 

@@ -24,13 +24,13 @@ func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
 			return nil, nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
 		}
 	} else if config, err = rest.InClusterConfig(); err != nil {
-		return nil, nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
+		return nil, nil, fmt.Errorf("no kubeconfig for this cluster: set --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
 	}
 	config = o.Limited(config)
 	rewind.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for this cluster, %w", err)
+		return nil, nil, fmt.Errorf("creating a client for this cluster, %w", err)
 	}
 	return config, client, nil
 }

@@ -171,10 +171,10 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 			`--node-ip="here" is not an IP address`, "--foreign-cluster-id: ", "give --foreign-kubeconfig-secret-name or --foreign-kubeconfig"}},
 		{"a missing id", []string{"--home-cluster-id="}, []string{"--home-cluster-id is missing"}},
 		{"a file that is not there", []string{"--tls-cert-file=/none", "--home-kubeconfig=/nowhere"}, []string{
-			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file belong together", "--home-kubeconfig=/nowhere cannot be used: reading the kubeconfig, open /nowhere"}},
+			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file must be set together", "--home-kubeconfig=/nowhere cannot be used: reading the kubeconfig, open /nowhere"}},
 		{"two ways to the provider", []string{"--foreign-kubeconfig=/none"}, []string{"exclude each other"}},
 		{"a file of the provider that is not there", []string{"--foreign-kubeconfig-secret-name=", "--foreign-kubeconfig=/none"}, []string{"--foreign-kubeconfig=/none: reading the kubeconfig"}},
-		{"a Secret that cannot be", []string{"--foreign-kubeconfig-secret-name=a b"}, []string{`--foreign-kubeconfig-secret-name="a b" cannot be a name`}},
+		{"a Secret that cannot be", []string{"--foreign-kubeconfig-secret-name=a b"}, []string{`--foreign-kubeconfig-secret-name="a b" is not a valid name`}},
 		{"a cluster with itself", []string{"--foreign-cluster-id=rome"}, []string{"are both rome"}},
 		{"a node name that is no label value", []string{"--nodename=" + strings.Repeat("a", 64)}, []string{"--nodename=", "63"}},
 		{"clients", []string{"--client-timeout=-1s", "--client-qps=0"}, []string{"--client-timeout=-1s: use", "--client-qps=0: use"}},

@@ -66,7 +66,7 @@ func startClusters() {
 	}
 }
 
-// Lab is one provider, one virtual node, and one extended namespace.
+// Lab is one provider, one virtual node, and one offloaded namespace.
 type Lab struct {
 	*testing.T
 	Local, Remote                         *Side

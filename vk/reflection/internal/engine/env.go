@@ -63,7 +63,7 @@ func (e *Env) WaitForShared(ctx context.Context) bool {
 // IsLeading reports whether this virtual kubelet reflects what belongs to the provider rather than to a node.
 func (e *Env) IsLeading() bool { return e.r.m.leading.Load() }
 
-// Scope returns that of this kind in an extended namespace, or nil.
+// Scope returns that of this kind in an offloaded namespace, or nil.
 func (e *Env) Scope(namespace string) *Scope {
 	if t := e.r.m.extension(namespace); t != nil {
 		return t.of(e.r.kind.Name)
@@ -71,7 +71,7 @@ func (e *Env) Scope(namespace string) *Scope {
 	return nil
 }
 
-// Scopes returns those of this kind in all extended namespaces.
+// Scopes returns those of this kind in all offloaded namespaces.
 func (e *Env) Scopes() (all []*Scope) {
 	for _, t := range e.r.m.allExtensions() {
 		if s := t.of(e.r.kind.Name); s != nil {

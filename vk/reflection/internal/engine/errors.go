@@ -64,7 +64,7 @@ type Remedied interface {
 type ForeignError struct{ resource, namespace, name string }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s %s/%s exists on the provider and was not made by this virtual node: it is left alone; rename one of the two", e.resource, e.namespace, e.name)
+	return fmt.Sprintf("%s %s/%s exists on the provider and was not created by this virtual node: it was left unchanged; rename one of the two", e.resource, e.namespace, e.name)
 }
 
 // OutputError: the chain's result cannot be an object.
@@ -76,7 +76,7 @@ func (e *OutputError) Error() string { return e.Problem }
 type slowError struct{ limit time.Duration }
 
 func (e *slowError) Error() string {
-	return fmt.Sprintf("no answer within %s, though the provider's API server answers: is there a slow admission webhook for this resource?", e.limit)
+	return fmt.Sprintf("no response within %s although the provider's API server is available: check for a slow admission webhook for this resource", e.limit)
 }
 
 // RetryAfter asks for another look, without anything having gone wrong.

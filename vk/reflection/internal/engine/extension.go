@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// extension is a namespace that is extended, and what of it is reflected.
+// extension is a namespace that is offloaded, and what of it is reflected.
 type extension struct {
 	local, remote string
 	ctx           context.Context
@@ -119,7 +119,7 @@ func (m *Manager) StopNamespace(local string) {
 	}
 }
 
-// NamespacesChanged enqueues the pods and volumes of namespaces that are not extended, and calls the listeners.
+// NamespacesChanged enqueues the pods and volumes of namespaces that are not offloaded, and calls the listeners.
 // (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
 	if m.standing.Load() {

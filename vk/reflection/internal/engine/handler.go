@@ -19,7 +19,7 @@ type Handler interface {
 	// Reconcile makes what is on the other side of one object what it should be. It is called when the scope is ready, and, of
 	// kinds that are not PerNode or Reverse, when this virtual kubelet leads.
 	Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
-	// NotOffloaded reconciles an object whose namespace is not extended.
+	// NotOffloaded reconciles an object whose namespace is not offloaded.
 	NotOffloaded(ctx context.Context, w *Worker, key Key) error
 	// Decide reports whether an object is to cross, and why not.
 	Decide(s *Scope, object *unstructured.Unstructured) (policy.Verdict, error)
@@ -34,7 +34,7 @@ type Handler interface {
 	Synced(s *Scope, kind *Kind)
 	// StartedLeading is called when this virtual kubelet begins to lead, after every object was enqueued.
 	StartedLeading()
-	// NamespacesChanged is called when other namespaces are extended than before.
+	// NamespacesChanged is called when other namespaces are offloaded than before.
 	NamespacesChanged()
 	// ObjectMatters reports whether an object of this cluster, or of this node, is to be enqueued for having changed.
 	ObjectMatters(before, object *unstructured.Unstructured) bool

@@ -22,7 +22,7 @@ func (m *Manager) Handler(kind string) Handler {
 	return nil
 }
 
-// Scope returns that of a kind in an extended namespace, or nil.
+// Scope returns that of a kind in an offloaded namespace, or nil.
 func (m *Manager) Scope(kind, namespace string) *Scope {
 	if t := m.extension(namespace); t != nil {
 		return t.of(kind)

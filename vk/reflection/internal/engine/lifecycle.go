@@ -35,7 +35,7 @@ func (m *Manager) depths() map[string]int {
 	return depths
 }
 
-// StartKind begins to reflect a kind in every extended namespace, in the place of one of the same name. It must not be
+// StartKind begins to reflect a kind in every offloaded namespace, in the place of one of the same name. It must not be
 // called before Run; what New was given cannot be replaced.
 func (m *Manager) StartKind(kind Kind) error {
 	select {

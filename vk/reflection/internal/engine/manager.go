@@ -64,7 +64,7 @@ type Manager struct {
 
 	ctx     context.Context // that of Run
 	begun   chan struct{}   // closed by Run when kinds can be started
-	mapped  chan struct{}   // closed by Run when it is known besides which namespaces are extended
+	mapped  chan struct{}   // closed by Run when it is known besides which namespaces are offloaded
 	started time.Time
 	wg      sync.WaitGroup
 
@@ -73,7 +73,7 @@ type Manager struct {
 	mu         sync.RWMutex
 	extensions map[string]*extension // by local namespace
 	reflectors []*reflector          // replaced, never modified
-	listeners  map[*func()]bool      // of changes of the extended namespaces
+	listeners  map[*func()]bool      // of changes of the offloaded namespaces
 }
 
 // New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
@@ -122,27 +122,27 @@ func (m *Manager) connect() error {
 	var faults []error
 	var err error
 	if m.local, err = dynamicclient.New(local); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
 	if m.core, err = v1.NewForConfig(local); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
 	if probe, err := discovery.NewDiscoveryClientForConfig(remote); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	} else {
 		m.breaker = m.newBreaker(probe.RESTClient())
 	}
 	remote.Wrap(m.breaker.Transport)
 	if m.remote, err = dynamicclient.New(remote); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	}
 	strings := informer.NewStrings()
 	m.here, m.there = informer.Source{Client: m.local, Strings: strings}, informer.Source{Client: m.remote, Breaker: m.breaker, Strings: strings}
 	if m.here.Metadata, err = metadata.NewForConfig(local); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
 	if m.there.Metadata, err = metadata.NewForConfig(remote); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	}
 	return errors.Join(faults...)
 }
@@ -294,7 +294,7 @@ func (m *Manager) changesEnded() {
 	defer m.changing.Unlock()
 }
 
-// enqueueNotOffloaded enqueues what is in namespaces that are not extended, when it is known that they are not.
+// enqueueNotOffloaded enqueues what is in namespaces that are not offloaded, when it is known that they are not.
 func (m *Manager) enqueueNotOffloaded(ctx context.Context) {
 	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
 	for _, r := range m.all() {

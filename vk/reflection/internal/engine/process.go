@@ -22,7 +22,7 @@ import (
 )
 
 // terminatingTries is how often writing to a namespace that is being deleted fails before it is reported: about a second of
-// backoff. As a rule the NamespaceMap says by then that the namespace is not extended any more.
+// backoff. As a rule the NamespaceMap says by then that the namespace is not offloaded any more.
 const terminatingTries = 8
 
 // run starts the workers; they end when ctx does.

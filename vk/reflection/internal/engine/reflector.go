@@ -51,7 +51,7 @@ type reflector struct {
 	arrivals    *arrivals      // of what waits in the queue
 	cancel      func()         // ends the workers
 	wg          sync.WaitGroup // of the workers
-	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
+	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each offloaded namespace
 	ofNode *informer.Informer
 	// what its handler watches in all namespaces
 	informers []*informer.Informer

@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Scope is one kind in one extended namespace: its objects here, and what the provider has of ours in the remote namespace.
+// Scope is one kind in one offloaded namespace: its objects here, and what the provider has of ours in the remote namespace.
 // Nothing is evaluated before it is ready: only then is the absence of an object known rather than assumed.
 //
 // Both sides are watched in these two namespaces alone, however many objects there are in others.
@@ -51,7 +51,7 @@ type Scope struct {
 	wg        sync.WaitGroup
 }
 
-// LocalNamespace is the namespace that is extended.
+// LocalNamespace is the namespace that is offloaded.
 func (s *Scope) LocalNamespace() string { return s.namespace.local }
 
 // RemoteNamespace is where the provider has the copies.
@@ -187,7 +187,7 @@ func (s *Scope) runFor(f func()) {
 	})
 }
 
-// newScope makes the informers of one kind in one extended namespace.
+// newScope makes the informers of one kind in one offloaded namespace.
 func (r *reflector) newScope(t *extension) *Scope {
 	s := &Scope{
 		r: r, namespace: t,

@@ -117,7 +117,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
 				w.Warned = true
-				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: a part of the change was refused, the rest was updated: %v", r.m.options.RemoteClusterID, refusal))
+				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: part of the update was rejected, the rest was applied: %v", r.m.options.RemoteClusterID, refusal))
 			}
 		}
 	}

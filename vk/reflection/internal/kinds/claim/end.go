@@ -86,7 +86,7 @@ func (h *handler) tellRetained(v *claimView, behind string) error {
 	}
 	return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{fmt.Sprintf(
 		"persistentvolumeclaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.scope.RemoteNamespace(), v.key.Name, behind)},
-		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to be rid of it, set that volume's" +
+		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to discard it, set that volume's" +
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }
 
@@ -104,7 +104,7 @@ func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimVi
 	return nil
 }
 
-// NotOffloaded implements engine.Handler: it deletes such volumes in a namespace that is not extended any more. Its remote namespace has gone with all that was in it, or will:
+// NotOffloaded implements engine.Handler: it deletes such volumes in a namespace that is not offloaded any more. Its remote namespace has gone with all that was in it, or will:
 // that is the provider's business.
 func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
 	if state, known := h.NamespaceState(key.Namespace); !known || state != namespaces.NotOffloaded {

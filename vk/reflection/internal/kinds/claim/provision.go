@@ -57,11 +57,11 @@ func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	name := h.Options().Storage.Class
 	switch {
 	case class == nil:
-		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " does not exist any more"},
+		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " no longer exists"},
 			remedy: "recreate it with the provisioner " + wire.StorageProvisioner + " and volumeBindingMode WaitForFirstConsumer"}
 	case raw.Text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
 		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"volumeBindingMode of storage class " + name + " is " +
-			cmp.Or(raw.Text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
+			cmp.Or(raw.Text(class, "volumeBindingMode"), "not set") + ": the first pod must determine the provider of a volume"},
 			remedy: "recreate the class with WaitForFirstConsumer"}
 	}
 	return nil
@@ -122,7 +122,7 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	if apierrors.IsAlreadyExists(err) {
 		found, err := h.adoptVolume(ctx, w, v, name)
 		if err == nil && found == nil {
-			err = &keptError{fmt.Sprintf("persistentvolume %s exists and does not stand for this claim on this provider: delete it", name)}
+			err = &keptError{fmt.Sprintf("persistentvolume %s exists and does not belong to this claim on this provider: delete it", name)}
 		}
 		return refused(wire.ProvisioningFailedReason, err)
 	}

@@ -73,7 +73,7 @@ func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	}
 }
 
-// NamespacesChanged enqueues the volumes whose claims are, or were, in namespaces that are not extended.
+// NamespacesChanged enqueues the volumes whose claims are, or were, in namespaces that are not offloaded.
 func (h *handler) NamespacesChanged() {
 	h.enqueueVolumes(func(namespace string) bool { return !h.IsExtended(namespace) })
 }

@@ -62,7 +62,7 @@ func (h *Handler) Derived(s *engine.Scope, name string) *unstructured.Unstructur
 	return remote.Get(s.RemoteNamespace(), name)
 }
 
-// NamespacesChanged enqueues the pods of this node whose namespaces are not extended.
+// NamespacesChanged enqueues the pods of this node whose namespaces are not offloaded.
 func (h *Handler) NamespacesChanged() {
 	for _, pod := range h.OfNode() {
 		if !h.IsExtended(pod.GetNamespace()) {
