@@ -1,13 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials renews the tokens with which this cluster opens its providers.
+// Package credentials renews the tokens with which this cluster authenticates to its providers.
 //
-// A consumer authenticates at its provider as the ServiceAccount refract-consumer of its tenant namespace there, which may request
-// tokens for itself and for nobody else. When a third of the life of a token is over, the controller asks for the next one, tries it,
-// and puts it in the place of the former: whoever uses the Secret takes it over while it runs. So a consumer that was away for less
-// than two thirds of that life finds its way back by itself. A provider ends the access by deleting the ServiceAccount: tokens
-// of it are worth nothing from then on. Kubeconfigs with anything else, such as certificates, are left to those who have made them.
+// A consumer authenticates as the ServiceAccount refract-consumer of its tenant namespace on the provider, which may
+// request tokens only for itself. After a third of the lifetime of a token, the controller requests the next one,
+// tries it, and stores it in the Secret; clients of the Secret reload it without a restart. A consumer that was
+// disconnected for less than two thirds of that lifetime therefore recovers without intervention. A provider revokes
+// the access by deleting the ServiceAccount, which invalidates its tokens. Kubeconfigs with other credentials, such
+// as certificates, are not changed.
 package credentials
 
 import (

@@ -1,17 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespacemap makes, on the provider, the remote namespaces of the namespaces that
-// a consumer extends.
+// Package namespacemap creates, on the provider, the remote namespaces of the namespaces that a consumer offloads.
 //
-// A consumer's NamespaceMap arrives in its tenant namespace. For every mapping
-// that it wishes there is a namespace, marked as made for this map, and in it a
-// RoleBinding that lets the consumer in. A namespace of that name that is not
-// marked, or is marked as the remote namespace of another of the consumer's namespaces,
-// belongs to somebody else: it is neither used nor deleted.
+// A consumer writes its NamespaceMap into its tenant namespace. For every requested mapping the controller creates a
+// namespace, annotated as created for this map, and in it a RoleBinding for the consumer. A namespace of that name
+// without the annotation, or with the annotation of another namespace of the consumer, has another owner: it is
+// neither used nor deleted.
 //
-// A remote namespace holds workloads. It is deleted only when its own mapping, which was
-// accepted before, is taken out of the map, or the map itself is deleted.
+// A remote namespace contains workloads. It is deleted only when its own mapping, which was accepted before, is
+// removed from the map, or the map itself is deleted.
 package namespacemap
 
 import (

@@ -1,26 +1,21 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespaceoffloading extends, on the consumer, namespaces onto virtual
-// nodes.
+// Package namespaceoffloading offloads, on the consumer, namespaces to virtual nodes.
 //
-// For every provider with a virtual node that the NamespaceOffloading selects,
-// the namespace gets an entry in the provider's NamespaceMap; what becomes of
-// it there comes back in the status of the map and is summed up in the status
-// of the NamespaceOffloading. A label on the namespace lets its pods onto
-// virtual nodes, and a RoleBinding in it lets the virtual kubelets of the
-// selected providers read what they reflect. The RoleBinding comes first, a
-// provider gets no new entry without it, and it goes when nobody is selected
-// any more; one of its name that somebody else made is reported and not touched.
+// For every provider with a virtual node that the NamespaceOffloading selects, the namespace gets an entry in the
+// provider's NamespaceMap. The provider reports the result in the status of the map, which is summarized in the
+// status of the NamespaceOffloading. A label on the namespace lets its pods run on virtual nodes, and a RoleBinding
+// in it lets the virtual kubelets of the selected providers read what they reflect. The RoleBinding is created first,
+// and a provider gets no new entry without it; it is deleted when no provider is selected anymore. A RoleBinding of
+// the same name with another owner is reported and left unchanged.
 //
-// Two namespaces never share a remote namespace: the second to ask for its name waits until
-// the first has gone, whatever the provider would say to that.
+// Two namespaces never share a remote namespace: the second one waits until the first has released the name,
+// regardless of the provider.
 //
-// Taking an entry out of a NamespaceMap deletes the remote namespace with all its
-// workloads. It is done when the NamespaceOffloading is deleted, or when for a
-// while none of a provider's nodes is selected any more, neither by the labels
-// of the Node nor by those of the VirtualNode; a node that is not there, or a
-// selector that is invalid, removes nothing.
+// Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only when
+// the NamespaceOffloading is deleted, or when for a grace period no node of the provider is selected, neither by the
+// labels of the Node nor by those of the VirtualNode. A missing node or an invalid selector removes nothing.
 package namespaceoffloading
 
 import (

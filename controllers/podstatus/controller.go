@@ -1,16 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podstatus marks the pods of virtual nodes that are not ready, so that
-// nobody sends them traffic.
+// Package podstatus marks the pods of virtual nodes that are not ready, so that they get no traffic.
 //
-// Kubernetes marks pods of such a node as not ready by itself, but as long as
-// the virtual kubelet sees the provider's pods, which may well be ready over
-// there, it would say the opposite a moment later. The label
-// liqo.io/remote-unavailable settles that: a pod that bears it is shown as not
-// ready, and its ShadowPod is left alone. It goes when the node is back. Pods
-// that have finished are not marked. Who does this must not be the virtual
-// kubelet, which may be what is down.
+// Kubernetes marks pods of such a node as not ready, but as long as the virtual kubelet sees the provider's pods,
+// which may well be ready there, it would revert this a moment later. The label liqo.io/remote-unavailable prevents
+// that: a pod with this label is shown as not ready, and its ShadowPod is left unchanged. The label is removed when
+// the node is ready again. Finished pods are not labelled. The virtual kubelet cannot do this itself, because it may
+// be the failed component.
 package podstatus
 
 import (

@@ -1,18 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicator carries NamespaceMaps from a consumer to its providers,
-// and their status back.
+// Package replicator copies NamespaceMaps from a consumer to its providers, and their status back.
 //
-// The copy has the name of the original and lives in the tenant namespace of
-// the provider. Its spec is the consumer's, its status the provider's. Each
-// provider is worked on by itself, with a worker and with retries of its own:
-// any number of them that do not answer keep no other waiting.
+// The copy has the name of the original, in the tenant namespace on the provider. Its spec is the consumer's, its
+// status the provider's. Each provider has its own worker and retries, so an unresponsive provider does not delay
+// others.
 //
-// What disappears from a copy is deleted on the provider with its workloads.
-// Therefore a map that is new here, while the provider knows it already, is
-// first filled with what the provider has: a consumer that has lost its
-// NamespaceMap loses no namespace.
+// What disappears from a copy is deleted on the provider with its workloads. Therefore a map that is new here but
+// exists on the provider is first filled with the entries of the provider: a consumer that has lost its NamespaceMap
+// loses no namespace.
 package replicator
 
 import (

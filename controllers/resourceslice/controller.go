@@ -1,14 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceslice creates, on a provider, the Quotas of the ResourceSlices that were accepted.
+// Package resourceslice creates, on a provider, the Quotas of accepted ResourceSlices.
 //
-// A consumer that joins as Liqo does asks for a share of the provider with a ResourceSlice. Package authentication accepts or denies it, or,
-// beside Liqo, Liqo's authentication module, which creates the Quota only where its own offloading module runs.
+// A consumer that peers with Liqo's protocol requests resources of the provider with a ResourceSlice. Package
+// authentication accepts or denies it, or, with Liqo installed, Liqo's authentication module, which creates the Quota
+// only if its own offloading module runs.
 //
-// A Quota follows its slice: what was granted, and whether it is cordoned. How strictly it is enforced is the administrator's to change. A
-// slice that is denied after it was accepted takes no new pods; those that run go on. A Quota that belongs to nobody, or to
-// somebody else, is left as it is.
+// A Quota follows its ResourceSlice: the granted resources, and whether it is cordoned. Administrators may change its
+// enforcement. If a ResourceSlice is denied after it was accepted, it gets no new pods; running pods continue. A
+// Quota without owner, or with another owner, is left unchanged.
 package resourceslice
 
 import (

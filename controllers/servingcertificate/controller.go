@@ -1,12 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servingcertificate approves the certificates with which virtual kubelets serve logs, exec, attach and port-forward.
+// Package servingcertificate approves the certificates with which virtual kubelets serve logs, exec, attach and
+// port-forward.
 //
-// A virtual kubelet asks for one as a kubelet does, by a CertificateSigningRequest of the signer kubernetes.io/kubelet-serving, which
-// signs what somebody has approved. Such a certificate makes its holder a node for the API server. So a request is approved only if the
-// service account of a virtual node asks, for the name of that node, and for the addresses of pods that run as that account. Others
-// are left to other approvers, and nothing is denied.
+// A virtual kubelet requests a certificate like a kubelet, with a CertificateSigningRequest for the signer
+// kubernetes.io/kubelet-serving, which signs approved requests. The API server accepts the holder of such a
+// certificate as a node. So a request is approved only if it comes from the service account of a virtual node, for
+// the name of that node, and for the addresses of pods that run as that account. Other requests are left to other
+// approvers, and none is denied.
 package servingcertificate
 
 import (

@@ -1,19 +1,23 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package virtualnode runs the virtual kubelets of virtual nodes, and takes virtual nodes out of service without losing what runs there.
+// Package virtualnode runs the virtual kubelets of virtual nodes, and removes virtual nodes without losing their
+// workloads.
 //
-// The Deployment of a virtual kubelet is made of a VkOptionsTemplate and of the VirtualNode (see Forge), and follows both. What it runs
-// as, and may do, is given to it by whoever creates the VirtualNode: the chart. This controller hands out no rights.
+// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and
+// follows both. The creator of the VirtualNode, such as the chart, also creates its ServiceAccount and permissions.
+// This controller grants none.
 //
-// A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it goes: when the VirtualNode
-// is deleted, or its createNode is set to false. It is cordoned and its pods are evicted, so disruption budgets hold. Their
-// virtual kubelet ends them on the provider, which is why it stays until they are gone. Only then goes what else there is: with
-// the last virtual node of a provider the NamespaceMap and so the remote namespaces, then the Node, the virtual kubelet with its
-// rights, and the finalizer of the VirtualNode. Each step is one reconciliation that finds out for itself how far things are, so that it
-// goes on after a restart, and none waits: a pod that cannot be evicted keeps no other virtual node waiting.
+// A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed:
+// when the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted,
+// respecting disruption budgets. Its virtual kubelet terminates them on the provider, so it runs until they are gone.
+// Only then the rest is deleted: with the last virtual node of a provider the NamespaceMap and so the remote
+// namespaces, then the Node, the virtual kubelet with its permissions, and the finalizer of the VirtualNode. Each
+// step is one reconciliation that derives its progress from the cluster, so it continues after a restart. No step
+// blocks: a pod that cannot be evicted does not delay other virtual nodes.
 //
-// A provider that never comes back is declared dead on its ForeignCluster. Nothing is awaited from it then.
+// A provider that is lost for good is declared dead on its ForeignCluster. The controller then waits for nothing
+// there.
 package virtualnode
 
 import (

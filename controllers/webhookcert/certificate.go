@@ -1,15 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhookcert keeps the certificates with which the admission webhooks
-// are served, and writes the CA bundle into their configurations.
+// Package webhookcert maintains the certificates of the admission webhooks, and writes the CA bundle into their
+// configurations.
 //
-// cert-manager's library does the work that matters: an authority lies in a
-// Secret and is renewed when two thirds of its life are over; every replica has
-// a certificate of its own from it, in memory alone, and gets another one as
-// soon as the authority or the certificate needs it. Nothing is mounted and
-// nothing restarts. What is left to the Controller here is to write the
-// authority into the webhook configuration.
+// It uses cert-manager's library: a CA is stored in a Secret and renewed after two thirds of its lifetime; every
+// replica has its own certificate from it, only in memory, and gets a new one as soon as the CA or the certificate
+// requires it. Nothing is mounted or restarted. The Controller here writes the CA into the webhook configuration.
 package webhookcert
 
 import (

@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clientcert has a cluster sign certificates with which its API server knows a consumer.
+// Package clientcert requests client certificates for consumers from a cluster.
 //
-// Whoever may approve such requests can become anybody. So a request that was made elsewhere is checked before: it is for the one subject
-// that is expected, with nothing besides, and whoever made it holds its key.
+// Permission to approve such requests allows impersonating any user. So a request from another cluster is checked
+// first: it must be for the one expected subject, with no other names, and signed with its own key.
 package clientcert
 
 import (

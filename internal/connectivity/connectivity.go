@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connectivity tries a virtual node out: a pod on it and one beside it, in a namespace of their own, find and reach each other, or
-// it is said what does not work. All of it is removed again.
+// Package connectivity tests a virtual node: it runs a pod on it and one in this cluster, in a temporary namespace,
+// and checks that they resolve and reach each other. It removes everything it created.
 package connectivity
 
 import (

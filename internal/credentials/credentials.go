@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials knows how long a kubeconfig opens a cluster, and whose token it holds. It verifies nothing: that is for the API
-// server to do, which is asked when it matters.
+// Package credentials reads the expiry and the token of a kubeconfig. It does not verify them; the API server does
+// that.
 package credentials
 
 import (

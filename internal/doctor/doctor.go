@@ -1,8 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor examines a cluster in which Refract is installed, and says what to do about what it finds. It reads, and changes
-// nothing.
+// Package doctor diagnoses an installation of Refract and reports findings with remedies. It changes nothing.
 package doctor
 
 import (

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipmap translates addresses of another cluster's networks into the ranges by which this one sees them.
+// Package ipmap translates addresses of another cluster's networks into the ranges that this cluster uses for them.
 //
-// When the networks of two clusters overlap, this one sees the other's pod range 10.0.0.0/16 as, say,
-// 10.71.0.0/16: the network bits are replaced, the host bits stay. A Table holds the pairs of ranges, pod ranges
-// before external ones, and the first pair that contains an address decides.
+// When the networks of two clusters overlap, this cluster reaches the other's pod range 10.0.0.0/16 as, say,
+// 10.71.0.0/16: the network bits are replaced, the host bits stay. A Table has the pairs of ranges, pod ranges before
+// external ones, and the first pair that contains an address is used.
 package ipmap
 
 import (

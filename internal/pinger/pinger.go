@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pinger asks an API server from time to time whether it lives, and decides when it counts as down.
+// Package pinger probes an API server periodically, and decides when it is unavailable.
 package pinger
 
 import (

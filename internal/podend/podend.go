@@ -3,13 +3,15 @@
 
 // Package podend decides whether a pod of the provider has ended for good.
 //
-// A terminal phase alone does not say so. A kubelet also reports one for a pod that it stops because the pod is deleted:
-// containers that exit with 0 on SIGTERM make it Succeeded, others Failed, until the object is removed a moment later. The
-// control plane fails pods that it drains, preempts or loses with their node. The consumer's pod has not ended then: its
-// replacement is created, and no controller at the consumer must take it for finished.
+// A terminal phase alone is not sufficient. A kubelet also reports one for a pod that it stops because the pod is
+// deleted: containers that exit with 0 on SIGTERM make it Succeeded, others Failed, until the object is removed a
+// moment later. The control plane fails pods that it drains, preempts or loses with their node. The consumer's pod
+// has not ended in these cases: its replacement is created, and no controller on the consumer may treat it as
+// finished.
 //
-// The provider's controller, which creates the replacement, and the virtual kubelet, which shows the status, both ask here:
-// if they disagreed, a pod would be replaced that the consumer has already seen finished, or the reverse.
+// The provider's controller, which creates the replacement, and the virtual kubelet, which shows the status, both use
+// this package: if they disagreed, a pod would be replaced that the consumer has already seen finished, or the
+// reverse.
 package podend
 
 import (

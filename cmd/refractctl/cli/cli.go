@@ -1,13 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli holds the commands of refractctl, which is also installed as a
-// plugin of kubectl.
+// Package cli implements the commands of refractctl, which is also installed as a kubectl plugin.
 //
-// Commands that talk to a cluster find it as kubectl does. What a program would
-// read goes to the standard output, progress and warnings to the standard
-// error. An error names the object, the field or flag, and the remedy; exit.go
-// has the exit codes.
+// Commands select their cluster like kubectl. Results go to standard output, progress and warnings to standard error.
+// An error names the object, the field or flag, and the remedy; exit.go defines the exit codes.
 package cli
 
 import (

@@ -3,8 +3,7 @@
 
 // Package controllertest runs the controllers against real control planes.
 //
-// A package's TestMain starts its clusters once; each test has a namespace and
-// a manager of its own:
+// A package's TestMain starts its clusters once; each test has its own namespace and manager:
 //
 //	func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 //

@@ -1,8 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memo is what a controller remembers of an object between two
-// reconciliations, beside what the API server stores.
+// Package memo keeps state of an object between two reconciliations, in memory.
 package memo
 
 import (

@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics counts what the controllers do, from outside: in the clients
-// that they write through, in the recorder of their Events, and where their
-// reconciliations end.
+// Package metrics counts what the controllers do, in the clients that they write through, the recorder of their
+// Events, and the end of their reconciliations.
 package metrics
 
 import (

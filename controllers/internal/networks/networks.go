@@ -1,14 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package networks knows under which addresses this cluster reaches others.
+// Package networks maps the addresses of other clusters to those that this cluster uses for them.
 //
-// Where the networks of two clusters overlap, Liqo's network module remaps the
-// ranges of the other one, and says in a Configuration to what. These are
-// followed here. A cluster without the network module has no such resource:
-// there addresses are the same everywhere, until it is installed, which is
-// noticed within half a minute. What is not known is never guessed: who asks for
-// an address gets an error that says what is missing.
+// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other one, and publishes
+// the mapping in a Configuration. This package watches these. A cluster without the network module has no such
+// resource: addresses are then the same everywhere, until the module is installed, which is noticed within half a
+// minute. Addresses are never guessed: an unknown mapping is an error that names what is missing.
 package networks
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peers answers what several controllers ask about other clusters.
+// Package peers has queries about other clusters that several controllers share.
 package peers
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report shows users what is wrong with an object, on the object, once.
+// Package report reports problems of an object to users, once, as Events on the object.
 package report
 
 import (

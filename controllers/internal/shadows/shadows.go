@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shadows is what the controllers of shadow kinds have in common. They
-// watch the objects of such a kind, which say what is to be made, and what they
-// have made of them.
+// Package shadows has the common logic of the controllers of shadow kinds, which watch shadow objects and the objects
+// created from them.
 package shadows
 
 import (

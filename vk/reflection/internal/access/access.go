@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access reads what a pod asks for of an API server: its service account, and the volumes by which it gets tokens.
+// Package access reads how a pod uses an API server: its service account, and the volumes with its tokens.
 package access
 
 import (

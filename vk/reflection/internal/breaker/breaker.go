@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker keeps a provider that cannot be reached from holding workers: from the first call that does not get through,
-// calls fail at once and watches wait until a probe succeeds.
+// Package breaker keeps an unreachable provider from blocking workers: after the first call that does not get
+// through, calls fail at once and watches wait until a probe succeeds.
 package breaker
 
 import (

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package informer caches selections of unstructured objects, without what nobody here reads.
+// Package informer caches selections of unstructured objects, without unused fields.
 //
-// It is client-go's reflector with a store of its own. A shared informer costs two queues and five more goroutines for each
-// watch, to serve handlers that may block. Those here enqueue a key, so they are called by the goroutine that reads the watch.
-// Objects that nobody uses are kept packed: most of ten thousand pods just run.
+// It is client-go's reflector with its own store. A shared informer costs two queues and five more goroutines for
+// each watch, to support handlers that may block. The handlers here only enqueue a key, so the goroutine that reads
+// the watch calls them. Objects that are not in use are kept packed: most of ten thousand pods just run.
 package informer
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutationcache remembers what an API server answered to our writes until the watch has delivered it, as client-go's
-// mutation cache does, and besides which events of the watch are only the echo of a write, which objects are known to be gone,
-// and which writes the watch never reported.
+// Package mutationcache remembers the responses of an API server to our writes until the watch has delivered them,
+// like client-go's mutation cache. In addition it tracks which events of the watch are only the echo of a write,
+// which objects are known to be deleted, and which writes the watch never reported.
 package mutationcache
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oscillation notices that a copy is written back and forth, by a plugin that is not idempotent or by somebody else who
-// writes the same fields, and leaves it alone for a while.
+// Package oscillation detects that a copy is written back and forth, by a plugin that is not idempotent or by another
+// client that writes the same fields, and skips it for a while.
 package oscillation
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides, by the annotations of an object, whether it is reflected.
+// Package policy decides whether an object is reflected, by its annotations.
 package policy
 
 import (

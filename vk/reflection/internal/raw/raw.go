@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package raw reads unstructured objects as they are cached, without the copies that their accessors make. What is returned
-// is shared with the cache and must not be modified.
+// Package raw reads unstructured objects from caches without the copies that their accessors make. Results are shared
+// with the cache and must not be modified.
 package raw
 
 import (

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes Events on the objects of this cluster: each once, and not too many at a time.
+// Package report writes Events on the objects of this cluster, without duplicates and with a rate limit.
 package report
 
 import (

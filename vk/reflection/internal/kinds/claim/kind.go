@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim reflects PersistentVolumeClaims of the virtual storage class: the provider makes the volume, and a volume of
-// this cluster stands for it.
+// Package claim reflects PersistentVolumeClaims of the virtual storage class: the provider provisions the volume, and
+// a PersistentVolume of this cluster represents it.
 package claim
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice reflects EndpointSlices, which cross as their Services do: the annotations of the Service decide, plugins
-// see them, and a change of them re-evaluates its slices.
+// Package endpointslice reflects EndpointSlices together with their Services: the annotations of the Service decide,
+// are visible to plugins, and re-evaluate its slices when they change.
 package endpointslice
 
 import (

@@ -1,15 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package event shows here what the provider's Events say of our objects there.
+// Package event shows the provider's Events about our objects on the objects of this cluster.
 //
-// Events come the other way: who describes an object here sees what happens to its copy. They are history rather than
-// state, so they are treated unlike other kinds. What was shown stays as it was mutated. None is kept in memory. A copy is
-// written when the Event says something new, and never for being compared again.
+// Events are reflected back, so that describing an object shows what happens to its copy. They are history rather
+// than state, so they are treated differently from other kinds. A reflected Event is not updated when the mutation
+// changes, none is kept in memory, and a copy is written only when the Event has news.
 //
 //	watch of the remote namespace ─▶ inbox ─▶ about whom? ─▶ schedule ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
 //
-// The reporter (internal/report) is another matter: it writes Events of our own.
+// The reporter (internal/report) is separate: it writes our own Events.
 package event
 
 import (

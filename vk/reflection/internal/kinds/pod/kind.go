@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod reflects the pods of the node: each has a ShadowPod on the provider, whose controllers make the pod there, keep it,
-// and report their status.
+// Package pod reflects the pods of the node: each has a ShadowPod on the provider, whose controllers create and
+// maintain the pod there, and report its status.
 package pod
 
 import (

@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package secret reflects Secrets, and finds among their copies the tokens of service accounts.
+// Package secret reflects Secrets, and finds the tokens of service accounts among their copies.
 //
-// In the mode Legacy an offloaded pod opens this cluster's API server with the long-lived token of its service account: with
-// the Secret that somebody made here for it. That crosses as other Secrets do (its plugin lets it in no other mode), and the
-// plugin of pods mounts the copy. Which one it is is looked up when a pod is offloaded, and noted nowhere but in the volumes of
-// its ShadowPod, which never change. (Liqo: API server support, Legacy.)
+// In the mode Legacy, an offloaded pod uses this cluster's API server with the long-lived token of its service
+// account, from a Secret that a user created for it. That Secret is reflected like others (its plugin admits it in no
+// other mode), and the plugin of pods mounts the copy. The Secret is looked up when a pod is offloaded, and recorded
+// only in the volumes of its ShadowPod, which never change. (Liqo: API server support, Legacy.)
 package secret
 
 import (

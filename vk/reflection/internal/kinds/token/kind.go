@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package token keeps the service-account tokens of offloaded pods in Secrets of the provider. They are no objects of this
-// cluster: they are requested from it for each pod, and renewed before they expire.
+// Package token maintains the service-account tokens of offloaded pods in Secrets of the provider. Tokens are not
+// objects of this cluster: they are requested for each pod, and renewed before they expire.
 package token
 
 import (
