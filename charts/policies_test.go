@@ -148,7 +148,7 @@ func shadow(namespace string, change func(*offloadingv1beta1.ShadowPod)) *offloa
 }
 
 // The policies of the chart, on a real API server, against a consumer that tries what it may not do, and against our own
-// controller manager should somebody else speak through it.
+// controller manager if it is compromised.
 func TestPoliciesHold(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
@@ -202,7 +202,7 @@ func TestPoliciesHold(t *testing.T) {
 	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
 	}), "PodSecurity")
-	h.attempt("deleting somebody else's namespace", "deletes only namespaces that it created", func() error {
+	h.attempt("deleting another owner's namespace", "deletes only namespaces that it created", func() error {
 		return manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
 	})
 
@@ -212,7 +212,7 @@ func TestPoliciesHold(t *testing.T) {
 	for node, allowed := range map[string]bool{"milan": true, "worker": false, "": false} {
 		bound := pod("default", func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "of-"+node+"-node", node })
 		h.must(h.admin.Create(t.Context(), bound))
-		h.attempt("deleting somebody else's pod", "deletes only pods of ShadowPods", func() error { return manager.Delete(t.Context(), bound, client.DryRunAll) })
+		h.attempt("deleting another owner's pod", "deletes only pods of ShadowPods", func() error { return manager.Delete(t.Context(), bound, client.DryRunAll) })
 		status := client.RawPatch(types.MergePatchType, []byte(`{"status":{"message":"seen"}}`))
 		says := "only pods that are bound to its own node"
 		if allowed {

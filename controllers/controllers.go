@@ -231,7 +231,7 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 }
 
 // cacheOptions say what the cache holds: of every kind what the controllers
-// look at, and of no object who wrote which field.
+// look at, and of no object its managedFields.
 func cacheOptions(config *rest.Config) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, options := range []map[client.Object]cache.ByObject{

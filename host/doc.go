@@ -6,7 +6,7 @@
 //
 // # The way of an object
 //
-// A reconcile has an object from its cache, shared with everybody who reads it. It resets a document.Document on it and
+// A reconcile has an object from its cache, shared with all its readers. It resets a document.Document on it and
 // runs the present Chain of the object's kind and Hook, from the Registry:
 //
 //	doc.Reset(cached)
@@ -20,7 +20,7 @@
 // the import module "refract" (abi*.go; docs/abi.md is the reference). What an object weighs costs nothing, only what the
 // plugin touches. Modules of any Extism PDK, which want the whole object as JSON, run too (portable.go), at that price.
 //
-// After the last plugin the Guard checks the edits, each of which knows its author: nobody changes an object's identity or
+// After the last plugin the Guard checks the edits, each of which records its plugin: no plugin may change an object's identity or
 // ownership, or writes outside of what its manifest says. Then the chain is done: all of it or, after an error or a skip,
 // nothing; the document is back at its base.
 //

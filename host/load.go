@@ -164,7 +164,7 @@ func checkExport(exports map[string]api.FunctionDefinition, name string, results
 	return nil
 }
 
-// ask starts the first instance and learns from it who it is.
+// ask starts the first instance and reads its manifest.
 func (p *Plugin) ask(ctx context.Context) error {
 	p.live++
 	i, err := p.instantiate(ctx)
@@ -245,7 +245,7 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 			err = i.recovered(r)
 		}
 	}()
-	// No code of the module runs yet, so that nobody asks this context for the instance.
+	// No code of the module runs yet, so this context is not asked for the instance.
 	memory := experimental.WithMemoryAllocator(context.Background(), &i.memory)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	if i.mod, err = p.host.runtime.InstantiateModule(memory, p.compiled, config); err != nil {

@@ -148,7 +148,7 @@ func (p *Plugin) park(i *instance) bool {
 	return true
 }
 
-// discard ends an instance, whose memory nobody can trust any more.
+// discard ends an instance whose memory can no longer be trusted.
 func (p *Plugin) discard(i *instance) {
 	p.hot.CompareAndSwap(i, nil)
 	// Closing only frees memory; its error is the exit code of a module that was never asked to exit.

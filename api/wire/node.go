@@ -98,11 +98,11 @@ const FormerImageAnnotation = "plugins.refract.io/former-image"
 const DrainAnnotation = "plugins.refract.io/drain"
 
 // NetworkStatusAnnotation (Established, Pending or Error), on a ForeignCluster,
-// is how the operator of a network fabric says whether addresses over there can
+// is how the operator of a network fabric says whether addresses on the provider can
 // be reached.
 const NetworkStatusAnnotation = "plugins.refract.io/network-status"
 
-// NetworkProbeAnnotation, on a ForeignCluster, is an address over there that
+// NetworkProbeAnnotation, on a ForeignCluster, is an address on the provider that
 // reports whether the network between the clusters works: tcp://HOST:PORT, or an
 // http or https URL. It is asked from this cluster, as the API server is.
 const NetworkProbeAnnotation = "plugins.refract.io/network-probe"

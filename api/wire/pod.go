@@ -9,7 +9,7 @@ const (
 	OffloadedPodLabel = "liqo.io/shadowPod"
 	// RemoteUnavailableLabel ("true") is on pods whose virtual node is not ready.
 	RemoteUnavailableLabel = "liqo.io/remote-unavailable"
-	// CreatorUserLabel is, on a ShadowPod, who created it: the user name with
+	// CreatorUserLabel is the creator of a ShadowPod: the user name with
 	// every character outside [A-Za-z0-9_.-] replaced by a dash.
 	CreatorUserLabel = "liqo.io/creator-user"
 )

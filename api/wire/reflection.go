@@ -26,7 +26,7 @@ const (
 	AllowReflectionAnnotation = "liqo.io/allow-reflection"
 )
 
-// What marks who manages an object of the provider.
+// Labels and annotations for the manager of an object of the provider.
 const (
 	// ManagedByLabel is on what the shadow controllers create.
 	ManagedByLabel = "liqo.io/managed-by"

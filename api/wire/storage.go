@@ -10,7 +10,7 @@ const (
 	BindCompletedAnnotation = "pv.kubernetes.io/bind-completed"
 	// BoundByControllerAnnotation: the controller chose the volume, not the user.
 	BoundByControllerAnnotation = "pv.kubernetes.io/bound-by-controller"
-	// StorageProvisionerAnnotation names who is to make the volume.
+	// StorageProvisionerAnnotation names the provisioner of the volume.
 	StorageProvisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
 	// BetaStorageProvisionerAnnotation is the former name of the same.
 	BetaStorageProvisionerAnnotation = "volume.beta.kubernetes.io/storage-provisioner"
@@ -18,9 +18,9 @@ const (
 	SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
 	// BetaStorageClassAnnotation is the former place of spec.storageClassName.
 	BetaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
-	// StorageResizerAnnotation names who resizes the volume.
+	// StorageResizerAnnotation names the resizer of the volume.
 	StorageResizerAnnotation = "volume.kubernetes.io/storage-resizer"
-	// ProvisionedByAnnotation, on a PersistentVolume, names who made it.
+	// ProvisionedByAnnotation, on a PersistentVolume, names its provisioner.
 	ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
 	// MigratedToAnnotation names the driver to which an in-tree volume has moved.
 	MigratedToAnnotation = "pv.kubernetes.io/migrated-to"

@@ -20,13 +20,13 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Offer is what this cluster gives to consumers. The zero value gives each what it asks for, and nothing besides.
+// Offer is what this cluster grants to consumers. The zero value grants every request, and offers no classes.
 type Offer struct {
 	// Resources that a ResourceSlice gets which does not name them.
 	Resources corev1.ResourceList
 	// Limit is how much each consumer may be granted by all of its ResourceSlices together; a resource that is not named has none.
 	Limit corev1.ResourceList
-	// OtherClasses leaves also ResourceSlices of the default class to whoever else decides on them.
+	// OtherClasses leaves also ResourceSlices of the default class to other controllers.
 	OtherClasses bool
 	// Storage offers the StorageClasses of this cluster; DefaultStorageClass names the default one, "" for that of the cluster.
 	Storage             bool
@@ -57,7 +57,7 @@ func (c *ResourceSlices) grant(ctx context.Context, tenant *auth.Tenant, slice *
 	case tenant.Spec.TenantCondition == auth.TenantCordoned:
 		return deny("consumer %s is cordoned: an administrator of the provider sets spec.tenantCondition of its Tenant to Active", tenant.Spec.ClusterID)
 	case slice.Spec.Class != "" && slice.Spec.Class != auth.DefaultResourceSliceClass || offer.OtherClasses:
-		return nil // somebody else's
+		return nil // another owner's
 	}
 	desired := corev1.ResourceList{}
 	maps.Copy(desired, offer.Resources)

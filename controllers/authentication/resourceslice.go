@@ -80,7 +80,7 @@ func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Reques
 	case refused != nil:
 		c.report.Warn(slice, refused.reason, decideAction, refused.message)
 		decide(desired, auth.AuthenticationCondition, auth.ResourceSliceDenied, authenticationDeniedReason, refused.message)
-		if desired.Status.Condition(auth.ResourcesCondition) != nil { // nobody may use the grant any more
+		if desired.Status.Condition(auth.ResourcesCondition) != nil { // the grant must no longer be used
 			decide(desired, auth.ResourcesCondition, auth.ResourceSliceDenied, resourcesDeniedReason, refused.message)
 		}
 	case err != nil:

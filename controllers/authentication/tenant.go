@@ -135,7 +135,7 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// binding of the consumer's controllers, and not of its virtual kubelets: who may change a ResourceSlice might uncordon itself, which the
+// binding of the consumer's controllers, and not of its virtual kubelets: permission to change a ResourceSlice would allow uncordoning it, which the
 // chart's policies keep the controllers from. Its name is that of the role, so that this process may delete it and no other.
 func (c *Tenants) binding(tenant *auth.Tenant) *rbacv1.RoleBinding {
 	role, consumer := rbac.RemoteTenant().Named(c.options.RolePrefix), string(tenant.Spec.ClusterID)

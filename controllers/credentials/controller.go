@@ -165,7 +165,7 @@ func open(config *rest.Config, provider, tenant string) (kubernetes.Interface, e
 	return kubernetes.NewForConfig(conn.Config())
 }
 
-// try whether the provider knows who asks.
+// try checks whether the provider accepts the token.
 func try(ctx context.Context, config *rest.Config, provider, tenant string) error {
 	opened, err := open(config, provider, tenant)
 	if err != nil {

@@ -43,7 +43,7 @@ func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
 	return &probes{running: newRunning[*probe](), options: options, changed: changed}
 }
 
-// with returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace over there, with
+// with returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace on the provider, with
 // the Lease that has its id.
 func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()

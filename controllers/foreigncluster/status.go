@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/credentials"
 )
 
-// Reasons of the condition APIServerStatus. They also tell who found that out, after a restart.
+// Reasons of the condition APIServerStatus. They also identify the source, after a restart.
 const (
 	answersReason           = "Answers"
 	noAnswerReason          = "DoesNotAnswer"
@@ -207,7 +207,7 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdict {
 	known := conditionOf(status.Conditions, core.APIServerStatusCondition)
 	if f.heartbeat == nil && (known == nil || !isHeartbeatReason(known.Reason)) {
-		return verdict{again: refresh} // nobody is expected to send any
+		return verdict{again: refresh} // no heartbeat is expected
 	}
 	now := c.options.Clock.Now()
 	last := c.beats.heard(f.id, f.heartbeat, now)

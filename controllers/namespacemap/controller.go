@@ -193,7 +193,7 @@ func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap) 
 	return c.writeStatus(ctx, nm, announced)
 }
 
-// room returns how many namespaces the consumer may have besides those that it has.
+// room returns how many more namespaces the consumer may have.
 func (c *Controller) room(nm *offloading.NamespaceMap) int {
 	if c.options.Tenancy.MaxNamespaces == 0 {
 		return math.MaxInt

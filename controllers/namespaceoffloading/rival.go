@@ -66,7 +66,7 @@ func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (nam
 	return names
 }
 
-// rivalOf returns who keeps the namespace from its remote namespace, and the remote namespace's name.
+// rivalOf returns the namespace that has the remote namespace, and the remote namespace's name.
 func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
 	remoteNamespace = p.requested(nso.Namespace)
 	if remoteNamespace == "" {

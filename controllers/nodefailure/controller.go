@@ -123,7 +123,7 @@ func (c *Controller) failed(ctx context.Context, name string) (since time.Time, 
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
 	}
-	return since, false, nil // nobody has said anything about it
+	return since, false, nil // it was never reported
 }
 
 // mayBeTwice reports whether nothing is lost if another pod takes the place of one that may still run.

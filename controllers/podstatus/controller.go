@@ -95,7 +95,7 @@ func readinessChanged(e event.UpdateEvent) bool {
 	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() // a resync
 }
 
-// readiness is "" when nobody has said anything yet.
+// readiness is "" when it was not reported yet.
 func readiness(node *corev1.Node) corev1.ConditionStatus {
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.Status

@@ -109,7 +109,7 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 	}
 	who := ownerOf(pod.Labels)
 	if who.creator == "" && pod.Again {
-		return nil, false, nil // it is older than the Quotas: nobody noted then who created it, and it must not be lost for that
+		return nil, false, nil // it is older than the Quotas: its creator was not recorded, and it must not be lost for that
 	}
 	quotas, err := l.quotas(ctx, who.origin)
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 // Path is where the webhook is served; it is Liqo's.
 const Path = "/mutate/shadowpods"
 
-// Webhook notes who created a ShadowPod, and refuses those that exceed a Quota.
+// Webhook records the creator of a ShadowPod, and refuses those that exceed a Quota.
 // Deletions are not its business: what is in use is read from the pods. It is
 // safe for concurrent use.
 type Webhook struct{ ledger *Ledger }

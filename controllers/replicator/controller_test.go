@@ -129,7 +129,7 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 	consumer.AwaitGone(t, local)
 }
 
-// A map whose deletion was undone, by a backup that was restored, is not deleted at the provider while the cache does not know.
+// A map whose deletion was undone, by a backup that was restored, is not deleted on the provider while the cache does not know.
 func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
 	here, there := peer(t, "ravenna")
 	m := consumer.StartManager(t)

@@ -135,7 +135,7 @@ var errAddress = errors.New("it is for an address that no pod of the virtual kub
 // usages are those of a certificate that a kubelet serves with: RSA keys also encipher keys.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verify says what a request asks for besides what the virtual kubelet of the node may have.
+// verify returns an error if a request exceeds what the virtual kubelet of the node may have.
 func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
@@ -185,7 +185,7 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	return nil
 }
 
-// open says whether a request may be one of a virtual kubelet, and nobody has decided on it.
+// open reports whether a request may be one of a virtual kubelet, and is not decided yet.
 func open(object client.Object) bool {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {

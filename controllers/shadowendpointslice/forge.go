@@ -185,7 +185,7 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 var errNotConnected = errors.New("there is no direct connection to it")
 
 // errNotTheirs is of an endpoint whose address cannot be one of the consumer's: with it a consumer would have the pods of this
-// cluster talk to what is nobody's business of its own. (The class of CVE-2021-25740.)
+// cluster send traffic to arbitrary addresses. (The class of CVE-2021-25740.)
 var errNotTheirs = errors.New("its address does not belong to the consumer")
 
 // checkAddress refuses addresses that never lead to another cluster, and those of this one.

@@ -158,7 +158,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 		if err := c.create(ctx, shadow); !errors.Is(err, errOverQuota) {
 			return 0, err
 		}
-		return quotaRetry, nil // somebody else's pod may end, or the Quota be changed
+		return quotaRetry, nil // another owner's pod may end, or the Quota be changed
 	case !metav1.IsControlledBy(pod, shadow):
 		return 0, c.yield(ctx, shadow, pod)
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // EnforceLabel, on a namespace, is the Pod Security level of its pods. The namespaces of consumers get it when they are
-// created; an administrator who sets another level there is obeyed. (Kubernetes: Pod Security admission.)
+// created; a level set there by an administrator is respected. (Kubernetes: Pod Security admission.)
 const EnforceLabel = psapi.EnforceLevelLabel
 
 // Options are what the provider decides about its tenants. The zero value is the default.
@@ -30,7 +30,7 @@ type Options struct {
 	// PriorityClasses and RuntimeClasses are those that the pods of consumers may name. "*" is any but the system's.
 	PriorityClasses []string
 	RuntimeClasses  []string
-	// ReservedPrefixes begin names that no namespace of a consumer gets, besides those that are always reserved.
+	// ReservedPrefixes are prefixes that names of a consumer's namespaces must not have, in addition to those that are always reserved.
 	ReservedPrefixes []string
 	// NamePatterns are regular expressions (RE2), by cluster id, that the names of a consumer's namespaces match as a whole.
 	NamePatterns map[string]string
@@ -84,7 +84,7 @@ func (o *Options) Level(clusterID string) string {
 type Refusal struct {
 	Field string // of the ShadowPod
 	Rule  string
-	// Remedy names who can change what.
+	// Remedy names the setting, and who can change it.
 	Remedy string
 }
 

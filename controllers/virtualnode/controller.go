@@ -58,7 +58,7 @@ type Options struct {
 	Workers int
 	// Installation says what the Deployments of virtual kubelets have in common.
 	Installation Installation
-	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that name none; none at all leaves virtual kubelets to somebody else.
+	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that name none; if empty, another controller runs virtual kubelets.
 	DefaultTemplate types.NamespacedName
 	// DrainTimeout is after which time a drain that is not over is reported as stuck; 0 never does.
 	DrainTimeout time.Duration
@@ -133,9 +133,9 @@ func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Dura
 // virtualNode is a VirtualNode and what is known about it.
 type virtualNode struct {
 	*offloading.VirtualNode
-	// node is nil if there is none, or it is somebody else's.
+	// node is nil if there is none, or it has another owner.
 	node *corev1.Node
-	// taken: there is a Node of that name, which is somebody else's.
+	// taken: there is a Node of that name, which has another owner.
 	taken bool
 	// duplicate is the namespace of an older VirtualNode of the same name, "" if there is none.
 	duplicate string
@@ -228,7 +228,7 @@ func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.RunningConditionStatus, uncordonedReason, "The node is no longer being drained"))
 }
 
-// runsKubelets reports whether virtual kubelets are run by this controller, and not by somebody else.
+// runsKubelets reports whether this controller, and no other, runs virtual kubelets.
 func (c *Controller) runsKubelets() bool {
 	return c.options.DefaultTemplate != (types.NamespacedName{})
 }

@@ -335,7 +335,7 @@ func withoutNulls(value any) {
 	}
 }
 
-// effectivePatch returns the offloadingPatch with what the template keeps from crossing besides.
+// effectivePatch returns the offloadingPatch with the template's keys that are not reflected.
 func effectivePatch(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) *offloading.OffloadingPatch {
 	patch := &offloading.OffloadingPatch{}
 	if vn.Spec.OffloadingPatch != nil {

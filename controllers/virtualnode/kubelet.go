@@ -37,7 +37,7 @@ const (
 	deployAction = "Deploy"
 )
 
-// problem keeps a virtual kubelet from being deployed until somebody changes something.
+// problem prevents the deployment of a virtual kubelet until its cause is corrected.
 type problem struct{ reason, message string }
 
 // run makes the Deployment of the virtual kubelet what it should be, and shows whether it works. fine is false when somebody has to

@@ -42,7 +42,7 @@ type Certificate struct {
 }
 
 // NewCertificate returns a certificate for dnsNames of the authority in secret.
-// That Secret must exist, empty at first: nobody may create Secrets.
+// That Secret must exist, empty at first: no process may create Secrets.
 func NewCertificate(config *rest.Config, secret types.NamespacedName, dnsNames ...string) *Certificate {
 	a := &authority.DynamicAuthority{
 		SecretNamespace: secret.Namespace, SecretName: secret.Name, RESTConfig: config,

@@ -113,7 +113,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(c.certificate); err != nil {
 		return fmt.Errorf("adding the certificate of the webhooks, %w", err)
 	}
-	// Watched from before it starts, and remembered until somebody listens.
+	// Watched from before it starts, and kept until there is a listener.
 	rotation, rotated := make(chan struct{}, 1), make(chan event.GenericEvent)
 	c.certificate.authority.WatchRotation(rotation)
 	if err := mgr.Add(c.passOn(rotation, rotated)); err != nil {

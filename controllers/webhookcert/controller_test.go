@@ -93,7 +93,7 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	}
 	cluster.Get(t, foreign, "", foreign.Name)
 	if len(foreign.Webhooks[0].ClientConfig.CABundle) > 0 {
-		t.Error("somebody else's configuration was written to")
+		t.Error("another owner's configuration was written to")
 	}
 }
 

@@ -111,7 +111,7 @@ type label struct {
 
 // readBody adds up what each segment costs and notes the places to write at.
 func (m *module) readBody(f *function, r *reader) error {
-	f.segments = []uint64{1} // an empty function is not free: somebody called it
+	f.segments = []uint64{1} // an empty function is not free: it was called
 	open := []label{{op: opBlock, values: f.signature.slots, widest: f.signature.slots}}
 	for len(open) > 0 {
 		in, err := r.next(&m.limits)

@@ -5,7 +5,7 @@
 //
 // [ReadFS] and [ReadDir] find modules: a plugin is a file <name>.wasm, with <name>.yaml beside it when it needs
 // [Options]. [Chains] decides which plugins make up the chain of which kind, loads what is new, swaps the
-// chains that change and closes what nobody uses any more. [Dir] keeps doing that for a directory while the
+// chains that change and closes unused plugins. [Dir] keeps doing that for a directory while the
 // process runs: a plugin is added, replaced or removed by copying a file.
 //
 // # Order

@@ -75,7 +75,7 @@ func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 	return nil
 }
 
-// retire closes a plugin when its running calls have ended. Nobody waits for that but Close.
+// retire closes a plugin when its running calls have ended. Only Close waits for that.
 func (c *Chains) retire(ctx context.Context, r *running) {
 	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
 }

@@ -184,7 +184,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	return csr.Status.Certificate, err
 }
 
-// approve a request, unless somebody else has. It fails if somebody has denied it.
+// approve a request, unless it is approved already. It fails if the request was denied.
 func approve(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
 	name := csr.Name
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -203,7 +203,7 @@ func approve(ctx context.Context, c client.Client, live client.Reader, csr *cert
 			}
 			return err
 		}
-		// Somebody was faster.
+		// It was approved concurrently.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}

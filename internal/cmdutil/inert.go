@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// InertFlags are accepted, so that who comes from another implementation need not change a command line, and have no effect.
+// InertFlags are accepted without effect, so that command lines for another implementation keep working.
 type InertFlags struct{ flags []*inertFlag }
 
 // inertFlag takes any value and does nothing with it.

@@ -24,7 +24,7 @@ import (
 type Peer struct {
 	// ClusterID of it.
 	ClusterID string
-	// TenantNamespace of this cluster over there, with the Lease that has the peer's id.
+	// TenantNamespace of this cluster on the provider, with the Lease that has the peer's id.
 	TenantNamespace string
 }
 

@@ -152,7 +152,7 @@ func (p *Patient) certificate(vn *offloading.VirtualNode, shown *x509.Certificat
 	}
 }
 
-// dialTimeout is short: whoever runs this is often outside of the network of the cluster.
+// dialTimeout is short: the user is often outside the network of the cluster.
 const dialTimeout = time.Second
 
 // shownBy returns the certificate that the virtual kubelet of a node shows, nil when it cannot be reached from here.
@@ -187,7 +187,7 @@ func (p *Patient) connection(vn *offloading.VirtualNode, answer string, err erro
 	case err == nil:
 		p.add(subject, OK, "the API server reaches its virtual kubelet")
 	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTimeout(err):
-		// It has answered, whoever runs this may not ask, or the API server does not proxy to such addresses.
+		// It has answered, the user may not ask, or the API server does not proxy to such addresses.
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		p.add(subject, Warning, "logs and exec fail, because the API server does not trust its serving certificate (%s): see kubectl get csr, and the Events of VirtualNode %s/%s", text, vn.Namespace, vn.Name)
 	default:

@@ -88,7 +88,7 @@ func (p *Patient) network(network *plugins.PeerNetwork) {
 	}
 }
 
-// overlapping returns two ranges of pods that have addresses in common, where nobody remaps them.
+// overlapping returns two ranges of pods that have addresses in common, unless they are remapped.
 func overlapping(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap bool) {
 	if len(network.Spec.Remaps) > 0 {
 		return "", "", false

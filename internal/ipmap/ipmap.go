@@ -87,7 +87,7 @@ func (t *Table) Map(ip string) (string, bool) {
 	return mapped, ok
 }
 
-// Find is Map, and reports besides whether a range contains the address.
+// Find is Map, and also reports whether a range contains the address.
 func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r Ranges) Contain(ip string) bool {
 	return false
 }
 
-// Reserved reports whether the address leads to no other cluster: back to who uses it, to its own network alone, or nowhere.
+// Reserved reports whether the address is loopback, link-local, multicast or unspecified, and so never leads to another cluster.
 // Text that is no address is not reserved.
 func Reserved(ip string) bool {
 	addr, err := netip.ParseAddr(ip)

@@ -199,7 +199,7 @@ func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 }
 
 // belongs refuses a VirtualNode outside the tenant namespace of its provider: its ServiceAccount would get the rights of a virtual kubelet, and
-// whoever may create VirtualNodes in some namespace is not meant to have those.
+// permission to create VirtualNodes in some namespace must not grant those.
 func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error {
 	namespace := &corev1.Namespace{}
 	if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Namespace}, namespace); err != nil {
@@ -323,7 +323,7 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 // some seconds after it has ended.
 func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
-		return "", nil // somebody else keeps it
+		return "", nil // another client keeps it
 	}
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {

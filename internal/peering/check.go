@@ -159,7 +159,7 @@ func (o *Options) checkVersions(context.Context) error {
 	return fmt.Errorf("%s has version %s and %s has %s: more than one minor version apart, upgrade the older one with refractctl install", o.Consumer.Name, consumer, o.Provider.Name, provider)
 }
 
-// right is one that whoever runs this needs.
+// right is a permission that the user needs.
 type right struct{ verb, group, resource, subresource, name string }
 
 var (
@@ -173,7 +173,7 @@ var (
 	providerRights = append([]right{
 		{"create", "", "serviceaccounts", "", ""}, {"create", offloading.GroupVersion.Group, "quotas", "", ""},
 	}, common...)
-	// What it takes besides, by the kind of credentials.
+	// Additional permissions, by the kind of credentials.
 	credentialRights = map[Credentials][]right{
 		Tokens: {{"create", "", "serviceaccounts", "token", ""}},
 		Certificates: {

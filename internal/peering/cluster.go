@@ -83,7 +83,7 @@ func (c *Cluster) manager() rbac.Manager {
 }
 
 // tenant reports whether the tenant namespace for a peer exists. It fails when that cannot be used, above all because it is that of another
-// cluster which claims the same id: whoever got that one's identity would have its namespaces.
+// cluster which claims the same id: its identity would give access to the other's namespaces.
 func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err error) {
 	name, found := wire.TenantNamespace(peer.ID()), &corev1.Namespace{}
 	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, found)

@@ -23,9 +23,9 @@ import (
 type Credentials string
 
 const (
-	// Tokens of a ServiceAccount at the provider, which the consumer's controller manager renews, and which end with the ServiceAccount.
+	// Tokens of a ServiceAccount on the provider, which the consumer's controller manager renews, and which end with the ServiceAccount.
 	Tokens Credentials = "token"
-	// Certificates that the provider signs. Nobody renews them but Peer, and nobody can take them back before they expire.
+	// Certificates that the provider signs. Only Peer renews them, and they cannot be revoked before they expire.
 	Certificates Credentials = "certificate"
 )
 
@@ -65,7 +65,7 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 	return made, true, err
 }
 
-// usable returns nil for a kubeconfig that leads elsewhere, is for somebody else, is not of the desired kind, or expires before long.
+// usable returns nil for a kubeconfig that is for another server or user, is not of the desired kind, or expires before long.
 func (o *Options) usable(ctx context.Context, kubeconfig []byte, now time.Time) (*identity, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {

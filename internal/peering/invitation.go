@@ -28,7 +28,7 @@ import (
 )
 
 // Invitation is what the administrator of a provider gives to that of a consumer, inside of a kubeconfig: with it Peer joins the clusters
-// without any rights at the provider but those of the consumer itself. The kubeconfig has a token of the consumer's
+// without any rights on the provider but those of the consumer itself. The kubeconfig has a token of the consumer's
 // ServiceAccount, and is to be kept as secret as that.
 type Invitation struct {
 	// Consumer and Provider are cluster ids; ProviderUID tells clusters of one id apart.

@@ -32,7 +32,7 @@ import (
 )
 
 // A provider that runs Liqo gives out what it is asked for by Tenants, ResourceSlices and Renews. Liqo's consumers have controllers that
-// write them; this program writes them at the provider itself, with the rights of its administrator.
+// write them; this program writes them on the provider itself, with the rights of its administrator.
 
 const (
 	// liqoIDName is the label by which Liqo's ConfigMap with the id of a cluster is found, and liqoIDKey the key in it.

@@ -22,7 +22,7 @@ import (
 )
 
 // checkRanges refuses pod ranges that overlap: an address would mean a pod here and one there. It does not matter where pods are not meant
-// to reach each other, and where a network translates addresses, as Liqo's does. Ranges that nobody knows are worth a warning.
+// to reach each other, and where a network translates addresses, as Liqo's does. Unknown ranges are worth a warning.
 func (o *Options) checkRanges(context.Context) error {
 	if o.OverlappingRanges {
 		return nil
@@ -49,7 +49,7 @@ func (o *Options) checkRanges(context.Context) error {
 	return nil
 }
 
-// learnNetwork finds out what connects the clusters. Where nobody says so, it is what the consumer is installed with.
+// learnNetwork determines what connects the clusters. The default is the setting of the consumer's installation.
 func (o *Options) learnNetwork(ctx context.Context) error {
 	o.ranges = map[*Cluster][]netip.Prefix{o.Consumer: o.ConsumerRanges, o.Provider: o.ProviderRanges}
 	for c, given := range o.ranges {

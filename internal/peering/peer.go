@@ -26,12 +26,12 @@ type Options struct {
 	Consumer, Provider *Cluster
 	// VirtualNode is its name, by default the id of the provider.
 	VirtualNode string
-	// Credentials of the consumer at the provider, by default tokens.
+	// Credentials of the consumer on the provider, by default tokens.
 	Credentials Credentials
 	// Resources that the virtual node offers, and that the provider holds the consumer to. With an invitation they are those of the
 	// invitation, unless they are fewer.
 	Resources corev1.ResourceList
-	// Node says what the virtual node is besides.
+	// Node has further settings of the virtual node.
 	Node NodeOptions
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string

@@ -53,7 +53,7 @@ func (o *Options) takeBack(ctx context.Context, err error) error {
 			unanswered = false
 		}
 	}
-	if unanswered { // who knows whether the last request was done
+	if unanswered { // the last request may have succeeded
 		err = fmt.Errorf("%w\nrun refractctl peer again to continue, or refractctl unpeer to remove what is left of it", err)
 	}
 	return err
@@ -101,7 +101,7 @@ func (c *Cluster) removeForeignCluster(ctx context.Context, peer string, since m
 	return c.removeExactly(ctx, cluster)
 }
 
-// listed names objects for the user: the first one, and how many there are besides.
+// listed names objects for the user: the first one, and the number of the others.
 func listed(objects []*metav1.PartialObjectMetadata) string {
 	name := strings.TrimPrefix(client.ObjectKeyFromObject(objects[0]).String(), "/")
 	first := objects[0].Kind + " " + name

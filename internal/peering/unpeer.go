@@ -231,7 +231,7 @@ func (o *Options) leaveProvider(ctx context.Context) error {
 		return nil
 	}
 	o.say("%s: removing the access of %s", o.Provider.ID(), o.Consumer.ID())
-	// One that nobody renews would be taken for a consumer that is down, where the clusters are also joined the other way round.
+	// A Lease without renewals would look like a consumer that is down, if the clusters are also joined in the other direction.
 	if err := o.Provider.removeLeases(ctx, o.Consumer.ID(), wire.HeartbeatLease); err != nil {
 		return err
 	}

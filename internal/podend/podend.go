@@ -26,7 +26,7 @@ const deadlineExceeded = "DeadlineExceeded"
 
 // FinalPhase returns the phase in which the pod has ended for good, and "" as long as it is expected to run:
 //
-//   - A pod that nobody deletes has ended when its phase says so, unless the control plane failed it on the way to deleting
+//   - A pod that is not being deleted has ended when its phase says so, unless the control plane failed it on the way to deleting
 //     it (a DisruptionTarget condition other than a kubelet's).
 //   - A pod that is being deleted has ended only if it had before its deletion was asked for: a container that ends at the
 //     same second or later was stopped. One that is always restarted never ends by itself.
@@ -74,7 +74,7 @@ func askedAt(pod *corev1.Pod) time.Time {
 }
 
 // containersEndedBefore reports whether the containers say that they ended, in the phase that the pod has, before that time.
-// Success without any word of the containers is believed: nobody else has stopped them.
+// Success without container statuses is believed: nothing else stopped them.
 func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	failed, known := false, false
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

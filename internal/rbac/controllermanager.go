@@ -112,7 +112,7 @@ func ControllerManagerTenant() Role {
 }
 
 // ControllerManagerProbe is what the controller manager of a provider needs in the tenant namespace of a consumer whose API
-// server it asks, besides listening to its heartbeat.
+// server it probes, in addition to its heartbeat.
 func ControllerManagerProbe() Role {
 	return Role{
 		Name:    "controller-manager-probe",
@@ -125,7 +125,7 @@ func ControllerManagerProbe() Role {
 	}
 }
 
-// ControllerManagerVirtualNodes is what the controller manager of a consumer needs besides to run, drain and remove virtual nodes. (The
+// ControllerManagerVirtualNodes is what the controller manager of a consumer needs in addition to run, drain and remove virtual nodes. (The
 // chart's admission policies hold it to nodes that are virtual, to Deployments of virtual kubelets in tenant namespaces, and in what it
 // deletes to what bears the label of a virtual node.)
 func ControllerManagerVirtualNodes() Role {
@@ -158,7 +158,7 @@ func ControllerManagerVirtualNodes() Role {
 	}
 }
 
-// ControllerManagerServingCertificates is what the controller manager needs besides to approve the serving certificates of virtual kubelets.
+// ControllerManagerServingCertificates is what the controller manager needs in addition to approve the serving certificates of virtual kubelets.
 func ControllerManagerServingCertificates() Role {
 	return Role{
 		Name:    "controller-manager-serving-certificates",
@@ -175,7 +175,7 @@ func ControllerManagerServingCertificates() Role {
 	}
 }
 
-// ControllerManagerResourceSlices is what the controller manager needs besides to create the Quotas of ResourceSlices.
+// ControllerManagerResourceSlices is what the controller manager needs in addition to create the Quotas of ResourceSlices.
 func ControllerManagerResourceSlices() Role {
 	return Role{
 		Name:    "controller-manager-resource-slices",
@@ -192,7 +192,7 @@ func ControllerManagerResourceSlices() Role {
 	}
 }
 
-// ControllerManagerAuthentication is what the controller manager of a provider needs besides to admit consumers that join as Liqo does. Whoever
+// ControllerManagerAuthentication is what the controller manager of a provider needs in addition to admit consumers that peer with Liqo's protocol. Whoever
 // approves client certificates can become any user of the cluster.
 func ControllerManagerAuthentication() Role {
 	return Role{
@@ -230,7 +230,7 @@ func ControllerManagerAuthentication() Role {
 	}
 }
 
-// ControllerManagerNodeFailure is what the controller manager needs besides to let the pods of failed nodes go. (The chart's
+// ControllerManagerNodeFailure is what the controller manager needs in addition to delete the pods of failed nodes. (The chart's
 // admission policies hold it to pods of ShadowPods that are being deleted already.)
 func ControllerManagerNodeFailure() Role {
 	return Role{

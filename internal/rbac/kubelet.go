@@ -88,7 +88,7 @@ func VirtualKubeletExtended() Role {
 	}
 }
 
-// VirtualKubeletTokens is what the virtual kubelet needs besides, in the same
+// VirtualKubeletTokens is what the virtual kubelet needs in addition, in the same
 // role, to let offloaded pods use the API server. The chart leaves it out when
 // no virtual kubelet does, or all of them by Secrets that users made.
 func VirtualKubeletTokens() Role {

@@ -55,7 +55,7 @@ type Rule struct {
 type Role struct {
 	// Name without the prefix of the installation.
 	Name string
-	// Purpose says who holds the role and what for.
+	// Purpose is the holder of the role and its use.
 	Purpose string
 	// Scope says where the rules hold.
 	Scope Scope

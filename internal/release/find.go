@@ -32,10 +32,10 @@ type Installation struct {
 	Scheduling corev1.PodSpec
 	// Consumes reports whether virtual nodes are made here.
 	Consumes bool
-	// HoldsToQuotas reports whether consumers are held to their Quotas here. Where they are not, a Quota must not exist: nobody notes whose
+	// HoldsToQuotas reports whether Quotas of consumers are enforced here. If not, a Quota must not exist: no webhook records whose
 	// a pod is.
 	HoldsToQuotas bool
-	// Isolates reports whether nobody may connect to its pods but on the ports that they serve (networkPolicies.enabled).
+	// Isolates reports whether network policies allow only the served ports of its pods (networkPolicies.enabled).
 	Isolates bool
 }
 

@@ -152,7 +152,7 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 		helm := action.NewUpgrade(config)
 		helm.Namespace, helm.SkipCRDs, helm.ResetThenReuseValues, helm.MaxHistory = i.Namespace, true, true, mostRevisions
 		helm.DryRunStrategy, helm.WaitStrategy, helm.Timeout = strategy, kube.HookOnlyStrategy, helmTimeout
-		// What the chart says counts, whoever has said it before: helm, an earlier refractctl, or kubectl edit.
+		// The chart takes precedence over earlier writers: helm, an earlier refractctl, or kubectl edit.
 		helm.ServerSideApply, helm.ForceConflicts = "true", true
 		done, err := helm.RunWithContext(ctx, i.Name, chart, values)
 		if err != nil {

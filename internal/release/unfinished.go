@@ -21,7 +21,7 @@ import (
 const unfinishedPatience = 5 * time.Minute
 
 // takeOver prepares for an upgrade of a release whose last operation has not ended: its process was killed, or lost the API server. Helm
-// refuses such a release until somebody edits its Secret. Its last revision is marked as failed, in dry runs in memory alone. takeOver fails
+// refuses such a release until its Secret is edited. Its last revision is marked as failed, in dry runs in memory alone. takeOver fails
 // while the operation may still be in progress.
 func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	history, err := revisions(config, i.Name)

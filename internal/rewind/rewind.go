@@ -54,7 +54,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return watch, err
 	}
 	answer, err = t.check(request, known)
-	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // who may watch but not list is not helped
+	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // clients that may watch but not list are not helped
 		if answer != nil {
 			_ = answer.Body.Close()
 		}

@@ -30,9 +30,9 @@ type Stage struct {
 	Sides map[string]*Side // by what the story calls them
 	Home  string           // the side that has the Events
 	Vars  map[string]string
-	// Files that every story has, besides its own.
+	// Files of every story, in addition to its own.
 	Files    fs.FS
-	Commands map[string]Command // besides those of the package
+	Commands map[string]Command // in addition to those of the package
 	// Alone stages play one story after the other.
 	Alone bool
 	// Settle waits until whatever is to happen has happened.

@@ -40,7 +40,7 @@ type Options struct {
 	Dir string
 	// ExtraAPIServerArgs and ExtraControllerManagerArgs are appended to the command lines: a later flag overrules an earlier.
 	ExtraAPIServerArgs, ExtraControllerManagerArgs []string
-	// Log receives the progress of Start. Default: nobody.
+	// Log receives the progress of Start. Default: none.
 	Log func(format string, args ...any)
 }
 

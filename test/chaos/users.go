@@ -117,7 +117,7 @@ func (u *users) look(ctx context.Context) error {
 	return nil
 }
 
-// forget pods that somebody else has ended.
+// forget pods that another client has ended.
 func (u *users) forget(pods map[types.NamespacedName]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

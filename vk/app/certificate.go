@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// clientAuthority returns who signs the certificates of callers of the kubelet API.
+// clientAuthority returns the CA of the client certificates of callers of the kubelet API.
 func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CAContentProvider, error) {
 	if a.ClientCA != "" {
 		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.ClientCA)
@@ -72,7 +72,7 @@ func (a *active) warnCertificate(ctx context.Context, consequence string) func(e
 }
 
 // reported reports why there is no certificate when the first caller has asked for it,
-// who learns nothing of it, and again when the reason changes.
+// which does not see it, and again when the reason changes.
 func reported(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex
 	said := ""

@@ -24,7 +24,7 @@ func NewCommand(env func(string) string) *cobra.Command {
 		Short: "Present a provider cluster as a node of this cluster",
 		Long: `Present a provider cluster as a node of this cluster.
 
-Pods bound to the node run at the provider, together with the Services and
+Pods bound to the node run on the provider, together with the Services and
 endpoints that they need. What is mutated on the way is up to plugins.`,
 		Args:          cobra.NoArgs,
 		Version:       cmdutil.Version(),

@@ -72,7 +72,7 @@ func (s *standby) prepare() {
 	}
 }
 
-// offer what is prepared to whoever leads.
+// offer the prepared work to the leader.
 func (s *standby) offer(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

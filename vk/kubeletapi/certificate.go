@@ -33,7 +33,7 @@ type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 var errNoCertificate = errors.New("no signed serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
 
 const (
-	// selfSignedValidity of certificates that nobody verifies anyway.
+	// selfSignedValidity of certificates, which are not verified anyway.
 	selfSignedValidity = 365 * 24 * time.Hour
 	// selfSignedRenewal is how long before its end such a certificate is replaced.
 	selfSignedRenewal = 24 * time.Hour

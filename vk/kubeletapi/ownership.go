@@ -44,8 +44,8 @@ func codeOf(err error) int {
 }
 
 // checkOurs makes sure that the provider's pod is the one that stands for the
-// local pod. A pod that somebody else has put there under the same name is none
-// of our users' business: whoever may create pods here would get a shell in it.
+// local pod. A pod that another client has put there under the same name is none
+// for our users: permission to create pods here would give a shell in it.
 func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

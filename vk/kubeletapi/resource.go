@@ -41,7 +41,7 @@ var (
 
 // serveResource answers /metrics/resource from the provider's metrics API. That tells how many cores a container uses, and a kubelet tells
 // the seconds that it has used since its start: they are summed up here, from one question to the next, with the times of the
-// provider's measurements. Who divides by those gets what the provider has measured.
+// provider's measurements. Differences of these give what the provider has measured.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.read(r.Context()).resource())
 }

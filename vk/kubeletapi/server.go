@@ -40,7 +40,7 @@ type Config struct {
 	Namespaces NamespaceMapper
 	// Remote is where requests go.
 	Remote Remote
-	// Access decides who may call.
+	// Access authenticates and authorizes callers.
 	Access *Access
 	// Certificate is what callers are shown.
 	Certificate CertificateSource

@@ -158,7 +158,7 @@ func (m *Mapper) State(local string) State {
 	}
 }
 
-// Names asks the API server whether a map names the namespace, or may do so. It is for whoever is about to do something final because
+// Names asks the API server whether a map names the namespace, or may do so. Use it before an irreversible action because
 // the map is silent: after etcd was restored, the cache shows the map of before for some seconds.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	maps, err := m.stored(ctx)
@@ -167,7 +167,7 @@ func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	}
 	for i := range maps.Items {
 		if parsed, _, err := parse(&maps.Items[i]); err != nil || parsed.named[local] {
-			return true, nil //nolint:nilerr // nobody knows what an invalid map is meant to name
+			return true, nil //nolint:nilerr // the intent of an invalid map is unknown
 		}
 	}
 	return false, nil

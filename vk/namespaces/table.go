@@ -37,7 +37,7 @@ type table struct {
 // parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
 // A namespace is mapped when this cluster asks for it, in the spec, and the provider has accepted it, in the status. The
 // problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one remote namespace
-// nothing here shows whose it is; who has started with it goes on.
+// nothing here shows whose it is; what has started with it continues.
 func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")

@@ -22,14 +22,14 @@ import (
 // Reasons of the condition Node of a VirtualNode.
 const (
 	RegisteredReason = "NodeRegistered"
-	// NameTakenReason: the Node of that name is somebody else's.
+	// NameTakenReason: the Node of that name has another owner.
 	NameTakenReason = "NodeNameTaken"
 )
 
 // takenError says that the Node of our name is not ours, and what to do.
 type takenError struct{ error }
 
-// showNode says on the VirtualNode whether it has its Node, or who has it. It writes what is news to it, once: another
+// showNode reports on the VirtualNode whether it has its Node, or which owner has it. It writes what is news to it, once: another
 // implementation's controller may have a say there, too.
 func (c *Controller) showNode(ctx context.Context, problem error) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,

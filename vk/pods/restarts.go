@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// Restarts keeps the restart counts of one pod from falling when the provider's pod is re-created. Whoever reconciles the
+// Restarts keeps the restart counts of one pod from falling when the provider's pod is recreated. The reconciler of the
 // pod keeps it in memory, and writes Note with every status; the zero value has seen nothing. Not for concurrent use.
 type Restarts struct {
 	uid   string

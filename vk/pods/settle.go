@@ -74,7 +74,7 @@ func endedForGood(local, spec map[string]any, list string) map[string]map[string
 
 // mayRestart reports whether a container that ended with the code may run again: by the first of its rules that the code
 // matches, else by its own policy, else by the pod's. One for debugging may not, nor one that is in no spec (the provider
-// has added it): nobody has said that it may.
+// has added it): it was not declared.
 func mayRestart(container map[string]any, policy string, code int64) bool {
 	if container == nil {
 		return false

@@ -67,7 +67,7 @@ func TestCreationTakesOneRequest(t *testing.T) {
 	l.Local.Create(t, l.Namespace, service("theirs", ""))
 	l.Event(l.Namespace, "Service", "theirs", "Warning FailedReflection", "was not made by this virtual node")
 	if now := l.Remote.Get(t, "Service", l.RemoteNS, "theirs"); now.GetResourceVersion() != foreign.GetResourceVersion() {
-		t.Errorf("the Service of somebody else became %v", now.Object)
+		t.Errorf("the Service of another client became %v", now.Object)
 	}
 
 	fussy.Store(true)

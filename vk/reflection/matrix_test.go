@@ -53,7 +53,7 @@ var matrixKinds = []matrixKind{
 	},
 }
 
-// onlyPort checks the ports that were asked for: of a port that somebody else asked for nothing is said.
+// onlyPort checks the ports that were asked for: of a port that another client asked for nothing is said.
 func onlyPort(want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		found := false
@@ -81,7 +81,7 @@ type matrixRow struct {
 	name   string
 	absent bool   // here
 	notes  string // annotations here
-	there  string // what the provider has: nothing, a copy of ours, or somebody else's object
+	there  string // what the provider has: nothing, a copy of ours, or another owner's object
 	want   string
 	event  []string // words of the Event, where there is one
 }

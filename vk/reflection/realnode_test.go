@@ -36,7 +36,7 @@ func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 			l.Pod("web")
 			l.Pod("ending")
 			require.NoError(t, l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "ending", metav1.DeleteOptions{}))
-			l.Quiet("a node of somebody else", func() { l.Start() })
+			l.Quiet("a node of another owner", func() { l.Start() })
 
 			l.Local.PatchYAML(t, "Node", "", l.Node, fmt.Sprintf(`{metadata: {labels: {liqo.io/type: virtual-node, liqo.io/remote-cluster-id: %s}}}`, l.ID))
 			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")

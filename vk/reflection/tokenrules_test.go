@@ -53,7 +53,7 @@ func TestTokensSwitchedOff(t *testing.T) {
 	}
 	for _, name := range []string{"user-token", "other-token"} {
 		if l.Remote.Get(t, "Secret", l.RemoteNS, name) == nil {
-			t.Errorf("Secret %s, which is somebody else's, is gone", name)
+			t.Errorf("Secret %s, which has another owner, is gone", name)
 		}
 	}
 

@@ -124,7 +124,7 @@ func (s *side) groups(ctx context.Context) (*metav1.APIGroupList, error) {
 	return groups, nil
 }
 
-// mayNotDiscover: everybody who is known to a cluster may, unless its administrator has decided otherwise.
+// mayNotDiscover: all authenticated users may, unless an administrator has changed the default roles.
 func (s *side) mayNotDiscover() error {
 	role := rbac.VirtualKubeletLocal()
 	if s.remote {

@@ -135,7 +135,7 @@ func New(options Options) (*Follower, error) {
 }
 
 // changed reconciles a ReflectedResource at once, and from then on as often as a new one. The step of a status is
-// nobody's business here: each virtual kubelet writes its own.
+// ignored here: each virtual kubelet writes its own.
 func (f *Follower) changed(before, object any) {
 	old, _ := before.(metav1.Object)
 	now, _ := object.(metav1.Object)

@@ -32,7 +32,7 @@ type side struct {
 
 func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
 	s := &side{id: id, remote: remote, timeout: o.CallTimeout, home: o.LocalClusterID, prefix: o.RolePrefix,
-		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}} // who tries again asks again
+		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}} // retries ask again
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := rest.HTTPClientFor(config)

@@ -12,7 +12,7 @@ import (
 
 // Renew asks for a certificate that follows one which is about to expire. A
 // consumer creates it in the tenant namespace of its provider; its copy in the
-// tenant namespace at the provider gets the answer.
+// tenant namespace on the provider gets the answer.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,7 +38,7 @@ type RenewList struct {
 
 // RenewSpec is what is asked for.
 type RenewSpec struct {
-	// ConsumerClusterID is who asks.
+	// ConsumerClusterID is the cluster that requests it.
 	//
 	// +optional
 	ConsumerClusterID core.ClusterID `json:"consumerClusterID,omitempty"`

@@ -16,7 +16,7 @@ import (
 
 // ResourceSlice asks for a share of a provider, and for a user that may use it.
 // A consumer creates it in the tenant namespace of its provider; its copy in
-// the tenant namespace at the provider gets the answer.
+// the tenant namespace on the provider gets the answer.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -42,21 +42,21 @@ type ResourceSliceList struct {
 	Items           []ResourceSlice `json:"items"`
 }
 
-// ResourceSliceClass says who decides on a ResourceSlice.
+// ResourceSliceClass names the controller that decides on a ResourceSlice.
 type ResourceSliceClass string
 
 // DefaultResourceSliceClass is decided on by this cluster's controllers, and so is a ResourceSlice without a class. The resources of any other class
-// are decided on by whoever knows it.
+// are decided by the controller that knows it.
 const DefaultResourceSliceClass ResourceSliceClass = "default"
 
 // ResourceSliceSpec is what is asked for.
 type ResourceSliceSpec struct {
-	// ConsumerClusterID is who asks.
+	// ConsumerClusterID is the cluster that requests it.
 	//
 	// +optional
 	ConsumerClusterID *core.ClusterID `json:"consumerClusterID,omitempty"`
 
-	// ProviderClusterID is who is asked.
+	// ProviderClusterID is the cluster that is requested.
 	//
 	// +optional
 	ProviderClusterID *core.ClusterID `json:"providerClusterID,omitempty"`
@@ -66,7 +66,7 @@ type ResourceSliceSpec struct {
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 
-	// Class says who decides.
+	// Class names the controller that decides.
 	//
 	// +optional
 	Class ResourceSliceClass `json:"class,omitempty"`

@@ -44,7 +44,7 @@ type AuthzPolicy string
 const (
 	// KeysExchange: that it holds the key of which it has signed the nonce of this cluster.
 	KeysExchange AuthzPolicy = "KeysExchange"
-	// TolerateNoHandshake: nothing. An administrator gives it access to its tenant namespace; whoever has that access may ask for certificates with any key.
+	// TolerateNoHandshake: nothing. An administrator gives it access to its tenant namespace; with that access, certificates can be requested for any key.
 	TolerateNoHandshake AuthzPolicy = "TolerateNoHandshake"
 )
 
@@ -63,7 +63,7 @@ const (
 	TenantDrained TenantCondition = "Drained"
 )
 
-// TenantSpec says who the consumer is, and proves it.
+// TenantSpec identifies and authenticates the consumer.
 type TenantSpec struct {
 	// ClusterID is the consumer. It never changes.
 	//

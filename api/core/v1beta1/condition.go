@@ -13,7 +13,7 @@ const (
 	// APIServerStatusCondition: does the foreign API server answer.
 	APIServerStatusCondition ConditionType = "APIServerStatus"
 
-	// NetworkStatusCondition: can addresses over there be reached, whoever says so.
+	// NetworkStatusCondition reports whether addresses of the other cluster are reachable.
 	NetworkStatusCondition ConditionType = "NetworkStatus"
 
 	// NetworkConfigurationStatusCondition: are the networks of both sides known.

@@ -52,7 +52,7 @@ const (
 	// MappingAccepted: the remote namespace exists and the consumer may use it.
 	MappingAccepted MappingPhase = "Accepted"
 	// MappingCreationLoopBackOff: it cannot be created, for instance because a
-	// namespace of that name belongs to somebody else.
+	// namespace of that name has another owner.
 	MappingCreationLoopBackOff MappingPhase = "CreationLoopBackOff"
 	// MappingTerminating: it is being deleted.
 	MappingTerminating MappingPhase = "Terminating"

@@ -8,7 +8,7 @@ import (
 )
 
 // PeerNetwork is how the pods of this cluster and those of a peer reach each other. It lies in the tenant namespace of the peer, and is named
-// after it. Whoever joins the clusters says what there is; whoever makes the network says, in the status, whether it is up.
+// after it. The spec is written when clusters are joined; the network provider reports in the status whether the network is up.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -143,7 +143,7 @@ type Remap struct {
 	As CIDR `json:"as"`
 }
 
-// ConnectedCondition says whether pods reach each other, as far as whoever makes the network knows: True, False, or Unknown while it is
+// ConnectedCondition reports whether pods reach each other, according to the network provider: True, False, or Unknown while it is
 // being made.
 const ConnectedCondition = "Connected"
 

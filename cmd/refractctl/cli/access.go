@@ -39,7 +39,7 @@ type clusterAccess struct {
 
 func newClusterAccess() *clusterAccess {
 	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir, flags.DisableCompression = nil, nil // they concern a discovery that nobody does here
+	flags.CacheDir, flags.DisableCompression = nil, nil // they concern discovery, which is not used here
 	return &clusterAccess{flags: flags, contextFlag: "context", fileFlag: "kubeconfig"}
 }
 

@@ -78,7 +78,7 @@ func validTimeout(timeout time.Duration) error {
 	return nil
 }
 
-// noController is what is waited for when nobody has reconciled an object yet.
+// noController is shown while no controller has reconciled an object yet.
 const noController = "waiting for the controller manager of this cluster"
 
 // awaitOne asks look about the object of that kind and name until it says done, and prints what it says whenever that is news.

@@ -42,7 +42,7 @@ import (
 // new kinds that often.
 const patience = 3 * time.Minute
 
-// ManagerUser is who the controllers run as.
+// ManagerUser is the user that the controllers run as.
 const ManagerUser = "controller-manager"
 
 // Cluster is a control plane shared by the tests of a package.

@@ -11,7 +11,7 @@ import (
 )
 
 // Memo holds a value per object. The zero value is empty and ready. It is safe
-// for concurrent use. Whoever sets a value must drop it when the object goes.
+// for concurrent use. Callers that set a value must drop it when the object is deleted.
 type Memo[V any] struct {
 	values sync.Map
 }

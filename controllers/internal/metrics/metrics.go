@@ -65,7 +65,7 @@ type Peer struct {
 	Server, Network *bool
 	// Latency of its API server, 0 if that was not probed.
 	Latency time.Duration
-	// Credentials that open it, zero if there are none, or if nobody knows how long they last.
+	// Credentials for it, zero if there are none, or if their expiry is unknown.
 	Credentials credentials.Validity
 }
 

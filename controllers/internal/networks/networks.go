@@ -33,7 +33,7 @@ import (
 // Everybody stands for all clusters in what followers are notified of.
 const Everybody = ""
 
-// What keeps an address from being mapped, besides a Configuration that is
+// Errors of an address that cannot be mapped, in addition to a Configuration that is
 // incomplete or malformed.
 var (
 	// ErrUnknown: there is no Configuration for the cluster.

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Class says who can do something about an error.
+// Class says who can fix an error.
 type Class string
 
 const (
-	// Foreign: an object that belongs to somebody else stands in the way.
+	// Foreign: an object with another owner has the name.
 	Foreign Class = "foreign"
 	// Provider: a provider cannot be reached, or refuses.
 	Provider Class = "provider"

@@ -51,7 +51,7 @@ func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
 
 // CacheOptions says what the manager's cache holds: the objects of the kind,
 // and of the kind of made those that managedBy is said to manage, trimmed.
-// Objects are shared with the cache, not copied: nobody may change them.
+// Objects are shared with the cache and must not be modified.
 func (k Kind) CacheOptions(made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
 	shared := true
 	return map[client.Object]cache.ByObject{

@@ -30,7 +30,7 @@ const (
 	returnPace   = 5 * time.Millisecond
 )
 
-// DeniedError is an answer of the provider that says who may not ask, 401 or 403.
+// DeniedError is a denial by the provider, 401 or 403.
 type DeniedError struct{ Err error }
 
 // Error implements error.
@@ -80,7 +80,7 @@ func (b *Breaker) Allow() error {
 	return nil
 }
 
-// Wait blocks until the breaker is closed or ctx ends. Those who waited together go on one after another.
+// Wait blocks until the breaker is closed or ctx ends. Waiting calls continue one after another.
 func (b *Breaker) Wait(ctx context.Context) error {
 	b.mu.Lock()
 	open := b.open
@@ -112,8 +112,8 @@ func (b *Breaker) Wait(ctx context.Context) error {
 	}
 }
 
-// Heed draws the conclusion from an error of a call and reports whether the way to the provider is lost. Who passed a
-// deadline may only have met with a slow admission webhook, and nobody else is to wait for that: a probe decides.
+// Heed draws the conclusion from an error of a call and reports whether the provider is unreachable. A call that passed its
+// deadline may only have met a slow admission webhook, for which no other call should wait: a probe decides.
 func (b *Breaker) Heed(err error) (lost bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable):
@@ -165,7 +165,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// Do makes a call of which nobody needs to hear that the provider is away: it waits for the return, however long
+// Do makes a call that hides an unavailable provider: it waits until the provider is back, however long
 // that takes, and calls again. Other errors, the end of ctx among them, are returned. A nil breaker changes nothing.
 //
 // client-go would retry such calls itself, further and further apart, and report nothing.

@@ -12,7 +12,7 @@ import (
 )
 
 // What comes back from a provider is limited: it is not root here, and the objects of this cluster are stored and watched by
-// others. Larger than this is no status and no message that anybody reads.
+// others. Nothing legitimate is larger than this.
 const (
 	maxStatusBytes  = 64 << 10
 	MaxMessageBytes = 1 << 10

@@ -35,7 +35,7 @@ func (e *Env) Options() *Options { return &e.r.m.options }
 // Clock returns the time.
 func (e *Env) Clock() clock.WithTicker { return e.r.m.options.Clock }
 
-// Log is for what nobody reads on an object.
+// Log is for what is not reported on an object.
 func (e *Env) Log() *slog.Logger { return e.r.m.log }
 
 // Local opens this cluster. Calls go through CallLocal.
@@ -173,7 +173,7 @@ func (e *Env) Write(ctx context.Context, w *Worker, x *Desired, remote *unstruct
 // Create makes the copy where none of ours is known. What is there already under that name is never overwritten.
 func (e *Env) Create(ctx context.Context, w *Worker, x *Desired) error { return e.r.create(ctx, w, x) }
 
-// Update sends object, unless the API server has shown that it changes nothing, or somebody else keeps reverting it.
+// Update sends object, unless the API server has shown that it changes nothing, or another client keeps reverting it.
 func (e *Env) Update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	return e.r.update(ctx, w, x, remote, object)
 }

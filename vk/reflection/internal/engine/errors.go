@@ -25,7 +25,7 @@ type Class string
 
 const (
 	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
-	Conflict    Class = "conflict"    // retry; nobody needs to know
+	Conflict    Class = "conflict"    // retry silently
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, retried later
 	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only

@@ -18,7 +18,7 @@ import (
 const (
 	// emptyAfter is how long both sides are empty before the watch ends: longer than the pause between two runs of a Job.
 	emptyAfter = 5 * time.Minute
-	// emptyRecheck is how often the provider is asked again: somebody may have restored copies from a backup.
+	// emptyRecheck is how often the provider is asked again: copies may have been restored from a backup.
 	emptyRecheck = time.Hour
 )
 
@@ -126,7 +126,7 @@ func containsAny(all []*informer.Informer) bool {
 }
 
 // known enqueues every object of both sides when they are known for the first time: also the copies of objects that were
-// deleted while nobody was looking.
+// deleted while it was not watched.
 func (s *Scope) known() {
 	if s.ready.Swap(true) {
 		return

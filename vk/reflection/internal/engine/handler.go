@@ -23,10 +23,10 @@ type Handler interface {
 	NotOffloaded(ctx context.Context, w *Worker, key Key) error
 	// Decide reports whether an object is to cross, and why not.
 	Decide(s *Scope, object *unstructured.Unstructured) (policy.Verdict, error)
-	// Context returns a field of what plugins see as context of an object, besides that of its namespace: its copy depends on it. There
+	// Context returns an additional field of the plugins' context of an object, on which its copy depends. There
 	// is none when the value is empty.
 	Context(s *Scope, object *unstructured.Unstructured) (field string, value map[string]any)
-	// Extend adds what the kind watches in a namespace besides its objects and their copies. It is called before anything runs.
+	// Extend adds watches of the kind in a namespace, in addition to its objects and their copies. It is called before anything runs.
 	Extend(s *Scope)
 	// Run works in the background, until ctx ends.
 	Run(ctx context.Context)
@@ -54,7 +54,7 @@ func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
 	return b.r.reconcile(ctx, w, s, key)
 }
 
-// NotOffloaded implements Handler: what is on the provider is the business of whoever took the namespace back.
+// NotOffloaded implements Handler: unoffloading cleans up the provider.
 func (Base) NotOffloaded(context.Context, *Worker, Key) error { return nil }
 
 // Decide implements Handler: it asks the policy of the kind.

@@ -42,7 +42,7 @@ type Kind struct {
 	// Into is the field of the copy below which the payload goes, none = the same place.
 	Into []string
 
-	// Labels of the copy besides origin and destination.
+	// Labels of the copy in addition to origin and destination.
 	Labels map[string]string
 	// DropLabels are bookkeeping of this cluster and never cross.
 	DropLabels []string
@@ -92,7 +92,7 @@ type Kind struct {
 	Reverse bool
 	// Indexers are those of the informers of the objects, and of the copies.
 	Indexers cache.Indexers
-	// Keep returns what is kept in memory of the content of a copy, besides a hash of all of it; nil: everything is kept. It may
+	// Keep returns what is kept in memory of the content of a copy, in addition to a hash of all of it; nil: everything is kept. It may
 	// return other values than the content has, and must not modify that.
 	Keep func(content map[string]any) map[string]any
 	// KeepObjects: the same goes for the objects here. They are read again when they are to be mutated.

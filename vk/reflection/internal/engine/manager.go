@@ -50,7 +50,7 @@ type Manager struct {
 	lead          chan struct{} // closed by Lead
 	leadOnce      sync.Once
 	taken         chan struct{} // closed when this replica has taken over
-	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are somebody's
+	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are not ours
 	evaluated     atomic.Uint64 // objects so far
 
 	here, there        informer.Source
@@ -64,7 +64,7 @@ type Manager struct {
 
 	ctx     context.Context // that of Run
 	begun   chan struct{}   // closed by Run when kinds can be started
-	mapped  chan struct{}   // closed by Run when it is known besides which namespaces are offloaded
+	mapped  chan struct{}   // closed by Run when it is also known which namespaces are offloaded
 	started time.Time
 	wg      sync.WaitGroup
 
@@ -115,7 +115,7 @@ func texts(list []string) []any {
 }
 
 // connect makes the clients. They have no throttle of their own: workers are bounded, and the API server's priority
-// and fairness knows better who must wait.
+// and fairness is the better flow control.
 func (m *Manager) connect() error {
 	local, remote := rest.CopyConfig(m.options.Local), rest.CopyConfig(m.options.Remote)
 	local.QPS, remote.QPS = -1, -1
@@ -187,7 +187,7 @@ func (m *Manager) addReflectors() error {
 	return nil
 }
 
-// informer returns the informer of a resource of this cluster, one for all who need it.
+// informer returns the informer of a resource of this cluster, shared by all users.
 func (m *Manager) informer(resource schema.GroupVersionResource, o informer.Options) *informer.Informer {
 	if m.informers[resource] == nil {
 		m.informers[resource] = m.here.New(resource, o)
@@ -217,7 +217,7 @@ func (m *Manager) followNamespaces() (err error) {
 	return err
 }
 
-// sharedCaches are those, besides its own, on which what is desired for a kind depends: evaluating without them would
+// sharedCaches are the other caches on which the desired state of a kind depends: evaluating without them would
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode}

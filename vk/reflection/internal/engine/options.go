@@ -89,7 +89,7 @@ type Options struct {
 const (
 	SupportDisabled = "Disabled" // none
 	SupportTokenAPI = "TokenAPI" // this cluster's, with tokens that are requested for each pod
-	SupportLegacy   = "Legacy"   // this cluster's, with the Secret that somebody made for their service account: see package secret
+	SupportLegacy   = "Legacy"   // this cluster's, with the Secret that a user created for the service account: see package secret
 	SupportRemote   = "Remote"   // the provider's, with a service account there
 )
 
@@ -103,7 +103,7 @@ type Chains interface {
 type APIServer struct {
 	Host string   // "" = kubernetes.default, by a host alias
 	Port string   // "" = 443
-	IPs  []string // for the host alias, besides those of IP objects
+	IPs  []string // for the host alias, in addition to those of IP objects
 }
 
 // Classes are those of the provider while the VirtualNode names none; "" = what Kubernetes makes of no class.

@@ -169,7 +169,7 @@ func (r *reflector) failed(key Key, err error) {
 		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
 	}
 	switch kind {
-	case Foreign, Quarantine, Plugin, Input: // which somebody else must end first
+	case Foreign, Quarantine, Plugin, Input: // which another client must end first
 		r.arrivals.take(key)
 	}
 	switch kind {

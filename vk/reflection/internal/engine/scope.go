@@ -63,7 +63,7 @@ func (s *Scope) Key(name string) Key { return Key{Namespace: s.namespace.local, 
 // Ready reports whether both sides are known.
 func (s *Scope) Ready() bool { return s.ready.Load() }
 
-// SetReady is for the handlers of reversed kinds: nobody else knows when their own watches have been read.
+// SetReady is for the handlers of reversed kinds: only they know when their own watches have been read.
 func (s *Scope) SetReady() { s.ready.Store(true) }
 
 // Enqueue adds an object to the queue. Before the scope is ready it is dropped: every object is enqueued then.
@@ -204,7 +204,7 @@ func (r *reflector) newScope(t *extension) *Scope {
 // informers are those that belong to the scope.
 func (s *Scope) informers() []*informer.Informer { return slices.Concat(s.local, s.remote) }
 
-// listen adds a handler to an informer of somebody else, and makes the scope wait until it was called for the objects that are there.
+// listen adds a handler to an informer of another kind, and makes the scope wait until it was called for the objects that are there.
 func (s *Scope) listen(source *informer.Informer, f informer.EventFunc) {
 	s.undo = append(s.undo, source.OnEvent(f))
 	if !slices.Contains(s.remote, source) {

@@ -66,7 +66,7 @@ func (m *Manager) standBy(ctx context.Context) bool {
 	return true
 }
 
-// takeOver starts what a Manager that stands by has not. What is wrong with the settings is reported again: only who leads reports.
+// takeOver starts what a Manager that stands by has not. What is wrong with the settings is reported again: only the leader reports.
 func (m *Manager) takeOver() {
 	m.changing.Lock()
 	defer m.changing.Unlock()

@@ -151,7 +151,7 @@ func (r *reflector) ownsStatus(local *unstructured.Unstructured, present map[str
 	case from != "":
 		return !r.m.knowsCluster(from)
 	case r.kind.StatusFields == nil:
-		return true // it was asked for, by the one who knows whether a controller here has the say
+		return true // requested explicitly
 	}
 	for _, field := range r.kind.StatusFields {
 		if !raw.IsEmpty(present[field]) {
@@ -187,7 +187,7 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 	return merged
 }
 
-// writeStatus writes the status and who it is from. Custom resources keep no annotation that comes with a status, so there the
+// writeStatus writes the status and its owner. Custom resources keep no annotation that comes with a status, so there the
 // word is taken first.
 func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any) error {
 	mark := AddEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), r.marked(status))

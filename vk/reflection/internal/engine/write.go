@@ -82,7 +82,7 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 	return r.update(ctx, w, x, remote, x.Build(w, remote))
 }
 
-// update sends what is desired, unless the API server has shown that it changes nothing, or somebody else keeps reverting it.
+// update sends what is desired, unless the API server has shown that it changes nothing, or another client keeps reverting it.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.Key, x.hash(w), x.scope.memory
 	if known.Accepted(key, hash, r.stored(remote)) {
@@ -147,7 +147,7 @@ func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.U
 }
 
 // writing announces a write; what it returns is called when all about it is recorded, and has the object enqueued again
-// when somebody else changed it meanwhile.
+// when another client changed it meanwhile.
 func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	l.Begin(key)
 	return func() {

@@ -68,7 +68,7 @@ func (f *Fence) shows(name cache.ObjectName, version string, isStored bool, now 
 	return shown == nil || reached(shown, now)
 }
 
-// peek is Get for an object that nobody works with.
+// peek is Get without unpacking.
 func (i *Informer) peek(name cache.ObjectName) *unstructured.Unstructured {
 	found, _, _ := i.indexer.GetByKey(name.String())
 	if kept, ok := found.(*item); ok {

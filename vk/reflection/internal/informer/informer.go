@@ -54,7 +54,7 @@ type Informer struct {
 // Options of an Informer.
 type Options struct {
 	Selection
-	// Trim is applied to every object, besides DropManagedFields; nil drops nothing more.
+	// Trim is applied to every object after DropManagedFields; nil drops nothing more.
 	Trim     Trim
 	Indexers cache.Indexers
 	// Private: nothing of the objects outlives them, as strings of others may that many have.

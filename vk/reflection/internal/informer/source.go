@@ -30,7 +30,7 @@ type Selection struct {
 // once when it is back.
 type Source struct {
 	Client   dynamic.Interface
-	Metadata metadata.Interface // nil where nobody asks for a Fence
+	Metadata metadata.Interface // nil if no Fence is needed
 	Breaker  *breaker.Breaker
 	Strings  *Strings
 }

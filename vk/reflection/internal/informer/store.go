@@ -120,7 +120,7 @@ func (i *Informer) deliver(before, object *unstructured.Unstructured, deleted bo
 	}
 }
 
-// DropManagedFields drops what nobody here reads.
+// DropManagedFields drops the managedFields, which are not used.
 func DropManagedFields(object *unstructured.Unstructured) {
 	if object == nil {
 		return

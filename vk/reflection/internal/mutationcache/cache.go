@@ -146,7 +146,7 @@ func (w written) known(version uint64) bool {
 
 // Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
 // either. They fell into a gap of the watch: what it begins with again does not report what came and went meanwhile. That goes for our
-// deletion of what we have created in the same gap, too: whoever waits for its end will not be told.
+// deletion of what we have created in the same gap, too: waiters for its deletion will not be notified.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 }
 
 // Seen takes an event of the watch and reports whether it only echoes our last write: the step from the state on which
-// the write was decided to the state that it made. Anything else has a change of somebody else in it.
+// the write was decided to the state that it made. Anything else has a change of another client in it.
 //
 // While a write waits for its answer that is not known yet, and the event is kept: see End.
 func (c *Cache) Seen(key cache.ObjectName, before, object *unstructured.Unstructured, deleted bool) (echo bool) {

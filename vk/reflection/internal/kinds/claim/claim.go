@@ -26,7 +26,7 @@ type claimView struct {
 	local  *unstructured.Unstructured // nil when it is gone
 	remote *unstructured.Unstructured // our claim on the provider
 	volume *unstructured.Unstructured // of local, if it stands for one on the provider
-	// elsewhere: local is bound to a volume that is known to be somebody else's
+	// elsewhere: local is bound to a volume that is known to be another owner's
 	elsewhere bool
 }
 

@@ -76,7 +76,7 @@ func (h *handler) mayEnd(v *claimView, behind string) bool {
 	return known && gone == behind || boundVolume(v.remote) == "" // there is no data yet
 }
 
-// tellRetained warns a claim that needs the name on the provider, and says who has it.
+// tellRetained warns a claim that needs the name on the provider, and names the claim that has it.
 func (h *handler) tellRetained(v *claimView, behind string) error {
 	if v.local == nil || v.elsewhere || boundVolume(v.local) != "" || !h.isVirtual(v.local) {
 		return nil
@@ -91,7 +91,7 @@ func (h *handler) tellRetained(v *claimView, behind string) error {
 }
 
 // dropReleased deletes volumes that were released under the policy Delete, once nothing is left of them on the provider.
-// Nobody else does: their provisioner is us.
+// No other component does: we are their provisioner.
 func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimView) error {
 	for _, volume := range h.volumes.ofClaim(v.key) {
 		if !mayGo(volume) || v.remote != nil && h.volumeBehind(v) == volume.GetName() {

@@ -181,7 +181,7 @@ func (h *handler) persistentVolumes() dynamic.ResourceInterface {
 	return h.Local().Resource(volumesResource)
 }
 
-// volumeWriting announces a write; what it returns has the claim enqueued again when somebody else changed the volume meanwhile.
+// volumeWriting announces a write; what it returns has the claim enqueued again when another client changed the volume meanwhile.
 func (h *handler) volumeWriting(name string, claim engine.Key) (done func()) {
 	key := engine.Key{Name: name}
 	h.volumes.writes.Begin(key)

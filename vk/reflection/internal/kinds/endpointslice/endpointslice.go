@@ -53,7 +53,7 @@ func Kind() engine.Kind {
 // IsAPIServer reports whether it is the Service of this cluster's own API server: the provider has its own of that name.
 func IsAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
 
-// indexByService keys the slices. Nobody looks for copies.
+// indexByService indexes the slices, not their copies.
 func indexByService(object any) ([]string, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok || u.GetKind() == offloadingv1beta1.ShadowEndpointSliceKind {

@@ -52,7 +52,7 @@ type Handler struct {
 
 // Extend watches the provider's pods.
 func (h *Handler) Extend(s *engine.Scope) {
-	// Without their specs: how they are run there is nobody's business here.
+	// Without their specs, which are not used here.
 	s.State = s.WatchRemote(podsResource, informer.DropSpec, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
 }
 

@@ -55,7 +55,7 @@ func keep(content map[string]any) map[string]any {
 // Handler implements engine.Handler: it finds tokens among Secrets.
 type Handler struct{ engine.Base }
 
-// Waiters are who waits for the token of a service account; the kind Pod has them.
+// Waiters are the pods that wait for the token of a service account; the kind Pod implements it.
 type Waiters interface {
 	// AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
 	AccountTokenChanged(namespace, account string)
@@ -99,7 +99,7 @@ func tokenAccount(secret *unstructured.Unstructured) string {
 }
 
 // indexByAccount keys the Secrets with tokens. They have a type of their own in their own cluster and, as copies, label and
-// annotation; somebody's Secret that has but the label is none.
+// annotation; a Secret with only the label is none.
 func indexByAccount(object any) ([]string, error) {
 	secret, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -161,7 +161,7 @@ func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructu
 		return nil
 	}
 	if err := h.Reachable(); err != nil {
-		return err // nobody could take them
+		return err // they could not be stored
 	}
 	var denied error
 	for _, source := range sources {
