@@ -3,7 +3,7 @@
 
 package wire
 
-// What a virtual node is known by.
+// Labels and taints of a virtual node.
 const (
 	// RemoteClusterIDLabel names the other cluster: on nodes, namespaces and
 	// most resources of a peering.

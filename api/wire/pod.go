@@ -3,7 +3,7 @@
 
 package wire
 
-// What marks an offloaded pod, in the consumer.
+// Labels and annotations of an offloaded pod on the consumer.
 const (
 	// OffloadedPodLabel ("true") is on the consumer's pod, not on ShadowPods.
 	OffloadedPodLabel = "liqo.io/shadowPod"
@@ -14,7 +14,7 @@ const (
 	CreatorUserLabel = "liqo.io/creator-user"
 )
 
-// What users write on a pod to change how it crosses.
+// Annotations for users on a pod, to change how it is reflected.
 const (
 	// AntiAffinityPresetAnnotation spreads offloaded pods over the provider's
 	// nodes: see the values below.
@@ -46,7 +46,7 @@ const (
 	RuntimeClassName = "liqo"
 )
 
-// What the network says of this cluster's API server: the IP object, in the
+// Conventions of the network for this cluster's API server: the IP object, in the
 // namespace of the installation, with the address by which providers reach it
 // has the label, or simply its value as its name.
 const (

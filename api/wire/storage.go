@@ -3,7 +3,7 @@
 
 package wire
 
-// What the control plane writes on a PersistentVolumeClaim (Kubernetes): notes
+// Annotations of the control plane on a PersistentVolumeClaim (Kubernetes): notes
 // about the volume and the nodes of its own cluster, which do not cross.
 const (
 	// BindCompletedAnnotation: the claim has its volume.

@@ -98,7 +98,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{RequeueAfter: look}, nil
 	}
-	// What is wrong with a kubeconfig is for the foreigncluster controller to say, which uses it all the time.
+	// The foreigncluster controller, which uses the kubeconfig all the time, reports its errors.
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return reconcile.Result{RequeueAfter: look}, nil //nolint:nilerr // as above

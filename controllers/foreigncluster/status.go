@@ -43,7 +43,7 @@ func isHeartbeatReason(reason string) bool {
 	return reason == heartbeatReason || reason == heartbeatLostReason
 }
 
-// status determines what to write, and when to determine it again. What cannot be read stays as it is.
+// status determines what to write, and when to determine it again. Unreadable parts stay unchanged.
 func (c *Controller) status(ctx context.Context, f *facts) (*core.ForeignClusterStatus, time.Duration) {
 	status := f.cluster.Status.DeepCopy()
 	status.ObservedGeneration = f.cluster.Generation

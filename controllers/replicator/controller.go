@@ -106,7 +106,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // tellTrouble says on the map why its provider does not do what it is asked.
-// What is different in each attempt, such as a port, is left to the log.
+// Details that differ in each attempt, such as a port, are only logged.
 func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
 		return

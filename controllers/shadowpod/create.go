@@ -169,7 +169,7 @@ func reasonOf(err error) string {
 	return wire.FailedCreatePodReason
 }
 
-// What makes a ShadowPod unusable until it is changed.
+// Errors that make a ShadowPod unusable until it is changed.
 var (
 	errNoOrigin = fmt.Errorf("label %s is missing, so the cluster of this pod is unknown: set it to the consumer's cluster id", wire.OriginLabel)
 	errNoSpec   = errors.New("spec.pod is missing or not an object: it must be a pod's spec")

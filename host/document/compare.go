@@ -7,7 +7,7 @@ package document
 // server or a controller added. Lists must be of the same length and cover element by element.
 func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
 
-// Equal compares two values. What is absent equals nothing.
+// Equal compares two values. An absent value equals no other.
 func (v View) Equal(w View) bool { return equal(v, w) }
 
 func equal(v, w View) bool { return covers(v, w, true) }

@@ -45,7 +45,7 @@ const (
 	fOwned                      // key does not
 )
 
-// node is one visited place. What was written to it is here too, so that an edit is a visit and a few stores.
+// node is one visited place, with the value written to it, so that an edit is a visit and a few stores.
 type node struct {
 	base   any    // when fBase: the shared value
 	str    string // else: a string's value

@@ -3,7 +3,7 @@
 
 package fuel
 
-// The cost of instructions in units of fuel. What is not named here costs 1. Rules: an instruction whose
+// The cost of instructions in units of fuel. Unlisted ones cost 1. Rules: an instruction whose
 // run time depends on an operand is charged by that operand (see bulks), and whatever leaves the sandbox
 // costs about what it takes.
 const (

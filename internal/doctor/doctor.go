@@ -51,7 +51,7 @@ type Patient struct {
 	Now time.Time
 	// Cluster is the same one, for what needs more than a client; nil leaves out clocks, rights and serving certificates.
 	Cluster *peering.Cluster
-	// Peer is a cluster that it is joined with, nil for none. What concerns both is checked then.
+	// Peer is a peered cluster, nil for none. If set, both are compared.
 	Peer *peering.Cluster
 
 	found []Finding

@@ -157,7 +157,7 @@ func plain(value any) (decoded any) {
 	return decoded
 }
 
-// lacking returns the path of a field that got has not, or not the same; "" when there is none. Whatever else is in got, an API server has added.
+// lacking returns the path of a field that is missing or different in got; "" when there is none. Additional fields of got come from the API server.
 func lacking(want, got any, path string) string {
 	switch want := want.(type) {
 	case map[string]any:

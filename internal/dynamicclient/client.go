@@ -56,7 +56,7 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// framer finds the ends of the events in a stream. What is written is framed as usual.
+// framer finds the ends of the events in a stream. Writes are framed as usual.
 type framer struct{ runtime.Framer }
 
 func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return newFrameReader(r) }

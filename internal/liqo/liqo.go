@@ -224,7 +224,7 @@ func imageOf(vn *offloading.VirtualNode) string {
 	return ""
 }
 
-// replace the image in a VirtualNode. What else is there stays as it was written, also what this program has no fields for. With the former
+// replace the image in a VirtualNode. All other fields stay as written, including those unknown to this program. With the former
 // image it is as it was.
 func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)

@@ -102,7 +102,7 @@ func setOf(ranges []netip.Prefix) map[netip.Prefix]bool {
 	return set
 }
 
-// podRanges are those that the nodes of a cluster have. Where the network plugin hands addresses out by itself they have none.
+// podRanges are those that the nodes of a cluster have. Network plugins with their own IPAM do not set them.
 func (c *Cluster) podRanges(ctx context.Context) ([]netip.Prefix, error) {
 	if c.invitation != nil {
 		return c.invitation.PodRanges, nil

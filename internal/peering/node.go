@@ -43,7 +43,7 @@ func (n *NodeOptions) patch() *offloading.OffloadingPatch {
 }
 
 // CreateNode makes one more virtual node for a provider that this cluster is joined with, of which only the id need be known, and returns
-// when it is Ready. What the nodes of a provider offer together is for the user to keep within what the provider gives.
+// when it is Ready. The user must keep the sum of a provider's nodes within the granted resources.
 func (o *Options) CreateNode(ctx context.Context) error {
 	return progress.Ended(ctx, o.createNode(ctx))
 }

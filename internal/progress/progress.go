@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package progress waits for clusters, and reports to the user what it waits for.
+// Package progress waits for clusters, and reports the pending state to the user.
 package progress
 
 import (

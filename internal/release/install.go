@@ -79,7 +79,7 @@ func (i *Installer) install(ctx context.Context, values map[string]any) (*Result
 	if err := i.onlyOne(ctx); err != nil {
 		return nil, err
 	}
-	// What is wrong with the values is to be found before anything is changed.
+	// Errors in the values must be found before anything is changed.
 	if _, err := i.apply(ctx, chart, values, upgrade, true); err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func Run(t *testing.T, dir string, stage func(*testing.T) *Stage) {
 	}
 }
 
-// Play plays one scenario outside of a test, and returns what went wrong. What the scenario does and sees is given to log, in lines.
+// Play runs one scenario outside of a test, and returns its errors. The lines of the scenario are logged to log.
 func Play(ctx context.Context, file string, stage *Stage, log func(string)) error {
 	t := &alone{log: log}
 	ended := make(chan struct{})

@@ -22,7 +22,7 @@ type Options struct {
 	// KwokNodes is how many simulated nodes there are from the start. Their pods become Ready at once and run nothing.
 	KwokNodes int
 	// Nodes is how many real nodes there are from the start: machines of the Network with a kubelet, containerd and kube-proxy, and
-	// CoreDNS in the cluster. The control plane is on the first of them. What they need is checked by NodesHere.
+	// CoreDNS in the cluster. The control plane is on the first of them. NodesHere checks the prerequisites.
 	Nodes   int
 	Network *machine.Network
 	// Registry, with real nodes, is where images are pulled from, whatever registry their names have.

@@ -43,7 +43,7 @@ func (s *standby) begin() {
 	})
 }
 
-// prepare until it is no longer needed. What has failed is prepared again.
+// prepare until it is no longer needed. Failures are retried.
 func (s *standby) prepare() {
 	logger := log.FromContext(s.ctx)
 	for s.ctx.Err() == nil {

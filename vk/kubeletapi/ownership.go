@@ -26,7 +26,7 @@ const (
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// refusal is an error with an HTTP status of its own.
+// refusal is an error with an HTTP status.
 type refusal struct {
 	code    int
 	message string

@@ -240,7 +240,7 @@ func (c *counters) forget(pods []*corev1.Pod) {
 	maps.DeleteFunc(c.containers, func(key containerKey, _ *counter) bool { return !present[key.pod] })
 }
 
-// mostSkew of the provider's clock. What was measured later than that from now would stop the counters until then.
+// mostSkew of the provider's clock. A measurement dated further ahead would stop the counters until then.
 const mostSkew = time.Minute
 
 // nano of anything.

@@ -62,7 +62,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 	for _, local := range slices.Sorted(maps.Keys(mapping)) {
 		parsed.named[local] = true
 		remote, accepted, problem := parseEntry(mapping[local])
-		// What is reflected is asked for here: the provider's answer opens no namespace by itself.
+		// Only requested namespaces are reflected: the provider cannot add one.
 		if asked, _ := desired[local].(string); problem == "" && accepted && asked != remote {
 			accepted = false
 			if asked != "" {
@@ -70,7 +70,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 			}
 		}
 		if other, twice := taken[remote]; problem == "" && twice {
-			problem = fmt.Sprintf("is mapped to %s, and so is %s: give each namespace a remote namespace of its own", remote, other)
+			problem = fmt.Sprintf("is mapped to %s, and so is %s: use a different remote namespace for each namespace", remote, other)
 			delete(parsed.remoteNamespaces, other)
 			parsed.doubtful[other] = true
 		}

@@ -59,7 +59,7 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 		c.showNode(ctx, err)
 		return false, err
 	}
-	// What the API server refuses of the one must not keep it from the other.
+	// A rejected write of one must not prevent the other.
 	forgot, err := c.forgetSpoiled(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints))
 	if forgot || drifted(actual, desired) {

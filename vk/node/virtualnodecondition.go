@@ -57,7 +57,7 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	}
 	conditions[at] = next
 	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
-	// Where the roles are another implementation's, its controllers write the condition.
+	// With the roles of another implementation, its controllers write the condition.
 	if err := c.patchConditions(ctx, vn, conditions); err != nil && !apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "The conditions of the VirtualNode cannot be updated, retrying")
 		return

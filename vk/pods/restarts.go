@@ -33,8 +33,8 @@ func (r *Restarts) Note() string {
 	return string(text)
 }
 
-// Recall takes over what an earlier process noted, unless this one has seen something itself. What is no note (somebody
-// else wrote it, or nobody did) is ignored.
+// Recall restores the note of an earlier process, unless this one has observed restarts itself. An invalid or missing
+// note is ignored.
 func (r *Restarts) Recall(text string) {
 	var noted note
 	if r.uid != "" || json.Unmarshal([]byte(text), &noted) != nil {

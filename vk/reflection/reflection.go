@@ -5,7 +5,7 @@ package reflection
 
 import "github.com/refract-project/refract/vk/reflection/internal/engine"
 
-// What the engine offers to its users.
+// API of the engine for its users.
 type (
 	// Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
 	Manager = engine.Manager

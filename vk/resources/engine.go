@@ -17,7 +17,7 @@ import (
 type Engine interface {
 	// StartKind begins to reflect a kind in every offloaded namespace, or replaces one of the same name.
 	StartKind(kind reflection.Kind) error
-	// StopKind ends it and returns when nothing of it runs any more. What is on the provider stays.
+	// StopKind stops it and returns when nothing of it runs. Nothing is deleted on the provider.
 	StopKind(name string)
 	// Namespaces returns the offloaded namespaces, each with its remote namespace.
 	Namespaces() map[string]string

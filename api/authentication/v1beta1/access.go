@@ -50,7 +50,7 @@ type AwsConfig struct {
 // +kubebuilder:validation:Enum=ControlPlane;ResourceSlice
 type IdentityType string
 
-// What certificates are for.
+// Purposes of certificates.
 const (
 	// ControlPlaneIdentityType is the access of the consumer's controllers to its tenant namespace.
 	ControlPlaneIdentityType IdentityType = "ControlPlane"

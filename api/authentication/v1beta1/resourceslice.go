@@ -82,7 +82,7 @@ type ResourceSliceSpec struct {
 // +kubebuilder:validation:Enum=Authentication;Resources
 type ResourceSliceConditionType string
 
-// What is decided on.
+// Conditions of a ResourceSlice.
 const (
 	// AuthenticationCondition: the certificate.
 	AuthenticationCondition ResourceSliceConditionType = "Authentication"

@@ -40,7 +40,7 @@ type TenantList struct {
 // +kubebuilder:validation:Enum=KeysExchange;TolerateNoHandshake
 type AuthzPolicy string
 
-// What a consumer must prove.
+// Authentication required of a consumer.
 const (
 	// KeysExchange: that it holds the key of which it has signed the nonce of this cluster.
 	KeysExchange AuthzPolicy = "KeysExchange"

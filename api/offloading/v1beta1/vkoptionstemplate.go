@@ -39,7 +39,7 @@ const (
 	DenyList ReflectionType = "DenyList"
 	// AllowList: only those annotated liqo.io/allow-reflection.
 	AllowList ReflectionType = "AllowList"
-	// CustomLiqo: the kind has rules of its own and no annotation counts.
+	// CustomLiqo: the kind has its own rules, and annotations are ignored.
 	CustomLiqo ReflectionType = "CustomLiqo"
 )
 

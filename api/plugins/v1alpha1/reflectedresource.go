@@ -59,8 +59,8 @@ const (
 
 // ReflectedResourceSpec says what is reflected, and how.
 //
-// +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','persistentvolumeclaims','events','serviceaccounts'])",message="this resource is reflected anyway, by rules of its own: see the virtual kubelet's flags"
-// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource == 'ingresses') && !(self.group == 'events.k8s.io' && self.resource == 'events')",message="this resource is reflected anyway, by rules of its own: see the virtual kubelet's flags"
+// +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','persistentvolumeclaims','events','serviceaccounts'])",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
+// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource == 'ingresses') && !(self.group == 'events.k8s.io' && self.resource == 'events')",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
 // +kubebuilder:validation:XValidation:rule="self.group != 'offloading.liqo.io' && self.group != 'plugins.refract.io'",message="the resources that reflection itself is made of cannot be reflected"
 type ReflectedResourceSpec struct {
 	// Group of the objects, empty for the core group.

@@ -84,7 +84,7 @@ annotations:
 {{- join "," $classes }}
 {{- end -}}
 
-{{/* refract.ownTemplate: not empty when an entry of virtualKubelets has settings of its own. */}}
+{{/* refract.ownTemplate: not empty when an entry of virtualKubelets has individual settings. */}}
 {{- define "refract.ownTemplate" -}}
 {{- if or .extraArgs .cidrs }}true{{ end -}}
 {{- end -}}

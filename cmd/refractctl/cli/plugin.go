@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// loaded is a plugin on a host of its own.
+// loaded is a plugin on its own host.
 type loaded struct {
 	*host.Plugin
 	host   *host.Host

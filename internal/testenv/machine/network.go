@@ -109,7 +109,7 @@ func (n *Network) Mend(m *Machine) error {
 	return n.ip("link set " + m.port + " up")
 }
 
-// Slow the line to a machine down, to that many kilobits per second. What waits longer than the latency is lost.
+// Slow the line to a machine down, to that many kilobits per second. Packets that wait longer than the latency are lost.
 func (n *Network) Slow(m *Machine, kilobits int) error {
 	return n.tc("qdisc", "replace", "dev", m.port, "root", "tbf", "rate", fmt.Sprintf("%dkbit", kilobits), "burst", "16kb", "latency", "200ms")
 }

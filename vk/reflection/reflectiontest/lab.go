@@ -98,7 +98,7 @@ func needClusters(t *testing.T) {
 	}
 }
 
-// NewOn is a lab with a consumer of its own.
+// NewOn is a lab with its own consumer.
 func NewOn(t *testing.T, consumer *testenv.Cluster, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	needClusters(t)

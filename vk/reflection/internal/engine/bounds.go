@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// What comes back from a provider is limited: it is not root here, and the objects of this cluster are stored and watched by
+// Data from a provider is limited: it is not root here, and the objects of this cluster are stored and watched by
 // others. Nothing legitimate is larger than this.
 const (
 	maxStatusBytes  = 64 << 10

@@ -170,7 +170,7 @@ func (e *Env) Write(ctx context.Context, w *Worker, x *Desired, remote *unstruct
 	return e.r.write(ctx, w, x, remote)
 }
 
-// Create makes the copy where none of ours is known. What is there already under that name is never overwritten.
+// Create makes the copy where none of ours is known. An existing object of that name is never overwritten.
 func (e *Env) Create(ctx context.Context, w *Worker, x *Desired) error { return e.r.create(ctx, w, x) }
 
 // Update sends object, unless the API server has shown that it changes nothing, or another client keeps reverting it.

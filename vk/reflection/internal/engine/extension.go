@@ -104,7 +104,7 @@ func (m *Manager) StartNamespace(local, remote string) {
 	}
 }
 
-// StopNamespace ends it. What is on the provider stays. (namespaces.Handler)
+// StopNamespace stops the reflection of a namespace. Nothing is deleted on the provider. (namespaces.Handler)
 func (m *Manager) StopNamespace(local string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()

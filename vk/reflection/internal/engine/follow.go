@@ -64,7 +64,7 @@ func (s *Scope) waitForShared(ctx context.Context) bool {
 // empty reports whether there is no object here.
 func (s *Scope) empty() bool { return !s.objects.HasIn(s.namespace.local) }
 
-// noneRemote asks whether the provider has nothing of ours. What cannot be answered is left to the watch, which tries again.
+// noneRemote asks whether the provider has nothing of ours. On errors it is left to the watch, which retries.
 func (s *Scope) noneRemote(ctx context.Context) bool {
 	for _, remote := range s.remote {
 		if any, err := remote.Any(ctx); err != nil || any || remote.Len() > 0 {

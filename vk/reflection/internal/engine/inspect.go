@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// What follows shows the inside of a Manager, to tests of the packages around.
+// The following exposes internals of a Manager to tests of other packages.
 
 // Handler returns that of a kind, or nil.
 func (m *Manager) Handler(kind string) Handler {

@@ -24,7 +24,7 @@ const (
 	Replace
 )
 
-// Kind describes what is reflected. What is special to a kind is what its plugins do; this is the rest, and a custom
+// Kind describes a reflected kind. Its plugins define the mutations; this is the rest, and a custom
 // resource needs no more than Name, Source and Workers.
 type Kind struct {
 	Name   string // by which options, scopes, Events and Liqo's metrics know it; "Kind" or "Kind.group"

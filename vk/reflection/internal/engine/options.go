@@ -150,7 +150,7 @@ func (o Options) validate() error {
 		faults = append(faults, corev1beta1.ClusterID(id).Validate())
 	}
 	if o.LocalClusterID == o.RemoteClusterID {
-		faults = append(faults, fmt.Errorf("both clusters have the id %q: each needs one of its own", o.LocalClusterID))
+		faults = append(faults, fmt.Errorf("both clusters have the id %q: each needs a unique id", o.LocalClusterID))
 	}
 	if o.NodeName == "" || len(o.NodeName) > 63 {
 		faults = append(faults, fmt.Errorf("node name %q must have 1 to 63 characters: it becomes a label value", o.NodeName))

@@ -80,7 +80,7 @@ type Worker struct {
 	back   bool // or here
 }
 
-// NewWorker returns one with a document of its own.
+// NewWorker returns one with its own document.
 func NewWorker(log *slog.Logger) *Worker {
 	return &Worker{Doc: document.New(), env: host.Env{Measure: true, Logger: log}}
 }

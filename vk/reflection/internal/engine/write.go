@@ -177,7 +177,7 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 	w.Wrote(Out)
 }
 
-// create makes the copy where none of ours is known. What is there already under that name is never overwritten.
+// create makes the copy where none of ours is known. An existing object of that name is never overwritten.
 func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	key, hash := x.Key, x.hash(w)
 	if err := x.scope.memory.MayWrite(key, x.cause(), hash); err != nil {

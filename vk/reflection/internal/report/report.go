@@ -22,7 +22,7 @@ import (
 
 const (
 	// eventRate and eventBurst bound all Events of the process: a plugin that fails on ten thousand objects must not
-	// become ten thousand Events at once. What is dropped is counted.
+	// become ten thousand Events at once. Dropped ones are counted.
 	eventRate  = 10
 	eventBurst = 100
 )

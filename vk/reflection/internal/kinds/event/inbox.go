@@ -27,7 +27,7 @@ const (
 	Window = 10 * time.Second
 	// eventTrial is how long an Event waits for the object that it is about to be known: they come by different watches.
 	eventTrial = 10 * time.Second
-	// WaitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. What comes on top is dropped and counted.
+	// WaitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. The excess is dropped and counted.
 	WaitingMost = 10000
 	// missedMost bounds the kinds that are remembered for having been dropped: clients of the provider choose their names.
 	missedMost = 100

@@ -154,7 +154,7 @@ func (h *Handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *un
 	return err == nil && x.SameMetadata(remote)
 }
 
-// renewTokens requests the tokens that are missing or due, into held. What is denied stays as it was.
+// renewTokens requests the tokens that are missing or due, into held. Denied ones stay unchanged.
 func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
 	now := h.Clock().Now()
 	if !anyDue(sources, held, now) {
