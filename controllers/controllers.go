@@ -46,7 +46,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Controller is what all controllers of this package have in common.
+// Controller is the interface of all controllers.
 type Controller interface {
 	// Name of the controller in logs, metrics and Events.
 	Name() string
@@ -160,7 +160,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 	return controllers
 }
 
-// Register adds all controllers to mgr, which must have been made with the
+// Register adds all controllers to mgr, which must have been created with the
 // ManagerOptions of this package.
 func Register(ctx context.Context, mgr manager.Manager, o Options) error {
 	m, err := metrics.New(o.Registerer)

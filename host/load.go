@@ -27,7 +27,7 @@ import (
 //  3. checked: what it imports, what it exports, their types;
 //  4. started once, within its fuel, to ask for its ABI version and manifest.
 //
-// A *LoadError says at which of these it was refused. The name appears in errors, logs and metrics.
+// A *LoadError has the stage at which it was refused. The name appears in errors, logs and metrics.
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{

@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Manifest is what a module says about itself.
+// Manifest is the self-description of a module.
 type Manifest struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

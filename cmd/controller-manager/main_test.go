@@ -45,7 +45,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                                 "--cluster-id is missing",
 		"--cluster-id=A":                                   "--cluster-id: cluster id \"A\" is invalid",
-		"--cluster-id=a":                                   "give --kubeconfig",
+		"--cluster-id=a":                                   "set --kubeconfig",
 		"--nonsense":                                       "unknown flag: --nonsense: see controller-manager --help",
 		"--resync-period=0s --webhook-port=0":              "--cluster-id is missing",
 		"--cluster-id=A --webhook-port=0":                  "--webhook-port is 0",

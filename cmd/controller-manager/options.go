@@ -133,7 +133,7 @@ func (o *options) addInertFlags(flags *pflag.FlagSet) {
 		{"networking-enabled", network, "false", true},
 		{"offloading-enabled", "the offloading controllers always run", "true", true},
 		{"virtual-storage-class-name", storage, "", false}, {"storage-namespace", storage, "", false},
-		{"podcidr", "give --local-podcidr to virtual kubelets, among the extraArgs of their VkOptionsTemplate", "", false},
+		{"podcidr", "set --local-podcidr of virtual kubelets, in the extraArgs of their VkOptionsTemplate", "", false},
 		{"enable-api-server-proxy-ip-remapping", network, "false", true}, {"api-server-ip-use-endpointslices", network, "false", true},
 		{"network-ctrl-workers", network, "1", false}, {"ip-ctrl-workers", network, "1", false},
 		{"global-labels", global, "", false}, {"global-annotations", global, "", false},

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// APIServer is where consumers find that of this cluster.
+// APIServer is the API server of this cluster, as consumers reach it.
 type APIServer struct {
 	// URL, as consumers reach it. Empty for the endpoint of the Service kubernetes.
 	URL string

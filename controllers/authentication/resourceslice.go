@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// ResourceSlices decides on what consumers ask for.
+// ResourceSlices accepts or denies the ResourceSlices of consumers.
 type ResourceSlices struct {
 	client  client.Client
 	live    client.Reader
@@ -58,7 +58,7 @@ func answers(object client.Object) bool {
 	return ok && slice.Labels[wire.ReplicatedLabel] == "true" && len(slice.Spec.CSR) > 0
 }
 
-// Reconcile decides on one slice.
+// Reconcile accepts or denies one ResourceSlice.
 func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	slice := &auth.ResourceSlice{}
 	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
@@ -143,7 +143,7 @@ func (c *ResourceSlices) tell(before, now *auth.ResourceSlice) {
 	}
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *ResourceSlices) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, answers
 }

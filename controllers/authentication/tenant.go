@@ -56,7 +56,7 @@ const (
 	admitAction    = "Admit"
 )
 
-// Reconcile gives the consumer of a Tenant the access to its tenant namespace, or takes it back.
+// Reconcile grants the consumer of a Tenant access to its tenant namespace, or revokes it.
 func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	tenant := &auth.Tenant{}
 	if err := c.client.Get(ctx, request.NamespacedName, tenant); err != nil {
@@ -234,7 +234,7 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Tenants) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, func(client.Object) bool { return true }
 }

@@ -81,7 +81,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// Reconcile renews the token with which a VirtualNode opens its provider, when it is time for that.
+// Reconcile renews the token of a VirtualNode for its provider, when it is due.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	vn := &offloading.VirtualNode{}
 	if err := c.client.Get(ctx, request.NamespacedName, vn); err != nil {
@@ -189,7 +189,7 @@ func withToken(kubeconfig []byte, token string) ([]byte, error) {
 	return clientcmd.Write(*config)
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(client.Object) bool { return true }
 }

@@ -257,7 +257,7 @@ func (c *Controller) write(ctx context.Context, cluster *core.ForeignCluster, st
 	return nil
 }
 
-// Enforces says what the controller answers for: ForeignClusters.
+// Enforces returns the objects that the controller enforces, for metrics: ForeignClusters.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &core.ForeignClusterList{}, func(client.Object) bool { return true }
 }

@@ -54,7 +54,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller makes the remote namespaces of NamespaceMaps.
+// Controller creates the remote namespaces of NamespaceMaps.
 type Controller struct {
 	client   client.Client
 	uncached client.Reader
@@ -81,7 +81,7 @@ const (
 	mapAction                   = "MapNamespaces"
 )
 
-// Reconcile makes the remote namespaces of the NamespaceMap what they must be.
+// Reconcile creates, updates and deletes the remote namespaces of the NamespaceMap.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nm := &offloading.NamespaceMap{}
 	err := c.client.Get(ctx, request.NamespacedName, nm)
@@ -276,7 +276,7 @@ func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMa
 	return nil
 }
 
-// Enforces says what the controller answers for: the NamespaceMaps of consumers.
+// Enforces returns the objects that the controller enforces, for metrics: the NamespaceMaps of consumers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, isReplicated
 }

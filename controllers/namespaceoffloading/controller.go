@@ -88,8 +88,8 @@ const (
 	fieldManager = "namespaceoffloading-controller"
 )
 
-// Reconcile offloads the namespace, or withdraws it, and writes the status. What
-// went wrong is returned also when the status could be written: it is retried.
+// Reconcile offloads or unoffloads the namespace, and writes the status. Errors
+// are returned even if the status could be written, so that they are retried.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nso := &offloading.NamespaceOffloading{}
 	err := c.client.Get(ctx, request.NamespacedName, nso)
@@ -271,7 +271,7 @@ func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bo
 	return nil
 }
 
-// Enforces says what the controller answers for: NamespaceOffloadings.
+// Enforces returns the objects that the controller enforces, for metrics: NamespaceOffloadings.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceOffloadingList{}, func(nso client.Object) bool { return nso.GetName() == offloading.NamespaceOffloadingName }
 }

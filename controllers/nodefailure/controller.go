@@ -150,7 +150,7 @@ func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, since time.Tim
 	return nil
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.PodList{}, func(pod client.Object) bool { return pod.GetDeletionTimestamp() != nil }
 }

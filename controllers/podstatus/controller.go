@@ -57,7 +57,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller marks pods.
+// Controller labels the pods of virtual nodes that are not ready.
 type Controller struct {
 	client  client.Client
 	live    client.Reader
@@ -76,7 +76,7 @@ func NewController(c client.Client, live client.Reader, options Options) *Contro
 // Name of the controller in logs and metrics.
 func (c *Controller) Name() string { return "podstatus" }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache holds virtual ones alone
 }
@@ -103,8 +103,8 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// Reconcile marks the offloaded pods of a node that is not ready, and takes the
-// mark from those of one that is.
+// Reconcile labels the offloaded pods of a node that is not ready, and removes the
+// label from those of a ready one.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := c.client.Get(ctx, request.NamespacedName, node); err != nil {

@@ -37,7 +37,7 @@ type Options struct {
 	OfTenants bool
 }
 
-// Ledger knows what the users of consumers have in use. It is safe for
+// Ledger computes the usage of the users of consumers. It is safe for
 // concurrent use.
 type Ledger struct {
 	reader  client.Reader
@@ -60,7 +60,7 @@ func ownerOf(labels map[string]string) owner {
 	return owner{labels[wire.OriginLabel], labels[wire.CreatorUserLabel]}
 }
 
-// Pod is what is asked for.
+// Pod is a requested pod.
 type Pod struct {
 	Key    types.NamespacedName
 	Labels map[string]string
@@ -75,7 +75,7 @@ func NewLedger(reader client.Reader, options Options) *Ledger {
 	return &Ledger{reader: reader, options: options, pending: map[types.NamespacedName]pending{}}
 }
 
-// Take returns why the pod exceeds a Quota, nil when it does not: it counts from
+// Take returns a Refusal if the pod exceeds a Quota, else nil: the pod counts from
 // then on, until Release, or until it was in the cache and is gone.
 func (l *Ledger) Take(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	l.mu.Lock()
@@ -87,7 +87,7 @@ func (l *Ledger) Take(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	return refusal, err
 }
 
-// Check is Take without taking.
+// Check is Take without counting the pod.
 func (l *Ledger) Check(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *Ledger) Check(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	return refusal, err
 }
 
-// Release forgets a pod that was not created after all.
+// Release drops a pod that was not created.
 func (l *Ledger) Release(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

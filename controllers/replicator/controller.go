@@ -86,7 +86,7 @@ const (
 // errForeign is of objects on the provider that are not our copy.
 var errForeign = report.Errorf(report.Foreign, "an object of this name exists there that is not a copy of this one")
 
-// Reconcile makes the copy of the NamespaceMap what it must be, and its status ours.
+// Reconcile replicates the NamespaceMap to the provider, and its status back.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	local := &offloading.NamespaceMap{}
 	err := c.client.Get(ctx, request.NamespacedName, local)
@@ -248,7 +248,7 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 	return finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
 }
 
-// Enforces says what the controller answers for: the NamespaceMaps for providers.
+// Enforces returns the objects that the controller enforces, for metrics: the NamespaceMaps for providers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, peers.IsOutgoing
 }

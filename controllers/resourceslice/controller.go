@@ -75,7 +75,7 @@ const (
 	quotaAction      = "CreateQuota"
 )
 
-// Reconcile makes the Quota of a slice what it must be.
+// Reconcile creates or updates the Quota of a ResourceSlice.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	slice := &auth.ResourceSlice{}
 	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
@@ -200,7 +200,7 @@ func cordoned(annotations map[string]string) bool {
 // meant reports whether a slice has come from a consumer.
 func meant(object client.Object) bool { return object.GetLabels()[wire.ReplicatedLabel] == "true" }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, meant
 }

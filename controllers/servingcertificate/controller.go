@@ -74,7 +74,7 @@ const (
 	approveAction     = "Approve"
 )
 
-// Reconcile approves the request, if it is one of a virtual kubelet and asks for no more than that may have.
+// Reconcile approves the request of a virtual kubelet, if it requests only what that may have.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := c.client.Get(ctx, request.NamespacedName, csr); err != nil {
@@ -198,7 +198,7 @@ func open(object client.Object) bool {
 		})
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &certificatesv1.CertificateSigningRequestList{}, open
 }

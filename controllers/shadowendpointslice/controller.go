@@ -35,8 +35,8 @@ import (
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 
-// AddressMapper says under which address the pods of this cluster reach what is
-// in another one: see package networks, whose errors it gives.
+// AddressMapper maps addresses of other clusters to those that the pods of this cluster
+// use for them. Its errors are those of package networks.
 type AddressMapper interface {
 	// MapAddress returns the address here of address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
@@ -101,7 +101,7 @@ const (
 	updateAction = "UpdateEndpointSlice"
 )
 
-// Reconcile makes the EndpointSlice of the ShadowEndpointSlice what it must be.
+// Reconcile creates or updates the EndpointSlice of the ShadowEndpointSlice.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
@@ -177,7 +177,7 @@ func (c *Controller) complain(shadow *unstructured.Unstructured, problems []prob
 	}
 }
 
-// Enforces says what the controller answers for: ShadowEndpointSlices.
+// Enforces returns the objects that the controller enforces, for metrics: ShadowEndpointSlices.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }

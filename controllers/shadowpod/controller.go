@@ -47,7 +47,7 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// APIServerMapper says under which address the pods of this cluster reach the
+// APIServerMapper returns the address at which the pods of this cluster reach the
 // API server of another one. Without a network fabric the address is the same.
 type APIServerMapper interface {
 	// MapAPIServer returns the address here of ip in the cluster origin.
@@ -108,7 +108,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "shadowpod" }
 
-// Reconcile makes the pod of the ShadowPod what it must be.
+// Reconcile creates or updates the pod of the ShadowPod.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
@@ -226,7 +226,7 @@ func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructur
 	return c.release(ctx, pod)
 }
 
-// Enforces says what the controller answers for: ShadowPods.
+// Enforces returns the objects that the controller enforces, for metrics: ShadowPods.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }

@@ -22,7 +22,7 @@ import (
 // created; a level set there by an administrator is respected. (Kubernetes: Pod Security admission.)
 const EnforceLabel = psapi.EnforceLevelLabel
 
-// Options are what the provider decides about its tenants. The zero value is the default.
+// Options are the provider's settings for its tenants. The zero value is the default.
 type Options struct {
 	// PodSecurity is the level of all consumers, Levels that of some, by cluster id. Empty is baseline.
 	PodSecurity string
@@ -38,7 +38,7 @@ type Options struct {
 	MaxNamespaces int
 }
 
-// Validate returns what is wrong with the options, naming the level and the remedy.
+// Validate returns an error with the remedy if the options are invalid.
 func (o *Options) Validate() error {
 	if err := validLevel(o.PodSecurity); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (o *Options) Level(clusterID string) string {
 	return string(psapi.LevelBaseline)
 }
 
-// Refusal is why a consumer may not have a pod as it asks for it.
+// Refusal is the reason why a requested pod is not allowed.
 type Refusal struct {
 	Field string // of the ShadowPod
 	Rule  string
@@ -100,7 +100,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s is not allowed here: %s; %s", r.Field, rule, r.Remedy)
 }
 
-// Policy judges pods. Safe for concurrent use.
+// Policy checks pods. Safe for concurrent use.
 type Policy struct {
 	options   Options
 	evaluator policy.Evaluator
@@ -117,7 +117,7 @@ func NewPolicy(o Options) (*Policy, error) {
 
 const podField = "spec.pod."
 
-// CheckNamespace refuses pods in a namespace that was not offloaded to this cluster by that consumer.
+// CheckNamespace returns a Refusal unless the namespace was created for that consumer.
 func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	owner := namespace.Labels[wire.RemoteClusterIDLabel]
 	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
@@ -131,7 +131,7 @@ func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Ref
 	return nil
 }
 
-// CheckPod refuses what the pod asks for; nil is no refusal. spec is as it is stored in the ShadowPod.
+// CheckPod returns a Refusal if the pod is not allowed, else nil. spec is as it is stored in the ShadowPod.
 func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[string]string, spec map[string]any) *Refusal {
 	pod := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod.Spec); err != nil {
@@ -188,7 +188,7 @@ var (
 
 func whole(pattern string) string { return "^(?:" + pattern + ")$" }
 
-// CheckName refuses the name of a namespace that a consumer asks for. installation is the namespace of the controllers.
+// CheckName returns a Refusal if a consumer's namespace may not have the name. installation is the namespace of the controllers.
 func (o *Options) CheckName(clusterID, name, installation string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 		return fmt.Errorf("it is not a valid name: %s", problems[0])

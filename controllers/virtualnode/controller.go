@@ -146,7 +146,7 @@ type virtualNode struct {
 	cluster *core.ForeignCluster
 }
 
-// CreateNode reports whether there is to be a Node.
+// CreateNode reports whether the VirtualNode should have a Node.
 func (v *virtualNode) CreateNode() bool {
 	if v.Spec.CreateNode == nil && v.template != nil {
 		return v.template.Spec.CreateNode
@@ -233,12 +233,12 @@ func (c *Controller) runsKubelets() bool {
 	return c.options.DefaultTemplate != (types.NamespacedName{})
 }
 
-// Enforces says what the controller answers for: VirtualNodes.
+// Enforces returns the objects that the controller enforces, for metrics: VirtualNodes.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(vn client.Object) bool { return controllerutil.ContainsFinalizer(vn, wire.VirtualNodeFinalizer) }
 }
 
-// CacheOptions says what the manager's cache holds for this controller: of the Deployments those of virtual kubelets.
+// CacheOptions restricts the manager's cache for this controller: of the Deployments those of virtual kubelets.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.Deployment{}: {Label: labels.SelectorFromSet(labels.Set{wire.ComponentLabel: wire.VirtualKubeletComponent})},

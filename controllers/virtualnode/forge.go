@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Installation is what the Deployments of virtual kubelets have in common.
+// Installation has the common settings of the Deployments of virtual kubelets.
 type Installation struct {
 	// ClusterID of this cluster.
 	ClusterID string
@@ -39,9 +39,9 @@ const (
 	pluginsMountPath = "/plugins"
 )
 
-// Forge returns the Deployment of a virtual kubelet: that of the VkOptionsTemplate, changed by what spec.template of the VirtualNode
-// says. Its arguments are those that Liqo gives its virtual kubelets, so that either may be run; what only one of them knows is
-// among spec.extraArgs of the VkOptionsTemplate. The node's own flags come last and win.
+// Forge returns the Deployment of a virtual kubelet: that of the VkOptionsTemplate, patched with spec.template of the VirtualNode.
+// Its arguments are those that Liqo sets for its virtual kubelets, so that either may be run; flags that only one of them knows are
+// in spec.extraArgs of the VkOptionsTemplate. The node's own flags come last and take precedence.
 func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, in Installation) (*appsv1.Deployment, error) {
 	made := forge(vn, template, in)
 	if vn.Spec.Template != nil {

@@ -59,7 +59,7 @@ func (c *Certificate) Start(ctx context.Context) error {
 // NeedLeaderElection: every replica serves.
 func (c *Certificate) NeedLeaderElection() bool { return false }
 
-// GetCertificate is for a tls.Config.
+// GetCertificate implements tls.Config.GetCertificate.
 func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.source.GetCertificate(hello)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// ChainsConfig says which chains there are.
+// ChainsConfig configures Chains.
 type ChainsConfig struct {
 	Host     *host.Host
 	Registry *host.Registry
@@ -96,9 +96,9 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 	return c, nil
 }
 
-// Apply makes modules the plugins that run beside the default ones: loads what is new or changed, takes
-// out what is not among them, swaps the chains that are different then, and closes what is in none. A module
-// that is wrong leaves its earlier version in place. The result has one status for each module.
+// Apply makes modules the plugins that run in addition to the default ones: loads what is new or changed, removes
+// the others, swaps the changed chains, and closes unused plugins. An invalid module
+// leaves its earlier version in place. The result has one status for each module.
 func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 	c.applying.Lock()
 	defer c.applying.Unlock()

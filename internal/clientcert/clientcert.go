@@ -107,7 +107,7 @@ func strong(key crypto.PublicKey) error {
 	return fmt.Errorf("its key is a %T, use Ed25519, ECDSA or RSA", key)
 }
 
-// Same reports whether two public keys are the same one.
+// Same reports whether two public keys are equal.
 func Same(a, b crypto.PublicKey) bool {
 	comparable, ok := a.(interface {
 		Equal(other crypto.PublicKey) bool
@@ -144,10 +144,10 @@ type notSigned string
 
 func (n notSigned) Error() string { return string(n) }
 
-// Is has errors.Is find ErrNotSigned.
+// Is implements errors.Is for ErrNotSigned.
 func (notSigned) Is(target error) bool { return target == ErrNotSigned }
 
-// Sign has a request approved and signed, deletes it, and returns the certificate in PEM. live must not be cached.
+// Sign approves a request, waits until it is signed, deletes it, and returns the certificate in PEM. live must not be cached.
 func Sign(ctx context.Context, c client.Client, live client.Reader, request Request) (certificate []byte, err error) {
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: request.GenerateName, Labels: request.Labels},

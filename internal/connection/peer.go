@@ -28,7 +28,7 @@ type Peer struct {
 	TenantNamespace string
 }
 
-// WrongClusterError says that a kubeconfig leads to another cluster than the one it is meant for.
+// WrongClusterError is returned if a kubeconfig leads to a cluster other than the expected one.
 type WrongClusterError struct{ Found, Expected string }
 
 func (e *WrongClusterError) Error() string {
@@ -49,7 +49,7 @@ const (
 	identityTimeout = 10 * time.Second
 )
 
-// Expect lets requests through only while the API server belongs to the peer, as far as that can be known: other implementations report
+// Expect allows requests only while the API server belongs to the peer, as far as this can be determined: other implementations report
 // no id, and are trusted. It must be called before the first request, and makes none.
 func (c *Connection) Expect(peer Peer) { c.peer.Store(&peer) }
 

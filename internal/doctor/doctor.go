@@ -44,7 +44,7 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// Patient is the cluster that is examined.
+// Patient is the examined cluster.
 type Patient struct {
 	Client client.Client
 	// Now is when: certificates expire.
@@ -57,7 +57,7 @@ type Patient struct {
 	found []Finding
 }
 
-// Examine makes all checks. A check that cannot be made is a finding; the others are made still.
+// Examine runs all checks. A check that cannot be run is a finding; the others are still run.
 func (p *Patient) Examine(ctx context.Context) []Finding {
 	p.found = nil
 	installed, err := release.Find(ctx, p.Client)

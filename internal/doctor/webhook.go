@@ -65,7 +65,7 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 	return nil
 }
 
-// WebhookCalled reports whether a new pod of an offloaded namespace would be let onto virtual nodes. It makes one that is not stored.
+// WebhookCalled reports whether the API server calls the webhook for a new pod of an offloaded namespace. It creates one with dry run.
 func WebhookCalled(ctx context.Context, c client.Client, namespace string) (bool, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "refract-doctor-"},

@@ -48,7 +48,7 @@ func NewTable(lists ...List) (*Table, error) {
 	table := &Table{}
 	for _, list := range lists {
 		if len(list.From) != len(list.To) {
-			return nil, fmt.Errorf("%s lists %d ranges but %s lists %d: give one remapped range for each",
+			return nil, fmt.Errorf("%s lists %d ranges but %s lists %d: set one remapped range for each",
 				list.FromName, len(list.From), list.ToName, len(list.To))
 		}
 		for i := range list.From {

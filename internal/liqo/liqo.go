@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Options say which virtual kubelets are replaced. They are not safe for concurrent use.
+// Options select the virtual kubelets to replace. They are not safe for concurrent use.
 type Options struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
@@ -49,7 +49,7 @@ const (
 // containers of the Deployment in a VirtualNode.
 var containers = []string{"spec", "template", "spec", "template", "spec", "containers"}
 
-// Check says of each virtual node whose virtual kubelet it runs, and what ours would need. It changes nothing.
+// Check reports for each virtual node which virtual kubelet it runs, and the prerequisites of ours. It changes nothing.
 func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	nodes, err := o.nodes(ctx)
 	if err != nil {
@@ -82,7 +82,7 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	return found, nil
 }
 
-// Adopt has the virtual nodes run the image, one after another, and returns when all of them are ready. One that is not is put back. It may be
+// Adopt makes the virtual nodes run the image, one after another, and returns when all of them are ready. One that is not is reverted. It may be
 // called again, with another image, too.
 func (o *Options) Adopt(ctx context.Context) error {
 	nodes, err := o.nodes(ctx)
@@ -124,7 +124,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 	})
 }
 
-// Revert has adopted virtual nodes run the image that they ran before, and takes back what was granted.
+// Revert makes adopted virtual nodes run their previous image, and revokes the granted permissions.
 func (o *Options) Revert(ctx context.Context) error {
 	nodes, err := o.nodes(ctx)
 	if err != nil {

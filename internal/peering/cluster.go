@@ -42,10 +42,10 @@ type Cluster struct {
 // ID of the cluster among its peers.
 func (c *Cluster) ID() string { return c.installation.ClusterID }
 
-// Accept has the cluster be opened with an invitation, nil for the rights of an administrator.
+// Accept sets the invitation to access the cluster with, nil for the permissions of an administrator.
 func (c *Cluster) Accept(invitation *Invitation) { c.invitation = invitation }
 
-// IsInvited reports whether the cluster is opened with an invitation.
+// IsInvited reports whether the cluster is accessed with an invitation.
 func (c *Cluster) IsInvited() bool { return c.invitation != nil }
 
 // inspect finds out what is installed.

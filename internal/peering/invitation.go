@@ -44,7 +44,7 @@ type Invitation struct {
 // invitationExtension is the name under which a cluster in a kubeconfig has an Invitation.
 const invitationExtension = "peering.refract.io"
 
-// Invited returns the invitation in a kubeconfig for its current context, nil when there is none.
+// Invited returns the invitation in the current context of a kubeconfig, nil when there is none.
 func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	current := config.Contexts[cmp.Or(context, config.CurrentContext)]
 	if current == nil || config.Clusters[current.Cluster] == nil {
@@ -65,7 +65,7 @@ func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	return invitation, nil
 }
 
-// Absent is a cluster of which only the id is known.
+// Absent returns a Cluster of which only the id is known.
 func Absent(id string) (*Cluster, error) {
 	if err := core.ClusterID(id).Validate(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	return kubeconfig, expires, nil
 }
 
-// Withdraw takes back what a provider has for a consumer, of which only the id need be known. It fails as long as the consumer uses it.
+// Withdraw deletes the objects of a provider for a consumer, of which only the id need be known. It fails while the consumer uses them.
 func (o *Options) Withdraw(ctx context.Context) error { return progress.Ended(ctx, o.withdraw(ctx)) }
 
 func (o *Options) withdraw(ctx context.Context) error {

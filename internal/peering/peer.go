@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// Options say which clusters are joined, and how. They are not safe for concurrent use.
+// Options are the clusters to join and the settings of the peering. They are not safe for concurrent use.
 type Options struct {
 	Consumer, Provider *Cluster
 	// VirtualNode is its name, by default the id of the provider.

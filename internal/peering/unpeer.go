@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Unpeer drains the virtual nodes of the provider, removes them, and then all that Peer has made on both sides. It may be called again
+// Unpeer drains and removes the virtual nodes of the provider, then everything that Peer created on both sides. It may be called again
 // after it was interrupted.
 func (o *Options) Unpeer(ctx context.Context) error { return progress.Ended(ctx, o.unpeer(ctx)) }
 
@@ -73,7 +73,7 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 	return nil
 }
 
-// GiveUp ends a peering without the provider, which never comes back: nothing is waited for there, and nothing removed.
+// GiveUp ends a peering with a provider that is lost for good: it neither waits for nor removes anything there.
 func (o *Options) GiveUp(ctx context.Context) error { return progress.Ended(ctx, o.giveUp(ctx)) }
 
 func (o *Options) giveUp(ctx context.Context) error {
@@ -94,7 +94,7 @@ func (o *Options) giveUp(ctx context.Context) error {
 	return o.leaveConsumer(ctx)
 }
 
-// GiveUp declares that a peer never comes back: controllers wait for nothing there from now on.
+// GiveUp declares a peer lost for good: controllers no longer wait for it.
 func GiveUp(ctx context.Context, c client.Client, peer string) error {
 	clusters := &core.ForeignClusterList{}
 	if err := c.List(ctx, clusters); err != nil {

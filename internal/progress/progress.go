@@ -44,7 +44,7 @@ func Await(ctx context.Context, report func(line string), what string, look func
 	return Ended(ctx, err)
 }
 
-// Poll returns when done does not say no any more, or when ctx ends: then with the last error of an API server that was away, if it was.
+// Poll returns when done returns true or an error, or when ctx ends: then with the last error of an unavailable API server, if any.
 func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	var away error
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {

@@ -188,7 +188,7 @@ func (m Manager) ServingCertificates() []Object {
 	return m.everywhere(ControllerManagerServingCertificates())
 }
 
-// NodeFailure returns the role and the binding with which the controller manager lets the pods of failed nodes go.
+// NodeFailure returns the role and the binding with which the controller manager deletes the pods of failed nodes.
 func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
 }
@@ -198,7 +198,7 @@ func (m Manager) ResourceSlices() []Object {
 	return m.everywhere(ControllerManagerResourceSlices())
 }
 
-// Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that join as Liqo does.
+// Authentication returns the roles and the binding with which the controller manager of a provider admits consumers that peer with Liqo's protocol.
 func (m Manager) Authentication() []Object {
 	tenant := RemoteTenant()
 	return append(m.everywhere(ControllerManagerAuthentication()), tenant.clusterRole(prefixed(m.Prefix, tenant.Name), strings.NewReplacer()))

@@ -29,7 +29,7 @@ const (
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
 )
 
-// Scope says where the rules of a Role hold.
+// Scope is where the rules of a Role apply.
 type Scope string
 
 const (

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Installation is what runs in a cluster.
+// Installation describes the installation in a cluster.
 type Installation struct {
 	// Name and Namespace of the Helm release.
 	Name, Namespace string
@@ -55,7 +55,7 @@ const (
 	remoteRole        = "-virtual-kubelet-remote"
 )
 
-// Find returns what is installed: ErrNotInstalled without any, an error when there are several.
+// Find returns the installation: ErrNotInstalled without any, an error when there are several.
 func Find(ctx context.Context, c client.Client) (*Installation, error) {
 	all := &appsv1.DeploymentList{}
 	if err := c.List(ctx, all, client.MatchingLabels{nameLabel: chartName}); err != nil {

@@ -42,7 +42,7 @@ type Installer struct {
 	Progress func(line string)
 }
 
-// Result is what was installed, or would be.
+// Result describes the release that was, or would be, installed.
 type Result struct {
 	// Revision of the release, from 1.
 	Revision int

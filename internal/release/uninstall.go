@@ -18,7 +18,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// InUseError lists what would be orphaned by the removal of the controllers.
+// InUseError lists the objects that removing the controllers would orphan.
 type InUseError struct{ Uses []string }
 
 func (e *InUseError) Error() string {

@@ -34,7 +34,7 @@ import (
 func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
 	require.NoError(t, l.StartKubelet(ctx))
-	expectEvent(ctx, t, l, unusableKubeconfigReason, "this is no kubeconfig")
+	expectEvent(ctx, t, l, unusableKubeconfigReason, "not a kubeconfig")
 	replaceKubeconfig(ctx, t, l, good)
 	require.NoError(t, l.AwaitNodeReady(ctx))
 	forget(ctx, t, l)

@@ -103,7 +103,7 @@ func (l lastingListener) lend() net.Listener {
 
 type lentListener struct{ *net.TCPListener }
 
-// Close ends Accept, and nothing else.
+// Close only ends Accept.
 func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
 // identity of this replica in elections: the pod, so that a container that starts

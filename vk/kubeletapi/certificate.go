@@ -25,8 +25,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// CertificateSource gives the certificate for a handshake. It is safe for
-// concurrent use and answers at once.
+// CertificateSource returns the certificate for a handshake. It is safe for
+// concurrent use and does not block.
 type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // errNoCertificate until the first certificate is signed.
@@ -71,7 +71,7 @@ func parsedOnChange(current func() (certPEM, keyPEM []byte)) CertificateSource {
 	}
 }
 
-// CertificateFromSigner asks the cluster for a certificate by
+// CertificateFromSigner requests a certificate from the cluster with a
 // CertificateSigningRequest, keeps it in dir and renews it before it ends,
 // until ctx ends. Signers: certificatesv1.KubeletServingSignerName or a cloud's
 // own.

@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// PodSource knows the local pods bound to this node. Implementations are caches:
-// they answer at once and are safe for concurrent use; callers do not modify
-// what they get.
+// PodSource returns the local pods bound to this node. Implementations are caches:
+// they do not block and are safe for concurrent use; callers must not modify
+// the results.
 type PodSource interface {
 	// Pods lists all of them that can be read.
 	Pods() []*corev1.Pod
@@ -22,7 +22,7 @@ type PodSource interface {
 	Pod(namespace, name string) (*corev1.Pod, bool)
 }
 
-// NamespaceMapper knows where the pods of a local namespace are.
+// NamespaceMapper returns the remote namespace of a local namespace.
 type NamespaceMapper interface {
 	// Remote returns the provider's namespace, and whether the local one is
 	// offloaded there at the moment.

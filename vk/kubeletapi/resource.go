@@ -69,10 +69,10 @@ func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.M
 // collector of metrics that are there already.
 type collector []prometheus.Metric
 
-// Describe nothing: the metrics are checked as they come.
+// Describe implements prometheus.Collector. It sends nothing: the collector is unchecked.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect them.
+// Collect implements prometheus.Collector.
 func (c collector) Collect(into chan<- prometheus.Metric) {
 	for _, metric := range c {
 		into <- metric

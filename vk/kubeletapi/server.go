@@ -52,7 +52,7 @@ type Server struct {
 	counters counters
 }
 
-// New returns a server that does nothing until Serve.
+// New returns a server; Serve starts it.
 func New(config Config) *Server {
 	if config.Remote.URL.Path == "" {
 		config.Remote.URL = config.Remote.URL.JoinPath("/") // paths are joined to it
@@ -81,7 +81,7 @@ func (s *Server) mux() *http.ServeMux {
 	return mux
 }
 
-// Serve answers on listener until ctx ends, then closes it. Open streams are
+// Serve serves on listener until ctx ends, then closes it. Open streams are
 // cut; other requests get a few seconds.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	streams, cut := context.WithCancel(ctx)

@@ -73,7 +73,7 @@ type Mapper struct {
 	timers chan time.Duration // after which the grace of a new map ends
 }
 
-// New prepares a mapper; Run makes it work.
+// New returns a mapper; Run starts it.
 func New(options Options) (*Mapper, error) {
 	if options.Log == nil {
 		options.Log = slog.Default()
@@ -123,7 +123,7 @@ func (m *Mapper) endGraces(ctx context.Context) {
 	}
 }
 
-// Synced reports whether the map has been read and acted upon.
+// Synced reports whether the map has been read and processed.
 func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
 
 // SyncedChecker is done when Synced.
@@ -144,7 +144,7 @@ func (m *Mapper) Running() map[string]string {
 	return maps.Clone(m.running)
 }
 
-// State returns what is known about a namespace. Before the map has been read everything is Unknown.
+// State returns the state of a namespace, Unknown before the map has been read.
 func (m *Mapper) State(local string) State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -159,7 +159,7 @@ func (m *Mapper) State(local string) State {
 }
 
 // Names asks the API server whether a map names the namespace, or may do so. Use it before an irreversible action because
-// the map is silent: after etcd was restored, the cache shows the map of before for some seconds.
+// the cached map lacks a namespace: after etcd was restored, the cache is outdated for some seconds.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	maps, err := m.stored(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (m *Mapper) stored(ctx context.Context) (*unstructured.UnstructuredList, er
 	return maps, nil
 }
 
-// Behind asks the API server which maps there are, and names one that was not evaluated as it is stored; "" when all were.
+// Behind lists the maps from the API server, and returns the name of one whose stored version was not evaluated; "" if all were.
 func (m *Mapper) Behind(ctx context.Context) (string, error) {
 	maps, err := m.stored(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// State is what is known about a namespace of this cluster.
+// State is the offloading state of a namespace of this cluster.
 type State int
 
 const (

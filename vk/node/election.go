@@ -23,7 +23,7 @@ import (
 // the lease could not be renewed in time.
 var ErrLeadershipLost = errors.New("the lease was lost: another replica may be active now")
 
-// Election is a competition of replicas for one Lease.
+// Election elects a leader among replicas with a Lease.
 type Election struct {
 	Client kubernetes.Interface
 	// Namespace and Name of the Lease, Identity of this replica.

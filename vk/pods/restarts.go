@@ -9,7 +9,7 @@ import (
 )
 
 // Restarts keeps the restart counts of one pod from falling when the provider's pod is recreated. The reconciler of the
-// pod keeps it in memory, and writes Note with every status; the zero value has seen nothing. Not for concurrent use.
+// pod keeps it in memory, and writes Note with every status; the zero value is empty. Not safe for concurrent use.
 type Restarts struct {
 	uid   string
 	extra map[string]int64
@@ -21,7 +21,7 @@ type note struct {
 	Before map[string]int64 `json:"before,omitempty"` // what was counted for earlier ones, per container
 }
 
-// Note returns what a process that comes later must know, "" before anything was seen.
+// Note returns the state for a later process, "" before anything was observed.
 func (r *Restarts) Note() string {
 	if r.uid == "" {
 		return ""

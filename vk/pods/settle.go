@@ -13,11 +13,11 @@ import (
 // containersOf are the fields of a spec whose containers the fields of a status are about.
 var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 
-// Settle makes a status that came from the provider acceptable to this cluster's API server, which holds it to rules
-// that were never meant for a status from elsewhere: the quality-of-service class is immutable (the provider may
+// Settle makes a status of the provider acceptable to this cluster's API server, which applies rules
+// that were not meant for a status from another cluster: the quality-of-service class is immutable (the provider may
 // compute another one), a nominated node is refused on a bound pod, and a container that has ended may run again only if
 // its policy says so (the provider's pod may have been re-created). local is the status that the pod has now, spec is that of
-// the pod here: the rule is the API server's, and nothing else decides about it.
+// the pod here, which the API server uses for this rule.
 func Settle(next, local, spec map[string]any) map[string]any {
 	settled := maps.Clone(next)
 	delete(settled, "nominatedNodeName")

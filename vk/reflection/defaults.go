@@ -43,7 +43,7 @@ var (
 	_ token.Shadows       = (*pod.Handler)(nil)
 )
 
-// DefaultKinds returns what is reflected without being asked for.
+// DefaultKinds returns the kinds that are reflected by default.
 func DefaultKinds() []Kind {
 	return []Kind{
 		pod.Kind(),

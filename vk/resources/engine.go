@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Engine reflects kinds that come and go. A *reflection.Manager does.
+// Engine reflects kinds that are added and removed at run time, such as a *reflection.Manager.
 type Engine interface {
 	// StartKind begins to reflect a kind in every offloaded namespace, or replaces one of the same name.
 	StartKind(kind reflection.Kind) error
@@ -29,7 +29,7 @@ type Engine interface {
 	Reachable() bool
 }
 
-// Chains keeps plugin chains for kinds that come and go. A *source.Chains does.
+// Chains has plugin chains for kinds that are added and removed at run time, such as a *source.Chains.
 type Chains interface {
 	// AddKind builds the chains of a kind, whose objects have the specs of pods at these paths; nothing happens when there
 	// are some.

@@ -159,8 +159,8 @@ func (f *Follower) soon(name string) {
 	f.queue.Add(name)
 }
 
-// Run follows until ctx ends and everything under way here has ended. What is reflected then goes on: it ends with the
-// engine. Where ReflectedResources are not defined, or not ours to read, it waits until they are; and until the engine knows
+// Run follows ReflectedResources until ctx ends and its work has ended. Their reflection continues: it ends with the
+// engine. If ReflectedResources are not defined, or cannot be read, it waits until they are; and until the engine knows
 // which namespaces are offloaded. It is called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if !f.awaitOwn(ctx) {

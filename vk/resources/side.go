@@ -54,7 +54,7 @@ func newSide(config *rest.Config, id string, remote bool, o Options) (*side, err
 	return s, nil
 }
 
-// String names the cluster for people.
+// String names the cluster in messages.
 func (s *side) String() string {
 	if s.remote {
 		return "cluster " + s.id

@@ -94,7 +94,7 @@ type PeerNetworkSpec struct {
 // CIDR is a range of addresses, of either family.
 //
 // +kubebuilder:validation:MaxLength=64
-// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="this is no range of addresses: use CIDR notation, such as 10.1.0.0/16"
+// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="not an address range: use CIDR notation, such as 10.1.0.0/16"
 type CIDR string
 
 // NetworkSide is one of the two clusters.

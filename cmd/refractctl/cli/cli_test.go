@@ -266,7 +266,7 @@ func TestInfo(t *testing.T) {
 
 func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 	for args, want := range map[string]string{
-		"offload namespace": "name a namespace, or give --ns-selector",
+		"offload namespace": "name a namespace, or set --ns-selector",
 		"offload namespace a --pod-offloading-strategy=Everywhere":      "--pod-offloading-strategy is \"Everywhere\": use one of Local, Remote, LocalAndRemote",
 		"offload namespace a --namespace-mapping-strategy=SelectedName": "needs --remote-namespace-name",
 		"offload namespace a --remote-namespace-name=b":                 "needs --namespace-mapping-strategy=SelectedName",

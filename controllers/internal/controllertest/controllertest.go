@@ -160,7 +160,7 @@ func (c *Cluster) Delete(t *testing.T, obj client.Object) {
 	require.NoErrorf(t, c.Client.Delete(t.Context(), obj, client.GracePeriodSeconds(0)), "deleting %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
-// AwaitGone waits until the object does not exist any more.
+// AwaitGone waits until the object no longer exists.
 func (c *Cluster) AwaitGone(t *testing.T, obj client.Object) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%T %s to be gone", obj, obj.GetName()), func() error {

@@ -34,7 +34,7 @@ type Metrics struct {
 	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec
 }
 
-// New returns metrics that registerer exports; nil exports them nowhere.
+// New returns metrics registered with registerer, if not nil.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -59,7 +59,7 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 
-// Peer is the state of a peered cluster. That of a cluster which is no peer any more is zero.
+// Peer is the state of a peered cluster, zero for a former peer.
 type Peer struct {
 	// Server and Network report whether its API server and the network to it are up; nil is not checked.
 	Server, Network *bool
@@ -112,8 +112,8 @@ func (m *Metrics) Client(c client.Client, controller, cluster string) client.Cli
 	return &counted{Client: c, writes: m.writes.MustCurryWith(prometheus.Labels{"controller": controller, "cluster": cluster})}
 }
 
-// Failed returns what is called with the errors of the controller's
-// reconciliations. One that a shutdown interrupts is no error.
+// Failed returns a function for the errors of the controller's
+// reconciliations. Interruption by a shutdown is not an error.
 func (m *Metrics) Failed(controller string) func(error) {
 	for _, class := range report.Classes() {
 		m.failures.WithLabelValues(controller, string(class)) // a rate needs a zero to start from

@@ -74,7 +74,7 @@ const (
 // byCluster is the index of Configurations by the cluster that they are about.
 const byCluster = "cluster"
 
-// New returns what follows the Configurations of the cluster at config, once a
+// New returns Networks that follow the Configurations of the cluster at config, once a
 // manager starts it.
 func New(config *rest.Config) (*Networks, error) {
 	client, err := dynamicclient.New(config)
@@ -141,7 +141,7 @@ func (n *Networks) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection is for the manager.
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (n *Networks) NeedLeaderElection() bool { return false }
 
 // Follow has f called with the id of each cluster whose network has changed, or

@@ -51,13 +51,13 @@ type classified struct {
 // Unwrap lets the cause be recognised.
 func (c classified) Unwrap() error { return c.error }
 
-// Errorf returns an error of the given class.
+// Errorf returns an error with the class.
 func Errorf(class Class, format string, args ...any) error {
 	return classified{error: fmt.Errorf(format, args...), class: class}
 }
 
-// ClassOf returns the class of err: the one it was made with, or else what the
-// API server's answer says.
+// ClassOf returns the class of err: the one of Errorf, or else the class of the
+// API server's response.
 func ClassOf(err error) Class {
 	var known classified
 	if errors.As(err, &known) {

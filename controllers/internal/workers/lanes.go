@@ -16,7 +16,7 @@ import (
 )
 
 // Lanes process objects independently: each object is processed as soon as there
-// is something to do, by a worker of its own, one at a time. Shared workers
+// is something to do, by its own worker, one at a time. Shared workers
 // would all be taken by objects whose servers do not answer. It is for objects
 // of which there are few, one per peer.
 //

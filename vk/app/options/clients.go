@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// LocalClient returns the access to this cluster.
+// LocalClient returns the client configuration of this cluster.
 func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
 	var config *rest.Config
 	var err error
@@ -35,14 +35,14 @@ func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
 	return config, client, nil
 }
 
-// Limited sets what the flags say about clients.
+// Limited applies the client flags (timeout, QPS, burst).
 func (o *Options) Limited(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst, config.Timeout = o.ClientQPS, o.ClientBurst, o.ClientTimeout
 	config.UserAgent = "refract-virtual-kubelet/" + cmdutil.Version()
 	return config
 }
 
-// ConnectByFile opens the provider with --foreign-kubeconfig.
+// ConnectByFile connects to the provider with --foreign-kubeconfig.
 func (o *Options) ConnectByFile() (*connection.Connection, error) {
 	config, err := connection.ParseFile(o.ForeignKubeconfig)
 	if err != nil {
@@ -51,7 +51,7 @@ func (o *Options) ConnectByFile() (*connection.Connection, error) {
 	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
 }
 
-// Connect opens the provider with a kubeconfig from a Secret.
+// Connect connects to the provider with a kubeconfig from a Secret.
 func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
@@ -60,7 +60,7 @@ func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
 	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
 }
 
-// Classes are those of the provider that flags name and let count.
+// Classes returns the provider's classes that the flags set and enable.
 func (o *Options) Classes() (known reflection.Classes) {
 	if o.Ingress {
 		known.Ingress = o.IngressClass

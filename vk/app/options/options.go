@@ -97,7 +97,7 @@ const (
 	IgnoredFlags = "ignored-flags"
 )
 
-// New reads the environment of the pod.
+// New returns the defaults, with those from the pod's environment.
 func New(env func(string) string) *Options {
 	return &Options{
 		ForeignAnswer:        resource.QuantityValue{Quantity: resource.MustParse("512Mi")},

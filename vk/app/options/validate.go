@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Validate returns everything that is wrong at once; each error names its flag
+// Validate returns all errors at once; each names its flag
 // and the remedy.
 func (o *Options) Validate() error {
 	if o.VirtualNode == "" {
@@ -63,7 +63,7 @@ func (o *Options) validateProviderAccess() error {
 	return err
 }
 
-// HomeKubeconfigFile returns the way to this cluster and where it was given; no
+// HomeKubeconfigFile returns the kubeconfig path of this cluster and its source; no
 // path: the process runs in the cluster.
 func (o *Options) HomeKubeconfigFile() (source, path string) {
 	if o.HomeKubeconfig != "" {

@@ -77,7 +77,7 @@ type Lab struct {
 	cancel                                func()
 }
 
-// New prepares everything but the manager, which start starts.
+// New prepares everything except the manager, which Start starts.
 func New(t *testing.T, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	return NewOn(t, Consumer(t), change...)
@@ -146,7 +146,7 @@ func (l *Lab) side(cluster *testenv.Cluster, user string) *Side {
 		Core: Must(kubernetes.NewForConfig(cluster.Config()))(l.T), user: user}
 }
 
-// Grant gives the manager the roles it is shipped with, and no more.
+// Grant gives the manager only the roles it is shipped with.
 func (l *Lab) Grant() {
 	l.Helper()
 	clusters.granting.Lock()
@@ -268,7 +268,7 @@ func (l *Lab) Eventually(check func() error) {
 	testenv.Eventually(l.T, check)
 }
 
-// ThroughCable leads the manager's way to the provider through a cable.
+// ThroughCable connects the manager to the provider through a cable.
 func (l *Lab) ThroughCable() *testenv.Cable {
 	l.Helper()
 	c := testenv.NewCable(l.T, Must(url.Parse(l.Options.Remote.Host))(l.T).Host)

@@ -36,7 +36,7 @@ type DeniedError struct{ Err error }
 // Error implements error.
 func (e *DeniedError) Error() string { return e.Err.Error() }
 
-// Turn returns after which time one of n that come back is to come.
+// Turn returns the delay of one of n waiting calls.
 func Turn(n int) time.Duration {
 	return rand.N(min(time.Duration(n)*returnPace, returnSpread) + 1) //nolint:gosec // it only spreads load
 }
@@ -53,7 +53,7 @@ type Options struct {
 	Changed func(reachable bool)
 }
 
-// Breaker is open, and lets no call through, while the provider cannot be reached. Safe for concurrent use.
+// Breaker is open, and rejects calls, while the provider is unreachable. Safe for concurrent use.
 type Breaker struct {
 	options Options
 	ctx     context.Context // ends the probing
@@ -67,7 +67,7 @@ type Breaker struct {
 // New returns a closed Breaker.
 func New(options Options) *Breaker { return &Breaker{options: options, ctx: context.Background()} }
 
-// Start has the probing end with ctx. It comes before the first call.
+// Start ends probing with ctx. It must be called before the first call.
 func (b *Breaker) Start(ctx context.Context) { b.ctx = ctx }
 
 // Allow returns ErrUnreachable while the breaker is open.
@@ -112,7 +112,7 @@ func (b *Breaker) Wait(ctx context.Context) error {
 	}
 }
 
-// Heed draws the conclusion from an error of a call and reports whether the provider is unreachable. A call that passed its
+// Heed evaluates the error of a call and reports whether the provider is unreachable. A call that passed its
 // deadline may only have met a slow admission webhook, for which no other call should wait: a probe decides.
 func (b *Breaker) Heed(err error) (lost bool) {
 	switch {
@@ -144,7 +144,7 @@ func (b *Breaker) answers() bool {
 	return false
 }
 
-// Transport informs the breaker of every attempt that fails, also of those that client-go would repeat by itself without a word,
+// Transport reports every failed attempt to the breaker, including those that client-go would retry silently,
 // and makes none while the breaker is open.
 func (b *Breaker) Transport(next http.RoundTripper) http.RoundTripper { return transport{b, next} }
 

@@ -20,7 +20,7 @@ const (
 
 const cutMark = " … (cut)"
 
-// CutMessages returns the value with its long messages cut, itself when it has none. What it shares with the cache is never
+// CutMessages returns the value with long messages truncated, the value itself when there are none. The cached value is never
 // changed.
 func CutMessages(value any) any {
 	switch v := value.(type) {
@@ -76,7 +76,7 @@ func CutStatus(status map[string]any) map[string]any {
 	return cut
 }
 
-// CheckStatusSize refuses a status that is too large to be written here.
+// CheckStatusSize returns an error if a status is too large to be written here.
 func CheckStatusSize(status map[string]any) error {
 	if size := len(document.Of(status).AppendJSON(nil)); size > maxStatusBytes {
 		return &OutputError{fmt.Sprintf("the provider's status has %d bytes, more than %d: it is not shown here", size, maxStatusBytes)}

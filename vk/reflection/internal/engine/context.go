@@ -90,7 +90,7 @@ func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
 	return root
 }
 
-// Context returns what plugins see as context at a hook. It is shared and must not be modified.
+// Context returns the plugins' context of a hook. It is shared and must not be modified.
 func (s *Scope) Context(hook host.Hook) map[string]any { return s.r.m.context(s.namespace, hook) }
 
 // change replaces the settings by an edited copy and reports whether that changed anything.

@@ -32,7 +32,7 @@ func StandsForAnother(object, local *unstructured.Unstructured) bool {
 	return marked && origin != string(local.GetUID())
 }
 
-// Desired is what the copy of an object should be, read from a mutated document without materialising it.
+// Desired is the desired copy of an object, read from a mutated document without materialising it.
 type Desired struct {
 	r           *reflector
 	scope       *Scope

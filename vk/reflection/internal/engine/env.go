@@ -23,10 +23,10 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// Env is what the engine does for the Handler of one kind. Safe for concurrent use.
+// Env is the engine's API for the Handler of one kind. Safe for concurrent use.
 type Env struct{ r *reflector }
 
-// Kind returns what is reflected; it must not be modified.
+// Kind returns the reflected kind; it must not be modified.
 func (e *Env) Kind() *Kind { return &e.r.kind }
 
 // Options returns those of the Manager; they must not be modified.
@@ -38,19 +38,19 @@ func (e *Env) Clock() clock.WithTicker { return e.r.m.options.Clock }
 // Log is for what is not reported on an object.
 func (e *Env) Log() *slog.Logger { return e.r.m.log }
 
-// Local opens this cluster. Calls go through CallLocal.
+// Local returns the client of this cluster. Use it within CallLocal.
 func (e *Env) Local() dynamic.Interface { return e.r.m.local }
 
-// Core opens the core API of this cluster. Calls go through CallLocal.
+// Core returns the core API client of this cluster. Use it within CallLocal.
 func (e *Env) Core() v1.CoreV1Interface { return e.r.m.core }
 
-// Remote opens the provider. Calls go through CallRemote.
+// Remote returns the client of the provider. Use it within CallRemote.
 func (e *Env) Remote() dynamic.Interface { return e.r.m.remote }
 
-// Reachable returns an error while the provider is known not to be reachable.
+// Reachable returns an error while the provider is unreachable.
 func (e *Env) Reachable() error { return e.r.m.breaker.Allow() }
 
-// ListWatchRemote lists and watches objects of the provider, not at all while that is known to be unreachable.
+// ListWatchRemote lists and watches objects of the provider, except while it is unreachable.
 func (e *Env) ListWatchRemote(s informer.Selection) cache.ListerWatcher {
 	return e.r.m.there.ListWatch(e.r.kind.Source, s)
 }
@@ -84,7 +84,7 @@ func (e *Env) Scopes() (all []*Scope) {
 // IsExtended reports whether objects of a namespace are reflected.
 func (e *Env) IsExtended(namespace string) bool { return e.r.m.extension(namespace) != nil }
 
-// NamespaceState says what the NamespaceMap does, and whether it has been read.
+// NamespaceState returns the state of a namespace in the NamespaceMap, and whether that has been read.
 func (e *Env) NamespaceState(namespace string) (state namespaces.State, known bool) {
 	return e.r.m.mapper.State(namespace), e.r.m.mapper.Synced()
 }
@@ -108,7 +108,7 @@ func (e *Env) ObjectOfNode(key Key) *unstructured.Unstructured {
 	return object
 }
 
-// ClusterOf returns the id of the cluster for which a virtual node stands, "" for none.
+// ClusterOf returns the id of the cluster of a virtual node, "" for none.
 func (e *Env) ClusterOf(node string) string {
 	id, _ := e.r.m.settings.Load().virtualNodes[node].(string)
 	return id
@@ -117,7 +117,7 @@ func (e *Env) ClusterOf(node string) string {
 // Ownership returns the labels by which copies are known.
 func (e *Env) Ownership() map[string]string { return e.r.m.options.ownership(e.r.kind) }
 
-// Managed reports whether an object bears the labels of what this virtual kubelet made.
+// Managed reports whether an object has the labels of objects created by this virtual kubelet.
 func (e *Env) Managed(object *unstructured.Unstructured) bool { return e.r.managed(object) }
 
 // RemoteName is the name of the copy of an object.
@@ -146,12 +146,12 @@ func (e *Env) Mutate(ctx context.Context, w *Worker, hook host.Hook, namespace s
 	return e.r.mutate(ctx, w, hook, namespace, object, root)
 }
 
-// Warnings turns what plugins warn of into Events about an object of this cluster.
+// Warnings reports the warnings of plugins in Events about an object of this cluster.
 func (e *Env) Warnings(w *Worker, object *unstructured.Unstructured, outcome *host.Outcome) {
 	e.r.warnings(w, object, outcome)
 }
 
-// CheckAnnotations warns of annotations that have no effect because of a slip in their name.
+// CheckAnnotations warns about annotations without effect because their name is misspelt.
 func (e *Env) CheckAnnotations(w *Worker, object *unstructured.Unstructured) { e.r.misspelt(w, object) }
 
 // Desired reads what the copy of an object should be from the worker's document. A plugin's result that cannot be an object
@@ -160,12 +160,12 @@ func (e *Env) Desired(w *Worker, s *Scope, local *unstructured.Unstructured) (*D
 	return e.r.desired(w, s, local)
 }
 
-// Converge makes the copy what the worker's document says.
+// Converge updates the copy to the worker's document.
 func (e *Env) Converge(ctx context.Context, w *Worker, s *Scope, local, remote *unstructured.Unstructured) error {
 	return e.r.converge(ctx, w, s, local, remote)
 }
 
-// Write makes the copy what is desired; remote is the present one, or nil.
+// Write updates the copy to the desired state; remote is the present one, or nil.
 func (e *Env) Write(ctx context.Context, w *Worker, x *Desired, remote *unstructured.Unstructured) error {
 	return e.r.write(ctx, w, x, remote)
 }
@@ -178,7 +178,7 @@ func (e *Env) Update(ctx context.Context, w *Worker, x *Desired, remote, object 
 	return e.r.update(ctx, w, x, remote, object)
 }
 
-// Remove deletes our copy, and only the very one that is known; nil is none.
+// Remove deletes our copy, with its uid as a precondition; nil is a no-op.
 func (e *Env) Remove(ctx context.Context, w *Worker, s *Scope, remote *unstructured.Unstructured) error {
 	return e.r.remove(ctx, w, s, remote)
 }
@@ -210,12 +210,12 @@ func (e *Env) PatchLocal(ctx context.Context, local *unstructured.Unstructured, 
 	return e.r.patchLocal(ctx, local, patch, subresources...)
 }
 
-// CallLocal makes one call to this cluster, never without a deadline.
+// CallLocal makes one call to this cluster, with a deadline.
 func (e *Env) CallLocal(ctx context.Context, call func(context.Context) error) error {
 	return e.r.m.callLocal(ctx, call)
 }
 
-// CallRemote makes one call to the provider: not at all while it is known to be unreachable, and never without a deadline.
+// CallRemote makes one call to the provider, with a deadline. It fails at once while the provider is unreachable.
 func (e *Env) CallRemote(ctx context.Context, call func(context.Context) error) error {
 	return e.r.m.callRemote(ctx, call)
 }
@@ -226,10 +226,10 @@ func (e *Env) Counted(verb, cluster string) { e.r.counted(verb, cluster) }
 // Pace returns how long to wait until the status of an object may be written again.
 func (e *Env) Pace(key Key) time.Duration { return e.r.paces.wait(key, e.Clock().Now()) }
 
-// Forget drops what is remembered of an object that is gone.
+// Forget drops the state of a deleted object.
 func (e *Env) Forget(key Key) { e.r.forget(key) }
 
-// Forget drops what is remembered of an object that is gone, and of its copy.
+// Forget drops the state of a deleted object, and of its copy.
 func (s *Scope) Forget(key Key) { s.forget(key) }
 
 // Accepted reports whether the API server is known to make status of what was asked, and Accept says so.
@@ -237,7 +237,7 @@ func (e *Env) Accepted(key Key, asked, status uint64) bool {
 	return e.r.statuses.Accepted(key, asked, status)
 }
 
-// Accept remembers what the API server has made of a status.
+// Accept remembers the normalized form of a status.
 func (e *Env) Accept(key Key, asked, status uint64) { e.r.statuses.Accept(key, asked, status) }
 
 // Epoch changes whenever something else than an object may change what its copy should be: a plugin chain, a setting, how
@@ -257,7 +257,7 @@ func (e *Env) Note(object *unstructured.Unstructured, reason, message string) {
 	e.r.m.events.Note(e.r.kind.Name, object, reason, message)
 }
 
-// OK ends the silence about an object: what was warned of is over, and is warned of again when it comes back.
+// OK resets the reports about an object: its problem is over, and is reported again if it recurs.
 func (e *Env) OK(uid types.UID) { e.r.m.events.OK(e.r.kind.Name, uid) }
 
 // EventDropped counts an Event that is not written because there are too many.
@@ -269,7 +269,7 @@ func (s *Scope) MayCross(object *unstructured.Unstructured) bool {
 	return err != nil || decided.Cross
 }
 
-// IsStrange reports whether nothing of the provider can have an address; known are the ranges that it may be in, none for all.
+// IsStrange reports whether an address cannot belong to the provider; known are its ranges, empty for any.
 func (e *Env) IsStrange(address string, known ipmap.Ranges) bool {
 	return e.r.m.strange(address, known)
 }

@@ -87,7 +87,7 @@ func (m *Manager) allExtensions() []*extension {
 	return all
 }
 
-// StartNamespace begins to reflect a namespace; it does not wait for the provider. (namespaces.Handler)
+// StartNamespace starts the reflection of a namespace; it does not wait for the provider. (namespaces.Handler)
 func (m *Manager) StartNamespace(local, remote string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Handler is the life of a kind that is more than being mutated and copied. Kinds without one have Base, which is all there is
-// to most of them; a Handler embeds it and overrides what it needs. Its methods are called by several goroutines, Reconcile
+// Handler implements the lifecycle of a kind that is more than mutated and copied. Kinds without one use Base, which is sufficient
+// for most of them; a Handler embeds it and overrides methods. Its methods are called by several goroutines, Reconcile
 // by one at a time for each object.
 type Handler interface {
 	// Reconcile makes what is on the other side of one object what it should be. It is called when the scope is ready, and, of
@@ -46,10 +46,10 @@ type Handler interface {
 	Waiting() int
 }
 
-// Base is the Handler of kinds that have no life of their own.
+// Base is the Handler of kinds without their own lifecycle.
 type Base struct{ *Env }
 
-// Reconcile implements Handler: the object crosses by policy and chain, and its status comes back.
+// Reconcile implements Handler: it applies policy and chain to the object, and reflects its status back.
 func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
 	return b.r.reconcile(ctx, w, s, key)
 }
@@ -98,7 +98,7 @@ func (Base) Waiting() int { return 0 }
 
 var _ Handler = Base{}
 
-// Peer returns the handler that can do what T asks for. Kinds do not know each other: what one needs of another is an
+// Peer returns the handler that implements T. Kinds do not know each other: what one needs of another is an
 // interface that it declares, and the package that lists the kinds asserts that a handler implements it. None is found when its
 // kind is not reflected. It is for use after New has made all handlers.
 func Peer[T any](e *Env) (peer T, ok bool) {

@@ -30,7 +30,7 @@ func (m *Manager) Scope(kind, namespace string) *Scope {
 	return nil
 }
 
-// Evaluated counts the evaluations of objects of a kind.
+// Evaluated returns the number of evaluations of objects of a kind.
 func (m *Manager) Evaluated(kind string) uint64 { return m.reflector(kind).evaluated.Load() }
 
 // Paced counts the objects of a kind of which it is remembered when their status was written.
@@ -57,7 +57,7 @@ func (m *Manager) CachedObjects() (n int) {
 // Env returns that of the handler of a kind.
 func (m *Manager) Env(kind string) *Env { return &Env{r: m.reflector(kind)} }
 
-// EnvOf returns one that has nothing but options.
+// EnvOf returns an Env with only options.
 func EnvOf(options Options) *Env { return &Env{r: &reflector{m: &Manager{options: options}}} }
 
 // Prepare returns a scope that is ready and that nothing runs, with an object and its copy.

@@ -76,7 +76,7 @@ type Manager struct {
 	listeners  map[*func()]bool      // of changes of the offloaded namespaces
 }
 
-// New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
+// New prepares the reflection; it contacts neither cluster. The error lists all errors of the options.
 func New(options Options) (*Manager, error) {
 	options = options.withDefaults()
 	if err := options.validate(); err != nil {

@@ -93,7 +93,7 @@ const (
 	SupportRemote   = "Remote"   // the provider's, with a service account there
 )
 
-// Chains runs what mutates objects. A *host.Registry does; each Run sees one generation of its chain from start to end.
+// Chains runs the plugin chains, such as a *host.Registry. Each Run uses one generation of its chain.
 type Chains interface {
 	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
 	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())
@@ -106,10 +106,10 @@ type APIServer struct {
 	IPs  []string // for the host alias, in addition to those of IP objects
 }
 
-// Classes are those of the provider while the VirtualNode names none; "" = what Kubernetes makes of no class.
+// Classes are the provider's classes if the VirtualNode names none; "" leaves the default to Kubernetes.
 type Classes struct{ Ingress, LoadBalancer string }
 
-// Storage says whether and how claims get their volumes on the provider.
+// Storage configures whether and how claims get their volumes on the provider.
 type Storage struct {
 	Enabled     bool   // claims of the virtual class get new volumes; those that exist are looked after in any case
 	Class       string // the virtual storage class; "" = wire.DefaultStorageClass

@@ -69,7 +69,7 @@ type reflector struct {
 // Unchanged is the Worker's result while nothing was written.
 const Unchanged = "unchanged"
 
-// Worker is what one goroutine reuses from object to object.
+// Worker has the state that one goroutine reuses for each object.
 type Worker struct {
 	Doc    *document.Document // what is being mutated
 	Result string             // for metrics: unchanged, written or deleted

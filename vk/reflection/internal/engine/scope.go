@@ -51,16 +51,16 @@ type Scope struct {
 	wg        sync.WaitGroup
 }
 
-// LocalNamespace is the namespace that is offloaded.
+// LocalNamespace returns the offloaded namespace.
 func (s *Scope) LocalNamespace() string { return s.namespace.local }
 
-// RemoteNamespace is where the provider has the copies.
+// RemoteNamespace returns the namespace of the copies on the provider.
 func (s *Scope) RemoteNamespace() string { return s.namespace.remote }
 
 // Key is that of an object of the namespace.
 func (s *Scope) Key(name string) Key { return Key{Namespace: s.namespace.local, Name: name} }
 
-// Ready reports whether both sides are known.
+// Ready reports whether both sides have been read.
 func (s *Scope) Ready() bool { return s.ready.Load() }
 
 // SetReady is for the handlers of reversed kinds: only they know when their own watches have been read.
@@ -102,7 +102,7 @@ func (s *Scope) CopiesBy(index, value string) []*unstructured.Unstructured {
 	return s.copies.By(index, value)
 }
 
-// IsGone reports whether the copy with a uid is known to be gone for good: its deletion was delivered by the watch.
+// IsGone reports whether the deletion of the copy with a uid was delivered by the watch.
 func (s *Scope) IsGone(uid types.UID) bool { return s.writes.IsGone(uid) }
 
 // OnObject calls f for every change of the objects. The scope is not ready before f has been called for those that are there.

@@ -27,7 +27,7 @@ const (
 	behindLong = 5 * time.Second
 )
 
-// Lead ends the standing by of a Manager with Options.StandBy: what it will reflect is its own from now on. Others lead from the beginning.
+// Lead makes a Manager with Options.StandBy the leader: it reflects from now on. Other Managers lead from the start.
 func (m *Manager) Lead() { m.leadOnce.Do(func() { close(m.lead) }) }
 
 // leads reports whether Lead was called, or need not be.

@@ -104,7 +104,7 @@ func (m *Manager) Backlog() (waiting int, evaluated uint64) {
 	return waiting, m.evaluated.Load()
 }
 
-// Synced reports whether this cluster's side has been read: what is extended, and what there is to reflect. It does
+// Synced reports whether this cluster has been read: offloaded namespaces and objects to reflect. It does
 // not wait for the provider.
 func (m *Manager) Synced() bool {
 	if !m.mapper.Synced() || !m.virtualNode.HasSynced() || !m.nodes.HasSynced() {
@@ -138,5 +138,5 @@ func (m *Manager) Ready() bool {
 	return true
 }
 
-// Reachable reports whether the provider's API server answered last time.
+// Reachable reports whether the last call reached the provider's API server.
 func (m *Manager) Reachable() bool { return m.breaker.Allow() == nil }

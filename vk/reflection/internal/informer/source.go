@@ -21,7 +21,7 @@ import (
 // listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
 const listTimeout = time.Minute
 
-// Selection says which objects are meant.
+// Selection selects objects.
 type Selection struct {
 	Namespace, Labels, Fields string
 }

@@ -21,7 +21,7 @@ import (
 // an answer whose watch event came before it; shorter would write twice when the watch is slow.
 const Grace = 10 * time.Second
 
-// Cache remembers what the API server answered to our writes until the watch has delivered it. It makes a reconcile
+// Cache remembers the API server's responses to our writes until the watch has delivered them. It makes a reconciliation
 // see its own writes, and lets the event that is only their echo be ignored. Safe for concurrent use.
 type Cache struct {
 	clock clock.PassiveClock
@@ -96,7 +96,7 @@ func (c *Cache) noteGone(uid types.UID, gone bool) {
 	}
 }
 
-// Vanished records that the API server does not have the object, whatever the watch has delivered.
+// Vanished records that the API server does not have the object, regardless of the watch.
 func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,7 +145,7 @@ func (w written) known(version uint64) bool {
 }
 
 // Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
-// either. They fell into a gap of the watch: what it begins with again does not report what came and went meanwhile. That goes for our
+// either. They fell into a gap of the watch: a restarted watch does not report objects created and deleted meanwhile. This includes our
 // deletion of what we have created in the same gap, too: waiters for its deletion will not be notified.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
@@ -196,8 +196,8 @@ func (c *Cache) Begin(key cache.ObjectName) {
 	c.flying[key] = nil
 }
 
-// End says that the write has its answer, which is recorded, or has failed. It reports whether the watch has delivered
-// something else than its echo meanwhile.
+// End records that the write has completed or failed. It reports whether the watch has delivered
+// anything other than its echo meanwhile.
 func (c *Cache) End(key cache.ObjectName) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

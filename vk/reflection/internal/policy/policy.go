@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object crosses.
+// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object is reflected.
 type Policy string
 
 const (
@@ -33,7 +33,7 @@ func (p Policy) Validate(kind string) error {
 	}
 }
 
-// Error is an annotation that cannot be understood. Nothing is written or deleted because of it.
+// Error is returned for an invalid annotation. Nothing is written or deleted because of it.
 type Error struct{ Problem string }
 
 // Error implements error.
@@ -71,7 +71,7 @@ func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	return Verdict{}, &Error{fmt.Sprintf("policy %q is unknown", p)}
 }
 
-// DecideExplicit asks the annotations alone: without any the object crosses.
+// DecideExplicit evaluates only the annotations: without any the object is reflected.
 func DecideExplicit(annotations map[string]any) (Verdict, error) {
 	return DenyList.DecideSlice(annotations, func() (map[string]any, bool) { return nil, false })
 }

@@ -54,7 +54,7 @@ func Text(object *unstructured.Unstructured, path ...string) string {
 // Equal reports whether two objects are the same by value, whatever the order of their keys.
 func Equal(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
-// IsEmpty reports whether a value is null, an empty list or map, or a map of nothing else.
+// IsEmpty reports whether a value is null, an empty list or map, or a map of only such values.
 func IsEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:

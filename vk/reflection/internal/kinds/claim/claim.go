@@ -34,12 +34,12 @@ type claimView struct {
 //
 //   - Once a node of this provider is selected for a claim of the virtual class, a claim is made there, and a volume here
 //     that stands for it. Kubernetes binds the two here, and schedules the pods that use them to this provider alone.
-//   - Labels, annotations and size of a bound claim cross; capacity and conditions come back.
+//   - Labels, annotations and size of a bound claim are reflected; capacity and conditions are reflected back.
 //   - When the claim is deleted, its volume's reclaim policy says what becomes of the data: Delete takes the provider's
 //     claim and then the volume away; Retain keeps both, until the policy is changed to Delete. A claim of the same name
 //     waits for the former, and reports the latter.
 //
-// The provider's claim is all there is of the data. It is not deleted unless the volume that stands for it has been
+// The provider's claim has the only copy of the data. It is not deleted unless the volume that stands for it has been
 // released under the policy Delete, or it has never had a volume.
 func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	v := &claimView{key: key, scope: s, local: s.Object(key)}

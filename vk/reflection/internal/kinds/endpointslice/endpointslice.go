@@ -33,7 +33,7 @@ const (
 
 var servicesResource = corev1.SchemeGroupVersion.WithResource("services")
 
-// Kind returns how EndpointSlices are reflected.
+// Kind returns the kind of EndpointSlices.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),

@@ -78,7 +78,7 @@ func (b *inbox) begin(again context.CancelFunc) {
 	b.again = again
 }
 
-// Learn takes note of copies that are there.
+// Learn records existing copies.
 func (b *inbox) Learn(found []unstructured.Unstructured) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 // Name of the kind.
 const Name = "Event"
 
-// Kind returns how Events are reflected.
+// Kind returns the kind of Events.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("events"), Mode: engine.Replace, Policy: engine.DenyList, Workers: 3, Reverse: true,
@@ -45,7 +45,7 @@ func (h *handler) Extend(s *engine.Scope) {
 	s.OnRun(func(ctx context.Context) { h.receive(ctx, in) })
 }
 
-// Synced goes on with the Events about objects of a kind that is known at last.
+// Synced implements engine.Handler: it continues with the Events about objects of a synced kind.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) { inboxOf(s).resume(kind) }
 
 // StartedLeading reads everything again when Events were dropped because another virtual kubelet showed them.

@@ -25,7 +25,7 @@ const Name = "Pod"
 
 var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// Kind returns how pods are reflected.
+// Kind returns the kind of pods.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: podsResource,

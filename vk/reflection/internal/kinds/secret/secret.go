@@ -30,7 +30,7 @@ const Name = "Secret"
 // accountIndex finds the Secrets with tokens by namespace and service account.
 const accountIndex = "serviceAccount"
 
-// Kind returns how Secrets are reflected.
+// Kind returns the kind of Secrets.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Confidential: true,
@@ -112,8 +112,8 @@ func indexByAccount(object any) ([]string, error) {
 	return []string{secret.GetNamespace() + "/" + account}, nil
 }
 
-// MissingTokenError: the provider does not have the one Secret of which a pod mounts the token. It is no failure of anything,
-// and what heals it is watched.
+// MissingTokenError is returned if the provider lacks the one Secret of which a pod mounts the token. It is not a failure,
+// and its resolution is watched.
 type MissingTokenError struct {
 	account, problem string
 	soon             bool // it may be on its way

@@ -19,7 +19,7 @@ const Name = "ServiceAccount"
 
 var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// Kind returns how tokens are kept.
+// Kind returns the kind of service-account tokens.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: podsResource,

@@ -38,7 +38,7 @@ type tokenState struct {
 // Reconcile implements engine.Handler: it keeps the service-account tokens of a pod of this node in a Secret of the provider.
 // The pod's plugin makes the volumes of the ShadowPod refer to it. (Liqo: ServiceAccount reflection, TokenAPI.)
 //
-// Nothing of this cluster crosses here, so no plugin sees the tokens, and nothing ever logs them.
+// Tokens are not objects, so plugins do not see them, and they are never logged.
 func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	local := h.ObjectOfNode(key)
 	remote, going := s.Copy(key.Name)
