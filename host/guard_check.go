@@ -71,7 +71,7 @@ func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) st
 	case v.broken != nil:
 		return "the field may be removed but not set"
 	case !v.manifest:
-		return "it is below none of the paths that the plugin's manifest says it writes"
+		return "it is below none of the paths that the plugin's manifest declares in writes"
 	case !v.narrowed:
 		return "it is below none of the paths that the plugin's configuration allows"
 	case !v.chain:

@@ -289,7 +289,7 @@ func (i *instance) startWith(name string) error {
 		return nil
 	}
 	if def := f.Definition(); len(def.ParamTypes())+len(def.ResultTypes()) > 0 {
-		return fmt.Errorf("its %s takes or gives values", name)
+		return fmt.Errorf("its %s has parameters or results", name)
 	}
 	i.begin("start", i.plugin.limits.Fuel)
 	if err := f.CallWithStack(i, i.stack[:]); err != nil {

@@ -139,7 +139,7 @@ func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceM
 	}
 	if copied != nil && !r.isCopy(copied) {
 		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf(
-			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it is left alone: delete it there", copied.Namespace, copied.Name))
+			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it was left unchanged: delete it there", copied.Namespace, copied.Name))
 		return fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
 	}
 	if err := c.adopt(ctx, local, copied); err != nil {

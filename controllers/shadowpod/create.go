@@ -111,7 +111,7 @@ func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
 	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
 	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
-		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was gone and has been recreated")
+		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was missing and has been recreated")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructure
 		return fmt.Errorf("waiting for pod %s of the previous ShadowPod to be deleted, %w", key, errForeign)
 	}
 	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction,
-		fmt.Sprintf("a pod %s exists that does not belong to this ShadowPod (%s); it is left alone: delete it, or offload under another name", key, describeOwner(pod)))
+		fmt.Sprintf("a pod %s exists that does not belong to this ShadowPod (%s); it was left unchanged: delete it, or offload under another name", key, describeOwner(pod)))
 	return fmt.Errorf("creating pod %s, %w", key, errForeign)
 }
 

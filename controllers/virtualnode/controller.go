@@ -127,7 +127,7 @@ func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Dura
 		return 0, c.removeNode(ctx, v)
 	}
 	return 0, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, drainedReason,
-		"The node is drained; refractctl uncordon virtualnode "+v.Name+" puts it back into service"))
+		"The node is drained; refractctl uncordon virtualnode "+v.Name+" makes it schedulable again"))
 }
 
 // virtualNode is a VirtualNode and what is known about it.

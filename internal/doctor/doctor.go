@@ -220,7 +220,7 @@ func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	case ready.Status != corev1.ConditionTrue:
 		p.add("node "+vn.Name, Error, "not ready: %s, %s", ready.Reason, ready.Message)
 	case node.Spec.Unschedulable:
-		p.add("node "+vn.Name, Warning, "ready, but cordoned: put it back into service with refractctl uncordon virtualnode %s", vn.Name)
+		p.add("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
 	default:
 		p.add("node "+vn.Name, OK, "ready")
 	}

@@ -154,7 +154,7 @@ func TestFindings(t *testing.T) {
 		}, "Error|node milan|not ready: ProviderUnreachable, timeout"},
 		"node cordoned": {func(p *Patient) {
 			p.node(vn, node(true, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
-		}, "Warning|node milan|ready, but cordoned: put it back into service with refractctl uncordon virtualnode milan"},
+		}, "Warning|node milan|ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode milan"},
 		"node ready": {func(p *Patient) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "OK|node milan|ready"},

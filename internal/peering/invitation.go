@@ -149,7 +149,7 @@ func (i *Invitation) fits(resources corev1.ResourceList) (corev1.ResourceList, e
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		quantity, given := resources[name], i.Resources[name]
 		if quantity.Cmp(given) > 0 {
-			return nil, fmt.Errorf("--%s is %s, but %s gives %s: take at most that, or ask its administrator for more (refractctl generate peering-user %s --%s)",
+			return nil, fmt.Errorf("--%s is %s, but %s gives %s: request at most that, or ask its administrator for more (refractctl generate peering-user %s --%s)",
 				name, quantity.String(), i.Provider, given.String(), i.Consumer, name)
 		}
 		all[name] = quantity

@@ -111,7 +111,7 @@ func GiveUp(ctx context.Context, c client.Client, peer string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as abandoned: does the controller manager run?", peer)
+	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as abandoned: check that the controller manager runs", peer)
 }
 
 // virtualNodes returns those of the provider, all of which must be ours.

@@ -43,7 +43,7 @@ func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVers
 		return err
 	}
 	if present != nil {
-		return missingDefinition("%s has a CustomResourceDefinition %s, which is left alone, but does not serve it%s", f.remote, name, state(present))
+		return missingDefinition("%s has a CustomResourceDefinition %s, which was left unchanged, but does not serve it%s", f.remote, name, state(present))
 	}
 	original, err := f.local.definition(ctx, name, rbac.VirtualKubeletLocal())
 	if err != nil {

@@ -184,7 +184,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t.addFlags(command, peerPatience)
 	flags := command.Flags()
 	share.addFlags(flags)
-	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates on the provider: token, which the controller manager renews, or certificate, which this command renews; a provider that runs Liqo gives certificates")
+	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates to the provider: token, which the controller manager renews, or certificate, which this command renews; a provider that runs Liqo issues certificates")
 	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none; by default as installed in this cluster")
 	completeFlag(command, "network", "reachable", "none")
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")

@@ -174,7 +174,7 @@ func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured)
 			named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
 		e.soon = true
 	case len(crossed) == 1:
-		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it when the service account is there", named(crossed))
+		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it once the service account exists", named(crossed))
 		e.soon = true
 	default:
 		e.problem = fmt.Sprintf("the provider has %d Secrets of it (%s); exclude all but one with annotation %s: \"true\"",
