@@ -63,7 +63,7 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Workers of the controllers; NamespaceMaps on their way to providers have one each.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
-	// ForeignClusters says how peered clusters are checked; ClusterID, Clock and what reports are set here.
+	// ForeignClusters configures the checks of peered clusters; ClusterID, Clock and what reports are set here.
 	ForeignClusters foreigncluster.Options
 	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
 	NodeFailure nodefailure.Options
@@ -73,7 +73,7 @@ type Options struct {
 	Authentication authentication.Options
 	// ResourceSlices says whether their Quotas are created; what reports is set here.
 	ResourceSlices resourceslice.Options
-	// VirtualNodes says how virtual nodes are run and drained; Installation, Clock and what reports are set here.
+	// VirtualNodes configures how virtual nodes are run and drained; Installation, Clock and what reports are set here.
 	VirtualNodes virtualnode.Options
 	// RecordAfter is the age of a pod at which the phase Running is recorded in its ShadowPod.
 	RecordAfter time.Duration
@@ -92,7 +92,7 @@ type Options struct {
 	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
-	// Quotas says how the Quotas of consumers are enforced.
+	// Quotas configures the enforcement of consumers' Quotas.
 	Quotas quota.Options
 	// Clock returns the time.
 	Clock clock.WithTicker

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Guard lists the edits that no plugin may make, regardless of its manifest. Paths are as in the ABI; `*` stands for any key
+// Guard lists the edits that no plugin may make, regardless of its manifest. Paths are as in the ABI; `*` matches any key
 // or element, and a key that ends with `/*` for all keys of that prefix.
 type Guard struct {
 	// Immutable paths are neither set, changed nor removed.

@@ -32,7 +32,7 @@ const (
 	// ExcludeFromExternalLoadBalancersLabel (Kubernetes) keeps cloud load
 	// balancers from sending traffic to the node.
 	ExcludeFromExternalLoadBalancersLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
-	// LegacyExcludeBalancerLabel is the former name of the same.
+	// LegacyExcludeBalancerLabel is the former name of ExcludeFromExternalLoadBalancersLabel.
 	LegacyExcludeBalancerLabel = "alpha.service-controller.kubernetes.io/exclude-balancer"
 )
 
@@ -57,7 +57,7 @@ const (
 	VirtualNodeFinalizer = "virtualnode-controller.liqo.io/finalizer"
 	// VirtualNodeLabel names the VirtualNode, on its virtual kubelet.
 	VirtualNodeLabel = "liqo.io/virtual-node"
-	// ComponentLabel says what a pod of the installation is.
+	// ComponentLabel is the component of a pod of the installation.
 	ComponentLabel = "offloading.liqo.io/component"
 	// VirtualKubeletComponent is the value of ComponentLabel on virtual kubelets.
 	VirtualKubeletComponent = "virtual-kubelet"

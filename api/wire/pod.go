@@ -29,7 +29,7 @@ const (
 	// labels by which soft and hard recognise the pods to keep apart.
 	AntiAffinityLabelsAnnotation = "liqo.io/anti-affinity-labels"
 
-	// APIServerSupportAnnotation says which API server the pod talks to.
+	// APIServerSupportAnnotation selects the API server that the pod uses.
 	APIServerSupportAnnotation = "liqo.io/api-server-support"
 	// APIServerSupportRemote is that of the provider.
 	APIServerSupportRemote = "remote"

@@ -12,11 +12,11 @@ const (
 	BoundByControllerAnnotation = "pv.kubernetes.io/bound-by-controller"
 	// StorageProvisionerAnnotation names the provisioner of the volume.
 	StorageProvisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
-	// BetaStorageProvisionerAnnotation is the former name of the same.
+	// BetaStorageProvisionerAnnotation is the former name of StorageProvisionerAnnotation.
 	BetaStorageProvisionerAnnotation = "volume.beta.kubernetes.io/storage-provisioner"
 	// SelectedNodeAnnotation names the node for whose pod it is to be made.
 	SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
-	// BetaStorageClassAnnotation is the former place of spec.storageClassName.
+	// BetaStorageClassAnnotation is the deprecated form of spec.storageClassName.
 	BetaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
 	// StorageResizerAnnotation names the resizer of the volume.
 	StorageResizerAnnotation = "volume.kubernetes.io/storage-resizer"

@@ -25,7 +25,7 @@ import (
 const leaseTimeout = 5 * time.Second
 
 // lease of the process that works, which holds it under one name for as long as it lives: a manager of its own making would
-// be another candidate each time, and wait until the lease of the former has run out.
+// be another candidate each time, and wait until the lease of the previous one has expired.
 type lease struct {
 	resourcelock.Interface
 	broadcaster record.EventBroadcaster

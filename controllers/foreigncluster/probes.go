@@ -60,7 +60,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			known.kubeconfig, known.validity = kubeconfig, credentials.ValidityOf(config)
 			return known, nil
 		}
-		p.end(cluster) // it is another API server: what the former one did says nothing about it
+		p.end(cluster) // it is another API server: the state of the previous one does not apply
 	}
 	conn, err := connection.New(config, maxAnswer)
 	if err != nil {

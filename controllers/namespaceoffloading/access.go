@@ -106,7 +106,7 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	switch report.ClassOf(err) {
 	case report.Conflict, report.Unavailable:
 		return
-	case report.Foreign: // says what to do
+	case report.Foreign: // has the remedy
 	default:
 		note += "; see that the controller manager may create, patch and delete the RoleBinding " + c.options.ExtendedClusterRole +
 			" and bind the ClusterRole of that name"
@@ -119,7 +119,7 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 // Secrets by a ServiceAccount of that name.
 func (p *provider) isStranger(n virtualNode) bool { return n.resource.Namespace != p.namespace }
 
-// strangers says which virtual nodes are not let in, and why.
+// strangers lists the virtual nodes without access, with reasons.
 func strangers(admitted []*provider) string {
 	var notes []string
 	for _, p := range admitted {

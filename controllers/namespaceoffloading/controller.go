@@ -117,7 +117,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, c.withdraw(ctx, nso, providers)
 	}
 	err = c.extend(ctx, nso, providers)
-	if !errors.Is(err, errStatusesLeft) { // the status says whose they are
+	if !errors.Is(err, errStatusesLeft) { // the status names their owners
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
 	return reconcile.Result{RequeueAfter: c.nextLeave(providers)}, err

@@ -34,7 +34,7 @@ type provider struct {
 	// namespace is the tenant namespace: where its NamespaceMap lives, or is to
 	// be created, and where alone its VirtualNodes get rights.
 	namespace string
-	// nodes are those that stand for it; none when only the map is left.
+	// nodes are its virtual nodes; none when only the map is left.
 	nodes []virtualNode
 	// dead: an administrator says that it never comes back.
 	dead bool

@@ -262,7 +262,7 @@ func add(sum, more corev1.ResourceList) {
 	}
 }
 
-// exceeds says what of the demand does not fit, "" when all does. A resource
+// exceeds describes the part of the demand that exceeds the Quota, "" for none. A resource
 // that the Quota does not name is not to be had, but for pods.
 func exceeds(demand, used, hard corev1.ResourceList) string {
 	var over []string

@@ -56,7 +56,7 @@ import (
 type Options struct {
 	// Workers is how many VirtualNodes are reconciled at once.
 	Workers int
-	// Installation says what the Deployments of virtual kubelets have in common.
+	// Installation has the common settings of the Deployments of virtual kubelets.
 	Installation Installation
 	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that name none; if empty, another controller runs virtual kubelets.
 	DefaultTemplate types.NamespacedName
@@ -139,7 +139,7 @@ type virtualNode struct {
 	taken bool
 	// duplicate is the namespace of an older VirtualNode of the same name, "" if there is none.
 	duplicate string
-	// template says how to run the virtual kubelet, nil if there is none of that name.
+	// template configures the virtual kubelet, nil if there is none of that name.
 	template     *offloading.VkOptionsTemplate
 	templateName types.NamespacedName
 	// cluster is the provider, nil while there is no ForeignCluster.

@@ -114,7 +114,7 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
-			// The next one stands by before the former lets the lease go.
+			// The next one stands by before the previous one releases the lease.
 			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
 				MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: template.Spec.ExtraAnnotations}, Spec: pod},

@@ -34,7 +34,7 @@ func covers(v, w View, exact bool) bool {
 	return false
 }
 
-// sameNumber compares exactly: above 2^53, where floats have gaps, a float equals the one int that it stands for.
+// sameNumber compares exactly: above 2^53, where floats have gaps, a float equals only the int of the same value.
 func sameNumber(v, w View) bool {
 	if v.kind == Float && w.kind == Float {
 		a, _ := v.Float()

@@ -129,7 +129,7 @@ func (v View) Int() (int64, bool) {
 	}
 }
 
-// wholeNumber is the int that a float stands for; false when there is none.
+// wholeNumber is the int equal to a float; false when there is none.
 func wholeNumber(f float64) (int64, bool) {
 	// -2^63 is a float, 2^63-1 is not: its neighbour 2^63 is out of range.
 	if f != math.Trunc(f) || f < math.MinInt64 || f >= math.MaxInt64 {

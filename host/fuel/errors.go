@@ -11,7 +11,7 @@ type FormatError struct {
 	Offset int
 	// Section names the part being read: "header", "code", …
 	Section string
-	// Reason says what was expected there.
+	// Reason is what was expected there.
 	Reason string
 }
 

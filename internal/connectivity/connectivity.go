@@ -33,10 +33,10 @@ import (
 
 // Result of one check.
 type Result struct {
-	// Check says what was tried.
+	// Check is the name of the check.
 	Check string `json:"check"`
 	OK    bool   `json:"ok"`
-	// Message says what went wrong, and what to do; or what was found.
+	// Message has the error and the remedy, or the result.
 	Message string `json:"message,omitempty"`
 }
 

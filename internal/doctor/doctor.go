@@ -40,7 +40,7 @@ type Finding struct {
 	// Subject is what was looked at: "node milan".
 	Subject string `json:"subject"`
 	Level   Level  `json:"level"`
-	// Message says what was found, and unless it is OK what to do.
+	// Message has the finding and, unless it is OK, the remedy.
 	Message string `json:"message"`
 }
 

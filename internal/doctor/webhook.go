@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// NotCalled says what follows if the API server does not call the webhook, and what to do.
+// NotCalled describes the consequences if the API server does not call the webhook, and the remedy.
 const NotCalled = "the API server does not call the webhook, so new pods stay in this cluster: control plane nodes must reach the pods of the controller manager " +
 	"(a network policy, a firewall, or a control plane without the pod network are the usual reasons); the log of the API server names the error"
 

@@ -35,7 +35,7 @@ type File struct {
 	Dir     bool
 }
 
-// Spec says what is in an image.
+// Spec describes the content of an image.
 type Spec struct {
 	Platform v1.Platform
 	// Files of its only layer, in this order.

@@ -24,7 +24,7 @@ import (
 const (
 	// ConsumerID is the cluster id of the consumer, ProviderID that of the provider.
 	ConsumerID, ProviderID = "home", "cloud"
-	// NodeName is the virtual node that stands for the provider.
+	// NodeName is the virtual node of the provider.
 	NodeName = "cloud"
 	// TenantNamespace is, in the consumer, the namespace of everything about the provider; the provider has ProviderTenantNamespace.
 	TenantNamespace, ProviderTenantNamespace = "liqo-tenant-cloud", "liqo-tenant-home"

@@ -154,7 +154,7 @@ func (o *Options) Revert(ctx context.Context) error {
 	return nil
 }
 
-// putBack the former image of one virtual node, and when that has happened take back what was granted to it.
+// putBack restores the previous image of one virtual node, and then revokes the granted permissions.
 func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happened func() error) error {
 	current := &offloading.VirtualNode{}
 	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil {

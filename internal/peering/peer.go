@@ -166,7 +166,7 @@ func (o *Options) awaitReady(ctx context.Context) error {
 	})
 }
 
-// withoutNode says what the controllers have said about a virtual node that has no Node yet.
+// withoutNode returns the controllers' conditions about a virtual node that has no Node yet.
 func (o *Options) withoutNode(ctx context.Context) (string, error) {
 	if missing, err := o.unfinished(ctx); missing != "" || err != nil {
 		return missing, err

@@ -19,7 +19,7 @@ import (
 const Interval = 250 * time.Millisecond
 
 // Await calls look until it returns an empty missing or an error, or until ctx ends. Whenever missing changes, report gets it as a line
-// that begins with what. An API server that is away is waited for, too. The error of a context that has ended says how to continue.
+// that begins with what. An API server that is away is waited for, too. The error of an ended context has the command to continue.
 func Await(ctx context.Context, report func(line string), what string, look func(context.Context) (missing string, err error)) error {
 	said, away := "", false
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
@@ -76,7 +76,7 @@ func (e *endedError) Error() string {
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// Ended returns an error that says how to continue if err is there because ctx has ended, and err otherwise.
+// Ended returns an error with the command to continue if err is caused by the end of ctx, else err.
 func Ended(ctx context.Context, err error) error {
 	var said *endedError
 	if !ended(ctx, err) || errors.As(err, &said) {

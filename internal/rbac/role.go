@@ -17,15 +17,15 @@ const DefaultPrefix = "liqo"
 // replaced when a Role becomes an object, by Go here and by the chart's
 // templates there.
 const (
-	// NodeNamePlaceholder stands for the name of the virtual node.
+	// NodeNamePlaceholder is replaced with the name of the virtual node.
 	NodeNamePlaceholder = "$(NODE_NAME)"
-	// KubeconfigSecretPlaceholder stands for the name of the Secret that opens the provider.
+	// KubeconfigSecretPlaceholder is replaced with the name of the Secret that opens the provider.
 	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
-	// RemoteRolePlaceholder stands for the name of the role VirtualKubeletRemote, prefix included.
+	// RemoteRolePlaceholder is replaced with the name of the role VirtualKubeletRemote, prefix included.
 	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
-	// TenantRolePlaceholder stands for the name of the role RemoteTenant, prefix included.
+	// TenantRolePlaceholder is replaced with the name of the role RemoteTenant, prefix included.
 	TenantRolePlaceholder = "$(TENANT_ROLE)"
-	// ExtendedRolePlaceholder stands for the name of the role VirtualKubeletExtended, prefix included.
+	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, prefix included.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
 )
 

@@ -320,7 +320,7 @@ func (a *active) unreachable() error {
 	return nil
 }
 
-// ready says what is still missing.
+// ready returns what is still missing.
 func (a *active) ready() error {
 	if !a.reflection.Synced() {
 		return errors.New("the caches of this cluster are not read yet")

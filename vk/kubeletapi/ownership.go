@@ -43,7 +43,7 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// checkOurs makes sure that the provider's pod is the one that stands for the
+// checkOurs checks that the provider's pod is the copy of the
 // local pod. A pod that another client has put there under the same name is none
 // for our users: permission to create pods here would give a shell in it.
 func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name string) error {

@@ -31,7 +31,7 @@ const (
 
 // Config of a Server; all fields are required.
 type Config struct {
-	// NodeName is the Node that this server stands for, ClusterID the id of the
+	// NodeName is the Node of this server, ClusterID the id of the
 	// cluster that it belongs to.
 	NodeName, ClusterID string
 	// Pods of that Node.

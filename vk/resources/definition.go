@@ -28,7 +28,7 @@ const (
 	approvedAnnotation = "api-approved.kubernetes.io"
 )
 
-// copyDefinition creates the definition of a resource on the provider, where there is none. What it returns says how far
+// copyDefinition creates the definition of a resource on the provider, where there is none. The result describes how far
 // that is: the resource is served a moment after.
 func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVersionResource) error {
 	name := to.GroupResource().String()

@@ -41,7 +41,7 @@ func (f *Follower) next(name string, when again) {
 	}
 }
 
-// reconcile makes the reflection what one ReflectedResource says, and says how it went.
+// reconcile applies one ReflectedResource, and reports the result.
 func (f *Follower) reconcile(ctx context.Context, name string) again {
 	stored, _, err := f.informer.GetStore().GetByKey(name)
 	object, ok := stored.(*unstructured.Unstructured)

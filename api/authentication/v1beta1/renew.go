@@ -10,9 +10,9 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Renew asks for a certificate that follows one which is about to expire. A
-// consumer creates it in the tenant namespace of its provider; its copy in the
-// tenant namespace on the provider gets the answer.
+// Renew requests the renewal of a certificate. A consumer creates it in the
+// tenant namespace of its provider; the provider responds in the status of the
+// copy in the tenant namespace there.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,14 +36,14 @@ type RenewList struct {
 	Items           []Renew `json:"items"`
 }
 
-// RenewSpec is what is asked for.
+// RenewSpec is the request.
 type RenewSpec struct {
 	// ConsumerClusterID is the cluster that requests it.
 	//
 	// +optional
 	ConsumerClusterID core.ClusterID `json:"consumerClusterID,omitempty"`
 
-	// PublicKey of the consumer. Nothing follows from it: the key of the Tenant counts.
+	// PublicKey of the consumer. It is ignored: the key of the Tenant is used.
 	//
 	// +optional
 	PublicKey []byte `json:"publicKey,omitempty"`
@@ -53,18 +53,18 @@ type RenewSpec struct {
 	// +optional
 	CSR []byte `json:"csr,omitempty"`
 
-	// IdentityType says what the certificate is for.
+	// IdentityType is the purpose of the certificate.
 	//
 	// +optional
 	IdentityType IdentityType `json:"identityType,omitempty"`
 
-	// ResourceSliceRef names the ResourceSlice that a certificate of type ResourceSlice is for.
+	// ResourceSliceRef names the ResourceSlice of a certificate of type ResourceSlice.
 	//
 	// +optional
 	ResourceSliceRef *corev1.LocalObjectReference `json:"resourceSliceRef,omitempty"`
 }
 
-// RenewStatus is the answer.
+// RenewStatus is the response.
 type RenewStatus struct {
 	// AuthParams with the new certificate.
 	//

@@ -30,7 +30,7 @@ import (
 // requestTimeout bounds one request to the API server.
 const requestTimeout = 15 * time.Second
 
-// clusterAccess says which cluster is meant, by the flags of kubectl.
+// clusterAccess selects the cluster with the flags of kubectl.
 type clusterAccess struct {
 	flags *genericclioptions.ConfigFlags
 	// contextFlag and fileFlag are the names of the flags that say which context of which kubeconfig it is.

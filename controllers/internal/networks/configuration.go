@@ -73,7 +73,7 @@ func read(object *unstructured.Unstructured) network {
 	return network{pods: pods, all: all}
 }
 
-// incomplete says what is missing. Releases of Liqo before the condition fill
+// incomplete returns what is missing. Releases of Liqo before the condition fill
 // in the ranges alone.
 func (c *configuration) incomplete(generation int64) error {
 	from, to := c.Spec.Remote.CIDR, c.Status.Remote.CIDR

@@ -30,7 +30,7 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// Everybody stands for all clusters in what followers are notified of.
+// Everybody notifies followers about all clusters.
 const Everybody = ""
 
 // Errors of an address that cannot be mapped, in addition to a Configuration that is

@@ -93,7 +93,7 @@ type Options struct {
 const (
 	// IgnoreUnknown is the flag that has others ignored which are unknown.
 	IgnoreUnknown = "ignore-unknown-flags"
-	// IgnoredFlags is the flag that says which ones were.
+	// IgnoredFlags is the flag that lists the ignored flags.
 	IgnoredFlags = "ignored-flags"
 )
 

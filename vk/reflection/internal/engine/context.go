@@ -171,7 +171,7 @@ func defaultClass(classes any, field string) string {
 	return first
 }
 
-// nodeChanged follows which nodes stand for which cluster.
+// nodeChanged tracks the cluster of each virtual node.
 func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) {
 	cluster, _ := raw.Labels(node.Object)[wire.RemoteClusterIDLabel].(string)
 	changed := m.change(func(s *settings) {

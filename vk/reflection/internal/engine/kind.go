@@ -84,7 +84,7 @@ type Kind struct {
 	RoutineSkipper string
 	// Confidential: what a plugin sees of an object must not reach another one, not even of the same namespace.
 	Confidential bool
-	// NoChain: no plugin sees what is written. It is made here, and stands for no object of this cluster.
+	// NoChain: copies are not mutated by plugins. They are generated here, and represent no object of this cluster.
 	NoChain bool
 	// FailureReason of Events about what could not be written, "" = FailedReflection.
 	FailureReason string

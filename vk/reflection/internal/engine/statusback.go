@@ -116,8 +116,8 @@ func (r *reflector) hashShown(status map[string]any) string {
 	return strconv.FormatUint(document.Hash(fields), 16)
 }
 
-// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever; which
-// of the two is right the user knows, and the Event says how to decide it.
+// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever; only
+// the user knows which of the two is right, and the Event lists the options.
 func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
 	patch := unchanged(local)
 	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
@@ -161,7 +161,7 @@ func (r *reflector) ownsStatus(local *unstructured.Unstructured, present map[str
 	return true
 }
 
-// knowsCluster reports whether a virtual node of this cluster stands for it.
+// knowsCluster reports whether this cluster has a virtual node for it.
 func (m *Manager) knowsCluster(id string) bool {
 	for _, cluster := range m.settings.Load().virtualNodes {
 		if cluster == id {

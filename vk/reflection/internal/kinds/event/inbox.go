@@ -48,7 +48,7 @@ type inbox struct {
 	again  context.CancelFunc // reads everything once more
 }
 
-// shared is the missed kind that stands for all whose objects another virtual kubelet reflects.
+// shared is the missed kind for all kinds whose objects another virtual kubelet reflects.
 var shared = schema.GroupKind{}
 
 func newInbox(h *handler, s *engine.Scope) *inbox {

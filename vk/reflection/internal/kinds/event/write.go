@@ -170,7 +170,7 @@ func (h *handler) createEvent(ctx context.Context, w *engine.Worker, x *engine.D
 	return nil
 }
 
-// patchEvent says what has changed, to the copy and to nothing else that may have its name by now.
+// patchEvent patches the changes into the copy, with our labels as a precondition.
 func (h *handler) patchEvent(ctx context.Context, x *engine.Desired) error {
 	var patch jsonpatch.Patch
 	for key, value := range h.Ownership() {

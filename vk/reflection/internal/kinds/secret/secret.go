@@ -163,7 +163,7 @@ func (h *Handler) stays(s *engine.Scope, object, copied *unstructured.Unstructur
 	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }
 
-// describe says what is wrong, and what to do.
+// describe returns the problem and the remedy.
 func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured) {
 	switch {
 	case len(made) == 0:

@@ -70,7 +70,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return h.keepTokens(ctx, w, s, local, remote, sources)
 }
 
-// ofAnotherPod reports whether the Secret is that of an earlier pod of the same name. One that does not say whose it is is no such.
+// ofAnotherPod reports whether the Secret is that of an earlier pod of the same name. A Secret without that annotation is not.
 func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
 	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
 	return uid != "" && uid != string(pod.GetUID())
