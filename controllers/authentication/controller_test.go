@@ -382,7 +382,7 @@ func TestTenantsThatAreRefused(t *testing.T) {
 	refused("garbage", "SignatureVerificationFailed", "spec.publicKey", func(_ *consumer, tenant *auth.Tenant) { tenant.Spec.PublicKey = []byte("key") })
 	refused("admin", "InvalidCSR", "its subject is", func(c *consumer, tenant *auth.Tenant) { tenant.Spec.CSR = c.csr("kubernetes-admin", "liqo.io") })
 	refused("masters", "InvalidCSR", "its subject is", func(c *consumer, tenant *auth.Tenant) { tenant.Spec.CSR = c.csr(c.id, "system:masters") })
-	refused("stolen", "InvalidCSR", "another one than that of the Tenant", func(c *consumer, tenant *auth.Tenant) {
+	refused("stolen", "InvalidCSR", "is not that of the Tenant", func(c *consumer, tenant *auth.Tenant) {
 		key := c.key
 		c.key = other.key
 		tenant.Spec.CSR = c.csr(c.id, "liqo.io")
@@ -390,7 +390,7 @@ func TestTenantsThatAreRefused(t *testing.T) {
 	})
 	refused("elsewhere", "InvalidTenant", "is not the tenant namespace of that cluster", func(_ *consumer, tenant *auth.Tenant) { tenant.Namespace = provider.Namespace(t) })
 	refused("neighbour", "InvalidTenant", "is not the tenant namespace of that cluster", func(_ *consumer, tenant *auth.Tenant) { tenant.Namespace = other.namespace })
-	refused("second", "InvalidTenant", "has another Tenant already", func(c *consumer, tenant *auth.Tenant) {
+	refused("second", "InvalidTenant", "already has another Tenant", func(c *consumer, tenant *auth.Tenant) {
 		first := tenant.DeepCopy()
 		first.Name = "a-first"
 		provider.Create(t, first)

@@ -678,7 +678,7 @@ func (w *world) forced(server string) {
 	policy, err := w.rome.client.NetworkingV1().NetworkPolicies(wire.TenantNamespace("milan")).Get(w.Context(), "vk-milan", metav1.GetOptions{})
 	require.NoError(w, err)
 	assert.Equal(w, "milan", policy.Spec.PodSelector.MatchLabels[wire.VirtualNodeLabel])
-	w.refused([]string{"unpeer", "milan"}, "name the provider with --force alone")
+	w.refused([]string{"unpeer", "milan"}, "a provider is named only with --force")
 	w.refused([]string{"unpeer", "milan", "--force", "--remote-context=milan"}, "--force does not contact the provider")
 	w.must("unpeer", "milan", "--force")
 	w.unchanged(w.rome, rome)

@@ -140,7 +140,7 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	}
 
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: null}}}`)
-	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "was not made by this virtual node")
+	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "was not created by this virtual node")
 	l.keysAgree("web")
 }
 

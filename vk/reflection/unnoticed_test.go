@@ -231,7 +231,7 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {turn: later}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", "later"))
-	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was updated")
+	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was applied")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", func(o *unstructured.Unstructured) error {
 		if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "web:2") || strings.Contains(text, "busybox") {

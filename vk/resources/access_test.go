@@ -158,7 +158,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 	l.allow(l.local, role.Name, rbacv1.PolicyRule{APIGroups: []string{"plugins.refract.io"}, Resources: []string{"reflectedresources", "reflectedresources/status"},
 		Verbs: []string{"get", "list", "watch", "patch"}})
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
-	if n := strings.Count(said.text(), "No further resources"); n != 1 {
+	if n := strings.Count(said.text(), "ReflectedResources are not processed"); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
 }

@@ -48,7 +48,7 @@ func TestWhatCannotBeReflected(t *testing.T) {
 			pluginsv1alpha1.MissingDefinitionReason, "under its own name only"},
 		"bindings": {"{version: v1, resource: bindings}", pluginsv1alpha1.NotReflectableReason, "offers no get, list, watch for them"},
 		"replicationcontrollers": {"{version: v1, resource: replicationcontrollers, target: {version: v1, resource: configmaps}}",
-			pluginsv1alpha1.NotReflectableReason, "have writers of their own"},
+			pluginsv1alpha1.NotReflectableReason, "which other controllers write"},
 	} {
 		l.reflect(name, c.spec)
 		l.condition(name, c.reason, c.words)
