@@ -312,7 +312,7 @@ func (h *held) confines(manager client.Client) {
 	const remote, extended, tenantRole = "liqo-virtual-kubelet-remote", "liqo-virtual-kubelet-extended", "liqo-remote-tenant"
 	h.refused(manager, binding("somebody-elses", remote, group("rome")), "only in namespaces that were created for them")
 	h.refused(manager, binding(remoteNamespace, remote, group("milan")), "only in namespaces that were created for them")
-	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only ServiceAccounts")
+	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only to ServiceAccounts")
 	h.must(manager.Create(h.Context(), binding(remoteNamespace, remote, group("rome")), client.DryRunAll))
 	h.refused(manager, binding("somebody-elses", tenantRole, rbac.User("rome")), "in a tenant namespace only to its consumer")
 	h.refused(manager, binding("liqo-tenant-rome", tenantRole, rbac.User("milan")), "in a tenant namespace only to its consumer")
