@@ -25,7 +25,7 @@ func NewCommand(env func(string) string) *cobra.Command {
 		Long: `Present a provider cluster as a node of this cluster.
 
 Pods bound to the node run on the provider, together with the Services and
-endpoints that they need. What is mutated on the way is up to plugins.`,
+endpoints that they need. Plugins define how objects are mutated.`,
 		Args:          cobra.NoArgs,
 		Version:       cmdutil.Version(),
 		SilenceUsage:  true,
