@@ -185,7 +185,7 @@ func TestFindings(t *testing.T) {
 
 		"clock ahead":   {func(p *Patient) { p.skew(5*time.Minute, true) }, "Warning|clock|the clock of the API server is 5m0s ahead of that of this computer: synchronise them (NTP)"},
 		"clock behind":  {func(p *Patient) { p.skew(-5*time.Minute, true) }, "is 5m0s behind that of this computer"},
-		"clock well":    {func(p *Patient) { p.skew(time.Second, true) }, "OK|clock|as that of this computer"},
+		"clock well":    {func(p *Patient) { p.skew(time.Second, true) }, "OK|clock|in sync with this computer"},
 		"clock unknown": {func(p *Patient) { p.skew(0, false) }, "OK|clock|unknown"},
 
 		"network down":             {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, &recent, connected("False"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the network to milan is down, Handshake: no answer from the gateway; try it with refractctl network test"},
