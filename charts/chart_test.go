@@ -129,7 +129,7 @@ func grantOf(object rbac.Object) any {
 	return nil
 }
 
-// Somebody must let virtual kubelets into extended namespaces.
+// Somebody must let virtual kubelets into offloaded namespaces.
 func TestConsumerWithoutManager(t *testing.T) {
 	vals := values(t, "consumer")
 	all := objects(t, vals)

@@ -148,14 +148,14 @@ func shadow(namespace string, change func(*offloadingv1beta1.ShadowPod)) *offloa
 }
 
 // The policies of the chart, on a real API server, against a consumer that tries what it may not do, and against our own
-// controller manager should somebody else speak through it.
+// controller manager if it is compromised.
 func TestPoliciesHold(t *testing.T) {
 	h := hold(t)
 	rome := h.as("rome-kubelet", "rome")
 	for says, change := range map[string]func(*offloadingv1beta1.ShadowPod){
-		"spec.pod.nodeName":               func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.NodeName = "control-plane" },
-		"spec.pod.priorityClassName":      func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.PriorityClassName = "system-node-critical" },
-		"is not among those of consumers": func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.PriorityClassName = "production" },
+		"spec.pod.nodeName":            func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.NodeName = "control-plane" },
+		"spec.pod.priorityClassName":   func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.PriorityClassName = "system-node-critical" },
+		"is not allowed for consumers": func(s *offloadingv1beta1.ShadowPod) { s.Spec.Pod.PriorityClassName = "production" },
 		"spec.pod.priority": func(s *offloadingv1beta1.ShadowPod) {
 			priority := int32(2000001000)
 			s.Spec.Pod.Priority = &priority
@@ -168,7 +168,7 @@ func TestPoliciesHold(t *testing.T) {
 	} {
 		h.refused(rome, shadow(remoteNamespace, change), says)
 	}
-	h.refused(h.admin, shadow("somebody-elses", nil), "was not extended")
+	h.refused(h.admin, shadow("somebody-elses", nil), "was not created")
 	h.refused(rome, shadow("somebody-elses", nil), "forbidden") // by RBAC: no consumer comes this far
 	h.refused(rome, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: remoteNamespace, Name: "thief"},
@@ -194,15 +194,15 @@ func TestPoliciesHold(t *testing.T) {
 		change(p)
 		return p
 	}
-	h.refused(manager, pod("somebody-elses", func(*corev1.Pod) {}), "only in namespaces that consumers have extended")
-	h.refused(manager, pod("kube-system", func(*corev1.Pod) {}), "only in namespaces that consumers have extended")
+	h.refused(manager, pod("somebody-elses", func(*corev1.Pod) {}), "only in namespaces that consumers have offloaded")
+	h.refused(manager, pod("kube-system", func(*corev1.Pod) {}), "only in namespaces that consumers have offloaded")
 	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) { p.Spec.NodeName = "control-plane" }), "spec.nodeName")
 	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) { p.Spec.HostPID = true }), "PodSecurity")
 	yes := true
 	h.refused(manager, pod(remoteNamespace, func(p *corev1.Pod) {
 		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
 	}), "PodSecurity")
-	h.attempt("deleting somebody else's namespace", "deletes only namespaces that it has created", func() error {
+	h.attempt("deleting another owner's namespace", "deletes only namespaces that it created", func() error {
 		return manager.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "somebody-elses"}}, client.DryRunAll)
 	})
 
@@ -212,7 +212,7 @@ func TestPoliciesHold(t *testing.T) {
 	for node, allowed := range map[string]bool{"milan": true, "worker": false, "": false} {
 		bound := pod("default", func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "of-"+node+"-node", node })
 		h.must(h.admin.Create(t.Context(), bound))
-		h.attempt("deleting somebody else's pod", "deletes only pods of ShadowPods", func() error { return manager.Delete(t.Context(), bound, client.DryRunAll) })
+		h.attempt("deleting another owner's pod", "deletes only pods of ShadowPods", func() error { return manager.Delete(t.Context(), bound, client.DryRunAll) })
 		status := client.RawPatch(types.MergePatchType, []byte(`{"status":{"message":"seen"}}`))
 		says := "only pods that are bound to its own node"
 		if allowed {
@@ -310,18 +310,18 @@ func (h *held) confines(manager client.Client) {
 	}
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "liqo-tenant-rome", Name: "rome"}
 	const remote, extended, tenantRole = "liqo-virtual-kubelet-remote", "liqo-virtual-kubelet-extended", "liqo-remote-tenant"
-	h.refused(manager, binding("somebody-elses", remote, group("rome")), "only into namespaces that were created for them")
-	h.refused(manager, binding(remoteNamespace, remote, group("milan")), "only into namespaces that were created for them")
-	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only ServiceAccounts")
+	h.refused(manager, binding("somebody-elses", remote, group("rome")), "only in namespaces that were created for them")
+	h.refused(manager, binding(remoteNamespace, remote, group("milan")), "only in namespaces that were created for them")
+	h.refused(manager, binding("somebody-elses", extended, group("rome")), "only to ServiceAccounts")
 	h.must(manager.Create(h.Context(), binding(remoteNamespace, remote, group("rome")), client.DryRunAll))
-	h.refused(manager, binding("somebody-elses", tenantRole, rbac.User("rome")), "into its own tenant namespace")
-	h.refused(manager, binding("liqo-tenant-rome", tenantRole, rbac.User("milan")), "into its own tenant namespace")
-	h.refused(manager, binding("liqo-tenant-rome", tenantRole, group("rome")), "into its own tenant namespace")
-	h.refused(manager, binding(remoteNamespace, tenantRole, rbac.User("rome")), "into its own tenant namespace")
+	h.refused(manager, binding("somebody-elses", tenantRole, rbac.User("rome")), "in a tenant namespace only to its consumer")
+	h.refused(manager, binding("liqo-tenant-rome", tenantRole, rbac.User("milan")), "in a tenant namespace only to its consumer")
+	h.refused(manager, binding("liqo-tenant-rome", tenantRole, group("rome")), "in a tenant namespace only to its consumer")
+	h.refused(manager, binding(remoteNamespace, tenantRole, rbac.User("rome")), "in a tenant namespace only to its consumer")
 	h.must(manager.Create(h.Context(), binding("liqo-tenant-rome", tenantRole, rbac.User("rome")), client.DryRunAll))
 	h.must(manager.Create(h.Context(), binding("somebody-elses", extended, account), client.DryRunAll))
 	for tenant, allowed := range map[string]bool{"liqo-tenant-rome": true, "liqo-tenant-milan": false} {
-		says := "only into namespaces that were created for them"
+		says := "only in namespaces that were created for them"
 		if allowed {
 			says = ""
 		}
@@ -329,7 +329,7 @@ func (h *held) confines(manager client.Client) {
 			return manager.Create(h.Context(), binding(remoteNamespace, remote, rbac.ServiceAccount(tenant, wire.ConsumerServiceAccount)), client.DryRunAll)
 		})
 	}
-	h.refused(manager, binding(remoteNamespace, remote, account), "only into namespaces that were created for them")
+	h.refused(manager, binding(remoteNamespace, remote, account), "only in namespaces that were created for them")
 
 	h.must(h.admin.Create(h.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "somebody-elses", Name: "web", Labels: map[string]string{"app": "web"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web:1"}}}}))
@@ -339,9 +339,9 @@ func (h *held) confines(manager client.Client) {
 		patch       string
 		says        string // "" when it is allowed
 	}{
-		{&corev1.Namespace{}, "", `{metadata: {annotations: {%s: mine/home}}}`, "changes no namespace"},
-		{&corev1.Namespace{}, "", `{metadata: {labels: {team: mine}}}`, "changes no namespace"},
-		{&corev1.Namespace{}, "", `{metadata: {labels: {%s: rome}}}`, "changes no namespace"},
+		{&corev1.Namespace{}, "", `{metadata: {annotations: {%s: mine/home}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
+		{&corev1.Namespace{}, "", `{metadata: {labels: {team: mine}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
+		{&corev1.Namespace{}, "", `{metadata: {labels: {%s: rome}}}`, "may change only the label liqo.io/scheduling-enabled of a namespace"},
 		{&corev1.Namespace{}, "", `{metadata: {labels: {liqo.io/scheduling-enabled: "true"}}}`, ""},
 		{&corev1.Pod{}, "", `{metadata: {labels: {app: mine}}}`, "changes pods only"},
 		{&corev1.Pod{}, "", `{metadata: {annotations: {app: mine}}}`, "changes pods only"},
@@ -413,7 +413,7 @@ func TestConsumersGrantThemselvesNothing(t *testing.T) {
 			return c.Patch(t.Context(), slice.DeepCopy(), patch)
 		}
 	}
-	h.attempt("granting itself a share", "is for this cluster to write", patch(rome, true, `{"status":{"resources":{"cpu":"1000"}}}`))
+	h.attempt("granting itself a share", "Only this cluster writes the status", patch(rome, true, `{"status":{"resources":{"cpu":"1000"}}}`))
 	h.attempt("granting it", "", patch(admin, true, `{"status":{"resources":{"cpu":"1"}}}`))
 	h.attempt("asking for more", "", patch(rome, false, `{"spec":{"resources":{"cpu":"2"}}}`))
 	h.attempt("annotating it", "", patch(rome, false, `{"metadata":{"annotations":{"example.com/team":"web"}}}`))

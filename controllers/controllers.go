@@ -50,7 +50,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Controller is what all controllers of this package have in common.
+// Controller is the interface of all controllers.
 type Controller interface {
 	// Name of the controller in logs, metrics and Events.
 	Name() string
@@ -67,7 +67,7 @@ type Options struct {
 	ClusterID core.ClusterID
 	// Workers of the controllers; NamespaceMaps on their way to providers have one each.
 	ShadowPodWorkers, ShadowEndpointSliceWorkers, NamespaceWorkers int
-	// ForeignClusters says how peered clusters are checked; ClusterID, Clock and what reports are set here.
+	// ForeignClusters configures the checks of peered clusters; ClusterID, Clock and what reports are set here.
 	ForeignClusters foreigncluster.Options
 	// NodeFailure says whether the pods of failed nodes are let go; Clock and what reports are set here.
 	NodeFailure nodefailure.Options
@@ -93,14 +93,14 @@ type Options struct {
 	RangesOf map[string]ipmap.Ranges
 	// RemoteClusterRole is the ClusterRole that consumers get in their remote namespaces.
 	RemoteClusterRole string
-	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are extended.
+	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the namespaces that are offloaded.
 	ExtendedClusterRole string
 	// WithdrawalGrace is how long a namespace stays on a provider that its clusterSelector does not pick any more.
 	WithdrawalGrace time.Duration
 	// Tenancy is what this cluster allows its consumers, Installation the namespace of this process.
 	Tenancy      tenancy.Options
 	Installation string
-	// Quotas says how the Quotas of consumers are enforced.
+	// Quotas configures the enforcement of consumers' Quotas.
 	Quotas quota.Options
 	// Clock returns the time.
 	Clock clock.WithTicker
@@ -256,7 +256,7 @@ func ManagerOptions(config *rest.Config) (manager.Options, error) {
 }
 
 // cacheOptions say what the cache holds: of every kind what the controllers
-// look at, and of no object who wrote which field.
+// look at, and of no object its managedFields.
 func cacheOptions(config *rest.Config) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
 	for _, options := range []map[client.Object]cache.ByObject{

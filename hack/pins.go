@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hack lists for Go code the tools that hack/tools.sh builds, and where they are. The scripts and this package read the
-// same pins.env, so a checkout finds the tools it was written for in a cache that others share.
+// Package hack lists for Go code the tools that hack/tools.sh builds, and their locations. The scripts and this
+// package read the same pins.env, so a checkout finds the tools it was written for in a shared cache.
 package hack
 
 import (

@@ -23,7 +23,7 @@ func abiLog(i *instance, stack []uint64) {
 // lineBytes is what a line of the log has around its message: an empty one is not free.
 const lineBytes = 64
 
-// lineWork is the fuel for writing a line, besides that for its bytes.
+// lineWork is the fuel for writing a line, in addition to that for its bytes.
 const lineWork = 1024
 
 func (i *instance) log(function string, level slog.Level, message string) {

@@ -98,7 +98,7 @@ func abiRemoveElem(i *instance, stack []uint64) {
 }
 
 // systemPrefix begins the labels and annotations by which the clusters know whose a copy is. A glob does not mean them: the
-// guard would fail the object for whoever strips "*".
+// guard would fail the object for plugins that strip "*".
 const systemPrefix = "offloading.liqo.io/"
 
 func abiRemoveKeys(i *instance, stack []uint64) {

@@ -33,13 +33,13 @@ func NewChain(hook Hook, g Guard, plugins ...*Plugin) (*Chain, error) {
 	return c, err
 }
 
-// Hook that the chain is for.
+// Hook returns the hook of the chain.
 func (c *Chain) Hook() Hook { return c.hook }
 
-// Plugins in their order. Not to be modified.
+// Plugins returns the plugins in order. They must not be modified.
 func (c *Chain) Plugins() []*Plugin { return c.plugins }
 
-// Generation of the Registry that put the chain in place; larger is newer.
+// Generation returns the Registry's generation of the chain; larger is newer.
 func (c *Chain) Generation() uint64 { return c.generation }
 
 // Run runs the plugins on the document, one after another, and then the guard. All or nothing: with an error, and when a

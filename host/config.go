@@ -26,10 +26,10 @@ func NewConfig() Config { return Config{} }
 // Several processes may share the directory. Files of other wazero versions are ignored.
 func (c Config) WithCacheDir(dir string) Config { c.cacheDir = dir; return c }
 
-// WithLogger takes what plugins log when the Env of their call has no logger.
+// WithLogger sets the logger of plugins for calls whose Env has none.
 func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
 
-// WithLimits sets the limits of plugins that have none of their own; zero fields stay at their default.
+// WithLimits sets the limits of plugins without their own; zero fields keep their default.
 func (c Config) WithLimits(l Limits) Config { c.limits = l; return c }
 
 // WithChainTimeout limits how long a chain may take in wall-clock time. Fuel stops a plugin far earlier, at the same place on
@@ -54,7 +54,7 @@ type Limits struct {
 	Handles int
 }
 
-// DefaultLimits are what zero fields of Limits stand for.
+// DefaultLimits are the values of zero fields of Limits.
 func DefaultLimits() Limits {
 	return Limits{
 		Fuel:        fuel.DefaultStart,
@@ -78,7 +78,7 @@ func (l Limits) or(d Limits) Limits {
 	}
 }
 
-// PluginConfig is what a plugin is loaded with.
+// PluginConfig configures a plugin at load.
 type PluginConfig struct {
 	// Config is the config root that the plugin reads; JSON types as in an unstructured object. Not to be modified later.
 	Config map[string]any

@@ -1,13 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host runs the WebAssembly plugins that mutate objects at the cluster boundary. It knows documents and modules and
-// never clusters.
+// Package host runs the WebAssembly plugins that mutate objects at the cluster boundary. It knows documents and
+// modules, but no clusters.
 //
-// # The way of an object
+// # Life of an object
 //
-// A reconcile has an object from its cache, shared with everybody who reads it. It resets a document.Document on it and
-// runs the present Chain of the object's kind and Hook, from the Registry:
+// A reconciliation has an object from its cache, shared with all its readers. It resets a document.Document on it and
+// runs the current Chain of the object's kind and Hook, from the Registry:
 //
 //	doc.Reset(cached)
 //	out, err := registry.Run(ctx, "Service", host.Outgoing, doc, env)
@@ -15,35 +15,36 @@
 //		desired := doc.Value() // new maps only on the way to an edit
 //	}
 //
-// Each Plugin of the chain gets an instance of its module from a pool and calls the hook's export. The object never enters
-// the module: the guest holds handles, u32 numbers of places in the document, and reads and writes through the functions of
-// the import module "refract" (abi*.go; docs/abi.md is the reference). What an object weighs costs nothing, only what the
-// plugin touches. Modules of any Extism PDK, which want the whole object as JSON, run too (portable.go), at that price.
+// Each Plugin of the chain gets an instance of its module from a pool and calls the hook's export. The object never
+// enters the module: the guest has handles, u32 numbers of places in the document, and reads and writes through the
+// functions of the import module "refract" (abi*.go; docs/abi.md is the reference). The size of an object costs
+// nothing, only what the plugin touches. Modules of any Extism PDK, which need the whole object as JSON, are
+// supported too (portable.go), at that price.
 //
-// After the last plugin the Guard checks the edits, each of which knows its author: nobody changes an object's identity or
-// ownership, or writes outside of what its manifest says. Then the chain is done: all of it or, after an error or a skip,
-// nothing; the document is back at its base.
+// After the last plugin the Guard checks the edits, each of which records its plugin: no plugin may change an
+// object's identity or ownership, or write outside the paths of its manifest. The result is all of the chain or,
+// after an error or a skip, nothing: the document is then reset to its base.
 //
-// # What a module may do
+// # Limits of a module
 //
-// Whatever it likes, until a limit stops it (Limits). Instructions and host functions cost fuel, a counter that host/fuel
-// builds into the module: the same input stops at the same instruction everywhere, and an instance needs no watchdog.
-// Handles, pointers, lengths and paths are taken for hostile; a bad one ends the call with a typed error (errors.go) by a
-// panic through the guest's stack, which the runtime turns into an error of the call. An instance that did not come to its
-// regular end is thrown away; its memory cannot be trusted.
+// A module may run any code until a limit stops it (Limits). Instructions and host functions cost fuel, a counter
+// that host/fuel builds into the module: the same input stops at the same instruction everywhere, and an instance
+// needs no watchdog. Handles, pointers, lengths and paths are untrusted; an invalid one ends the call with a typed
+// error (errors.go) by a panic through the guest's stack, which the runtime turns into an error of the call. An
+// instance that did not end normally is discarded, because its memory cannot be trusted.
 //
-// There are no files, sockets, environment, clock or entropy: a call depends on the object, the context and the
-// configuration alone.
+// There are no files, sockets, environment, clock or entropy: a call depends only on the object, the context and the
+// configuration.
 //
 // # Swapping
 //
-// Chains are immutable; Registry.Swap replaces a pointer. A run that began keeps its chain. Plugin.Close waits for such runs
-// and makes later ones fail with a ClosedError, upon which Registry.Run takes the new chain from the start, so that a result is of one
-// generation.
+// Chains are immutable; Registry.Swap replaces a pointer. A run in progress keeps its chain. Plugin.Close waits for
+// such runs and makes later ones fail with a ClosedError, upon which Registry.Run starts over with the new chain, so
+// that a result is of one generation.
 //
 // # Speed
 //
-// A run allocates nothing once the document, the Env and an instance are warm. The hot path is Chain.Run, instance.run, a
-// host function, document.resolve; in it there are no maps but the object's own, no locks, no reflection and no interfaces
-// but wazero's. BenchmarkHost measures it beside the same mutation in Go.
+// A run allocates nothing once the document, the Env and an instance are warm. The hot path is Chain.Run,
+// instance.run, a host function, document.resolve; it has no maps except the object's own, no locks, no reflection
+// and no interfaces except wazero's. BenchmarkHost compares it with the same mutation in Go.
 package host

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Env is what the plugins of a call may see of the world, and where the outcome is put. Reuse it: a Run with a used Env
+// Env is the input of the plugins of a call in addition to the object, and receives the outcome. Reuse it: a Run with a used Env
 // allocates nothing. Not for concurrent use.
 type Env struct {
 	// Context is the context root: cluster ids, namespaces, … JSON types as in an unstructured object; not modified.
@@ -37,7 +37,7 @@ type Outcome struct {
 	Skipped    bool
 	Skipper    string
 	SkipReason string
-	// Warnings of plugins, for Events: of each call the first 16, and one that says how many more there were.
+	// Warnings of plugins, for Events: of each call the first 16, and one with the number of the others.
 	Warnings []Warning
 	// Calls, one a plugin that ran, in order.
 	Calls []Call

@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// LoadError says why a module was not accepted. It may wrap one of the other errors: a start function may run out of fuel.
+// LoadError is returned for a module that was not accepted. It may wrap one of the other errors: a start function may run out of fuel.
 type LoadError struct {
 	Plugin string
 	Stage  Stage
 	Err    error
 }
 
-// Stage is how far the loading of a module came.
+// Stage is a stage of loading a module.
 type Stage string
 
 const (
@@ -73,7 +73,7 @@ const (
 	LimitTime      Limit = "seconds for the whole chain"
 )
 
-// LimitError is a limit passed.
+// LimitError is returned when a limit is exceeded.
 type LimitError struct {
 	Plugin, During string
 	Limit          Limit
@@ -121,7 +121,7 @@ func (e *GuardError) Error() string {
 	return fmt.Sprintf("plugin %q may not change %s in %s: %s", e.Plugin, e.Path, e.Hook, e.Rule)
 }
 
-// ClosedError says that a plugin was closed before the call began: a swap replaced it. Run the present chain instead, as
+// ClosedError is returned if a plugin was closed before the call began, because a swap replaced it. Run the current chain instead, as
 // Registry.Run does.
 type ClosedError struct{ Plugin string }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Guard is what no plugin may do to an object, whatever its manifest says. Paths are as in the ABI; `*` stands for any key
+// Guard lists the edits that no plugin may make, regardless of its manifest. Paths are as in the ABI; `*` matches any key
 // or element, and a key that ends with `/*` for all keys of that prefix.
 type Guard struct {
 	// Immutable paths are neither set, changed nor removed.
@@ -25,7 +25,7 @@ type Guard struct {
 	AllowedPaths []string
 }
 
-// DefaultGuard protects what an object is and whose it is, and keeps the pods that it makes out of the provider's host
+// DefaultGuard protects the identity and ownership of an object, and keeps its pods out of the provider's host
 // namespaces (Liqo: pod offloading). The kind carries its API group unless that is the core group: "Pod",
 // "Deployment.apps". podSpecs are paths of pod specs in objects of other kinds: "spec.replicaSpecs.*.template.spec".
 func DefaultGuard(kind string, podSpecs ...string) Guard {

@@ -71,7 +71,7 @@ func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) st
 	case v.broken != nil:
 		return "the field may be removed but not set"
 	case !v.manifest:
-		return "it is below none of the paths that the plugin's manifest says it writes"
+		return "it is below none of the paths that the plugin's manifest declares in writes"
 	case !v.narrowed:
 		return "it is below none of the paths that the plugin's configuration allows"
 	case !v.chain:
@@ -102,7 +102,7 @@ func (r *rule) judge(doc *document.Document, e *document.Edit, rest document.Pat
 	}
 }
 
-// below judges the rules under a value that was replaced. What they allow does not count: more was written.
+// below judges the rules under a value that was replaced. Allowances do not apply: more was written.
 func (r *rule) below(doc *document.Document, e *document.Edit, v *verdict) {
 	if r.immutable || r.unforgeable && !e.Removed {
 		before, now := values(doc.Base(), r.path), values(doc.Root().View(), r.path)

@@ -3,7 +3,7 @@
 
 package host
 
-// Hook is the direction in which an object crosses.
+// Hook is the direction of reflection.
 type Hook int
 
 const (

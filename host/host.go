@@ -26,7 +26,7 @@ type Host struct {
 	imports imports
 }
 
-// New starts a host. Close it at the end.
+// New starts a host, which must be closed.
 func New(ctx context.Context, c Config) (*Host, error) {
 	h := &Host{config: c, logger: c.logger, limits: c.limits.or(DefaultLimits()), timeout: cmp.Or(c.timeout, 5*time.Second), imports: hostImports()}
 	if h.logger == nil {
@@ -58,7 +58,7 @@ func (h *Host) openCache() error {
 	return nil
 }
 
-// Close ends the runtime with all its plugins. No call may be running.
+// Close closes the runtime and its plugins. No call may be running.
 func (h *Host) Close(ctx context.Context) error {
 	err := h.runtime.Close(ctx)
 	if h.cache != nil {

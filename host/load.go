@@ -27,7 +27,7 @@ import (
 //  3. checked: what it imports, what it exports, their types;
 //  4. started once, within its fuel, to ask for its ABI version and manifest.
 //
-// A *LoadError says at which of these it was refused. The name appears in errors, logs and metrics.
+// A *LoadError has the stage at which it was refused. The name appears in errors, logs and metrics.
 func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConfig) (*Plugin, error) {
 	digest := sha256.Sum256(wasm)
 	p := &Plugin{
@@ -164,7 +164,7 @@ func checkExport(exports map[string]api.FunctionDefinition, name string, results
 	return nil
 }
 
-// ask starts the first instance and learns from it who it is.
+// ask starts the first instance and reads its manifest.
 func (p *Plugin) ask(ctx context.Context) error {
 	p.live++
 	i, err := p.instantiate(ctx)
@@ -245,7 +245,7 @@ func (p *Plugin) instantiate(ctx context.Context) (_ *instance, err error) {
 			err = i.recovered(r)
 		}
 	}()
-	// No code of the module runs yet, so that nobody asks this context for the instance.
+	// No code of the module runs yet, so this context is not asked for the instance.
 	memory := experimental.WithMemoryAllocator(context.Background(), &i.memory)
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
 	if i.mod, err = p.host.runtime.InstantiateModule(memory, p.compiled, config); err != nil {
@@ -289,7 +289,7 @@ func (i *instance) startWith(name string) error {
 		return nil
 	}
 	if def := f.Definition(); len(def.ParamTypes())+len(def.ResultTypes()) > 0 {
-		return fmt.Errorf("its %s takes or gives values", name)
+		return fmt.Errorf("its %s has parameters or results", name)
 	}
 	i.begin("start", i.plugin.limits.Fuel)
 	if err := f.CallWithStack(i, i.stack[:]); err != nil {

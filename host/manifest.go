@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Manifest is what a module says about itself.
+// Manifest is the self-description of a module.
 type Manifest struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -23,7 +23,7 @@ type Manifest struct {
 	Hooks []string `json:"hooks"`
 	// Writes are the paths at and below which it may write; "*" is everything that the guard leaves.
 	Writes []string `json:"writes"`
-	// Capabilities are what it may do besides: "skip".
+	// Capabilities are additional permissions: "skip".
 	Capabilities []string `json:"capabilities,omitempty"`
 	// ConfigSchema is the JSON schema of its configuration, if it has one.
 	ConfigSchema map[string]any `json:"configSchema,omitempty"`
@@ -39,7 +39,7 @@ func (m *Manifest) Matches(kind, group string, hook Hook) bool {
 
 // MatchesKind reports whether a list of kinds, of a manifest or of options, has the kind of this API group (empty for the
 // core group). A kind without a group is of the core group, or of the group of the default plugin of that name. "*" stands
-// for all kinds but Secrets: who reads those says so.
+// for all kinds except Secrets, which must be named.
 func MatchesKind(kinds []string, kind, group string) bool {
 	full := kind
 	if group != "" {

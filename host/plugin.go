@@ -47,16 +47,16 @@ type Plugin struct {
 // maxIdle instances wait for calls; more calls at once than that make new ones.
 func maxIdle() int { return 2 * runtime.GOMAXPROCS(0) }
 
-// Name under which it was loaded.
+// Name returns the name under which the plugin was loaded.
 func (p *Plugin) Name() string { return p.name }
 
-// Version from its manifest.
+// Version returns the version in the manifest.
 func (p *Plugin) Version() string { return p.manifest.Version }
 
-// Manifest of the module. Not to be modified.
+// Manifest returns the manifest of the module. It must not be modified.
 func (p *Plugin) Manifest() *Manifest { return p.manifest }
 
-// Digest is "sha256:<hex>" of the module as given to Load.
+// Digest returns "sha256:<hex>" of the module passed to Load.
 func (p *Plugin) Digest() string { return p.digest }
 
 // Portable reports whether the module is of the portable tier: JSON in, JSON out.
@@ -148,7 +148,7 @@ func (p *Plugin) park(i *instance) bool {
 	return true
 }
 
-// discard ends an instance, whose memory nobody can trust any more.
+// discard ends an instance whose memory can no longer be trusted.
 func (p *Plugin) discard(i *instance) {
 	p.hot.CompareAndSwap(i, nil)
 	// Closing only frees memory; its error is the exit code of a module that was never asked to exit.

@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Registry holds the present chain of each kind and hook. Reading is one atomic load. Safe for concurrent use.
+// Registry has the current chain of each kind and hook. Reading is one atomic load. Safe for concurrent use.
 type Registry struct {
 	guard func(kind string, hook Hook) Guard
 
@@ -31,7 +31,7 @@ type slot struct {
 	hook Hook
 }
 
-// NewRegistry makes an empty registry. The guard is that of kinds without a chain; nil means DefaultGuard for outgoing
+// NewRegistry returns an empty registry. The guard is that of kinds without a chain; nil means DefaultGuard for outgoing
 // objects. Its paths must be well-formed.
 func NewRegistry(guard func(kind string, hook Hook) Guard) *Registry {
 	if guard == nil {
@@ -42,7 +42,7 @@ func NewRegistry(guard func(kind string, hook Hook) Guard) *Registry {
 	return r
 }
 
-// Chain is the present chain, never nil: a kind without one gets the identity with the guard. The kind is an opaque name.
+// Chain returns the current chain, never nil: a kind without one gets the identity with the guard. The kind is an opaque name.
 func (r *Registry) Chain(kind string, hook Hook) *Chain {
 	if c := (*r.chains.Load())[slot{kind, hook}]; c != nil {
 		return c
@@ -92,7 +92,7 @@ func (r *Registry) Run(ctx context.Context, kind string, hook Hook, doc *documen
 	}
 }
 
-// Swap puts a chain in place, nil the identity, and notifies the subscribers. It gives the chain that was there before, nil if
+// Swap replaces a chain, nil for the identity, and notifies the subscribers. It returns the previous chain, nil if
 // there was none. Calls that began go on with it: to free a plugin that no chain has any more, Close it, which waits for them.
 func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
 	r.mu.Lock()
@@ -113,7 +113,7 @@ func (r *Registry) Swap(kind string, hook Hook, c *Chain) *Chain {
 	return previous
 }
 
-// Generation counts the swaps.
+// Generation returns the number of swaps.
 func (r *Registry) Generation() uint64 { return r.generation.Load() }
 
 // Subscribe has f called after each swap, in the goroutine of Swap and with no lock held, until cancel is called.

@@ -12,7 +12,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// What compilers' runtimes want of WASI preview 1 and no more: there are no files, no arguments and no environment; the
+// The part of WASI preview 1 that compiler runtimes need: there are no files, no arguments and no environment; the
 // clock stands still and randomness has a fixed seed, so that a call depends on its input alone; output is logged.
 
 const (

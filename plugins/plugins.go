@@ -1,14 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugins embeds the default plugins, the modules that mutate an object
-// of a kind when no other plugin is configured. Each stands in a folder of its
-// own: the source, its test, and the compiled module, which `make plugins`
-// rebuilds and continuous integration compares. What a plugin does with which
-// field stands at the top of its main.go.
+// Package plugins embeds the default plugins, the modules that mutate an object of a kind when no other plugin is
+// configured. Each has its own folder with the source, its test, and the compiled module, which `make plugins`
+// rebuilds and continuous integration compares. The comment in its main.go documents how it mutates each field.
 //
-// They have no privileges: a user's plugin can do what they do, and replace
-// them.
+// They have no privileges: a user's plugin can do the same, and replace them.
 package plugins
 
 import (

@@ -35,7 +35,7 @@ func (c Context) LocalNamespace() string { return c.string("localNamespace") }
 // RemoteNamespace is its remote namespace on the provider.
 func (c Context) RemoteNamespace() string { return c.string("remoteNamespace") }
 
-// NodeName is the virtual node that stands for the provider.
+// NodeName is the virtual node of the provider.
 func (c Context) NodeName() string { return c.string("nodeName") }
 
 // NodeIP is the address of the virtual node: its virtual kubelet's.

@@ -1,26 +1,28 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vk is the virtual kubelet: one process per provider that makes another cluster look like a node of this one.
+// Package vk is the virtual kubelet: one process per virtual node that presents another cluster as a node of this
+// one.
 //
-// It has five parts, which package app wires together:
+// It has five parts, which package app assembles:
 //
-//   - vk/node keeps the Node object: what the provider offers (from the VirtualNode), whether it answers, the lease.
-//   - vk/reflection carries objects across: pods, the tokens of their service accounts, their claims, Services,
-//     EndpointSlices, Ingresses, ConfigMaps and Secrets, each but the tokens mutated by its chain of WebAssembly plugins.
-//     It brings statuses and the provider's Events back.
-//   - vk/resources has it carry further kinds, those that ReflectedResources name, while it runs.
-//   - vk/namespaces notifies it which namespaces are extended, and under which name the provider knows them.
-//   - vk/kubeletapi answers what the API server asks a kubelet (logs, exec, attach, port-forward) from the provider.
+//   - vk/node maintains the Node object: the resources of the provider (from the VirtualNode), its availability, the
+//     lease.
+//   - vk/reflection reflects objects: pods, the tokens of their service accounts, their claims, Services,
+//     EndpointSlices, Ingresses, ConfigMaps and Secrets. All except tokens are mutated by a chain of WebAssembly
+//     plugins. Statuses and the provider's Events are reflected back.
+//   - vk/resources adds the kinds of ReflectedResources at run time.
+//   - vk/namespaces notifies it which namespaces are offloaded, and of the names of their remote namespaces.
+//   - vk/kubeletapi serves the kubelet API (logs, exec, attach, port-forward) from the provider.
 //
-// Two small ones hold pure functions: vk/pods (the life of an offloaded pod) and internal/ipmap (addresses that look
-// different from the other side), which the controllers use too.
+// Two small packages have pure functions, which the controllers use too: vk/pods (the lifecycle of an offloaded pod)
+// and internal/ipmap (address translation).
 //
-// A pod's way: the scheduler binds it to the virtual node; reflection sees it, runs the chain and creates a ShadowPod on
-// the provider; the provider's controller makes the pod and keeps it, also while this side is down; its status comes
-// back through the chain onto the first pod. When that is deleted the ShadowPod goes, and the pod itself is let go
-// once the provider's is gone.
+// The lifecycle of a pod: the scheduler binds it to the virtual node; reflection runs the chain and creates a
+// ShadowPod on the provider; the provider's controller creates the pod and maintains it, even while this cluster is
+// unavailable; its status is mutated by the chain and written to the local pod. When the local pod is deleted, the
+// ShadowPod is deleted, and the local pod is removed once the provider's is gone.
 //
-// The process holds no state of its own. After a restart it reads both sides, compares and, when nothing changed in
-// between, writes nothing.
+// The process is stateless. After a restart it reads both sides, compares them and, if nothing changed in between,
+// writes nothing.
 package vk

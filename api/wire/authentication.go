@@ -5,7 +5,7 @@ package wire
 
 // How a consumer that runs Liqo joins its provider.
 const (
-	// NonceSecret names, in the tenant namespace of a consumer at the provider,
+	// NonceSecret names, in the tenant namespace of a consumer on the provider,
 	// the Secret with what the consumer is to sign, and NonceKey the key in it.
 	NonceSecret = "liqo-nonce"
 	NonceKey    = "nonce"
@@ -16,7 +16,7 @@ const (
 	// ControlPlaneGroup is the group in the certificates of the controllers of consumers.
 	ControlPlaneGroup = "liqo.io"
 
-	// CordonAnnotation ("true"), on a ResourceSlice at the provider, keeps new pods of its user out.
+	// CordonAnnotation ("true"), on a ResourceSlice on the provider, keeps new pods of its user out.
 	CordonAnnotation = "liqo.io/cordon"
 	// CordonTenantAnnotation is the same, written by a controller where the Tenant is cordoned.
 	CordonTenantAnnotation = "liqo.io/cordon-tenant"

@@ -61,7 +61,7 @@ func sortByCluster(list []ThirdAddress) {
 }
 
 // appendQuoted appends a JSON string. Ids and addresses need no escapes; what
-// somebody puts in their place must not break out of it.
+// are inserted in their place must not break out of it.
 func appendQuoted(text []byte, s string) []byte {
 	text = append(text, '"')
 	for i := range len(s) {

@@ -3,7 +3,7 @@
 
 package wire
 
-// What a namespace carries that is extended, or is the remote namespace of one.
+// Labels and annotations of offloaded namespaces and remote namespaces.
 const (
 	// SchedulingEnabledLabel ("true") lets the pods of a namespace onto virtual nodes.
 	SchedulingEnabledLabel = "liqo.io/scheduling-enabled"

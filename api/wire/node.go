@@ -3,7 +3,7 @@
 
 package wire
 
-// What a virtual node is known by.
+// Labels and taints of a virtual node.
 const (
 	// RemoteClusterIDLabel names the other cluster: on nodes, namespaces and
 	// most resources of a peering.
@@ -32,7 +32,7 @@ const (
 	// ExcludeFromExternalLoadBalancersLabel (Kubernetes) keeps cloud load
 	// balancers from sending traffic to the node.
 	ExcludeFromExternalLoadBalancersLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
-	// LegacyExcludeBalancerLabel is the former name of the same.
+	// LegacyExcludeBalancerLabel is the former name of ExcludeFromExternalLoadBalancersLabel.
 	LegacyExcludeBalancerLabel = "alpha.service-controller.kubernetes.io/exclude-balancer"
 )
 
@@ -57,7 +57,7 @@ const (
 	VirtualNodeFinalizer = "virtualnode-controller.liqo.io/finalizer"
 	// VirtualNodeLabel names the VirtualNode, on its virtual kubelet.
 	VirtualNodeLabel = "liqo.io/virtual-node"
-	// ComponentLabel says what a pod of the installation is.
+	// ComponentLabel is the component of a pod of the installation.
 	ComponentLabel = "offloading.liqo.io/component"
 	// VirtualKubeletComponent is the value of ComponentLabel on virtual kubelets.
 	VirtualKubeletComponent = "virtual-kubelet"
@@ -98,11 +98,11 @@ const FormerImageAnnotation = "plugins.refract.io/former-image"
 const DrainAnnotation = "plugins.refract.io/drain"
 
 // NetworkStatusAnnotation (Established, Pending or Error), on a ForeignCluster,
-// is how the operator of a network fabric says whether addresses over there can
+// is how the operator of a network fabric says whether addresses on the provider can
 // be reached.
 const NetworkStatusAnnotation = "plugins.refract.io/network-status"
 
-// NetworkProbeAnnotation, on a ForeignCluster, is an address over there that
+// NetworkProbeAnnotation, on a ForeignCluster, is an address on the provider that
 // reports whether the network between the clusters works: tcp://HOST:PORT, or an
 // http or https URL. It is asked from this cluster, as the API server is.
 const NetworkProbeAnnotation = "plugins.refract.io/network-probe"

@@ -3,18 +3,18 @@
 
 package wire
 
-// What marks an offloaded pod, in the consumer.
+// Labels and annotations of an offloaded pod on the consumer.
 const (
 	// OffloadedPodLabel ("true") is on the consumer's pod, not on ShadowPods.
 	OffloadedPodLabel = "liqo.io/shadowPod"
 	// RemoteUnavailableLabel ("true") is on pods whose virtual node is not ready.
 	RemoteUnavailableLabel = "liqo.io/remote-unavailable"
-	// CreatorUserLabel is, on a ShadowPod, who created it: the user name with
+	// CreatorUserLabel is the creator of a ShadowPod: the user name with
 	// every character outside [A-Za-z0-9_.-] replaced by a dash.
 	CreatorUserLabel = "liqo.io/creator-user"
 )
 
-// What users write on a pod to change how it crosses.
+// Annotations for users on a pod, to change how it is reflected.
 const (
 	// AntiAffinityPresetAnnotation spreads offloaded pods over the provider's
 	// nodes: see the values below.
@@ -29,7 +29,7 @@ const (
 	// labels by which soft and hard recognise the pods to keep apart.
 	AntiAffinityLabelsAnnotation = "liqo.io/anti-affinity-labels"
 
-	// APIServerSupportAnnotation says which API server the pod talks to.
+	// APIServerSupportAnnotation selects the API server that the pod uses.
 	APIServerSupportAnnotation = "liqo.io/api-server-support"
 	// APIServerSupportRemote is that of the provider.
 	APIServerSupportRemote = "remote"
@@ -46,7 +46,7 @@ const (
 	RuntimeClassName = "liqo"
 )
 
-// What the network says of this cluster's API server: the IP object, in the
+// Conventions of the network for this cluster's API server: the IP object, in the
 // namespace of the installation, with the address by which providers reach it
 // has the label, or simply its value as its name.
 const (
@@ -56,9 +56,9 @@ const (
 
 // Reasons in the status of a pod that was not offloaded, or not to the end.
 const (
-	// OffloadingBackOffReason: not started; it will be when its namespace is extended.
+	// OffloadingBackOffReason: not started; it will be when its namespace is offloaded.
 	OffloadingBackOffReason = "OffloadingBackOff"
-	// OffloadingAbortedReason: it ran, and its namespace is no longer extended.
+	// OffloadingAbortedReason: it ran, and its namespace is no longer offloaded.
 	OffloadingAbortedReason = "OffloadingAborted"
 	// RemotePodTerminatedReason: it finished and the provider's pod is gone.
 	RemotePodTerminatedReason = "RemotePodTerminated"

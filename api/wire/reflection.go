@@ -3,7 +3,7 @@
 
 package wire
 
-// What every object that crossed the boundary carries. An object is ours only
+// Labels and annotations of every reflected object. An object is ours only
 // when both labels are there and name this pair of clusters; anything else of
 // the same name is foreign and is never overwritten.
 const (
@@ -16,7 +16,7 @@ const (
 	NodeNameLabel = "offloading.liqo.io/nodename"
 )
 
-// What users write on an object, or on the Service of an EndpointSlice, to
+// Annotations for users on an object, or on the Service of an EndpointSlice, to
 // choose whether it crosses. Presence counts; the value "false" in any case
 // takes it back.
 const (
@@ -26,7 +26,7 @@ const (
 	AllowReflectionAnnotation = "liqo.io/allow-reflection"
 )
 
-// What marks who manages an object of the provider.
+// Labels and annotations for the manager of an object of the provider.
 const (
 	// ManagedByLabel is on what the shadow controllers create.
 	ManagedByLabel = "liqo.io/managed-by"

@@ -3,7 +3,7 @@
 
 package wire
 
-// What users write on a Service to change how it crosses.
+// Annotations for users on a Service, to change how it is reflected.
 const (
 	// ForceRemoteNodePortAnnotation ("true") keeps the node ports.
 	ForceRemoteNodePortAnnotation = "liqo.io/force-remote-node-port"
@@ -16,7 +16,7 @@ const (
 // which addresses belong to which cluster.
 const DirectConnectionsDataAnnotation = "liqo.io/direct-connections-data"
 
-// What users write on a PersistentVolumeClaim to change how it crosses.
+// Annotations for users on a PersistentVolumeClaim, to change how it is reflected.
 const (
 	// RemoteStorageClassAnnotation names the claim's class on the provider.
 	RemoteStorageClassAnnotation = "liqo.io/remote-storage-class"

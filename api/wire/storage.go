@@ -3,24 +3,24 @@
 
 package wire
 
-// What the control plane writes on a PersistentVolumeClaim (Kubernetes): notes
+// Annotations of the control plane on a PersistentVolumeClaim (Kubernetes): notes
 // about the volume and the nodes of its own cluster, which do not cross.
 const (
 	// BindCompletedAnnotation: the claim has its volume.
 	BindCompletedAnnotation = "pv.kubernetes.io/bind-completed"
 	// BoundByControllerAnnotation: the controller chose the volume, not the user.
 	BoundByControllerAnnotation = "pv.kubernetes.io/bound-by-controller"
-	// StorageProvisionerAnnotation names who is to make the volume.
+	// StorageProvisionerAnnotation names the provisioner of the volume.
 	StorageProvisionerAnnotation = "volume.kubernetes.io/storage-provisioner"
-	// BetaStorageProvisionerAnnotation is the former name of the same.
+	// BetaStorageProvisionerAnnotation is the former name of StorageProvisionerAnnotation.
 	BetaStorageProvisionerAnnotation = "volume.beta.kubernetes.io/storage-provisioner"
 	// SelectedNodeAnnotation names the node for whose pod it is to be made.
 	SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
-	// BetaStorageClassAnnotation is the former place of spec.storageClassName.
+	// BetaStorageClassAnnotation is the deprecated form of spec.storageClassName.
 	BetaStorageClassAnnotation = "volume.beta.kubernetes.io/storage-class"
-	// StorageResizerAnnotation names who resizes the volume.
+	// StorageResizerAnnotation names the resizer of the volume.
 	StorageResizerAnnotation = "volume.kubernetes.io/storage-resizer"
-	// ProvisionedByAnnotation, on a PersistentVolume, names who made it.
+	// ProvisionedByAnnotation, on a PersistentVolume, names its provisioner.
 	ProvisionedByAnnotation = "pv.kubernetes.io/provisioned-by"
 	// MigratedToAnnotation names the driver to which an in-tree volume has moved.
 	MigratedToAnnotation = "pv.kubernetes.io/migrated-to"

@@ -63,7 +63,7 @@ func compile(ctx context.Context, source, command string, platform *v1.Platform)
 func imageOf(command string, binary []byte, platform *v1.Platform) (v1.Image, error) {
 	path := "usr/bin/" + command
 	return image.New(image.Spec{
-		Platform: *platform, // Certificates and compiled modules go to /tmp, also where nobody mounts a volume there.
+		Platform: *platform, // Certificates and compiled modules go to /tmp, also if no volume is mounted there.
 		Files:    []image.File{{Path: path, Mode: 0o755, Content: binary}, {Path: "tmp", Mode: 0o1777, Dir: true}}, Made: "go build ./cmd/" + command,
 		Config: v1.Config{
 			User: user, Entrypoint: []string{"/" + path}, WorkingDir: "/", Env: []string{"PATH=/usr/bin"},

@@ -128,7 +128,7 @@ func unpack(t *testing.T, image v1.Image, dir string) (names []string) {
 
 func TestWrongFlagsOfImages(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                      "give --output, or --push",
+		"":                                      "set --output or --push",
 		"--output=x --platforms=arm64":          `"arm64" is not OS/ARCHITECTURE`,
 		"--output=" + t.TempDir() + " --only=x": "building for linux/amd64",
 	} {

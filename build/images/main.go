@@ -57,7 +57,7 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.output == "" && o.push == "" {
-				return errors.New("nothing is to be done with the images: give --output, or --push")
+				return errors.New("no destination for the images: set --output or --push")
 			}
 			for _, command := range o.only {
 				digest, err := o.make(cmd.Context(), command)

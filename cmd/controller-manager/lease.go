@@ -25,7 +25,7 @@ import (
 const leaseTimeout = 5 * time.Second
 
 // lease of the process that works, which holds it under one name for as long as it lives: a manager of its own making would
-// be another candidate each time, and wait until the lease of the former has run out.
+// be another candidate each time, and wait until the lease of the previous one has expired.
 type lease struct {
 	resourcelock.Interface
 	broadcaster record.EventBroadcaster
@@ -38,7 +38,7 @@ func newLease(ctx context.Context, config *rest.Config, namespace, id string) (*
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("asking for the name of this machine, by which it competes for the lease, %w", err)
+		return nil, fmt.Errorf("reading the hostname, which identifies this replica in the lease, %w", err)
 	}
 	broadcaster := record.NewBroadcaster()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(namespace)})

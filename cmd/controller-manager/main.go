@@ -3,7 +3,7 @@
 
 // Controller-manager runs the controllers of a cluster that takes part in
 // peerings: on a provider it enforces what consumers asked for, on a consumer
-// it extends namespaces.
+// it offloads namespaces.
 package main
 
 import (

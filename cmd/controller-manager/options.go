@@ -84,36 +84,36 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.sliceWorkers, "shadow-endpointslice-ctrl-workers", 10, "maximum number of ShadowEndpointSlices reconciled at once")
 	flags.IntVar(&o.spaceWorkers, "namespace-ctrl-workers", 10, "maximum number of NamespaceOffloadings, and of NamespaceMaps of consumers, reconciled at once")
 	flags.IntVar(&o.clusterWorkers, "foreign-cluster-workers", 1, "maximum number of ForeignClusters reconciled at once")
-	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often to probe the API servers of peered clusters; 0 disables probes, and they count as healthy")
+	flags.DurationVar(&o.pingInterval, "foreign-cluster-ping-interval", 15*time.Second, "how often to probe the API servers of peered clusters; 0 disables probes: the clusters then count as healthy")
 	flags.DurationVar(&o.pingTimeout, "foreign-cluster-ping-timeout", 5*time.Second, "timeout of a probe; three failed probes in a row, a second apart, make a peered cluster unavailable")
 	flags.BoolVar(&o.nodeFailure, "enable-node-failure-controller", false, "enable force deletion of offloaded pods that are Terminating on a node that is not ready, so that they are recreated on another node; pods of StatefulSets, and those that write to claims, wait for the taint node.kubernetes.io/out-of-service")
 	flags.StringVar(&o.vkTemplate, "vk-options-default-template", "", "VkOptionsTemplate (namespace/name) of VirtualNodes that reference none; if empty, no virtual kubelet is deployed")
 	flags.DurationVar(&o.drainTimeout, "virtual-node-drain-timeout", 10*time.Minute, "how long the drain of a virtual node may take before it is reported as stuck, while it is retried; 0 disables the report")
-	flags.BoolVar(&o.approveServing, "approve-serving-certificates", false, "approve the CertificateSigningRequests by which virtual kubelets ask for their serving certificates (--certificate-type=kubelet)")
+	flags.BoolVar(&o.approveServing, "approve-serving-certificates", false, "approve the CertificateSigningRequests of virtual kubelets for their serving certificates (--certificate-type=kubelet)")
 	flags.DurationVar(&o.nodeFailureDelay, "node-failure-delay", time.Minute, "how long a node must have been not ready before its pods are force-deleted")
 	flags.DurationVar(&o.recordAfter, "shadow-pod-record-after", 30*time.Second, "age of a pod at which the phase Running is recorded in its ShadowPod; the final phase is recorded at once")
-	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, past the consumer")
-	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole that virtual kubelets get in the namespaces of this cluster that are extended to their providers; empty when they have it everywhere")
-	flags.DurationVar(&o.withdrawalGrace, "namespace-withdrawal-grace", time.Minute, "how long a namespace stays on a provider that its clusterSelector does not pick any more, before the remote namespace is deleted with everything in it; deleting the NamespaceOffloading does so at once")
-	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole that consumers get in their namespaces of this cluster")
+	flags.BoolVar(&o.denyDirectConnections, "deny-direct-connections", false, "drop endpoints in third clusters that would be reached directly, bypassing the consumer")
+	flags.StringVar(&o.extendedClusterRole, "extended-cluster-role", "liqo-virtual-kubelet-extended", "ClusterRole bound to virtual kubelets in the namespaces offloaded to their providers; empty if they have it in all namespaces")
+	flags.DurationVar(&o.withdrawalGrace, "namespace-withdrawal-grace", time.Minute, "how long to keep the remote namespace on a provider that the clusterSelector no longer matches, before it is deleted with everything in it; deleting the NamespaceOffloading deletes it at once")
+	flags.StringVar(&o.remoteClusterRole, "remote-cluster-role", defaultRemoteRole, "ClusterRole bound to consumers in their namespaces of this cluster")
 	flags.StringVar(&o.podSecurity, "tenant-pod-security", "baseline", "Pod Security level of the namespaces of consumers: privileged, baseline or restricted; a namespace that has the label "+tenancy.EnforceLabel+" already keeps it")
 	flags.StringToStringVar(&o.podSecurityOf, "tenant-pod-security-of", nil, "Pod Security levels of single consumers, as cluster-id=level, separated by commas")
-	flags.StringSliceVar(&o.priorityClasses, "tenant-priority-classes", nil, "priority classes that the pods of consumers may name; * is any but those of the system")
-	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may name; * is any")
-	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers do not get, besides kube-, openshift- and liqo-tenant-")
+	flags.StringSliceVar(&o.priorityClasses, "tenant-priority-classes", nil, "priority classes that the pods of consumers may use; * allows all but those of the system")
+	flags.StringSliceVar(&o.runtimeClasses, "tenant-runtime-classes", []string{"*"}, "runtime classes that the pods of consumers may use; * allows all")
+	flags.StringSliceVar(&o.reservedPrefixes, "tenant-reserved-prefixes", nil, "prefixes of namespace names that consumers cannot use, in addition to kube-, openshift- and liqo-tenant-")
 	flags.StringArrayVar(&o.namePatterns, "tenant-namespace-pattern-of", nil, "regular expression that the names of one consumer's namespaces match as a whole, as cluster-id=pattern; may be given several times")
-	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is any number")
-	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "hold the users of consumers to their Quotas; a consumer without any in its tenant namespace is not limited")
+	flags.IntVar(&o.maxNamespaces, "tenant-max-namespaces", 0, "maximum number of namespaces of one consumer; 0 is unlimited")
+	flags.BoolVar(&o.enforceQuotas, "enable-resource-enforcement", true, "enforce the Quotas of the users of consumers; a consumer without Quotas in its tenant namespace is not limited")
 	flags.BoolVar(&o.sliceQuotas, "resource-slice-quotas", false, "create the Quotas of the ResourceSlices that Liqo's authentication module has accepted in this cluster, and refuse the pods of consumers without any Quota; --authentication-enabled does so for consumers that have joined with a Tenant")
 	flags.StringVar(&o.limits, "default-limits-enforcement", "None", "default enforcement of requests and limits, for Quotas that set none: None, Soft (requests of cpu and memory are mandatory) or Hard (limits must also equal requests)")
-	flags.StringArrayVar(&o.tenantCIDRs, "tenant-cidrs-of", nil, "CIDRs of the endpoints of one consumer, as cluster-id=CIDR,CIDR: endpoints outside of them are dropped. If not set, endpoints are held to the CIDRs that the network between the clusters has for the consumer, if there is one; may be repeated")
+	flags.StringArrayVar(&o.tenantCIDRs, "tenant-cidrs-of", nil, "CIDRs of the endpoints of one consumer, as cluster-id=CIDR,CIDR: endpoints outside of them are dropped. If not set, endpoints must be in the CIDRs that the network between the clusters reports for the consumer, if any; may be repeated")
 	flags.StringSliceVar(&o.ownCIDRs, "own-cidrs", nil, "CIDRs of the pods, Services and nodes of this cluster: endpoints of consumers in them are dropped")
-	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 turns them off")
-	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 turns them off")
-	flags.BoolVar(&o.webhook, "enable-scheduling-webhook", true, "serve the admission webhook that lets the pods of extended namespaces onto virtual nodes")
+	flags.StringVar(&o.metricsAddress, "metrics-address", ":8082", "address of the Prometheus metrics; 0 disables them")
+	flags.StringVar(&o.healthAddress, "health-probe-address", ":8081", "address of /healthz and /readyz; 0 disables them")
+	flags.BoolVar(&o.webhook, "enable-scheduling-webhook", true, "serve the admission webhook that lets pods of offloaded namespaces run on virtual nodes")
 	flags.StringVar(&o.webhookHost, "webhook-host", "", "address on which webhooks are served; all when empty")
 	flags.IntVar(&o.webhookPort, "webhook-port", 9443, "port on which webhooks are served")
-	flags.StringVar(&o.runtimeClass, "liqo-runtime-class", wire.RuntimeClassName, "runtime class whose pods the scheduling webhook leaves alone, because it sends them to virtual nodes itself; empty for none")
+	flags.StringVar(&o.runtimeClass, "liqo-runtime-class", wire.RuntimeClassName, "runtime class whose pods the scheduling webhook skips, because the class itself schedules them on virtual nodes; empty for none")
 	o.authentication.addFlags(flags)
 	o.logs.AddFlags(flags)
 	o.addInertFlags(flags)
@@ -131,14 +131,14 @@ func (o *options) addInertFlags(flags *pflag.FlagSet) {
 		boolean                  bool
 	}{
 		{"networking-enabled", network, "false", true},
-		{"offloading-enabled", "the controllers of offloading are always run", "true", true},
+		{"offloading-enabled", "the offloading controllers always run", "true", true},
 		{"virtual-storage-class-name", storage, "", false}, {"storage-namespace", storage, "", false},
-		{"podcidr", "give --local-podcidr to virtual kubelets, among the extraArgs of their VkOptionsTemplate", "", false},
+		{"podcidr", "set --local-podcidr of virtual kubelets, in the extraArgs of their VkOptionsTemplate", "", false},
 		{"enable-api-server-proxy-ip-remapping", network, "false", true}, {"api-server-ip-use-endpointslices", network, "false", true},
 		{"network-ctrl-workers", network, "1", false}, {"ip-ctrl-workers", network, "1", false},
 		{"global-labels", global, "", false}, {"global-annotations", global, "", false},
 		{"client-timeout", "requests have timeouts of their own", "0s", false},
-		{"resource-validator-refresh-interval", "what a consumer has in use is read from its pods", "5m0s", false},
+		{"resource-validator-refresh-interval", "the usage of a consumer is computed from its pods", "5m0s", false},
 	} {
 		o.inert.Add(flags, f.name, f.missing, f.byDefault, f.boolean)
 	}
@@ -159,7 +159,7 @@ func (o *options) validate() error {
 
 func (o *options) validateID() error {
 	if o.clusterID == "" {
-		return errors.New("--cluster-id is missing: give the id by which the peers of this cluster know it")
+		return errors.New("--cluster-id is missing: set it to the id by which peers know this cluster")
 	}
 	if err := core.ClusterID(o.clusterID).Validate(); err != nil {
 		return fmt.Errorf("--cluster-id: %w", err)
@@ -330,7 +330,7 @@ func (o *options) loadConfig() (*rest.Config, error) {
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("no way to the API server: give --kubeconfig or $KUBECONFIG, or run in the cluster (%w)", err)
+		return nil, fmt.Errorf("no kubeconfig: set --kubeconfig or $KUBECONFIG, or run in the cluster (%w)", err)
 	}
 	return config, nil
 }

@@ -60,7 +60,7 @@ func run(ctx context.Context, o *options) error {
 	}
 }
 
-// leaseLost is what the error of a manager says whose lease was lost; it has no type.
+// leaseLost is the text of a manager's error after it lost its lease; the error has no type.
 const leaseLost = "leader election lost"
 
 // serve until ctx ends or the lease is lost.

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Refractctl extends namespaces to other clusters, shows what is offloaded, and
+// Refractctl offloads namespaces to other clusters, shows what is offloaded, and
 // tries plugins out.
 package main
 

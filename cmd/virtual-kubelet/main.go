@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Virtual-kubelet makes a provider cluster look like a node of this cluster:
-// pods bound to the node run at the provider, with the Services and endpoints
+// pods bound to the node run on the provider, with the Services and endpoints
 // that they need.
 package main
 

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// APIServer is where consumers find that of this cluster.
+// APIServer is the API server of this cluster, as consumers reach it.
 type APIServer struct {
 	// URL, as consumers reach it. Empty for the endpoint of the Service kubernetes.
 	URL string
@@ -48,7 +48,7 @@ func (s *APIServer) locate(ctx context.Context, live client.Reader) (url string,
 		}
 	}
 	return "", nil, &refusal{reason: addressUnknownReason, again: signAgain,
-		message: "The address of this API server is unknown, EndpointSlice default/kubernetes has none: set apiServer.address of the chart (--api-server-address-override) to where consumers reach it"}
+		message: "The address of this API server is unknown, EndpointSlice default/kubernetes has none: set apiServer.address of the chart (--api-server-address-override) to the address at which consumers reach it"}
 }
 
 func (s *APIServer) authority() ([]byte, error) {

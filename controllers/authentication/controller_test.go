@@ -382,7 +382,7 @@ func TestTenantsThatAreRefused(t *testing.T) {
 	refused("garbage", "SignatureVerificationFailed", "spec.publicKey", func(_ *consumer, tenant *auth.Tenant) { tenant.Spec.PublicKey = []byte("key") })
 	refused("admin", "InvalidCSR", "its subject is", func(c *consumer, tenant *auth.Tenant) { tenant.Spec.CSR = c.csr("kubernetes-admin", "liqo.io") })
 	refused("masters", "InvalidCSR", "its subject is", func(c *consumer, tenant *auth.Tenant) { tenant.Spec.CSR = c.csr(c.id, "system:masters") })
-	refused("stolen", "InvalidCSR", "another one than that of the Tenant", func(c *consumer, tenant *auth.Tenant) {
+	refused("stolen", "InvalidCSR", "is not that of the Tenant", func(c *consumer, tenant *auth.Tenant) {
 		key := c.key
 		c.key = other.key
 		tenant.Spec.CSR = c.csr(c.id, "liqo.io")
@@ -390,7 +390,7 @@ func TestTenantsThatAreRefused(t *testing.T) {
 	})
 	refused("elsewhere", "InvalidTenant", "is not the tenant namespace of that cluster", func(_ *consumer, tenant *auth.Tenant) { tenant.Namespace = provider.Namespace(t) })
 	refused("neighbour", "InvalidTenant", "is not the tenant namespace of that cluster", func(_ *consumer, tenant *auth.Tenant) { tenant.Namespace = other.namespace })
-	refused("second", "InvalidTenant", "has another Tenant already", func(c *consumer, tenant *auth.Tenant) {
+	refused("second", "InvalidTenant", "already has another Tenant", func(c *consumer, tenant *auth.Tenant) {
 		first := tenant.DeepCopy()
 		first.Name = "a-first"
 		provider.Create(t, first)
@@ -559,7 +559,7 @@ func TestOffer(t *testing.T) {
 	t.Run("ends at the limit of the consumer", func(t *testing.T) {
 		second := oslo.slice("second", cpu("6"))
 		provider.Create(t, second)
-		assert.Contains(t, oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceDenied).Message, "spec.resources[cpu] is 6, of which 4 are left of the 10")
+		assert.Contains(t, oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceDenied).Message, "spec.resources[cpu] is 6, but only 4 of the 10")
 		oslo.decided(second, auth.AuthenticationCondition, auth.ResourceSliceAccepted)
 		provider.Patch(t, second, `{"spec":{"resources":{"cpu":"4"}}}`)
 		oslo.decided(second, auth.ResourcesCondition, auth.ResourceSliceAccepted)

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authentication answers, on a provider, the consumers that join it as Liqo does.
+// Package authentication handles, on a provider, the requests of consumers that peer with Liqo's protocol.
 //
-// A consumer gets a nonce, signs it with the key of its cluster, and asks with a Tenant for the access of its controllers; with a
-// ResourceSlice for a share and the access of a virtual kubelet; with a Renew for the certificate after the present one. The controllers
-// have the cluster sign certificates for that:
+// A consumer gets a nonce, signs it with the key of its cluster, and creates a Tenant to request access for its
+// controllers, a ResourceSlice to request resources and access for a virtual kubelet, and a Renew to replace a
+// certificate. The controllers request certificates from the cluster for these:
 //
 //	Tenants         nonces, the certificate and the RoleBinding of the consumer's controllers, cordons and drains
 //	ResourceSlices  the certificate of the slice's user, and what it is granted; its Quota is made by package resourceslice

@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/internal/clientcert"
 )
 
-// Issuer gives consumers what they open this cluster with. It is safe for concurrent use.
+// Issuer issues credentials for this cluster to consumers. It is safe for concurrent use.
 type Issuer struct {
 	client client.Client
 	live   client.Reader
@@ -29,7 +29,7 @@ type Issuer struct {
 	clock  clock.PassiveClock
 }
 
-// NewIssuer returns an issuer that has certificates signed through c; live must not be cached.
+// NewIssuer returns an issuer that requests certificates with c; live must not be cached.
 func NewIssuer(c client.Client, live client.Reader, server *APIServer, clock clock.PassiveClock) *Issuer {
 	return &Issuer{client: c, live: live, server: server, clock: clock}
 }
@@ -135,7 +135,7 @@ func (i *Issuer) entitled(ctx context.Context, tenant *auth.Tenant) error {
 		return err
 	}
 	if counts == nil || counts.UID != tenant.UID {
-		return refuse(invalidTenantReason, "namespace %s has another Tenant already, which counts: delete one of them", tenant.Namespace)
+		return refuse(invalidTenantReason, "namespace %s already has another Tenant, which is used: delete one of them", tenant.Namespace)
 	}
 	return nil
 }

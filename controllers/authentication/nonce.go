@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/tenancy"
 )
 
-// nonces fills the Secrets that are to hold one. Whoever joins a consumer creates such a Secret, empty, in its tenant namespace.
+// nonces fills the Secrets for nonces. To join a consumer, an empty Secret is created in its tenant namespace.
 type nonces struct {
 	client  client.Client
 	secrets cache.Cache

@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/internal/clientcert"
 )
 
-// Renewals gives consumers the certificates that follow.
+// Renewals renews the certificates of consumers.
 type Renewals struct {
 	client  client.Client
 	report  *report.Reporter
@@ -48,7 +48,7 @@ const (
 	renewAction         = "Renew"
 )
 
-// Reconcile has a certificate signed that follows the one of a Tenant or a ResourceSlice.
+// Reconcile issues the next certificate of a Tenant or a ResourceSlice.
 func (c *Renewals) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	renew := &auth.Renew{}
 	if err := c.client.Get(ctx, request.NamespacedName, renew); err != nil {
@@ -161,7 +161,7 @@ func isRenewal(object client.Object) bool {
 	return ok && (renew.Labels[wire.ReplicatedLabel] == "true" || ofConsumer(renew)) && len(renew.Spec.CSR) > 0
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Renewals) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.RenewList{}, isRenewal
 }

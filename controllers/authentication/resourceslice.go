@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/offer"
 )
 
-// ResourceSlices decides on what consumers ask for.
+// ResourceSlices accepts or denies the ResourceSlices of consumers.
 type ResourceSlices struct {
 	client    client.Client
 	report    *report.Reporter
@@ -55,7 +55,7 @@ func answers(object client.Object) bool {
 	return ok && slice.Labels[wire.ReplicatedLabel] == "true" && len(slice.Spec.CSR) > 0
 }
 
-// Reconcile decides on one slice.
+// Reconcile accepts or denies one ResourceSlice.
 func (c *ResourceSlices) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	slice := &auth.ResourceSlice{}
 	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {

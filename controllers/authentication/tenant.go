@@ -56,7 +56,7 @@ const (
 	admitAction    = "Admit"
 )
 
-// Reconcile gives the consumer of a Tenant the access to its tenant namespace, or takes it back.
+// Reconcile grants the consumer of a Tenant access to its tenant namespace, or revokes it.
 func (c *Tenants) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	tenant := &auth.Tenant{}
 	if err := c.client.Get(ctx, request.NamespacedName, tenant); err != nil {
@@ -135,7 +135,7 @@ func (c *Tenants) admit(ctx context.Context, tenant *auth.Tenant) error {
 	return nil
 }
 
-// binding of the consumer's controllers, and not of its virtual kubelets: who may change a ResourceSlice might uncordon itself, which the
+// binding of the consumer's controllers, and not of its virtual kubelets: permission to change a ResourceSlice would allow uncordoning it, which the
 // chart's policies keep the controllers from. Its name is that of the role, so that this process may delete it and no other.
 func (c *Tenants) binding(tenant *auth.Tenant) *rbacv1.RoleBinding {
 	role, consumer := rbac.RemoteTenant().Named(c.options.RolePrefix), string(tenant.Spec.ClusterID)
@@ -208,7 +208,7 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 	slices, maps := &auth.ResourceSliceList{}, &offloading.NamespaceMapList{}
 	for _, list := range []client.ObjectList{slices, maps} {
 		if err := c.client.List(ctx, list, client.InNamespace(tenant.Namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {
-			return fmt.Errorf("listing what consumer %s has asked for, %w", tenant.Spec.ClusterID, err)
+			return fmt.Errorf("listing the requests of consumer %s, %w", tenant.Spec.ClusterID, err)
 		}
 	}
 	var objects []client.Object
@@ -225,16 +225,16 @@ func (c *Tenants) drain(ctx context.Context, tenant *auth.Tenant) error {
 		if err := c.client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting %T %s, %w", object, client.ObjectKeyFromObject(object), err)
 		}
-		log.FromContext(ctx).Info("Deleted what a drained consumer had asked for", "consumer", tenant.Spec.ClusterID, "object", client.ObjectKeyFromObject(object))
+		log.FromContext(ctx).Info("Deleted the requests of a drained consumer", "consumer", tenant.Spec.ClusterID, "object", client.ObjectKeyFromObject(object))
 	}
 	if len(objects) > 0 {
-		c.report.Tell(tenant, nil, drainedReason, admitAction, fmt.Sprintf("Consumer %s is drained: deleted its %d ResourceSlices and %d NamespaceMaps, its remote namespaces go with them",
+		c.report.Tell(tenant, nil, drainedReason, admitAction, fmt.Sprintf("Consumer %s is drained: deleted its %d ResourceSlices and %d NamespaceMaps, and with them its remote namespaces",
 			tenant.Spec.ClusterID, len(slices.Items), len(maps.Items)))
 	}
 	return nil
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Tenants) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.TenantList{}, func(client.Object) bool { return true }
 }

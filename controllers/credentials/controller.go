@@ -127,7 +127,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 		return reconcile.Result{RequeueAfter: look}, nil
 	}
-	// What is wrong with a kubeconfig is for the foreigncluster controller to say, which uses it all the time.
+	// The foreigncluster controller, which uses the kubeconfig all the time, reports its errors.
 	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		return reconcile.Result{RequeueAfter: look}, nil //nolint:nilerr // as above
@@ -227,7 +227,7 @@ func open(config *rest.Config, provider, tenant string) (kubernetes.Interface, e
 	return kubernetes.NewForConfig(conn.Config())
 }
 
-// try whether the provider knows who asks.
+// try checks whether the provider accepts the token.
 func try(ctx context.Context, config *rest.Config, provider, tenant string) error {
 	opened, err := open(config, provider, tenant)
 	if err != nil {
@@ -251,7 +251,7 @@ func withUser(kubeconfig []byte, change func(user *clientcmdapi.AuthInfo)) ([]by
 	return clientcmd.Write(*config)
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(client.Object) bool { return true }
 }

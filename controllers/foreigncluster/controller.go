@@ -1,16 +1,17 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package foreigncluster keeps track of the clusters that this one is peered with, and of whether they can be reached.
+// Package foreigncluster tracks the clusters that this one is peered with, and whether they are reachable.
 //
-// There is a ForeignCluster for every cluster that has a tenant namespace or a VirtualNode here. Its condition APIServerStatus
-// says whether the API server over there lives. That of a provider is asked: this cluster has a kubeconfig for it. A consumer
-// usually has none for us, and often cannot be reached at all, behind NAT; it renews a Lease in its tenant namespace instead,
-// which counts as long as it is renewed by our clock. The condition NetworkStatus says whether addresses over there can be
-// reached, as far as somebody checks it (see networkOf). What depends on the two, such as the readiness of endpoints and of
-// virtual nodes, is decided elsewhere.
+// There is a ForeignCluster for every cluster that has a tenant namespace or a VirtualNode here. Its condition
+// APIServerStatus reports whether the API server of that cluster is available. A provider is probed with the
+// kubeconfig that this cluster has for it. A consumer usually provides no kubeconfig, and is often unreachable behind
+// NAT; instead it renews a Lease in its tenant namespace, which is valid as long as it is renewed by our clock. The
+// condition NetworkStatus reports whether addresses of the other cluster are reachable, if this is checked (see
+// networkOf). Other controllers use both conditions, for example for the readiness of endpoints and virtual nodes.
 //
-// What nobody here can know is left as it is: conditions that others write, and all of a status while something cannot be read.
+// What cannot be determined is left unchanged: conditions of other writers, and the whole status while an input
+// cannot be read.
 package foreigncluster
 
 import (
@@ -256,7 +257,7 @@ func (c *Controller) write(ctx context.Context, cluster *core.ForeignCluster, st
 	return nil
 }
 
-// Enforces says what the controller answers for: ForeignClusters.
+// Enforces returns the objects that the controller enforces, for metrics: ForeignClusters.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &core.ForeignClusterList{}, func(client.Object) bool { return true }
 }

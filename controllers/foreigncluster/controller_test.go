@@ -348,7 +348,7 @@ func TestTheNetworkIsChecked(t *testing.T) {
 	annotate(`null`)
 	await(t, &consumer, "lucca", core.NetworkStatusCondition, core.ConditionStatusNone, "NotChecked")
 
-	// An address over there is asked, where one is named.
+	// An address on the provider is asked, where one is named.
 	probe := func(value string) {
 		consumer.Patch(t, cluster, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.NetworkProbeAnnotation, value))
 	}

@@ -87,7 +87,7 @@ func reaching(target string) (func(context.Context) error, error) {
 		}
 		return func(ctx context.Context) error { return dialled(ctx, parsed.Host) }, nil
 	case "http", "https":
-		// A connection that is kept would not notice that no new one can be made. Whatever answers shows that there is a way.
+		// A connection that is kept would not notice that no new one can be made. Any response shows that the address is reachable.
 		client := &http.Client{
 			Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

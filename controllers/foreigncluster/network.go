@@ -20,15 +20,15 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// network is what somebody says about the way to the addresses of another cluster; nil is that nobody checks it.
+// network is the reported state of the network to another cluster; nil if it is not checked.
 type network struct {
 	status          core.ConditionStatus
 	reason, message string
 	module          bool // it is Liqo's network module that says so
 }
 
-// networkOf asks those who may know, the most explicit first: the annotation that the operator of a network fabric sets on the
-// ForeignCluster, an address over there that another annotation names, the PeerNetwork, then the Connections of Liqo's network module.
+// networkOf reads the sources in order of precedence: the annotation that the operator of a network fabric sets on the
+// ForeignCluster, an address on the provider that another annotation names, the PeerNetwork, then the Connections of Liqo's network module.
 func (c *Controller) networkOf(ctx context.Context, f *facts) (*network, error) {
 	if n := annotatedNetwork(f.cluster); n != nil {
 		return n, nil

@@ -46,7 +46,7 @@ func newProbes(options Options, changed chan<- event.GenericEvent) *probes {
 	return &probes{running: newRunning[*probe](), options: options, changed: changed}
 }
 
-// with returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace over there, with
+// with returns the probe of a cluster, which asks with the given kubeconfig from now on. tenant is our tenant namespace on the provider, with
 // the Lease that has its id.
 func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error) {
 	p.mu.Lock()
@@ -63,7 +63,7 @@ func (p *probes) with(cluster, tenant string, kubeconfig []byte) (*probe, error)
 			known.kubeconfig, known.validity, known.certified = kubeconfig, credentials.ValidityOf(config), p.isCertified(config)
 			return known, nil
 		}
-		p.end(cluster) // it is another API server: what the former one did says nothing about it
+		p.end(cluster) // it is another API server: the state of the previous one does not apply
 	}
 	conn, err := connection.New(config, maxAnswer)
 	if err != nil {

@@ -33,7 +33,7 @@ func (r *running[T]) stop(cluster string) {
 	r.end(cluster)
 }
 
-// end is stop for who holds mu.
+// end is stop with mu held.
 func (r *running[T]) end(cluster string) {
 	if known, found := r.of[cluster]; found {
 		known.end()

@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/internal/credentials"
 )
 
-// Reasons of the condition APIServerStatus. They also tell who found that out, after a restart.
+// Reasons of the condition APIServerStatus. They also identify the source, after a restart.
 const (
 	answersReason           = "Answers"
 	noAnswerReason          = "DoesNotAnswer"
@@ -43,7 +43,7 @@ func isHeartbeatReason(reason string) bool {
 	return reason == heartbeatReason || reason == heartbeatLostReason
 }
 
-// status determines what to write, and when to determine it again. What cannot be read stays as it is.
+// status determines what to write, and when to determine it again. Unreadable parts stay unchanged.
 func (c *Controller) status(ctx context.Context, f *facts) (*core.ForeignClusterStatus, time.Duration) {
 	status := f.cluster.Status.DeepCopy()
 	status.ObservedGeneration = f.cluster.Generation
@@ -142,7 +142,7 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 	key, secret, err := c.identity(ctx, f)
 	switch {
 	case apierrors.IsNotFound(err):
-		return c.unusable(f, fmt.Sprintf("Secret %s does not exist: it holds the kubeconfig for cluster %s, create it again", key, f.id)), nil
+		return c.unusable(f, fmt.Sprintf("Secret %s does not exist: it holds the kubeconfig for cluster %s, recreate it", key, f.id)), nil
 	case err != nil:
 		return verdict{}, err
 	}
@@ -211,7 +211,7 @@ func (c *Controller) warnOfExpiry(f *facts, secret types.NamespacedName, validit
 func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdict {
 	known := conditionOf(status.Conditions, core.APIServerStatusCondition)
 	if f.heartbeat == nil && (known == nil || !isHeartbeatReason(known.Reason)) {
-		return verdict{again: refresh} // nobody is expected to send any
+		return verdict{again: refresh} // no heartbeat is expected
 	}
 	now := c.options.Clock.Now()
 	last := c.beats.heard(f.id, f.heartbeat, now)
@@ -225,7 +225,7 @@ func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdi
 		return verdict{again: left}
 	}
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: heartbeatReason,
-		Message: "the consumer renews Lease " + lease + ", last heard at " + since.Format("2006-01-02 15:04Z")}, again: left}
+		Message: "the consumer renews Lease " + lease + ", last renewed at " + since.Format("2006-01-02 15:04Z")}, again: left}
 }
 
 // remeasure is how often the latency is written if it does not change by half.

@@ -26,7 +26,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions says what the manager's cache holds for this controller: of the Leases the heartbeats of consumers.
+// CacheOptions restricts the manager's cache for this controller: of the Leases the heartbeats of consumers.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&coordinationv1.Lease{}: {Field: fields.OneTermEqualSelector("metadata.name", wire.HeartbeatLease)},

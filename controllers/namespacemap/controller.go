@@ -1,17 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespacemap makes, on the provider, the remote namespaces of the namespaces that
-// a consumer extends.
+// Package namespacemap creates, on the provider, the remote namespaces of the namespaces that a consumer offloads.
 //
-// A consumer's NamespaceMap arrives in its tenant namespace. For every mapping
-// that it wishes there is a namespace, marked as made for this map, and in it a
-// RoleBinding that lets the consumer in. A namespace of that name that is not
-// marked, or is marked as the remote namespace of another of the consumer's namespaces,
-// belongs to somebody else: it is neither used nor deleted.
+// A consumer writes its NamespaceMap into its tenant namespace. For every requested mapping the controller creates a
+// namespace, annotated as created for this map, and in it a RoleBinding for the consumer. A namespace of that name
+// without the annotation, or with the annotation of another namespace of the consumer, has another owner: it is
+// neither used nor deleted.
 //
-// A remote namespace holds workloads. It is deleted only when its own mapping, which was
-// accepted before, is taken out of the map, or the map itself is deleted.
+// A remote namespace contains workloads. It is deleted only when its own mapping, which was accepted before, is
+// removed from the map, or the map itself is deleted.
 package namespacemap
 
 import (
@@ -56,7 +54,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller makes the remote namespaces of NamespaceMaps.
+// Controller creates the remote namespaces of NamespaceMaps.
 type Controller struct {
 	client   client.Client
 	uncached client.Reader
@@ -83,7 +81,7 @@ const (
 	mapAction                   = "MapNamespaces"
 )
 
-// Reconcile makes the remote namespaces of the NamespaceMap what they must be.
+// Reconcile creates, updates and deletes the remote namespaces of the NamespaceMap.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nm := &offloading.NamespaceMap{}
 	err := c.client.Get(ctx, request.NamespacedName, nm)
@@ -138,7 +136,7 @@ func (c *Controller) checkOrigin(ctx context.Context, nm *offloading.NamespaceMa
 		return true, nil
 	case "":
 		c.report.Warn(nm, foreignOriginReason, mapAction, fmt.Sprintf(
-			"namespace %s is no tenant namespace, so no namespace is created for this map: if it belongs to the consumer %s, label it %s=%s", nm.Namespace, origin, wire.RemoteClusterIDLabel, origin))
+			"namespace %s is not a tenant namespace, so no namespace is created for this map: if it belongs to the consumer %s, label it %s=%s", nm.Namespace, origin, wire.RemoteClusterIDLabel, origin))
 	default:
 		c.report.Warn(nm, foreignOriginReason, mapAction, fmt.Sprintf(
 			"label %s says %s, but the namespace %s belongs to the consumer %s: no namespace is created for it", wire.OriginIDLabel, origin, nm.Namespace, id))
@@ -162,7 +160,7 @@ func (c *Controller) realize(ctx context.Context, nm *offloading.NamespaceMap) e
 		if status, has := nm.Status.CurrentMapping[local]; !has || isFailed(status) {
 			if left--; left < 0 {
 				current[local] = offloading.RemoteNamespaceStatus{RemoteNamespace: remoteNamespace, Phase: c.refuse(nm,
-					"namespace %s, for %s, is not created: this consumer has the %d namespaces that it may have here; unoffload another one, or have an administrator of this cluster raise the number",
+					"namespace %s, for %s, is not created: this consumer has reached its limit of %d namespaces; unoffload another one, or ask an administrator of this cluster to raise the limit",
 					remoteNamespace, local, c.options.Tenancy.MaxNamespaces)}
 				continue
 			}
@@ -195,7 +193,7 @@ func (c *Controller) announce(ctx context.Context, nm *offloading.NamespaceMap) 
 	return c.writeStatus(ctx, nm, announced)
 }
 
-// room returns how many namespaces the consumer may have besides those that it has.
+// room returns how many more namespaces the consumer may have.
 func (c *Controller) room(nm *offloading.NamespaceMap) int {
 	if c.options.Tenancy.MaxNamespaces == 0 {
 		return math.MaxInt
@@ -278,7 +276,7 @@ func (c *Controller) writeStatus(ctx context.Context, nm *offloading.NamespaceMa
 	return nil
 }
 
-// Enforces says what the controller answers for: the NamespaceMaps of consumers.
+// Enforces returns the objects that the controller enforces, for metrics: the NamespaceMaps of consumers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, isReplicated
 }

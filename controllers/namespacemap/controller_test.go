@@ -111,7 +111,7 @@ func TestOneRemoteNamespaceInTroubleDoesNotStopTheOthers(t *testing.T) {
 	provider.Patch(t, nm, `{"spec":{"desiredMapping":{"a":null,"c":null}}}`)
 	awaitPhases(t, nm, phases{"b": "Accepted"})
 	if namespace := remoteNamespace(t, taken); namespace.DeletionTimestamp != nil {
-		t.Error("a namespace of somebody else was deleted")
+		t.Error("a namespace of another client was deleted")
 	}
 }
 

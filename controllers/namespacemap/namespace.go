@@ -32,7 +32,7 @@ const (
 func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.NamespaceMap, local, remoteNamespace string) (offloading.MappingPhase, error) {
 	before := nm.Status.CurrentMapping[local].Phase
 	if err := c.options.Tenancy.CheckName(nm.Labels[wire.OriginIDLabel], remoteNamespace, c.options.Installation); err != nil {
-		return c.refuse(nm, "namespace %q, for %s, is not created: %s; have the consumer choose another name", remoteNamespace, local, err), nil
+		return c.refuse(nm, "namespace %q, for %s, is not created: %s; ask the consumer to choose another name", remoteNamespace, local, err), nil
 	}
 	namespace := &corev1.Namespace{}
 	err := c.client.Get(ctx, client.ObjectKey{Name: remoteNamespace}, namespace)
@@ -47,7 +47,7 @@ func (c *Controller) ensureRemoteNamespace(ctx context.Context, nm *offloading.N
 	case !isMadeFor(namespace, nm):
 		return c.refuse(nm, "namespace %s exists and was not created for this NamespaceMap, so it cannot be the remote namespace of %s: choose another name for the remote namespace, or delete the one that exists", remoteNamespace, local), errForeign(remoteNamespace)
 	case !isRemoteNamespaceOf(namespace, nm, local):
-		return c.refuse(nm, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: have the consumer choose another name for one of the remote namespaces, or unoffload %s",
+		return c.refuse(nm, "namespace %s is the remote namespace of %s of this consumer, so it cannot be that of %s: ask the consumer to choose another name for one of the remote namespaces, or unoffload %s",
 			remoteNamespace, namespace.Annotations[wire.OriginalNameAnnotation], local, namespace.Annotations[wire.OriginalNameAnnotation]), errForeign(remoteNamespace)
 	case namespace.DeletionTimestamp != nil:
 		return offloading.MappingTerminating, nil // made again when it is gone

@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions says what the manager's cache holds for this controller: of the
+// CacheOptions restricts the manager's cache for this controller: of the
 // RoleBindings those of peerings. Namespaces are held whole, because others look
 // at those without our labels.
 func CacheOptions() map[client.Object]cache.ByObject {

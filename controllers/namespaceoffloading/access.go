@@ -22,10 +22,10 @@ import (
 // Bindings of ours bear this label; the cache holds no others.
 const managedByLabel, managedBy = "app.kubernetes.io/managed-by", "liqo"
 
-// admit lets the virtual kubelets of the selected providers, and nobody else,
+// admit lets only the virtual kubelets of the selected providers
 // read what they reflect of the namespace: Secrets above all, which they may
 // read nowhere else. A virtual kubelet authenticates as the ServiceAccount of
-// the name of its VirtualNode, in its namespace. When there is nobody to let
+// the name of its VirtualNode, in its namespace. When there is none to let
 // in, there is no RoleBinding; one that is not ours is never touched.
 func (c *Controller) admit(ctx context.Context, namespace string, selected []*provider) error {
 	if c.options.ExtendedClusterRole == "" {
@@ -42,14 +42,14 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected []*pr
 		return nil // made just now
 	case !isOurs(actual, desired):
 		return report.Errorf(report.Foreign, "RoleBinding %s, which grants virtual kubelets access to the namespace, was not created by this controller "+
-			"(ours has the label %s=%s and refers to ClusterRole %s): delete or rename it, and ours is created",
+			"(ours has the label %s=%s and refers to ClusterRole %s): delete it to have it recreated",
 			client.ObjectKeyFromObject(actual), managedByLabel, managedBy, desired.RoleRef.Name)
 	case equality.Semantic.DeepEqual(actual.Subjects, desired.Subjects):
 		return nil
 	}
 	changed := actual.DeepCopy()
 	changed.Subjects = desired.Subjects
-	// Locked: it may have become somebody else's meanwhile.
+	// Locked: its owner may have changed meanwhile.
 	locked := client.MergeFromWithOptions(actual, client.MergeFromWithOptimisticLock{})
 	if err := c.client.Patch(ctx, changed, locked, client.FieldOwner(fieldManager)); err != nil {
 		return fmt.Errorf("updating RoleBinding %s, %w", client.ObjectKeyFromObject(actual), err)
@@ -58,8 +58,8 @@ func (c *Controller) admit(ctx context.Context, namespace string, selected []*pr
 }
 
 // existingBinding returns what stands under the name of desired, which is
-// created when nothing does and somebody is to be let in; nil means that
-// nothing stood there. The cache does not hold what somebody else has put
+// created when none exists and one is needed; nil means that
+// nothing stood there. The cache does not hold what another client has put
 // there, nor at once what we have: the API server is asked before anything is
 // written, lest a foreign one cost a refused write with each attempt.
 func (c *Controller) existingBinding(ctx context.Context, desired *rbacv1.RoleBinding) (*rbacv1.RoleBinding, error) {
@@ -106,7 +106,7 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 	switch report.ClassOf(err) {
 	case report.Conflict, report.Unavailable:
 		return
-	case report.Foreign: // says what to do
+	case report.Foreign: // has the remedy
 	default:
 		note += "; see that the controller manager may create, patch and delete the RoleBinding " + c.options.ExtendedClusterRole +
 			" and bind the ClusterRole of that name"
@@ -115,11 +115,11 @@ func (c *Controller) warnOfAccess(nso *offloading.NamespaceOffloading, err error
 }
 
 // isStranger reports whether a VirtualNode is outside the tenant namespace of its provider.
-// Whoever may make VirtualNodes somewhere else is not therefore to read
+// Permission to create VirtualNodes elsewhere must not allow reading
 // Secrets by a ServiceAccount of that name.
 func (p *provider) isStranger(n virtualNode) bool { return n.resource.Namespace != p.namespace }
 
-// strangers says which virtual nodes are not let in, and why.
+// strangers lists the virtual nodes without access, with reasons.
 func strangers(admitted []*provider) string {
 	var notes []string
 	for _, p := range admitted {

@@ -91,8 +91,8 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 	consumer.AwaitGone(t, binding)
 }
 
-// What somebody else has bound stays as it is; the user is told, and when it is
-// out of the way, the namespace is extended: nothing but a retry can see that.
+// Bindings of other owners are left unchanged; the user is told, and when it is
+// out of the way, the namespace is offloaded: nothing but a retry can see that.
 func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn)
@@ -100,7 +100,7 @@ func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	foreign := foreignBinding(t, namespace)
 	nso := offload(t, namespace, offloading.NamespaceOffloadingSpec{})
 	event := consumer.AwaitEvent(t, namespace, "NamespaceOffloading", "offloading", "FailedAccess")
-	if !strings.Contains(event.Note, namespace+"/"+extendedRole) || !strings.Contains(event.Note, "delete or rename it") {
+	if !strings.Contains(event.Note, namespace+"/"+extendedRole) || !strings.Contains(event.Note, "delete it to have it recreated") {
 		t.Errorf("note = %q, want the RoleBinding and the remedy", event.Note)
 	}
 	awaitOffloadingPhase(t, nso, offloading.InProgressOffloadingPhaseType)
@@ -169,7 +169,7 @@ func TestALeftoverRoleBindingIsDeleted(t *testing.T) {
 	consumer.Get(t, foreign, foreign.Namespace, foreign.Name)
 }
 
-// A RoleBinding whose label was taken away is somebody else's from then on. All
+// A RoleBinding without the label has another owner. All
 // that does not need it goes on, and it is still there when all is over.
 func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
@@ -190,7 +190,7 @@ func TestWhatIsExtendedStaysSoBesideAForeignRoleBinding(t *testing.T) {
 	consumer.Delete(t, nso)
 	consumer.AwaitGone(t, nso)
 	if left := awaitLetIn(t, namespace, "node-alba", "node-biella"); left.ResourceVersion != binding.ResourceVersion {
-		t.Error("the RoleBinding of somebody else was changed")
+		t.Error("the RoleBinding of another client was changed")
 	}
 }
 

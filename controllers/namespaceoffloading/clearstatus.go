@@ -29,7 +29,7 @@ func (c *Controller) clearStatuses(ctx context.Context, namespace string, of fun
 	services, ingresses := &corev1.ServiceList{}, &networkingv1.IngressList{}
 	for _, list := range []client.ObjectList{services, ingresses} {
 		if err := c.uncached.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return fmt.Errorf("listing what has addresses of providers in namespace %s, %w", namespace, err)
+			return fmt.Errorf("listing objects with addresses of providers in namespace %s, %w", namespace, err)
 		}
 	}
 	var problems []error
@@ -59,13 +59,13 @@ func (c *Controller) clearStatus(ctx context.Context, object client.Object, of f
 	}
 	err = c.client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("taking back the status of %s %s, %w", object.GetName(), object.GetNamespace(), err)
+		return fmt.Errorf("clearing the status of %s %s, %w", object.GetName(), object.GetNamespace(), err)
 	}
 	return nil
 }
 
 // errStatusesLeft: statuses that came from a provider could not be taken back.
-var errStatusesLeft = errors.New("statuses were not taken back")
+var errStatusesLeft = errors.New("statuses were not cleared")
 
 // clearStatusesOf takes back what came from one provider.
 func (c *Controller) clearStatusesOf(ctx context.Context, namespace, provider string) error {

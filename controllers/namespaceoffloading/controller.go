@@ -1,26 +1,21 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespaceoffloading extends, on the consumer, namespaces onto virtual
-// nodes.
+// Package namespaceoffloading offloads, on the consumer, namespaces to virtual nodes.
 //
-// For every provider with a virtual node that the NamespaceOffloading selects,
-// the namespace gets an entry in the provider's NamespaceMap; what becomes of
-// it there comes back in the status of the map and is summed up in the status
-// of the NamespaceOffloading. A label on the namespace lets its pods onto
-// virtual nodes, and a RoleBinding in it lets the virtual kubelets of the
-// selected providers read what they reflect. The RoleBinding comes first, a
-// provider gets no new entry without it, and it goes when nobody is selected
-// any more; one of its name that somebody else made is reported and not touched.
+// For every provider with a virtual node that the NamespaceOffloading selects, the namespace gets an entry in the
+// provider's NamespaceMap. The provider reports the result in the status of the map, which is summarized in the
+// status of the NamespaceOffloading. A label on the namespace lets its pods run on virtual nodes, and a RoleBinding
+// in it lets the virtual kubelets of the selected providers read what they reflect. The RoleBinding is created first,
+// and a provider gets no new entry without it; it is deleted when no provider is selected anymore. A RoleBinding of
+// the same name with another owner is reported and left unchanged.
 //
-// Two namespaces never share a remote namespace: the second to ask for its name waits until
-// the first has gone, whatever the provider would say to that.
+// Two namespaces never share a remote namespace: the second one waits until the first has released the name,
+// regardless of the provider.
 //
-// Taking an entry out of a NamespaceMap deletes the remote namespace with all its
-// workloads. It is done when the NamespaceOffloading is deleted, or when for a
-// while none of a provider's nodes is selected any more, neither by the labels
-// of the Node nor by those of the VirtualNode; a node that is not there, or a
-// selector that is invalid, removes nothing.
+// Removing an entry from a NamespaceMap deletes the remote namespace with all its workloads. This happens only when
+// the NamespaceOffloading is deleted, or when for a grace period no node of the provider is selected, neither by the
+// labels of the Node nor by those of the VirtualNode. A missing node or an invalid selector removes nothing.
 package namespaceoffloading
 
 import (
@@ -55,7 +50,7 @@ type Options struct {
 	// ClusterID is this cluster, the consumer.
 	ClusterID core.ClusterID
 	// ExtendedClusterRole is the ClusterRole that virtual kubelets get in the
-	// namespaces that are extended to their providers; none when empty.
+	// namespaces that are offloaded to their providers; none when empty.
 	ExtendedClusterRole string
 	// WithdrawalGrace is how long a namespace stays on a provider that its
 	// clusterSelector does not pick any more; 0 withdraws it at once.
@@ -66,7 +61,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller extends namespaces.
+// Controller offloads namespaces.
 type Controller struct {
 	client   client.Client
 	uncached client.Reader
@@ -93,8 +88,8 @@ const (
 	fieldManager = "namespaceoffloading-controller"
 )
 
-// Reconcile extends the namespace, or withdraws it, and writes the status. What
-// went wrong is returned also when the status could be written: it is retried.
+// Reconcile offloads or unoffloads the namespace, and writes the status. Errors
+// are returned even if the status could be written, so that they are retried.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	nso := &offloading.NamespaceOffloading{}
 	err := c.client.Get(ctx, request.NamespacedName, nso)
@@ -122,7 +117,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, c.withdraw(ctx, nso, providers)
 	}
 	err = c.extend(ctx, nso, providers)
-	if !errors.Is(err, errStatusesLeft) { // the status says whose they are
+	if !errors.Is(err, errStatusesLeft) { // the status names their owners
 		err = errors.Join(err, c.writeStatus(ctx, nso, providers))
 	}
 	return reconcile.Result{RequeueAfter: c.nextLeave(providers)}, err
@@ -212,7 +207,7 @@ func (c *Controller) withdraw(ctx context.Context, nso *offloading.NamespaceOffl
 	problems := []error{c.labelNamespace(ctx, nso.Namespace, false)}
 	remaining := 0
 	for _, p := range providers {
-		// A moment after a namespace was extended the cache does not show the request: it would stay, and the remote namespace with it.
+		// A moment after a namespace was offloaded the cache does not show the request: it would stay, and the remote namespace with it.
 		problems = append(problems, c.lookUpMap(ctx, p), c.unmapNamespace(ctx, nso, p))
 		if p.knows(nso.Namespace) && !p.dead {
 			remaining++
@@ -276,7 +271,7 @@ func (c *Controller) labelNamespace(ctx context.Context, name string, enabled bo
 	return nil
 }
 
-// Enforces says what the controller answers for: NamespaceOffloadings.
+// Enforces returns the objects that the controller enforces, for metrics: NamespaceOffloadings.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceOffloadingList{}, func(nso client.Object) bool { return nso.GetName() == offloading.NamespaceOffloadingName }
 }

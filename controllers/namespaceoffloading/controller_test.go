@@ -243,7 +243,7 @@ func TestTwoNamespacesCannotHaveOneRemoteNamespace(t *testing.T) {
 	nm := awaitMapped(t, tenant, "prato", first, "one")
 	wants = offload(t, second, chosen)
 	event := consumer.AwaitEvent(t, second, "NamespaceOffloading", "offloading", "NameTaken")
-	if !strings.Contains(event.Note, "one is that of namespace "+first) || !strings.Contains(event.Note, "unoffload "+first) {
+	if !strings.Contains(event.Note, "one belongs to namespace "+first) || !strings.Contains(event.Note, "unoffload "+first) {
 		t.Errorf("note = %q, want who has the name and the remedy", event.Note)
 	}
 	awaitOffloadingPhase(t, wants, offloading.AllFailedOffloadingPhaseType)

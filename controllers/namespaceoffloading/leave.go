@@ -11,9 +11,9 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// decide says what becomes of the namespace on the provider. To withdraw it is
+// decide determines whether the namespace is mapped on the provider. To unoffload it is
 // to delete its remote namespace with everything in it, so a selector that matches no more
-// is given time to match again: it may be a slip, of whoever edits selectors or
+// is given time to match again: it may be a mistake in an edit of selectors or
 // labels. Meanwhile all stays as it is, and a condition says until when.
 //
 // The time counts from that condition, which a restart does not forget.

@@ -61,5 +61,5 @@ func TestAForgottenNamespaceIsNotExtended(t *testing.T) {
 	_, err = outdated.Reconcile(t.Context(), request)
 	assert.ErrorContains(t, err, "is not as the cache shows it")
 	consumer.Get(t, nm, nm.Namespace, "lucca")
-	assert.Contains(t, nm.Spec.DesiredMapping, namespace, "a namespace that is extended was withdrawn")
+	assert.Contains(t, nm.Spec.DesiredMapping, namespace, "a namespace that is offloaded was withdrawn")
 }

@@ -27,14 +27,14 @@ import (
 	"github.com/refract-project/refract/internal/nodelabels"
 )
 
-// provider is a cluster that namespaces can be extended to, as this consumer
+// provider is a cluster that namespaces can be offloaded to, as this consumer
 // knows it.
 type provider struct {
 	id string
 	// namespace is the tenant namespace: where its NamespaceMap lives, or is to
 	// be created, and where alone its VirtualNodes get rights.
 	namespace string
-	// nodes are those that stand for it; none when only the map is left.
+	// nodes are its virtual nodes; none when only the map is left.
 	nodes []virtualNode
 	// dead: an administrator says that it never comes back.
 	dead bool
@@ -43,7 +43,7 @@ type provider struct {
 	// leaves is when the namespace, which is not selected any more, is withdrawn
 	// from it; zero when it is not.
 	leaves time.Time
-	// mapping is nil until somebody needs it.
+	// mapping is nil until it is needed.
 	mapping *offloading.NamespaceMap
 }
 
@@ -72,7 +72,7 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	}
 	for i := range mappings.Items {
 		mapping := &mappings.Items[i]
-		// One that lies elsewhere is nobody's: whoever may write there does not speak for the provider.
+		// One in another namespace is ignored: its author does not represent the provider.
 		if id := mapping.Labels[wire.RemoteIDLabel]; peers.IsOutgoing(mapping) && mapping.Namespace == tenants.of(id) {
 			get(id).mapping = mapping
 		}
@@ -80,7 +80,7 @@ func (c *Controller) providers(ctx context.Context) ([]*provider, error) {
 	for i := range virtualNodes.Items {
 		resource := &virtualNodes.Items[i]
 		if resource.DeletionTimestamp != nil {
-			continue // no namespace is extended to it any more; those that are stay until it is drained
+			continue // no namespace is offloaded to it any more; those that are stay until it is drained
 		}
 		p := get(resource.Spec.ClusterID.String())
 		p.nodes = append(p.nodes, virtualNode{resource: resource, node: nodeOf(resource, nodes.Items)})
@@ -188,7 +188,7 @@ func (p *provider) knows(namespace string) bool {
 
 // mapNamespace wishes for the remote namespace in the provider's map, and makes the map
 // when there is none yet. It does not when another namespace has that remote namespace: the
-// map is written as it was read, so that nobody can be overlooked.
+// map is written as it was read, so that no request is overlooked.
 func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.NamespaceOffloading, p *provider, remoteNamespace string) error {
 	if err := c.ensureMap(ctx, p); err != nil {
 		return err
@@ -197,7 +197,7 @@ func (c *Controller) mapNamespace(ctx context.Context, nso *offloading.Namespace
 		if p.wishes(nso.Namespace) || p.rival(nso.Namespace, remoteNamespace) != "" {
 			return nil
 		}
-		// One that the API server has forgotten would extend its namespace, and nobody would ever withdraw it.
+		// One that the API server has forgotten would offload its namespace, and it would never be unoffloaded.
 		if err := fresh.Check(ctx, c.client, c.uncached, nso); err != nil {
 			return err
 		}

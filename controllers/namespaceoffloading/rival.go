@@ -66,7 +66,7 @@ func remoteNamespacesOf(mapping *offloading.NamespaceMap, namespace string) (nam
 	return names
 }
 
-// rivalOf returns who keeps the namespace from its remote namespace, and the remote namespace's name.
+// rivalOf returns the namespace that has the remote namespace, and the remote namespace's name.
 func (c *Controller) rivalOf(nso *offloading.NamespaceOffloading, p *provider) (rival, remoteNamespace string) {
 	remoteNamespace = p.requested(nso.Namespace)
 	if remoteNamespace == "" {
@@ -84,7 +84,7 @@ func (c *Controller) rivalry(nso *offloading.NamespaceOffloading, providers []*p
 			continue
 		}
 		if rival, remoteNamespace := c.rivalOf(nso, p); rival != "" {
-			notes = append(notes, fmt.Sprintf("on %s the remote namespace %s is that of namespace %s: offload this namespace again with another name for it, or unoffload %s, and this one follows by itself", p.id, remoteNamespace, rival, rival))
+			notes = append(notes, fmt.Sprintf("on %s the remote namespace %s belongs to namespace %s: offload this namespace again with another remote name, or unoffload %s; this one is then offloaded without further action", p.id, remoteNamespace, rival, rival))
 		}
 	}
 	return strings.Join(notes, "; ")

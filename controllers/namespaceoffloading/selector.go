@@ -15,7 +15,7 @@ type selector struct {
 	terms *nodeaffinity.NodeSelector
 }
 
-// newSelector returns an error that says which requirement is wrong.
+// newSelector returns an error that names the invalid requirement.
 func newSelector(spec *corev1.NodeSelector) (*selector, error) {
 	if len(spec.NodeSelectorTerms) == 0 {
 		return &selector{}, nil

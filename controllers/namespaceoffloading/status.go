@@ -116,7 +116,7 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 	before := nso.Status.RemoteNamespacesConditions[p.id]
 	desired := requiredCondition(required)
 	if !p.leaves.IsZero() && p.wishes(nso.Namespace) {
-		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of this cluster. The remote namespace is deleted, with everything in it, at %s; to keep it, have the selector match again",
+		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of this cluster. The remote namespace is deleted, with everything in it, at %s; to keep it, change the selector so that it matches again",
 			p.leaves.UTC().Format(time.RFC3339))
 	}
 	conditions := offloading.RemoteNamespaceConditions{c.since(before, desired)}
@@ -133,9 +133,9 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		ready := readyCondition(phase)
 		switch {
 		case contested:
-			ready.Message = fmt.Sprintf("The remote namespace %s is that of namespace %s; the Events of the NamespaceOffloading say what to do", remoteNamespace, rival)
+			ready.Message = fmt.Sprintf("The remote namespace %s belongs to namespace %s; see the Events of the NamespaceOffloading for the remedy", remoteNamespace, rival)
 		case required && !p.wishes(nso.Namespace):
-			ready.Message = "The namespace is not mapped to this cluster yet; if that lasts, the Events of the NamespaceOffloading say why"
+			ready.Message = "The namespace is not mapped to this cluster yet; if this persists, see the Events of the NamespaceOffloading"
 		}
 		conditions = append(conditions, c.since(before, ready))
 	}

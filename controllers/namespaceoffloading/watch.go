@@ -30,7 +30,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions says what the manager's cache holds for this controller: of the
+// CacheOptions restricts the manager's cache for this controller: of the
 // Nodes the virtual ones, and of their status whether they are ready, which
 // package podstatus asks.
 func CacheOptions() map[client.Object]cache.ByObject {

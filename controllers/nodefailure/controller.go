@@ -1,17 +1,18 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodefailure lets offloaded pods go that a failed node of this cluster keeps.
+// Package nodefailure deletes offloaded pods of failed nodes of this cluster.
 //
-// When a node fails, Kubernetes marks its pods for deletion, and waits for a kubelet that does not answer: they stay Terminating.
-// The ReplicaSet of an ordinary pod makes another one meanwhile. An offloaded pod has one name, which is taken. So a pod that is
-// offloaded, Terminating, past its grace period, and on a node that has not been ready for a while, is deleted by force, and the
-// ShadowPod controller makes it again on another node. This is off by default: should the node come back without a restart, the
-// containers of such a pod go on running there until its kubelet finds them.
+// When a node fails, Kubernetes marks its pods for deletion, and waits for a kubelet that does not respond: they stay
+// Terminating. For an ordinary pod, its ReplicaSet creates another one in the meantime. An offloaded pod has a fixed
+// name, which stays taken. So a pod that is offloaded, Terminating, past its grace period, and on a node that has not
+// been ready for a while, is force-deleted, and the ShadowPod controller recreates it on another node. This is off by
+// default: if the node comes back without a restart, the containers of such a pod keep running there until its
+// kubelet finds them.
 //
-// Pods of which there must not be two at once are not touched: those of StatefulSets, and those that write to claims. Where it is
-// certain that their node is off, an administrator says so with the taint node.kubernetes.io/out-of-service, upon which Kubernetes
-// itself lets them go, here as anywhere.
+// Pods that must not run twice are not deleted: those of StatefulSets, and those that write to claims. If their node
+// is known to be off, an administrator sets the taint node.kubernetes.io/out-of-service, and Kubernetes itself
+// deletes them.
 package nodefailure
 
 import (
@@ -122,7 +123,7 @@ func (c *Controller) failed(ctx context.Context, name string) (since time.Time, 
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.LastTransitionTime.Time, condition.Status != corev1.ConditionTrue, nil
 	}
-	return since, false, nil // nobody has said anything about it
+	return since, false, nil // it was never reported
 }
 
 // mayBeTwice reports whether nothing is lost if another pod takes the place of one that may still run.
@@ -149,7 +150,7 @@ func (c *Controller) delete(ctx context.Context, pod *corev1.Pod, since time.Tim
 	return nil
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.PodList{}, func(pod client.Object) bool { return pod.GetDeletionTimestamp() != nil }
 }

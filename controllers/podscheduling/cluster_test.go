@@ -77,7 +77,7 @@ func TestPodsOfExtendedNamespaces(t *testing.T) {
 	t.Run("Local", h.local)
 	t.Run("a DaemonSet", h.daemonSet)
 	t.Run("the runtime class", h.runtimeClass)
-	t.Run("a namespace that is not extended", h.unrelated)
+	t.Run("a namespace that is not offloaded", h.unrelated)
 	t.Run("namespaces that are invalid", h.malformed)
 	t.Run("the authority is renewed", h.renewal)
 	t.Run("the webhook is down", h.outage)
@@ -236,7 +236,7 @@ func (h *home) outage(t *testing.T) {
 		t.Errorf("somebody changed the pod: %+v", pod.Spec)
 	}
 	h.setPolicy(t, admissionregistrationv1.Fail)
-	h.await(t, "the API server to refuse pods of extended namespaces", func(ctx context.Context) (string, error) {
+	h.await(t, "the API server to refuse pods of offloaded namespaces", func(ctx context.Context) (string, error) {
 		if _, err := h.tryAsk(ctx, "remote", newPod()); err == nil || !strings.Contains(err.Error(), "pods.scheduling.refract.io") {
 			return fmt.Sprintf("it says %v", err), nil
 		}
@@ -252,7 +252,7 @@ func (h *home) outage(t *testing.T) {
 	h.awaitWebhook(t)
 }
 
-// awaitWebhook returns when a pod of an extended namespace is changed again.
+// awaitWebhook returns when a pod of an offloaded namespace is changed again.
 func (h *home) awaitWebhook(t *testing.T) {
 	t.Helper()
 	h.await(t, "pods to be changed again", func(ctx context.Context) (string, error) {

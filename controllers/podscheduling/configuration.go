@@ -13,12 +13,12 @@ import (
 )
 
 // timeoutSeconds is how long a pod waits for the webhook. Longer makes an
-// outage felt in every pod of an extended namespace; shorter takes a pause of
+// outage felt in every pod of an offloaded namespace; shorter takes a pause of
 // the process for one.
 const timeoutSeconds int32 = 5
 
 // Configuration registers the webhook and selects the pods that it sees:
-// those of extended namespaces, and of them not those of the installation
+// those of offloaded namespaces, and of them not those of the installation
 // itself, which must come up to serve it. It is what the chart installs.
 func Configuration(name, installation string, client admissionregistrationv1.WebhookClientConfig, policy admissionregistrationv1.FailurePolicyType) *admissionregistrationv1.MutatingWebhookConfiguration {
 	return &admissionregistrationv1.MutatingWebhookConfiguration{

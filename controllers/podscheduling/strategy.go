@@ -25,7 +25,7 @@ type placement struct {
 }
 
 // placementOf follows Liqo: Namespace offloading, pod offloading strategy. An
-// error says which requirement of the cluster selector is wrong.
+// error names the invalid requirement of the cluster selector.
 func placementOf(spec *offloading.NamespaceOffloadingSpec) (placement, error) {
 	selected, err := selectedNodes(&spec.ClusterSelector)
 	if err != nil {

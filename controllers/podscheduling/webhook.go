@@ -29,7 +29,7 @@ type Options struct {
 	RuntimeClass string
 }
 
-// Webhook answers what must be changed of a pod. It is safe for concurrent use.
+// Webhook mutates pods at admission. It is safe for concurrent use.
 type Webhook struct {
 	reader  client.Reader
 	options Options
@@ -41,7 +41,7 @@ func NewWebhook(reader client.Reader, options Options) *Webhook {
 	return &Webhook{reader: reader, options: options}
 }
 
-// Register serves the webhook on server, out of the cache of mgr. The cache is
+// Register serves the webhook on server, with the cache of mgr. The cache is
 // made to hold NamespaceOffloadings also on replicas that do not lead.
 func (w *Webhook) Register(ctx context.Context, mgr manager.Manager, server webhook.Server) error {
 	if _, err := mgr.GetCache().GetInformer(ctx, &offloading.NamespaceOffloading{}); err != nil {

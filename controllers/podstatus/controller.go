@@ -1,16 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podstatus marks the pods of virtual nodes that are not ready, so that
-// nobody sends them traffic.
+// Package podstatus marks the pods of virtual nodes that are not ready, so that they get no traffic.
 //
-// Kubernetes marks pods of such a node as not ready by itself, but as long as
-// the virtual kubelet sees the provider's pods, which may well be ready over
-// there, it would say the opposite a moment later. The label
-// liqo.io/remote-unavailable settles that: a pod that bears it is shown as not
-// ready, and its ShadowPod is left alone. It goes when the node is back. Pods
-// that have finished are not marked. Who does this must not be the virtual
-// kubelet, which may be what is down.
+// Kubernetes marks pods of such a node as not ready, but as long as the virtual kubelet sees the provider's pods,
+// which may well be ready there, it would revert this a moment later. The label liqo.io/remote-unavailable prevents
+// that: a pod with this label is shown as not ready, and its ShadowPod is left unchanged. The label is removed when
+// the node is ready again. Finished pods are not labelled. The virtual kubelet cannot do this itself, because it may
+// be the failed component.
 package podstatus
 
 import (
@@ -60,7 +57,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller marks pods.
+// Controller labels the pods of virtual nodes that are not ready.
 type Controller struct {
 	client  client.Client
 	live    client.Reader
@@ -79,7 +76,7 @@ func NewController(c client.Client, live client.Reader, options Options) *Contro
 // Name of the controller in logs and metrics.
 func (c *Controller) Name() string { return "podstatus" }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &corev1.NodeList{}, func(client.Object) bool { return true } // the cache holds virtual ones alone
 }
@@ -98,7 +95,7 @@ func readinessChanged(e event.UpdateEvent) bool {
 	return before != now || e.ObjectOld.GetResourceVersion() == e.ObjectNew.GetResourceVersion() // a resync
 }
 
-// readiness is "" when nobody has said anything yet.
+// readiness is "" when it was not reported yet.
 func readiness(node *corev1.Node) corev1.ConditionStatus {
 	if _, condition := nodeutil.GetNodeCondition(&node.Status, corev1.NodeReady); condition != nil {
 		return condition.Status
@@ -106,8 +103,8 @@ func readiness(node *corev1.Node) corev1.ConditionStatus {
 	return ""
 }
 
-// Reconcile marks the offloaded pods of a node that is not ready, and takes the
-// mark from those of one that is.
+// Reconcile labels the offloaded pods of a node that is not ready, and removes the
+// label from those of a ready one.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := c.client.Get(ctx, request.NamespacedName, node); err != nil {

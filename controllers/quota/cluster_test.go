@@ -123,7 +123,7 @@ func TestQuotaOfAConsumer(t *testing.T) {
 		var said []string
 		for _, event := range events.Items {
 			said = append(said, event.Message)
-			if strings.Contains(event.Message, "cpu: requested 200m, used 400m, limited 500m") && strings.Contains(event.Message, "have an administrator") {
+			if strings.Contains(event.Message, "cpu: requested 200m, used 400m, limited 500m") && strings.Contains(event.Message, "ask an administrator") {
 				return "", nil
 			}
 		}

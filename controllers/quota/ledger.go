@@ -37,7 +37,7 @@ type Options struct {
 	OfTenants bool
 }
 
-// Ledger knows what the users of consumers have in use. It is safe for
+// Ledger computes the usage of the users of consumers. It is safe for
 // concurrent use.
 type Ledger struct {
 	reader  client.Reader
@@ -60,7 +60,7 @@ func ownerOf(labels map[string]string) owner {
 	return owner{labels[wire.OriginLabel], labels[wire.CreatorUserLabel]}
 }
 
-// Pod is what is asked for.
+// Pod is a requested pod.
 type Pod struct {
 	Key    types.NamespacedName
 	Labels map[string]string
@@ -75,7 +75,7 @@ func NewLedger(reader client.Reader, options Options) *Ledger {
 	return &Ledger{reader: reader, options: options, pending: map[types.NamespacedName]pending{}}
 }
 
-// Take returns why the pod exceeds a Quota, nil when it does not: it counts from
+// Take returns a Refusal if the pod exceeds a Quota, else nil: the pod counts from
 // then on, until Release, or until it was in the cache and is gone.
 func (l *Ledger) Take(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	l.mu.Lock()
@@ -87,7 +87,7 @@ func (l *Ledger) Take(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	return refusal, err
 }
 
-// Check is Take without taking.
+// Check is Take without counting the pod.
 func (l *Ledger) Check(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,7 @@ func (l *Ledger) Check(ctx context.Context, pod Pod) (*tenancy.Refusal, error) {
 	return refusal, err
 }
 
-// Release forgets a pod that was not created after all.
+// Release drops a pod that was not created.
 func (l *Ledger) Release(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,7 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 	}
 	who := ownerOf(pod.Labels)
 	if who.creator == "" && pod.Again {
-		return nil, false, nil // it is older than the Quotas: nobody noted then who created it, and it must not be lost for that
+		return nil, false, nil // it is older than the Quotas: its creator was not recorded, and it must not be lost for that
 	}
 	quotas, err := l.quotas(ctx, who.origin)
 	if err != nil {
@@ -123,10 +123,10 @@ func (l *Ledger) judge(ctx context.Context, pod Pod) (refusal *tenancy.Refusal, 
 	if i < 0 || who.creator == "" {
 		return &tenancy.Refusal{Field: "metadata.labels[" + wire.CreatorUserLabel + "]",
 			Rule:   fmt.Sprintf("user %q of consumer %s has no Quota, and others of this consumer have one", who.creator, who.origin),
-			Remedy: fmt.Sprintf("have an administrator of this cluster create a Quota for it in namespace %s", quotas[0].Namespace)}, true, nil
+			Remedy: fmt.Sprintf("ask an administrator of this cluster to create a Quota for it in namespace %s", quotas[0].Namespace)}, true, nil
 	}
 	q := &quotas[i]
-	remedy := fmt.Sprintf("have an administrator of this cluster change Quota %s/%s", q.Namespace, q.Name)
+	remedy := fmt.Sprintf("ask an administrator of this cluster to change Quota %s/%s", q.Namespace, q.Name)
 	if q.Spec.Cordoned != nil && *q.Spec.Cordoned && !pod.Again {
 		return &tenancy.Refusal{Field: "spec.pod", Rule: "the Quota is cordoned, which keeps new pods out", Remedy: remedy}, true, nil
 	}
@@ -160,7 +160,7 @@ func (l *Ledger) unlimited(ctx context.Context, who owner, pod Pod) (*tenancy.Re
 		return nil, nil //nolint:nilnil // as above
 	}
 	return &tenancy.Refusal{Field: "metadata.labels[" + wire.CreatorUserLabel + "]", Rule: fmt.Sprintf("consumer %s has no Quota", who.origin),
-		Remedy: fmt.Sprintf("have an administrator of this cluster accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)}, nil
+		Remedy: fmt.Sprintf("ask an administrator of this cluster to accept a ResourceSlice of the consumer, or create a Quota for user %q in its tenant namespace", who.creator)}, nil
 }
 
 // isTenant reports whether a consumer has joined with a Tenant.
@@ -262,7 +262,7 @@ func add(sum, more corev1.ResourceList) {
 	}
 }
 
-// exceeds says what of the demand does not fit, "" when all does. A resource
+// exceeds describes the part of the demand that exceeds the Quota, "" for none. A resource
 // that the Quota does not name is not to be had, but for pods.
 func exceeds(demand, used, hard corev1.ResourceList) string {
 	var over []string

@@ -27,12 +27,12 @@ import (
 // Path is where the webhook is served; it is Liqo's.
 const Path = "/mutate/shadowpods"
 
-// Webhook notes who created a ShadowPod, and refuses those that exceed a Quota.
-// Deletions are not its business: what is in use is read from the pods. It is
+// Webhook records the creator of a ShadowPod, and refuses those that exceed a Quota.
+// It ignores deletions: usage is computed from the pods. It is
 // safe for concurrent use.
 type Webhook struct{ ledger *Ledger }
 
-// NewWebhook returns a webhook that asks ledger.
+// NewWebhook returns a webhook that uses ledger.
 func NewWebhook(ledger *Ledger) *Webhook { return &Webhook{ledger} }
 
 // Register serves the webhook on server. The cache of mgr is made to hold

@@ -1,18 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicator carries NamespaceMaps from a consumer to its providers,
-// and their status back.
+// Package replicator copies NamespaceMaps from a consumer to its providers, and their status back.
 //
-// The copy has the name of the original and lives in the tenant namespace of
-// the provider. Its spec is the consumer's, its status the provider's. Each
-// provider is worked on by itself, with a worker and with retries of its own:
-// any number of them that do not answer keep no other waiting.
+// The copy has the name of the original, in the tenant namespace on the provider. Its spec is the consumer's, its
+// status the provider's. Each provider has its own worker and retries, so an unresponsive provider does not delay
+// others.
 //
-// What disappears from a copy is deleted on the provider with its workloads.
-// Therefore a map that is new here, while the provider knows it already, is
-// first filled with what the provider has: a consumer that has lost its
-// NamespaceMap loses no namespace.
+// What disappears from a copy is deleted on the provider with its workloads. Therefore a map that is new here but
+// exists on the provider is first filled with the entries of the provider: a consumer that has lost its NamespaceMap
+// loses no namespace.
 package replicator
 
 import (
@@ -89,7 +86,7 @@ const (
 // errForeign is of objects on the provider that are not our copy.
 var errForeign = report.Errorf(report.Foreign, "an object of this name exists there that is not a copy of this one")
 
-// Reconcile makes the copy of the NamespaceMap what it must be, and its status ours.
+// Reconcile replicates the NamespaceMap to the provider, and its status back.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	local := &offloading.NamespaceMap{}
 	err := c.client.Get(ctx, request.NamespacedName, local)
@@ -109,7 +106,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // tellTrouble says on the map why its provider does not do what it is asked.
-// What is different in each attempt, such as a port, is left to the log.
+// Details that differ in each attempt, such as a port, are only logged.
 func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 	if report.ClassOf(err) != report.Provider || errors.Is(err, context.Canceled) {
 		return
@@ -142,7 +139,7 @@ func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceM
 	}
 	if copied != nil && !r.isCopy(copied) {
 		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf(
-			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it is left alone: delete it there", copied.Namespace, copied.Name))
+			"NamespaceMap %s/%s exists on the provider and is not a copy of this one; it was left unchanged: delete it there", copied.Namespace, copied.Name))
 		return fmt.Errorf("replicating NamespaceMap %s, %w", client.ObjectKeyFromObject(local), errForeign)
 	}
 	if err := c.adopt(ctx, local, copied); err != nil {
@@ -251,7 +248,7 @@ func (c *Controller) finalize(ctx context.Context, local *offloading.NamespaceMa
 	return finalizer.Ensure(ctx, c.client, local, wire.ReplicatorFinalizer, false)
 }
 
-// Enforces says what the controller answers for: the NamespaceMaps for providers.
+// Enforces returns the objects that the controller enforces, for metrics: the NamespaceMaps for providers.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.NamespaceMapList{}, peers.IsOutgoing
 }

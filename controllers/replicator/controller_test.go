@@ -129,7 +129,7 @@ func TestAMapTravelsAndItsStatusComesBack(t *testing.T) {
 	consumer.AwaitGone(t, local)
 }
 
-// A map whose deletion was undone, by a backup that was restored, is not deleted at the provider while the cache does not know.
+// A map whose deletion was undone, by a backup that was restored, is not deleted on the provider while the cache does not know.
 func TestAMapThatIsNotDeletedAnyMore(t *testing.T) {
 	here, there := peer(t, "ravenna")
 	m := consumer.StartManager(t)
@@ -291,7 +291,7 @@ func TestAProviderThatRefusesIsNamed(t *testing.T) {
 	}
 }
 
-// The whole way: a namespace is extended by both controller managers.
+// The whole way: a namespace is offloaded by both controller managers.
 func TestANamespaceIsExtended(t *testing.T) {
 	here, there := peer(t, "far")
 	provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: there}}, fmt.Sprintf(`{"metadata":{"labels":{%q:"home"}}}`, wire.RemoteClusterIDLabel))
@@ -307,7 +307,7 @@ func TestANamespaceIsExtended(t *testing.T) {
 	namespace := consumer.Namespace(t)
 	nso := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: offloading.NamespaceOffloadingName}}
 	consumer.Create(t, nso)
-	controllertest.Eventually(t, "the namespace to be extended", func() error {
+	controllertest.Eventually(t, "the namespace to be offloaded", func() error {
 		consumer.Get(t, nso, namespace, nso.Name)
 		if nso.Status.OffloadingPhase != offloading.ReadyOffloadingPhaseType {
 			return fmt.Errorf("status is %+v", nso.Status)

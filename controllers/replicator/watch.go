@@ -20,7 +20,7 @@ import (
 
 func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
 	c.remotes.lifetime = ctx
-	// Whoever waits for a provider waits in the lane of its map.
+	// Waiting for a provider blocks only the lane of its map.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
 		return err

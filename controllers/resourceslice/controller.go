@@ -1,14 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceslice creates, on a provider, the Quotas of the ResourceSlices that were accepted.
+// Package resourceslice creates, on a provider, the Quotas of accepted ResourceSlices.
 //
-// A consumer that joins as Liqo does asks for a share of the provider with a ResourceSlice. Package authentication accepts or denies it, or,
-// beside Liqo, Liqo's authentication module, which creates the Quota only where its own offloading module runs.
+// A consumer that peers with Liqo's protocol requests resources of the provider with a ResourceSlice. Package
+// authentication accepts or denies it, or, with Liqo installed, Liqo's authentication module, which creates the Quota
+// only if its own offloading module runs.
 //
-// A Quota follows its slice: what was granted, and whether it is cordoned. How strictly it is enforced is the administrator's to change. A
-// slice that is denied after it was accepted takes no new pods; those that run go on. A Quota that belongs to nobody, or to
-// somebody else, is left as it is.
+// A Quota follows its ResourceSlice: the granted resources, and whether it is cordoned. Administrators may change its
+// enforcement. If a ResourceSlice is denied after it was accepted, it gets no new pods; running pods continue. A
+// Quota without owner, or with another owner, is left unchanged.
 package resourceslice
 
 import (
@@ -74,7 +75,7 @@ const (
 	quotaAction      = "CreateQuota"
 )
 
-// Reconcile makes the Quota of a slice what it must be.
+// Reconcile creates or updates the Quota of a ResourceSlice.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	slice := &auth.ResourceSlice{}
 	if err := c.client.Get(ctx, request.NamespacedName, slice); err != nil {
@@ -118,7 +119,7 @@ func (c *Controller) ensure(ctx context.Context, slice *auth.ResourceSlice, user
 		c.report.Warn(slice, notCreatedReason, quotaAction, fmt.Sprintf("Quota %s exists and does not belong to this ResourceSlice, so it stays in effect. Delete it to have it created from the ResourceSlice", key))
 		return nil
 	case owner.UID != slice.UID:
-		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a former ResourceSlice of this name", key)
+		return fmt.Errorf("waiting for the deletion of Quota %s, which belongs to a previous ResourceSlice of this name", key)
 	}
 	c.report.Clear(client.ObjectKeyFromObject(slice))
 	desired := quota.DeepCopy()
@@ -199,7 +200,7 @@ func cordoned(annotations map[string]string) bool {
 // meant reports whether a slice has come from a consumer.
 func meant(object client.Object) bool { return object.GetLabels()[wire.ReplicatedLabel] == "true" }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &auth.ResourceSliceList{}, meant
 }

@@ -1,12 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servingcertificate approves the certificates with which virtual kubelets serve logs, exec, attach and port-forward.
+// Package servingcertificate approves the certificates with which virtual kubelets serve logs, exec, attach and
+// port-forward.
 //
-// A virtual kubelet asks for one as a kubelet does, by a CertificateSigningRequest of the signer kubernetes.io/kubelet-serving, which
-// signs what somebody has approved. Such a certificate makes its holder a node for the API server. So a request is approved only if the
-// service account of a virtual node asks, for the name of that node, and for the addresses of pods that run as that account. Others
-// are left to other approvers, and nothing is denied.
+// A virtual kubelet requests a certificate like a kubelet, with a CertificateSigningRequest for the signer
+// kubernetes.io/kubelet-serving, which signs approved requests. The API server accepts the holder of such a
+// certificate as a node. So a request is approved only if it comes from the service account of a virtual node, for
+// the name of that node, and for the addresses of pods that run as that account. Other requests are left to other
+// approvers, and none is denied.
 package servingcertificate
 
 import (
@@ -72,7 +74,7 @@ const (
 	approveAction     = "Approve"
 )
 
-// Reconcile approves the request, if it is one of a virtual kubelet and asks for no more than that may have.
+// Reconcile approves the request of a virtual kubelet, if it requests only what that may have.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	csr := &certificatesv1.CertificateSigningRequest{}
 	if err := c.client.Get(ctx, request.NamespacedName, csr); err != nil {
@@ -133,7 +135,7 @@ var errAddress = errors.New("it is for an address that no pod of the virtual kub
 // usages are those of a certificate that a kubelet serves with: RSA keys also encipher keys.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
 
-// verify says what a request asks for besides what the virtual kubelet of the node may have.
+// verify returns an error if a request exceeds what the virtual kubelet of the node may have.
 func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresses []string) error {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil {
@@ -183,7 +185,7 @@ func (c *Controller) approve(ctx context.Context, csr *certificatesv1.Certificat
 	return nil
 }
 
-// open says whether a request may be one of a virtual kubelet, and nobody has decided on it.
+// open reports whether a request may be one of a virtual kubelet, and is not decided yet.
 func open(object client.Object) bool {
 	csr, ok := object.(*certificatesv1.CertificateSigningRequest)
 	if !ok || csr.Spec.SignerName != certificatesv1.KubeletServingSignerName || len(csr.Status.Certificate) > 0 {
@@ -196,7 +198,7 @@ func open(object client.Object) bool {
 		})
 }
 
-// Enforces returns which objects the controller answers for.
+// Enforces returns the objects that the controller enforces, for metrics.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &certificatesv1.CertificateSigningRequestList{}, open
 }

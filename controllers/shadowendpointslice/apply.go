@@ -82,7 +82,7 @@ func (c *Controller) update(ctx context.Context, shadow, desired, actual *unstru
 	switch {
 	case !metav1.IsControlledBy(actual, shadow):
 		c.report.Warn(shadow, failedCreateReason, createAction, fmt.Sprintf(
-			"an EndpointSlice %s exists that does not belong to this ShadowEndpointSlice; it is left alone: delete or rename it", key))
+			"an EndpointSlice %s exists that does not belong to this ShadowEndpointSlice; it was left unchanged: delete or rename it", key))
 		return fmt.Errorf("creating EndpointSlice %s, %w", key, errForeign)
 	case actual.GetDeletionTimestamp() != nil:
 		return nil // the Event of its deletion brings us back here

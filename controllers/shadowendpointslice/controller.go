@@ -1,18 +1,14 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shadowendpointslice enforces, on the provider, the endpoints that
-// consumers want known there.
+// Package shadowendpointslice enforces, on the provider, the endpoints requested by consumers.
 //
-// The EndpointSlice made of a ShadowEndpointSlice has its name, its content
-// verbatim, and two things of its own. The addresses are those by which this
-// cluster reaches the others, through the consumer or, where it says so, straight
-// into a third cluster; an EndpointSlice stays as it is while they are not known.
-// And an endpoint is ready only while the cluster it lives in can be reached. When the consumer goes down, Services of
-// this cluster stop sending traffic there, and start again when it is back. A
-// cluster that nothing is known about counts as unreachable. What the consumer
-// itself calls not ready stays so. An EndpointSlice that belongs to somebody
-// else is never touched.
+// The EndpointSlice created from a ShadowEndpointSlice has its name and content, with two changes. First, the
+// addresses are those by which this cluster reaches the others, through the consumer or, if specified, directly in a
+// third cluster; while they are unknown, an EndpointSlice is left unchanged. Second, an endpoint is ready only while
+// its cluster is reachable. When the consumer fails, Services of this cluster stop sending traffic there, and resume
+// when it is back. A cluster without a ForeignCluster counts as unreachable. Endpoints that the consumer marks as not
+// ready stay so. An EndpointSlice with another owner is never changed.
 package shadowendpointslice
 
 import (
@@ -39,8 +35,8 @@ import (
 
 const kind shadows.Kind = offloading.ShadowEndpointSliceKind
 
-// AddressMapper says under which address the pods of this cluster reach what is
-// in another one: see package networks, whose errors it gives.
+// AddressMapper maps addresses of other clusters to those that the pods of this cluster
+// use for them. Its errors are those of package networks.
 type AddressMapper interface {
 	// MapAddress returns the address here of address in the given cluster.
 	MapAddress(ctx context.Context, cluster, address string) (string, error)
@@ -105,7 +101,7 @@ const (
 	updateAction = "UpdateEndpointSlice"
 )
 
-// Reconcile makes the EndpointSlice of the ShadowEndpointSlice what it must be.
+// Reconcile creates or updates the EndpointSlice of the ShadowEndpointSlice.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
@@ -181,7 +177,7 @@ func (c *Controller) complain(shadow *unstructured.Unstructured, problems []prob
 	}
 }
 
-// Enforces says what the controller answers for: ShadowEndpointSlices.
+// Enforces returns the objects that the controller enforces, for metrics: ShadowEndpointSlices.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }

@@ -30,7 +30,7 @@ func (c *Controller) stateOf(ctx context.Context, clusterID string) (state, erro
 }
 
 // observe derives the state from the conditions: the network must be connected,
-// unless nobody checks it, and the API server must answer, unless nobody
+// unless it is not checked, and the API server must answer, unless it
 // watches it (a consumer that sends no heartbeat and gave no access to itself).
 // A ForeignCluster that no controller has reconciled yet says nothing, and one
 // that is declared dead says no.

@@ -185,8 +185,8 @@ func (v *conversion) endpoint(ctx context.Context, endpoint map[string]any) (map
 var errNotConnected = errors.New("there is no direct connection to it")
 
 // errNotTheirs is of an endpoint whose address cannot be one of the consumer's: with it a consumer would have the pods of this
-// cluster talk to what is nobody's business of its own. (The class of CVE-2021-25740.)
-var errNotTheirs = errors.New("its address is none of the consumer's")
+// cluster send traffic to arbitrary addresses. (The class of CVE-2021-25740.)
+var errNotTheirs = errors.New("its address does not belong to the consumer")
 
 // checkAddress refuses addresses that never lead to another cluster, and those of this one.
 func (v *conversion) checkAddress(item any) error {
@@ -196,7 +196,7 @@ func (v *conversion) checkAddress(item any) error {
 	}
 	switch {
 	case ipmap.Reserved(text):
-		return fmt.Errorf("%w: %s leads to no other cluster", errNotTheirs, text)
+		return fmt.Errorf("%w: %s is a reserved address", errNotTheirs, text)
 	case v.options.OwnCIDRs.Contain(text):
 		return fmt.Errorf("%w: %s is in a range of this cluster", errNotTheirs, text)
 	}
@@ -210,7 +210,7 @@ func (v *conversion) checkRange(owner, address string) error {
 	if len(v.options.RangesOf[v.origin]) == 0 || v.options.RangesOf[owner].Contain(address) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is in no range that this cluster has set for cluster %s; the administrator of this cluster can add it (consumers[].cidrs)",
+	return fmt.Errorf("%w: %s is outside the CIDRs that this cluster has set for cluster %s; the administrator of this cluster can add it (consumers[].cidrs)",
 		errNotTheirs, address, owner)
 }
 
@@ -240,7 +240,7 @@ func (v *conversion) address(ctx context.Context, item any) (any, error) {
 	}
 	mapped, err := v.options.AddressMapper.MapOwn(ctx, v.origin, address)
 	if errors.Is(err, networks.ErrForeign) {
-		err = fmt.Errorf("%w: %w; where it is the consumer's nevertheless, the administrator of this cluster can set its ranges (consumers[].cidrs)", errNotTheirs, err)
+		err = fmt.Errorf("%w: %w; if it does belong to the consumer, the administrator of this cluster can set its ranges (consumers[].cidrs)", errNotTheirs, err)
 	}
 	return mapped, err
 }

@@ -148,7 +148,7 @@ func TestEndpointsWithinTheRangesOfTheConsumer(t *testing.T) {
 		"not of the network":                     {nil, connected, "172.16.0.1", "", false},
 		"not of the network, allowed":            {map[string]ipmap.Ranges{"home": {netip.MustParsePrefix("172.16.0.0/12")}}, connected, "172.16.0.1", "", true},
 		"without a network, as nothing is known": {nil, state{known: true, reachable: true}, "172.16.0.1", "", true},
-		"ranges of somebody else do not count":   {map[string]ipmap.Ranges{"home": ranges["home"], "rome": {netip.MustParsePrefix("172.16.0.0/12")}}, connected, "172.16.0.1", "", false},
+		"ranges of another consumer are ignored": {map[string]ipmap.Ranges{"home": ranges["home"], "rome": {netip.MustParsePrefix("172.16.0.0/12")}}, connected, "172.16.0.1", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			shadow := kind.New()

@@ -30,7 +30,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/workers"
 )
 
-// CacheOptions says what the manager's cache holds for this controller: of the
+// CacheOptions restricts the manager's cache for this controller: of the
 // cluster's EndpointSlices those that it manages.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return kind.CacheOptions(newSlice(), wire.ManagedByShadowEndpointSlice, trim)

@@ -1,28 +1,23 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shadowpod enforces, on the provider, the pods that consumers want.
+// Package shadowpod enforces, on the provider, the pods requested by consumers.
 //
-// A ShadowPod is a pod's spec that stays in the provider's cluster. While it
-// is there, its pod is: it is created from the spec verbatim, and again when it
-// is lost, whether or not the consumer can be reached. What has finished never
-// runs again: the last phase is recorded in the ShadowPod before anything else
-// is done. A pod that belongs to somebody else is never touched.
+// A ShadowPod is a pod's spec in the provider's cluster. As long as it exists, the controller maintains its pod: it
+// creates the pod from the spec, and recreates it when it is lost, whether or not the consumer is reachable. A
+// finished pod never runs again: the final phase is recorded in the ShadowPod first. A pod with another owner is
+// never changed.
 //
-// A pod may finish, and be deleted, while nobody looks. Therefore one whose
-// restartPolicy is not Always is made with a finalizer, as the pods of Jobs are.
-// It is taken away when the last phase is recorded, when there is no ShadowPod
-// any more to record it in, or when the pod was deleted and has stopped without
-// having finished. The price is one more write in the life of such a pod, and
-// that its deletion waits while no controller manager runs. Pods that are
-// restarted always, which are most of them, end only by failing as a whole (an
-// eviction, a deadline); they have no finalizer, and one that failed and was
-// deleted while nobody looked runs again.
+// A pod may finish, and be deleted, while no controller runs. Therefore a pod whose restartPolicy is not Always is
+// created with a finalizer, like the pods of Jobs. It is removed when the final phase is recorded, when the ShadowPod
+// to record it in no longer exists, or when the pod was deleted and has stopped without having finished. The cost is
+// one more write per pod, and that its deletion waits while no controller manager runs. Pods that are always
+// restarted, which are most, end only by failing as a whole (an eviction, a deadline). They have no finalizer, and
+// one that failed and was deleted while no controller ran is run again.
 //
-// A pod that starts and runs costs two writes: its creation and, some seconds
-// later, the phase Running in the status of its ShadowPod. Nobody waits for the
-// latter (consumers read the pod itself and, of ShadowPods, final phases only), and where
-// many pods start at once it would slow down their start.
+// A pod that starts and runs costs two writes: its creation and, some seconds later, the phase Running in the status
+// of its ShadowPod. The latter is delayed because no component waits for it (consumers read the pod itself and, of
+// ShadowPods, final phases only), and it would slow down the start of many pods.
 package shadowpod
 
 import (
@@ -52,7 +47,7 @@ import (
 	"github.com/refract-project/refract/internal/podend"
 )
 
-// APIServerMapper says under which address the pods of this cluster reach the
+// APIServerMapper returns the address at which the pods of this cluster reach the
 // API server of another one. Without a network fabric the address is the same.
 type APIServerMapper interface {
 	// MapAPIServer returns the address here of ip in the cluster origin.
@@ -113,7 +108,7 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 // Name of the controller in logs, metrics and Events.
 func (c *Controller) Name() string { return "shadowpod" }
 
-// Reconcile makes the pod of the ShadowPod what it must be.
+// Reconcile creates or updates the pod of the ShadowPod.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	shadow := kind.New()
 	err := c.client.Get(ctx, request.NamespacedName, shadow)
@@ -163,7 +158,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 		if err := c.create(ctx, shadow); !errors.Is(err, errOverQuota) {
 			return 0, err
 		}
-		return quotaRetry, nil // somebody else's pod may end, or the Quota be changed
+		return quotaRetry, nil // another owner's pod may end, or the Quota be changed
 	case !metav1.IsControlledBy(pod, shadow):
 		return 0, c.yield(ctx, shadow, pod)
 	}
@@ -231,7 +226,7 @@ func (c *Controller) finish(ctx context.Context, shadow *unstructured.Unstructur
 	return c.release(ctx, pod)
 }
 
-// Enforces says what the controller answers for: ShadowPods.
+// Enforces returns the objects that the controller enforces, for metrics: ShadowPods.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return kind.NewList(), func(client.Object) bool { return true }
 }

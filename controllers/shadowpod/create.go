@@ -111,7 +111,7 @@ func (c *Controller) created(shadow, pod *unstructured.Unstructured) error {
 	c.report.Clear(client.ObjectKeyFromObject(shadow))
 	c.forbidden.Drop(client.ObjectKeyFromObject(shadow))
 	if phase := recordedPhase(shadow); phase != "" && phase != corev1.PodUnknown {
-		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was gone and has been recreated")
+		c.report.Tell(shadow, pod, wire.CreatedPodReason, createAction, "The pod was missing and has been recreated")
 	}
 	return nil
 }
@@ -141,10 +141,10 @@ func (c *Controller) yield(ctx context.Context, shadow *unstructured.Unstructure
 		if err := c.release(ctx, pod); err != nil {
 			return err
 		}
-		return fmt.Errorf("waiting for pod %s of the former ShadowPod to be deleted, %w", key, errForeign)
+		return fmt.Errorf("waiting for pod %s of the previous ShadowPod to be deleted, %w", key, errForeign)
 	}
 	c.report.Warn(shadow, wire.FailedCreatePodReason, createAction,
-		fmt.Sprintf("a pod %s exists that does not belong to this ShadowPod (%s); it is left alone: delete it, or offload under another name", key, describeOwner(pod)))
+		fmt.Sprintf("a pod %s exists that does not belong to this ShadowPod (%s); it was left unchanged: delete it, or offload under another name", key, describeOwner(pod)))
 	return fmt.Errorf("creating pod %s, %w", key, errForeign)
 }
 
@@ -169,7 +169,7 @@ func reasonOf(err error) string {
 	return wire.FailedCreatePodReason
 }
 
-// What makes a ShadowPod unusable until it is changed.
+// Errors that make a ShadowPod unusable until it is changed.
 var (
 	errNoOrigin = fmt.Errorf("label %s is missing, so the cluster of this pod is unknown: set it to the consumer's cluster id", wire.OriginLabel)
 	errNoSpec   = errors.New("spec.pod is missing or not an object: it must be a pod's spec")

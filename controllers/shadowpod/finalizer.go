@@ -34,7 +34,7 @@ func finalizers(spec map[string]any) []string {
 }
 
 // hasStopped reports whether nothing of a deleted pod runs any more: its kubelet
-// says so by leaving no grace, and so does whoever forces its deletion.
+// says so by leaving no grace, and so does a forced deletion.
 func hasStopped(pod *corev1.Pod) bool {
 	grace := pod.DeletionGracePeriodSeconds
 	return pod.DeletionTimestamp != nil && (grace == nil || *grace == 0)
@@ -46,7 +46,7 @@ func isHeld(pod *corev1.Pod) bool {
 	return owner != nil && owner.Kind == offloading.ShadowPodKind && slices.Contains(pod.Finalizers, FinalPhaseFinalizer)
 }
 
-// release lets the pod go, as soon as somebody deletes it. pod may be nil.
+// release removes the finalizer of the pod once it is being deleted. pod may be nil.
 func (c *Controller) release(ctx context.Context, pod *corev1.Pod) error {
 	if pod == nil || !isHeld(pod) {
 		return nil

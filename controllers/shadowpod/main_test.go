@@ -32,7 +32,7 @@ var provider = controllertest.Cluster{
 
 func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 
-// extended makes a namespace that the consumer has extended to this cluster.
+// extended makes a namespace that the consumer has offloaded to this cluster.
 func extended(t *testing.T) string {
 	t.Helper()
 	return provider.Extended(t, "consumer")

@@ -25,7 +25,7 @@ import (
 // refusedReason is of the Event and of the condition about a pod that this cluster does not allow.
 const refusedReason = "RefusedByProvider"
 
-// judge returns why this cluster does not allow the pod of shadow, nil when it does. Ephemeral containers, which nobody can take out of
+// judge returns why this cluster does not allow the pod of shadow, nil when it does. Ephemeral containers, which cannot be removed from
 // a pod again, are judged by themselves: one that is not allowed keeps neither a change of the pod back nor its repair.
 func (c *Controller) judge(ctx context.Context, shadow *unstructured.Unstructured) (*tenancy.Refusal, error) {
 	spec, ok := podSpec(shadow)

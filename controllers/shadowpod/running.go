@@ -86,7 +86,7 @@ func (c *Controller) patchSubresource(ctx context.Context, shadow *unstructured.
 		return nil
 	case isUnserved(err):
 		c.report.Warn(shadow, wire.FailedUpdatePodReason, updateAction, fmt.Sprintf(
-			"patching %s of the pod: the API server of this cluster is too old for that, so the pod stays as it is; delete the pod to recreate it", name))
+			"patching %s of the pod: the API server of this cluster is too old for that, so the pod was left unchanged; delete the pod to recreate it", name))
 		return nil
 	case apierrors.IsNotFound(err):
 		return nil

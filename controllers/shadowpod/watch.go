@@ -21,7 +21,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/report"
 )
 
-// CacheOptions says what the manager's cache holds for this controller: of the
+// CacheOptions restricts the manager's cache for this controller: of the
 // cluster's pods those that it manages, and of them what it reads.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return kind.CacheOptions(&corev1.Pod{}, wire.ManagedByShadowPod, trim)

@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tenancy says what consumers, which are tenants of this cluster, may run in it.
+// Package tenancy restricts what consumers, which are tenants of this cluster, may run in it.
 //
-// A consumer writes ShadowPods as it likes; the controllers here create pods of them with rights of their own. So it is here
-// that a pod is held to what the provider allows: the Pod Security level of its namespace, no choice of a node, no priority
-// that displaces the provider's own workloads. The API server holds the same pods to the Pod Security level once more, by the
-// label of the namespace, and to the chart's admission policies.
+// A consumer writes ShadowPods freely, and the controllers create pods from them with their own permissions. So this
+// package checks a pod against the limits of the provider: the Pod Security level of its namespace, no selection of a
+// node, no priority that preempts the provider's own workloads. The API server checks the same pods again, by the
+// label of the namespace and by the chart's admission policies.
 package tenancy

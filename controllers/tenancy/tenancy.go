@@ -19,10 +19,10 @@ import (
 )
 
 // EnforceLabel, on a namespace, is the Pod Security level of its pods. The namespaces of consumers get it when they are
-// created; an administrator who sets another level there is obeyed. (Kubernetes: Pod Security admission.)
+// created; a level set there by an administrator is respected. (Kubernetes: Pod Security admission.)
 const EnforceLabel = psapi.EnforceLevelLabel
 
-// Options are what the provider decides about its tenants. The zero value is the default.
+// Options are the provider's settings for its tenants. The zero value is the default.
 type Options struct {
 	// PodSecurity is the level of all consumers, Levels that of some, by cluster id. Empty is baseline.
 	PodSecurity string
@@ -30,7 +30,7 @@ type Options struct {
 	// PriorityClasses and RuntimeClasses are those that the pods of consumers may name. "*" is any but the system's.
 	PriorityClasses []string
 	RuntimeClasses  []string
-	// ReservedPrefixes begin names that no namespace of a consumer gets, besides those that are always reserved.
+	// ReservedPrefixes are prefixes that names of a consumer's namespaces must not have, in addition to those that are always reserved.
 	ReservedPrefixes []string
 	// NamePatterns are regular expressions (RE2), by cluster id, that the names of a consumer's namespaces match as a whole.
 	NamePatterns map[string]string
@@ -38,7 +38,7 @@ type Options struct {
 	MaxNamespaces int
 }
 
-// Validate returns what is wrong with the options, naming the level and the remedy.
+// Validate returns an error with the remedy if the options are invalid.
 func (o *Options) Validate() error {
 	if err := validLevel(o.PodSecurity); err != nil {
 		return err
@@ -80,11 +80,11 @@ func (o *Options) Level(clusterID string) string {
 	return string(psapi.LevelBaseline)
 }
 
-// Refusal is why a consumer may not have a pod as it asks for it.
+// Refusal is the reason why a requested pod is not allowed.
 type Refusal struct {
 	Field string // of the ShadowPod
 	Rule  string
-	// Remedy names who can change what.
+	// Remedy names the setting, and who can change it.
 	Remedy string
 }
 
@@ -100,7 +100,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s is not allowed here: %s; %s", r.Field, rule, r.Remedy)
 }
 
-// Policy judges pods. Safe for concurrent use.
+// Policy checks pods. Safe for concurrent use.
 type Policy struct {
 	options   Options
 	evaluator policy.Evaluator
@@ -117,12 +117,12 @@ func NewPolicy(o Options) (*Policy, error) {
 
 const podField = "spec.pod."
 
-// CheckNamespace refuses pods in a namespace that was not extended to this cluster by that consumer.
+// CheckNamespace returns a Refusal unless the namespace was created for that consumer.
 func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Refusal {
 	owner := namespace.Labels[wire.RemoteClusterIDLabel]
 	if namespace.Annotations[wire.ManagedByNamespaceMapAnnotation] == "" || owner == "" {
-		return &Refusal{"metadata.namespace", fmt.Sprintf("namespace %s was not extended by a consumer", namespace.Name),
-			"create ShadowPods in namespaces that the consumer's NamespaceOffloading extends to this cluster"}
+		return &Refusal{"metadata.namespace", fmt.Sprintf("namespace %s was not created for a consumer", namespace.Name),
+			"create ShadowPods in namespaces that the consumer's NamespaceOffloading offloads to this cluster"}
 	}
 	if owner != origin {
 		return &Refusal{"metadata.labels[" + wire.OriginLabel + "]", fmt.Sprintf("namespace %s belongs to consumer %s, not to %s", namespace.Name, owner, origin),
@@ -131,22 +131,22 @@ func (p *Policy) CheckNamespace(namespace *corev1.Namespace, origin string) *Ref
 	return nil
 }
 
-// CheckPod refuses what the pod asks for; nil is no refusal. spec is as it is stored in the ShadowPod.
+// CheckPod returns a Refusal if the pod is not allowed, else nil. spec is as it is stored in the ShadowPod.
 func (p *Policy) CheckPod(namespace *corev1.Namespace, labels, annotations map[string]string, spec map[string]any) *Refusal {
 	pod := &corev1.Pod{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod.Spec); err != nil {
-		return &Refusal{"spec.pod", "it is not the spec of a pod: " + err.Error(), "correct it at the consumer"}
+		return &Refusal{"spec.pod", "it is not the spec of a pod: " + err.Error(), "correct it on the consumer"}
 	}
 	const admin = "an administrator of this cluster can change that in the settings of the controller manager"
 	switch {
 	case pod.Spec.NodeName != "":
-		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "leave the field out"}
+		return &Refusal{podField + "nodeName", "the scheduler of this cluster chooses the node", "omit the field"}
 	case pod.Spec.Priority != nil && pod.Spec.PriorityClassName == "":
-		return &Refusal{podField + "priority", "a priority comes with a priority class", "leave the field out"}
+		return &Refusal{podField + "priority", "a priority requires a priority class", "omit the field"}
 	case pod.Spec.PriorityClassName != "" && !p.mayHavePriority(pod.Spec.PriorityClassName):
-		return &Refusal{podField + "priorityClassName", fmt.Sprintf("priority class %q is not among those of consumers", pod.Spec.PriorityClassName), admin}
+		return &Refusal{podField + "priorityClassName", fmt.Sprintf("priority class %q is not allowed for consumers", pod.Spec.PriorityClassName), admin}
 	case pod.Spec.RuntimeClassName != nil && *pod.Spec.RuntimeClassName != "" && !allows(p.options.RuntimeClasses, *pod.Spec.RuntimeClassName):
-		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not among those of consumers", *pod.Spec.RuntimeClassName), admin}
+		return &Refusal{podField + "runtimeClassName", fmt.Sprintf("runtime class %q is not allowed for consumers", *pod.Spec.RuntimeClassName), admin}
 	}
 	pod.Labels, pod.Annotations = labels, annotations
 	return p.checkSecurity(namespace, pod)
@@ -188,10 +188,10 @@ var (
 
 func whole(pattern string) string { return "^(?:" + pattern + ")$" }
 
-// CheckName refuses the name of a namespace that a consumer asks for. installation is the namespace of the controllers.
+// CheckName returns a Refusal if a consumer's namespace may not have the name. installation is the namespace of the controllers.
 func (o *Options) CheckName(clusterID, name, installation string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return fmt.Errorf("it cannot exist: %s", problems[0])
+		return fmt.Errorf("it is not a valid name: %s", problems[0])
 	}
 	if slices.Contains(reservedNames, name) || name == installation {
 		return fmt.Errorf("the name is reserved")

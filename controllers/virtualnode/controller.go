@@ -1,19 +1,23 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package virtualnode runs the virtual kubelets of virtual nodes, and takes virtual nodes out of service without losing what runs there.
+// Package virtualnode runs the virtual kubelets of virtual nodes, and removes virtual nodes without losing their
+// workloads.
 //
-// The Deployment of a virtual kubelet is made of a VkOptionsTemplate and of the VirtualNode (see Forge), and follows both. What it runs
-// as, and may do, is given to it by whoever creates the VirtualNode: the chart. This controller hands out no rights.
+// The Deployment of a virtual kubelet is created from a VkOptionsTemplate and the VirtualNode (see Forge), and
+// follows both. The creator of the VirtualNode, such as the chart, also creates its ServiceAccount and permissions.
+// This controller grants none.
 //
-// A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it goes: when the VirtualNode
-// is deleted, or its createNode is set to false. It is cordoned and its pods are evicted, so disruption budgets hold. Their
-// virtual kubelet ends them on the provider, which is why it stays until they are gone. Only then goes what else there is: with
-// the last virtual node of a provider the NamespaceMap and so the remote namespaces, then the Node, the virtual kubelet with its
-// rights, and the finalizer of the VirtualNode. Each step is one reconciliation that finds out for itself how far things are, so that it
-// goes on after a restart, and none waits: a pod that cannot be evicted keeps no other virtual node waiting.
+// A virtual node is drained when its VirtualNode is annotated with wire.DrainAnnotation, and before it is removed:
+// when the VirtualNode is deleted, or its createNode is set to false. The node is cordoned and its pods are evicted,
+// respecting disruption budgets. Its virtual kubelet terminates them on the provider, so it runs until they are gone.
+// Only then the rest is deleted: with the last virtual node of a provider the NamespaceMap and so the remote
+// namespaces, then the Node, the virtual kubelet with its permissions, and the finalizer of the VirtualNode. Each
+// step is one reconciliation that derives its progress from the cluster, so it continues after a restart. No step
+// blocks: a pod that cannot be evicted does not delay other virtual nodes.
 //
-// A provider that never comes back is declared dead on its ForeignCluster. Nothing is awaited from it then.
+// A provider that is lost for good is declared dead on its ForeignCluster. The controller then waits for nothing
+// there.
 package virtualnode
 
 import (
@@ -52,9 +56,9 @@ import (
 type Options struct {
 	// Workers is how many VirtualNodes are reconciled at once.
 	Workers int
-	// Installation says what the Deployments of virtual kubelets have in common.
+	// Installation has the common settings of the Deployments of virtual kubelets.
 	Installation Installation
-	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that name none; none at all leaves virtual kubelets to somebody else.
+	// DefaultTemplate is the VkOptionsTemplate of VirtualNodes that name none; if empty, another controller runs virtual kubelets.
 	DefaultTemplate types.NamespacedName
 	// DrainTimeout is after which time a drain that is not over is reported as stuck; 0 never does.
 	DrainTimeout time.Duration
@@ -131,26 +135,26 @@ func (c *Controller) serve(ctx context.Context, v *virtualNode) (again time.Dura
 		return 0, c.removeNode(ctx, v)
 	}
 	return 0, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, drainedReason,
-		"The node is drained; refractctl uncordon virtualnode "+v.Name+" puts it back into service"))
+		"The node is drained; refractctl uncordon virtualnode "+v.Name+" makes it schedulable again"))
 }
 
 // virtualNode is a VirtualNode and what is known about it.
 type virtualNode struct {
 	*offloading.VirtualNode
-	// node is nil if there is none, or it is somebody else's.
+	// node is nil if there is none, or it has another owner.
 	node *corev1.Node
-	// taken: there is a Node of that name, which is somebody else's.
+	// taken: there is a Node of that name, which has another owner.
 	taken bool
 	// duplicate is the namespace of an older VirtualNode of the same name, "" if there is none.
 	duplicate string
-	// template says how to run the virtual kubelet, nil if there is none of that name.
+	// template configures the virtual kubelet, nil if there is none of that name.
 	template     *offloading.VkOptionsTemplate
 	templateName types.NamespacedName
 	// cluster is the provider, nil while there is no ForeignCluster.
 	cluster *core.ForeignCluster
 }
 
-// CreateNode reports whether there is to be a Node.
+// CreateNode reports whether the VirtualNode should have a Node.
 func (v *virtualNode) CreateNode() bool {
 	if v.Spec.CreateNode == nil && v.template != nil {
 		return v.template.Spec.CreateNode
@@ -232,17 +236,17 @@ func (c *Controller) endDrain(ctx context.Context, v *virtualNode) error {
 	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.RunningConditionStatus, uncordonedReason, "The node is no longer being drained"))
 }
 
-// runsKubelets reports whether virtual kubelets are run by this controller, and not by somebody else.
+// runsKubelets reports whether this controller, and no other, runs virtual kubelets.
 func (c *Controller) runsKubelets() bool {
 	return c.options.DefaultTemplate != (types.NamespacedName{})
 }
 
-// Enforces says what the controller answers for: VirtualNodes.
+// Enforces returns the objects that the controller enforces, for metrics: VirtualNodes.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &offloading.VirtualNodeList{}, func(vn client.Object) bool { return controllerutil.ContainsFinalizer(vn, wire.VirtualNodeFinalizer) }
 }
 
-// CacheOptions says what the manager's cache holds for this controller: of the Deployments those of virtual kubelets.
+// CacheOptions restricts the manager's cache for this controller: of the Deployments those of virtual kubelets.
 func CacheOptions() map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
 		&appsv1.Deployment{}: {Label: labels.SelectorFromSet(labels.Set{wire.ComponentLabel: wire.VirtualKubeletComponent})},

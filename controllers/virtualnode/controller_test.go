@@ -401,7 +401,7 @@ func TestNodesOfOthersAreLeftAlone(t *testing.T) {
 	consumer.Get(t, current, "", "pisa")
 	consumer.Get(t, web, shop, "web")
 	if current.Spec.Unschedulable || web.DeletionTimestamp != nil {
-		t.Error("somebody else's node was drained")
+		t.Error("another owner's node was drained")
 	}
 }
 

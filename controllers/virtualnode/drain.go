@@ -120,7 +120,7 @@ func (c *Controller) evict(ctx context.Context, pods []metav1.PartialObjectMetad
 	return done, nil
 }
 
-// showDrain says how far a drain is, and what keeps it.
+// showDrain reports the progress of a drain, and what blocks it.
 func (c *Controller) showDrain(ctx context.Context, v *virtualNode, done *round) error {
 	message := fmt.Sprintf("%s left on the node, %d terminating", count(done.left, "pod"), done.ending)
 	if len(done.held) > 0 {

@@ -23,7 +23,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Installation is what the Deployments of virtual kubelets have in common.
+// Installation has the common settings of the Deployments of virtual kubelets.
 type Installation struct {
 	// ClusterID of this cluster.
 	ClusterID string
@@ -39,9 +39,9 @@ const (
 	pluginsMountPath = "/plugins"
 )
 
-// Forge returns the Deployment of a virtual kubelet: that of the VkOptionsTemplate, changed by what spec.template of the VirtualNode
-// says. Its arguments are those that Liqo gives its virtual kubelets, so that either may be run; what only one of them knows is
-// among spec.extraArgs of the VkOptionsTemplate. The node's own flags come last and win.
+// Forge returns the Deployment of a virtual kubelet: that of the VkOptionsTemplate, patched with spec.template of the VirtualNode.
+// Its arguments are those that Liqo sets for its virtual kubelets, so that either may be run; flags that only one of them knows are
+// in spec.extraArgs of the VkOptionsTemplate. The node's own flags come last and take precedence.
 func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, in Installation) (*appsv1.Deployment, error) {
 	made := forge(vn, template, in)
 	if vn.Spec.Template != nil {
@@ -55,7 +55,7 @@ func Forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		return nil, fmt.Errorf("spec.template.spec.template.spec.containers has no container %s", containerName)
 	}
 	if container.Image == "" {
-		return nil, fmt.Errorf("spec.containerImage of VkOptionsTemplate %s/%s is empty: name the image of the virtual kubelet", template.Namespace, template.Name)
+		return nil, fmt.Errorf("spec.containerImage of VkOptionsTemplate %s/%s is empty: set it to the image of the virtual kubelet", template.Namespace, template.Name)
 	}
 	createNode, checkNetwork := effective(vn, template)
 	own := []string{fmt.Sprintf("--create-node=%t", createNode), fmt.Sprintf("--node-check-network=%t", checkNetwork)}
@@ -114,7 +114,7 @@ func forge(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate, i
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas,
 			Selector: &metav1.LabelSelector{MatchLabels: selector},
-			// The next one stands by before the former lets the lease go.
+			// The next one stands by before the previous one releases the lease.
 			Strategy: appsv1.DeploymentStrategy{Type: appsv1.RollingUpdateDeploymentStrategyType, RollingUpdate: &appsv1.RollingUpdateDeployment{
 				MaxUnavailable: ptr.To(intstr.FromInt32(0)), MaxSurge: ptr.To(intstr.FromInt32(1))}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: template.Spec.ExtraAnnotations}, Spec: pod},
@@ -339,7 +339,7 @@ func withoutNulls(value any) {
 	}
 }
 
-// effectivePatch returns the offloadingPatch with what the template keeps from crossing besides.
+// effectivePatch returns the offloadingPatch with the template's keys that are not reflected.
 func effectivePatch(vn *offloading.VirtualNode, template *offloading.VkOptionsTemplate) *offloading.OffloadingPatch {
 	patch := &offloading.OffloadingPatch{}
 	if vn.Spec.OffloadingPatch != nil {

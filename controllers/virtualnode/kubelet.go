@@ -37,7 +37,7 @@ const (
 	deployAction = "Deploy"
 )
 
-// problem keeps a virtual kubelet from being deployed until somebody changes something.
+// problem prevents the deployment of a virtual kubelet until its cause is corrected.
 type problem struct{ reason, message string }
 
 // run makes the Deployment of the virtual kubelet what it should be, and shows whether it works. fine is false when somebody has to
@@ -94,7 +94,7 @@ func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, erro
 		err = c.update(ctx, v, current, desired)
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s is refused: %s", desired.Namespace, desired.Name, err)}, nil
+		return &problem{invalidTemplateReason, fmt.Sprintf("Deployment %s/%s was rejected: %s", desired.Namespace, desired.Name, err)}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing Deployment %s, %w", client.ObjectKeyFromObject(desired), err)

@@ -157,7 +157,7 @@ func TestAVirtualKubeletThatCannotBeDeployed(t *testing.T) {
 		consumer.AwaitEvent(t, missing.Namespace, "VirtualNode", name, reason)
 	}
 	if current := awaitDeployment(t, taken, "stayed", func(*appsv1.Deployment) bool { return true }); image(current) != "theirs" {
-		t.Errorf("somebody else's Deployment runs %s", image(current))
+		t.Errorf("another owner's Deployment runs %s", image(current))
 	}
 	consumer.Delete(t, taken)
 	consumer.AwaitGone(t, taken)

@@ -107,7 +107,7 @@ func remoteNamespaces(mapping *offloading.NamespaceMap) []string {
 }
 
 // withdraw deletes the NamespaceMap with the last virtual node of a provider, and so all remote namespaces there. It does not as long
-// as data lies in one of them: volumes stand for it that users still have.
+// as one of them has data, which PersistentVolumes of users represent.
 func (c *Controller) withdraw(ctx context.Context, v *virtualNode) (done bool, err error) {
 	if last, err := c.isLast(ctx, v); err != nil || !last {
 		return err == nil, err
@@ -145,7 +145,7 @@ func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error
 	return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, dataLeftReason, "The node is drained, but "+message))
 }
 
-// volumes returns which PersistentVolumes stand for data of the provider.
+// volumes returns the PersistentVolumes that represent data of the provider.
 func (c *Controller) volumes(ctx context.Context, v *virtualNode) (names []string, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeList"))

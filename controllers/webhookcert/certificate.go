@@ -1,15 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhookcert keeps the certificates with which the admission webhooks
-// are served, and writes the CA bundle into their configurations.
+// Package webhookcert maintains the certificates of the admission webhooks, and writes the CA bundle into their
+// configurations.
 //
-// cert-manager's library does the work that matters: an authority lies in a
-// Secret and is renewed when two thirds of its life are over; every replica has
-// a certificate of its own from it, in memory alone, and gets another one as
-// soon as the authority or the certificate needs it. Nothing is mounted and
-// nothing restarts. What is left to the Controller here is to write the
-// authority into the webhook configuration.
+// It uses cert-manager's library: a CA is stored in a Secret and renewed after two thirds of its lifetime; every
+// replica has its own certificate from it, only in memory, and gets a new one as soon as the CA or the certificate
+// requires it. Nothing is mounted or restarted. The Controller here writes the CA into the webhook configuration.
 package webhookcert
 
 import (
@@ -45,7 +42,7 @@ type Certificate struct {
 }
 
 // NewCertificate returns a certificate for dnsNames of the authority in secret.
-// That Secret must exist, empty at first: nobody may create Secrets.
+// That Secret must exist, empty at first: no process may create Secrets.
 func NewCertificate(config *rest.Config, secret types.NamespacedName, dnsNames ...string) *Certificate {
 	a := &authority.DynamicAuthority{
 		SecretNamespace: secret.Namespace, SecretName: secret.Name, RESTConfig: config,
@@ -62,7 +59,7 @@ func (c *Certificate) Start(ctx context.Context) error {
 // NeedLeaderElection: every replica serves.
 func (c *Certificate) NeedLeaderElection() bool { return false }
 
-// GetCertificate is for a tls.Config.
+// GetCertificate implements tls.Config.GetCertificate.
 func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return c.source.GetCertificate(hello)
 }
@@ -70,7 +67,7 @@ func (c *Certificate) GetCertificate(hello *tls.ClientHelloInfo) (*tls.Certifica
 // Ready is a readiness check.
 func (c *Certificate) Ready(*http.Request) error {
 	if !c.source.Healthy() {
-		return fmt.Errorf("the webhook has no certificate yet: is there a Secret %s that this process may get, list, watch and update?", c.secret)
+		return fmt.Errorf("the webhook has no certificate yet: check that Secret %s exists and that this process may get, list, watch and update it", c.secret)
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ type Options struct {
 	Failed func(error)
 }
 
-// Controller keeps the authority in a webhook configuration.
+// Controller writes the CA into a webhook configuration.
 type Controller struct {
 	client      client.Client
 	live        client.Reader
@@ -55,7 +55,7 @@ func NewController(c client.Client, live client.Reader, certificate *Certificate
 // Name of the controller in logs and metrics.
 func (c *Controller) Name() string { return "webhookcert" }
 
-// Reconcile makes all webhooks of the configuration trust the authority.
+// Reconcile writes the CA bundle into all webhooks of the configuration.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := c.client.Get(ctx, request.NamespacedName, configuration); err != nil {
@@ -95,7 +95,7 @@ func trust(configuration *admissionregistrationv1.MutatingWebhookConfiguration, 
 	return patch
 }
 
-// CacheOptions says what the manager's cache holds for this controller: the one
+// CacheOptions restricts the manager's cache for this controller: the one
 // configuration, which is all that it may read.
 func CacheOptions(configuration string) map[client.Object]cache.ByObject {
 	return map[client.Object]cache.ByObject{
@@ -103,7 +103,7 @@ func CacheOptions(configuration string) map[client.Object]cache.ByObject {
 	}
 }
 
-// Enforces says what the controller answers for: the configuration.
+// Enforces returns the objects that the controller enforces, for metrics: the configuration.
 func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 	return &admissionregistrationv1.MutatingWebhookConfigurationList{}, func(o client.Object) bool { return o.GetName() == c.options.Configuration }
 }
@@ -113,7 +113,7 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	if err := mgr.Add(c.certificate); err != nil {
 		return fmt.Errorf("adding the certificate of the webhooks, %w", err)
 	}
-	// Watched from before it starts, and remembered until somebody listens.
+	// Watched from before it starts, and kept until there is a listener.
 	rotation, rotated := make(chan struct{}, 1), make(chan event.GenericEvent)
 	c.certificate.authority.WatchRotation(rotation)
 	if err := mgr.Add(c.passOn(rotation, rotated)); err != nil {

@@ -93,7 +93,7 @@ func TestTheAPIServerIsToldWhomToTrust(t *testing.T) {
 	}
 	cluster.Get(t, foreign, "", foreign.Name)
 	if len(foreign.Webhooks[0].ClientConfig.CABundle) > 0 {
-		t.Error("somebody else's configuration was written to")
+		t.Error("another owner's configuration was written to")
 	}
 }
 
@@ -150,7 +150,7 @@ func TestACertificateThatDoesNotComeTellsWhatItWaitsFor(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- certificate.Start(ctx) }()
-	if err := certificate.Ready(&http.Request{}); err == nil || !strings.Contains(err.Error(), "is there a Secret default/refract-webhook") {
+	if err := certificate.Ready(&http.Request{}); err == nil || !strings.Contains(err.Error(), "check that Secret default/refract-webhook exists") {
 		t.Errorf("error = %v", err)
 	}
 	stop()

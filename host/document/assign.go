@@ -78,7 +78,7 @@ func (n Node) present(path string) (View, error) {
 
 func contentOf(v any) content { return content{kind: KindOf(v), base: v, shared: true} }
 
-// measure counts the bytes that a value stands for, roughly, and refuses what cannot stand in an object. Counting a shared
+// measure estimates the bytes of a value, and refuses values that an object cannot have. Counting a shared
 // subtree each time it is shared keeps a plugin from doubling a value with every Copy.
 func (d *Document) measure(v any, depth int) (int, error) {
 	if depth > maxDepth {

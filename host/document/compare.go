@@ -7,7 +7,7 @@ package document
 // server or a controller added. Lists must be of the same length and cover element by element.
 func Covers(n Node, remote any) bool { return covers(n.View(), rawView(remote), false) }
 
-// Equal compares two values. What is absent equals nothing.
+// Equal compares two values. An absent value equals no other.
 func (v View) Equal(w View) bool { return equal(v, w) }
 
 func equal(v, w View) bool { return covers(v, w, true) }
@@ -34,7 +34,7 @@ func covers(v, w View, exact bool) bool {
 	return false
 }
 
-// sameNumber compares exactly: above 2^53, where floats have gaps, a float equals the one int that it stands for.
+// sameNumber compares exactly: above 2^53, where floats have gaps, a float equals only the int of the same value.
 func sameNumber(v, w View) bool {
 	if v.kind == Float && w.kind == Float {
 		a, _ := v.Float()

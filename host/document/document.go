@@ -45,7 +45,7 @@ const (
 	fOwned                      // key does not
 )
 
-// node is one visited place. What was written to it is here too, so that an edit is a visit and a few stores.
+// node is one visited place, with the value written to it, so that an edit is a visit and a few stores.
 type node struct {
 	base   any    // when fBase: the shared value
 	str    string // else: a string's value
@@ -190,7 +190,7 @@ func (d *Document) Mount(root int, v map[string]any) {
 	d.show(root, v, fReadOnly)
 }
 
-// Begin is what the host does before each call of a plugin: Mount of the configuration, SetBudget.
+// Begin prepares a call of a plugin: it mounts the configuration, and sets the budget.
 func (d *Document) Begin(config map[string]any, nodes, bytes int) {
 	d.work = 0
 	if config != nil || d.nodes[ConfigRoot].kind != Absent {
@@ -199,13 +199,13 @@ func (d *Document) Begin(config map[string]any, nodes, bytes int) {
 	d.SetBudget(nodes, bytes)
 }
 
-// SetBudget limits what follows: nodes visited and bytes written from here on.
+// SetBudget limits the nodes visited and bytes written from now on.
 func (d *Document) SetBudget(nodes, bytes int) {
 	d.nodeLimit = min(len(d.nodes)+nodes, MaxNodes)
 	d.byteLimit, d.written = bytes, 0
 }
 
-// Spend counts n bytes against the budget; the host's for logs and the like.
+// Spend counts n bytes against the budget, for example for logs.
 func (d *Document) Spend(n int) error {
 	if n > d.byteLimit-d.written {
 		return fail(TooManyBytes, "", "more bytes written than the limit allows")

@@ -12,7 +12,7 @@ const maxGlobBytes = 320
 const pairWork = 32
 
 // RemoveKeysGlob removes from the map at path each key that matches one of the globs, which are separated by newlines, and
-// returns how many were removed. `*` stands for any characters, `?` for one byte; there are no other special ones, and the whole
+// returns how many were removed. `*` matches any characters, `?` one byte; there are no other special ones, and the whole
 // key must match. Keys that begin with keep stay, unless it is empty. No map at path is no error.
 func (n Node) RemoveKeysGlob(path, globs, keep string) (int, error) {
 	if n.id == 0 {

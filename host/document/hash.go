@@ -11,7 +11,7 @@ import (
 )
 
 // Hash is a number of the object with its edits, the same for equal objects on every machine and in every version of this
-// package: it is kept in annotations. It is no defence against somebody who looks for collisions.
+// package: it is kept in annotations. It is not collision-resistant against attackers.
 func (d *Document) Hash() uint64 { return d.Root().View().Hash() }
 
 // Hash is as of Document, of a plain value.

@@ -67,7 +67,7 @@ func (s *pathSlot) learn(text string, lines bool) *known {
 	return nil
 }
 
-// newKnown takes a text apart; nil if there is too much of it, or if a path is malformed, which whoever uses it will report.
+// newKnown takes a text apart; nil if there is too much of it, or if a path is malformed, which its use reports.
 func newKnown(text string, lines bool) *known {
 	if maxHops(text) > maxKnownHops {
 		return nil

@@ -21,7 +21,7 @@ func (n Node) View() View {
 	return n.d.viewOf(n.id)
 }
 
-// Kind returns what is at the place.
+// Kind returns the kind of the value at the place.
 func (n Node) Kind() Kind { return n.View().kind }
 
 // Len is as of View.

@@ -43,7 +43,7 @@ func plainKey(k string) bool {
 	return k != "" && k != "*" && k != "-" && !strings.ContainsAny(k, ".[]\n/")
 }
 
-// ParsePath reads a path such as a manifest's `writes` entry. Every segment is a key; `*` stands for any key or index
+// ParsePath reads a path such as a manifest's `writes` entry. Every segment is a key; `*` matches any key or index
 // and is kept as such.
 func ParsePath(path string) (Path, error) {
 	var out Path

@@ -71,7 +71,7 @@ func (n *node) fields() map[string]any {
 	return m
 }
 
-// resolve follows a path without leaving a trace. What is not there, or below null, is absent; a step into a scalar is
+// resolve follows a path without recording it. A missing value, or one below null, is absent; a step into a scalar is
 // an error, since the path's author took it for something else.
 func (d *Document) resolve(id int32, r *route) (View, error) {
 	if m := d.top(id, r); m != nil {

@@ -11,7 +11,7 @@ const maxPathsBytes = 1 << 16
 const pathWork = 16
 
 // Remove removes what is at each of the paths, which are separated by newlines, and returns how many values were removed. In these
-// paths `*` stands for every element or value: `spec.ports.*.nodePort`. A path that leads nowhere, through a scalar for
+// paths `*` matches every element or value: `spec.ports.*.nodePort`. A path that leads nowhere, through a scalar for
 // instance, removes nothing.
 func (n Node) Remove(paths string) (int, error) {
 	if n.ReadOnly() {

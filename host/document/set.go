@@ -78,7 +78,7 @@ func (n Node) EnsureMap(path string) (Node, error) {
 	return n.SetMap(path)
 }
 
-// content is what a place is set to: a scalar, an empty map or list, or (base) a value shared with somebody.
+// content is what a place is set to: a scalar, an empty map or list, or (base) a shared value.
 type content struct {
 	kind Kind
 	num  uint64
@@ -129,7 +129,7 @@ func (n Node) set(path string, c content) (Node, error) {
 	return Node{n.d, id}, err
 }
 
-// same reports whether a place already holds the content. Shared content never is: the caller, who knows the budget, has compared it.
+// same reports whether a place already holds the content. Shared content never is: the caller has compared it, within its budget.
 func (c *content) same(v View) bool {
 	if c.shared || v.kind != c.kind {
 		return false

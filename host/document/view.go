@@ -22,12 +22,12 @@ type View struct {
 
 func rawView(v any) View { return View{raw: v, kind: KindOf(v)} }
 
-// Of views a plain value.
+// Of returns a View of a plain value.
 func Of(v any) View { return rawView(v) }
 
 func (d *Document) viewOf(id int32) View { return View{d: d, id: id, kind: d.nodes[id].kind} }
 
-// Kind returns what the value is.
+// Kind returns the kind of the value.
 func (v View) Kind() Kind { return v.kind }
 
 // Is reports whether both are views of the same place, or of the same map or list in memory, so that without a write in
@@ -129,7 +129,7 @@ func (v View) Int() (int64, bool) {
 	}
 }
 
-// wholeNumber is the int that a float stands for; false when there is none.
+// wholeNumber is the int equal to a float; false when there is none.
 func wholeNumber(f float64) (int64, bool) {
 	// -2^63 is a float, 2^63-1 is not: its neighbour 2^63 is out of range.
 	if f != math.Trunc(f) || f < math.MinInt64 || f >= math.MaxInt64 {

@@ -21,7 +21,7 @@ func (m *module) weigh(depth uint32) error {
 		f.weight = 1 + f.slots/slotsPerUnit + f.size/instructionsPerUnit
 	}
 	g := m.components()
-	for i := range m.functions { // the heaviest member stands for its component
+	for i := range m.functions { // the heaviest member represents its component
 		c := g.of[i]
 		g.weight[c] = max(g.weight[c], m.functions[i].weight)
 	}

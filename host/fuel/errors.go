@@ -11,7 +11,7 @@ type FormatError struct {
 	Offset int
 	// Section names the part being read: "header", "code", …
 	Section string
-	// Reason says what was expected there.
+	// Reason is what was expected there.
 	Reason string
 }
 
@@ -36,7 +36,7 @@ func (e *UnsupportedError) Error() string {
 
 // LimitError says that the module asks for more than it may have, before any of it runs.
 type LimitError struct {
-	// What is limited: "locals of a function", "initial memory pages", …
+	// The limited quantity: "locals of a function", "initial memory pages", …
 	What string
 	// Value is what the module has or asks for, Max what it may have.
 	Value, Max uint64

@@ -3,7 +3,7 @@
 
 package fuel
 
-// The cost of instructions in units of fuel. What is not named here costs 1. Rules: an instruction whose
+// The cost of instructions in units of fuel. Unlisted ones cost 1. Rules: an instruction whose
 // run time depends on an operand is charged by that operand (see bulks), and whatever leaves the sandbox
 // costs about what it takes.
 const (
@@ -111,7 +111,7 @@ type label struct {
 
 // readBody adds up what each segment costs and notes the places to write at.
 func (m *module) readBody(f *function, r *reader) error {
-	f.segments = []uint64{1} // an empty function is not free: somebody called it
+	f.segments = []uint64{1} // an empty function is not free: it was called
 	open := []label{{op: opBlock, values: f.signature.slots, widest: f.signature.slots}}
 	for len(open) > 0 {
 		in, err := r.next(&m.limits)

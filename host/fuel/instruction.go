@@ -162,7 +162,7 @@ func isValueType(b byte) bool {
 	return false
 }
 
-// valueTypes skips n value types and says how many 8-byte slots they take.
+// valueTypes skips n value types and returns how many 8-byte slots they take.
 func (r *reader) valueTypes(n uint32) (slots uint64, err error) {
 	for range n {
 		b, err := r.byte()

@@ -101,7 +101,7 @@ func (r *reader) signed(bits int) (int64, error) {
 }
 
 // count reads the length of a vector, whose elements take at least one byte each: a count that the rest
-// of the section cannot hold is an error here rather than a huge allocation in whoever reads it next.
+// of the section cannot hold is an error here rather than a huge allocation in the next reader.
 func (r *reader) count(what string, limit uint32) (uint32, error) {
 	n, err := r.u32()
 	if err != nil {

@@ -64,7 +64,7 @@ func (m *module) readImports(r *reader) error {
 			_, _, err := r.globalType()
 			return err
 		}
-		// The limits of a memory or table could not be kept if it belonged to somebody else.
+		// The limits of a memory or table could not be enforced on an imported one.
 		return r.unsupported(fmt.Sprintf("import of kind %d: only functions and globals can be imported", kind))
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/refract-project/refract/host"
 )
 
-// ChainsConfig says which chains there are.
+// ChainsConfig configures Chains.
 type ChainsConfig struct {
 	Host     *host.Host
 	Registry *host.Registry
@@ -96,9 +96,9 @@ func NewChains(ctx context.Context, config ChainsConfig) (*Chains, error) {
 	return c, nil
 }
 
-// Apply makes modules the plugins that run beside the default ones: loads what is new or changed, takes
-// out what is not among them, swaps the chains that are different then, and closes what is in none. A module
-// that is wrong leaves its earlier version in place. The result has one status for each module.
+// Apply makes modules the plugins that run in addition to the default ones: loads what is new or changed, removes
+// the others, swaps the changed chains, and closes unused plugins. An invalid module
+// leaves its earlier version in place. The result has one status for each module.
 func (c *Chains) Apply(ctx context.Context, modules []Module) []Status {
 	c.applying.Lock()
 	defer c.applying.Unlock()
@@ -192,7 +192,7 @@ func (c *Chains) remember(modules []Module, problems map[string]error) {
 		c.kept[m.Name] = m.digest()
 	}
 	if err != nil {
-		c.config.Logger.Warn("Plugins could not be kept for the next start", "folder", c.config.LastGoodDir, "err", err)
+		c.config.Logger.Warn("Plugins could not be cached for the next start", "folder", c.config.LastGoodDir, "err", err)
 	}
 }
 
@@ -247,7 +247,7 @@ func (c *Chains) checkNames(m Module) error {
 		return fmt.Errorf("replaces: there is no default plugin %q (there are %s)", m.Options.Replaces, strings.Join(names, ", "))
 	}
 	if slices.Contains(names, m.Name) && m.Options.Replaces != m.Name {
-		return fmt.Errorf("%s is also the name of a default plugin: rename the file, or say `replaces: %s` in %s.yaml", m.Name, m.Name, m.Name)
+		return fmt.Errorf("%s is also the name of a default plugin: rename the file, or set `replaces: %s` in %s.yaml", m.Name, m.Name, m.Name)
 	}
 	return nil
 }

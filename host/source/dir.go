@@ -18,7 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// DirConfig says which directory to watch and what for.
+// DirConfig configures a Dir.
 type DirConfig struct {
 	// Path of the directory, or of a symbolic link to it.
 	Path string
@@ -51,7 +51,7 @@ type Dir struct {
 	read     map[string]seen // by path
 }
 
-// NewDir wants the directory to be there. Changes are noticed from now on, and acted on by Sync and Run.
+// NewDir requires that the directory exists. Changes are noticed from now on, and applied by Sync and Run.
 func NewDir(config DirConfig) (*Dir, error) {
 	info, err := os.Stat(config.Path)
 	if err == nil && !info.IsDir() {
@@ -102,7 +102,7 @@ func (d *Dir) concerns(e fsnotify.Event) bool {
 	return e.Name == d.config.Path || filepath.Dir(e.Name) == d.config.Path
 }
 
-// Sync reads the directory and applies what it holds. Call it once before the first object is reflected. The
+// Sync reads the directory and applies its content. Call it once before the first object is reflected. The
 // error is about the directory; modules report through their status.
 func (d *Dir) Sync(ctx context.Context) error {
 	d.mu.Lock()

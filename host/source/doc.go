@@ -1,23 +1,22 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package source brings modules from where they are kept into the chains of a host.Registry.
+// Package source loads modules into the chains of a host.Registry.
 //
-// [ReadFS] and [ReadDir] find modules: a plugin is a file <name>.wasm, with <name>.yaml beside it when it needs
-// [Options]. [Chains] decides which plugins make up the chain of which kind, loads what is new, swaps the
-// chains that change and closes what nobody uses any more. [Dir] keeps doing that for a directory while the
-// process runs: a plugin is added, replaced or removed by copying a file.
+// [ReadFS] and [ReadDir] find modules: a plugin is a file <name>.wasm, with optional [Options] in <name>.yaml.
+// [Chains] decides which plugins form the chain of which kind, loads new ones, swaps changed chains and closes unused
+// plugins. [Dir] does this continuously for a directory: a plugin is added, replaced or removed by copying a file.
 //
 // # Order
 //
-// A chain begins with the default plugins of its kind, or with the default plugin for "*" when it has none, as
-// custom resources do, whose chains come and go ([Chains.AddKind]). Those of the directory follow, by priority
-// (the lowest first) and then by name. A plugin with `replaces: <default>` takes that default plugin out of the
-// chains that it is itself in; one whose manifest says "*" is in all of them.
+// A chain begins with the default plugins of its kind, or with the default plugin for "*" if it has none, like custom
+// resources, whose chains are added and removed at run time ([Chains.AddKind]). Those of the directory follow, by
+// priority (lowest first) and then by name. A plugin with `replaces: <default>` removes that default plugin from its
+// own chains; one whose manifest has "*" is in all of them.
 //
-// # When something is wrong
+// # Errors
 //
-// A file that cannot be read, compiled or configured changes nothing: the version of it that ran before runs
-// on, and its [Status] says so, with the error. A directory that disappears changes nothing either. A plugin
-// leaves its chains only when its file is gone from a directory that can be read.
+// A file that cannot be read, compiled or configured changes nothing: its previous version stays active, and its
+// [Status] has the error. A directory that disappears changes nothing either. A plugin leaves its chains only when
+// its file is missing from a readable directory.
 package source

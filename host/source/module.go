@@ -23,7 +23,7 @@ import (
 // core dump) out of the memory of the process.
 const maxFileBytes = 128 << 20
 
-// Module is a plugin as it was found, not loaded yet.
+// Module is a plugin that was found, but not loaded yet.
 type Module struct {
 	// Name is the name of the file without ".wasm". It names the plugin in errors, events and metrics.
 	Name string
@@ -37,7 +37,7 @@ type Module struct {
 	Err error
 }
 
-// Options say how to run a module, in YAML.
+// Options configure a module, in YAML.
 type Options struct {
 	// Config is what the plugin reads as its configuration.
 	Config map[string]any `json:"config,omitempty"`

@@ -5,7 +5,7 @@ package source
 
 import "slices"
 
-// State is whether a module is as its file says.
+// State is the state of a module.
 type State string
 
 // The states.
@@ -14,7 +14,7 @@ const (
 	Failed State = "Failed"
 )
 
-// Status reports what became of a module.
+// Status is the status of a module.
 type Status struct {
 	// Name and Path are those of the module.
 	Name, Path string

@@ -75,12 +75,12 @@ func (c *Chains) swap(ctx context.Context, next map[string]*running) error {
 	return nil
 }
 
-// retire closes a plugin when its running calls have ended. Nobody waits for that but Close.
+// retire closes a plugin when its running calls have ended. Only Close waits for that.
 func (c *Chains) retire(ctx context.Context, r *running) {
 	c.closing.Go(func() { _ = r.plugin.Close(context.WithoutCancel(ctx)) })
 }
 
-// Close waits until every plugin that was taken out is closed. Those in the chains stay: they are the host's.
+// Close waits until every removed plugin is closed. Those in the chains stay open: they belong to the host.
 func (c *Chains) Close(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() { c.closing.Wait(); close(done) }()

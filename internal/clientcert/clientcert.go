@@ -1,10 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clientcert has a cluster sign certificates with which its API server knows a consumer.
+// Package clientcert requests client certificates for consumers from a cluster.
 //
-// Whoever may approve such requests can become anybody. So a request that was made elsewhere is checked before: it is for the one subject
-// that is expected, with nothing besides, and whoever made it holds its key.
+// Permission to approve such requests allows impersonating any user. So a request from another cluster is checked
+// first: it must be for the one expected subject, with no other names, and signed with its own key.
 package clientcert
 
 import (
@@ -92,7 +92,7 @@ func Check(request []byte, subject Subject, key crypto.PublicKey) (crypto.Public
 		return nil, err
 	}
 	if key != nil && !Same(csr.PublicKey, key) {
-		return nil, errors.New("its key is another one than that of the Tenant")
+		return nil, errors.New("its key is not that of the Tenant")
 	}
 	return csr.PublicKey, nil
 }
@@ -110,7 +110,7 @@ func strong(key crypto.PublicKey) error {
 	return fmt.Errorf("its key is a %T, use Ed25519, ECDSA or RSA", key)
 }
 
-// Same reports whether two public keys are the same one.
+// Same reports whether two public keys are equal.
 func Same(a, b crypto.PublicKey) bool {
 	comparable, ok := a.(interface {
 		Equal(other crypto.PublicKey) bool
@@ -147,10 +147,10 @@ type notSigned string
 
 func (n notSigned) Error() string { return string(n) }
 
-// Is has errors.Is find ErrNotSigned.
+// Is implements errors.Is for ErrNotSigned.
 func (notSigned) Is(target error) bool { return target == ErrNotSigned }
 
-// Sign has a request approved and signed, deletes it, and returns the certificate in PEM. live must not be cached.
+// Sign approves a request, waits until it is signed, deletes it, and returns the certificate in PEM. live must not be cached.
 func Sign(ctx context.Context, c client.Client, live client.Reader, request Request) (certificate []byte, err error) {
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: request.GenerateName, Labels: request.Labels},
@@ -187,7 +187,7 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	return csr.Status.Certificate, err
 }
 
-// approve a request, unless somebody else has. It fails if somebody has denied it.
+// approve a request, unless it is approved already. It fails if the request was denied.
 func approve(ctx context.Context, c client.Client, live client.Reader, csr *certificatesv1.CertificateSigningRequest, request Request) error {
 	name := csr.Name
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -206,7 +206,7 @@ func approve(ctx context.Context, c client.Client, live client.Reader, csr *cert
 			}
 			return err
 		}
-		// Somebody was faster.
+		// It was approved concurrently.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}
@@ -226,9 +226,9 @@ func refusal(csr *certificatesv1.CertificateSigningRequest) error {
 		}
 		switch condition.Type {
 		case certificatesv1.CertificateDenied:
-			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was denied (%s): have whoever denied it admit requests for the signer %s", csr.Name, said, csr.Spec.SignerName))
+			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was denied (%s): configure the approver that denied it to admit requests for the signer %s", csr.Name, said, csr.Spec.SignerName))
 		case certificatesv1.CertificateFailed:
-			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was approved, and its signer %s failed (%s): repair the signer", csr.Name, csr.Spec.SignerName, said))
+			return notSigned(fmt.Sprintf("CertificateSigningRequest %s was approved, but its signer %s failed (%s): repair the signer", csr.Name, csr.Spec.SignerName, said))
 		}
 	}
 	return nil

@@ -84,7 +84,7 @@ func TestCheckRefusesWhatIsNot(t *testing.T) {
 		"an address":       {with(func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{net.IPv4(10, 0, 0, 1)} }), key, "alternative names"},
 		"a mail address":   {with(func(r *x509.CertificateRequest) { r.EmailAddresses = []string{"a@example.com"} }), key, "alternative names"},
 		"a URI":            {with(func(r *x509.CertificateRequest) { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "a"}} }), key, "alternative names"},
-		"somebody's key":   {name(func(*pkix.Name) {}), all["Ed25519"], "another one than that of the Tenant"},
+		"somebody's key":   {name(func(*pkix.Name) {}), all["Ed25519"], "is not that of the Tenant"},
 		"an RSA key, weak": {name(func(*pkix.Name) {}), weak, "has 1024 bits"},
 	} {
 		if signer, ok := c.signer.(*rsa.PrivateKey); ok && signer == nil {

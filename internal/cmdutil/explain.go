@@ -23,7 +23,7 @@ func Explain(err error) error {
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("the cluster does not know this kind: install Refract's CRDs first, for instance with its Helm chart (%w)", err)
 	case errors.As(err, &unanswered) && !errors.Is(err, context.Canceled):
-		return fmt.Errorf("the API server does not answer as it should: does it run, and are server and credentials of the kubeconfig right? (%w)", err)
+		return fmt.Errorf("unexpected response of the API server: check that it runs, and the server and credentials of the kubeconfig (%w)", err)
 	}
 	return err
 }

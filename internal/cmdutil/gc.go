@@ -35,7 +35,7 @@ func SpareGC(ctx context.Context) {
 // collected is garbage from the beginning: it is found by the next collection. It has a pointer, and so a place of its own.
 type collected struct{ _ *collected }
 
-// follow sets the percentage now, and again after each collection. What is live can grow by tens of megabytes within a second.
+// follow sets the percentage now, and again after each collection. The live heap can grow by tens of megabytes within a second.
 func follow(ctx context.Context, c *collected) {
 	if ctx.Err() != nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// InertFlags are accepted, so that who comes from another implementation need not change a command line, and have no effect.
+// InertFlags are accepted without effect, so that command lines for another implementation keep working.
 type InertFlags struct{ flags []*inertFlag }
 
 // inertFlag takes any value and does nothing with it.
@@ -41,7 +41,7 @@ func (f *inertFlag) asksFor() bool {
 	return f.value != f.byDefault
 }
 
-// InVain returns the names of the flags that were given, and are meant to have an effect.
+// InVain returns the names of the set flags that would have had an effect.
 func (i *InertFlags) InVain(flags *pflag.FlagSet) (names []string) {
 	for _, f := range i.flags {
 		if flags.Changed(f.name) && f.asksFor() {
@@ -51,7 +51,7 @@ func (i *InertFlags) InVain(flags *pflag.FlagSet) (names []string) {
 	return names
 }
 
-// Warn logs a warning for each flag that was set and has no effect.
+// Warn logs a warning for each set flag without effect.
 func (i *InertFlags) Warn(flags *pflag.FlagSet) {
 	for _, f := range i.flags {
 		if flags.Changed(f.name) && f.asksFor() {

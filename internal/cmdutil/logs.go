@@ -28,7 +28,7 @@ func (l *Logs) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVarP(&l.Verbosity, "v", "v", 0, "verbosity of logs: 0 for operators, 4 and more for debugging")
 }
 
-// Validate names the flag that is wrong.
+// Validate returns an error that names the invalid flag.
 func (l *Logs) Validate() error {
 	if l.Verbosity < 0 {
 		return fmt.Errorf("--v=%d: use 0 or more", l.Verbosity)

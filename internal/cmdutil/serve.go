@@ -35,7 +35,7 @@ func MetricsHandler(registries ...prometheus.Gatherer) http.Handler {
 // ProcessMetrics are those of the Go runtime and of the process.
 func ProcessMetrics() prometheus.Gatherer {
 	registry := prometheus.NewRegistry()
-	// What collecting garbage costs is the first question about a process that keeps caches.
+	// The cost of garbage collection is the first question about a process with caches.
 	collection := collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile("^/cpu/classes/(gc/total|total|idle):cpu-seconds$")}
 	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collection)), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry

@@ -10,7 +10,7 @@ import (
 	"net/http"
 )
 
-// bounded ends answers that are larger than most bytes: caches are filled from them, and who answers is not trusted with this
+// bounded ends answers that are larger than most bytes: caches are filled from them, and the server is not trusted with this
 // process's memory. A watch goes on for as long as it likes, so it is ended, too, when it has brought that much. Its client
 // then lists everything again: a cache holds what one list and one watch bring, at most.
 type bounded struct {

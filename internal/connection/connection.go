@@ -36,8 +36,8 @@ type Connection struct {
 	peer    atomic.Pointer[Peer]
 }
 
-// New makes no requests. An answer, and what a watch brings until everything is listed again, may have so many bytes; that of
-// Streams as many as it likes.
+// New makes no requests. The size of a response, and of a watch until the next list, is limited; that of
+// Streams is not.
 func New(config *rest.Config, most int64) (*Connection, error) {
 	c := &Connection{most: most}
 	api, streams, err := c.endpoints(config)
@@ -56,9 +56,9 @@ func New(config *rest.Config, most int64) (*Connection, error) {
 	return c, nil
 }
 
-// Parse reads a kubeconfig that came over the network; its current context
-// counts. It must hold its credentials itself: one that names files would send
-// those of this machine to the server that it names as well, and one that names
+// Parse reads the current context of a kubeconfig from the network.
+// It must contain its credentials: a reference to files would send
+// those of this machine to the server in it, and a reference to
 // a command would run it here.
 func Parse(kubeconfig []byte) (*rest.Config, error) {
 	if len(kubeconfig) == 0 {
@@ -112,18 +112,18 @@ func ParseFile(path string) (*rest.Config, error) {
 // looksLikeKubeconfig spares users what the library says about any other text:
 // the Go types that it cannot be decoded into.
 func looksLikeKubeconfig(text []byte) error {
-	const remedy = "give what `kubectl config view --raw --flatten` prints"
+	const remedy = "use the output of `kubectl config view --raw --flatten`"
 	var root any
 	if err := yaml.Unmarshal(text, &root); err != nil {
-		return fmt.Errorf("this is no kubeconfig (%w): %s", err, remedy)
+		return fmt.Errorf("not a kubeconfig (%w): %s", err, remedy)
 	}
 	object, isMap := root.(map[string]any)
 	kind, hasKind := object["kind"]
 	switch {
 	case root != nil && !isMap:
-		return fmt.Errorf("this is no kubeconfig, but a list or a plain text: %s", remedy)
+		return fmt.Errorf("not a kubeconfig but a list or plain text: %s", remedy)
 	case hasKind && kind != "Config":
-		return fmt.Errorf("this is no kubeconfig, its kind is %v: %s", kind, remedy)
+		return fmt.Errorf("not a kubeconfig, its kind is %v: %s", kind, remedy)
 	}
 	return nil
 }
@@ -139,15 +139,15 @@ func readable(err error) error {
 // Config for clients. It holds no credentials: the transport adds them.
 func (c *Connection) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// URL to which requests are to be addressed: that of the first kubeconfig. The
-// transports know where the API server is by now.
+// URL for requests: that of the first kubeconfig. The
+// transports replace it with the current address.
 func (c *Connection) URL() *url.URL { return c.api.base }
 
-// Streams is the transport for upgraded connections and for pings: HTTP/1.1, and
-// a request that timed out takes no other one with it.
+// Streams is the transport for upgraded connections and for pings: HTTP/1.1, so that
+// a request that times out does not affect others.
 func (c *Connection) Streams() http.RoundTripper { return &c.streams }
 
-// Update replaces address and credentials. Requests under way end as they
+// Update replaces address and credentials. Running requests end as they
 // began. An unusable configuration changes nothing.
 func (c *Connection) Update(config *rest.Config) error {
 	api, streams, err := c.endpoints(config)

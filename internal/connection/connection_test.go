@@ -90,7 +90,7 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	}
 	expectProblem(`default/provider has no kubeconfig`)
 	write([]byte("}"))
-	expectProblem(`in Secret default/provider, this is no kubeconfig`)
+	expectProblem(`in Secret default/provider, not a kubeconfig`)
 	write(kubeconfigOf("alice"))
 	known := <-read
 
@@ -117,7 +117,7 @@ func TestCredentialsAreRenewedUnderneathClients(t *testing.T) {
 	write(nil)
 	expectProblem("is empty")
 	write([]byte("}"))
-	expectProblem("this is no kubeconfig")
+	expectProblem("not a kubeconfig")
 	write(kubeconfigOf("bob"))
 	renewed, err := connection.Parse(<-changes)
 	require.NoError(t, err)
@@ -181,9 +181,9 @@ func TestUnusableKubeconfigsSayWhy(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
 	for text, want := range map[string]string{
 		"":                               "is empty",
-		"}":                              "this is no kubeconfig",
-		"just words":                     "a plain text: give what",
-		"apiVersion: v1\nkind: Pod\n":    "its kind is Pod: give what",
+		"}":                              "not a kubeconfig",
+		"just words":                     "plain text: use the output",
+		"apiVersion: v1\nkind: Pod\n":    "its kind is Pod: use the output",
 		"apiVersion: v1\nkind: Config\n": "has no cluster for its current context",
 		head + cluster + "users: [{name: u, user: {tokenFile: " + file + "}}]":                                                                  "tokenFile " + file,
 		head + cluster + "users: [{name: u, user: {client-certificate: " + file + ", client-key: " + file + "}}]":                               "put its content into client-certificate-data",

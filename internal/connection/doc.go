@@ -1,11 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connection is the way to a provider's API server, whose credentials
-// change while it is in use.
+// Package connection is the connection to a provider's API server, whose credentials can change at any time.
 //
-// All clients are made from Connection.Config and share one transport. When
-// the kubeconfig is renewed (certificates of a peering live for months, tokens
-// for hours), Update puts the new credentials underneath all of them at once:
-// no client is made again, no informer loses its cache, nothing restarts.
+// All clients are created from Connection.Config and share one transport. When the kubeconfig is renewed
+// (certificates of a peering are valid for months, tokens for hours), Update replaces the credentials of all of them
+// at once: no client is recreated, no informer loses its cache, nothing restarts.
 package connection

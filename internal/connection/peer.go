@@ -24,11 +24,11 @@ import (
 type Peer struct {
 	// ClusterID of it.
 	ClusterID string
-	// TenantNamespace of this cluster over there, with the Lease that has the peer's id.
+	// TenantNamespace of this cluster on the provider, with the Lease that has the peer's id.
 	TenantNamespace string
 }
 
-// WrongClusterError says that a kubeconfig leads to another cluster than the one it is meant for.
+// WrongClusterError is returned if a kubeconfig leads to a cluster other than the expected one.
 type WrongClusterError struct{ Found, Expected string }
 
 func (e *WrongClusterError) Error() string {
@@ -49,7 +49,7 @@ const (
 	identityTimeout = 10 * time.Second
 )
 
-// Expect lets requests through only while the API server belongs to the peer, as far as that can be known: other implementations report
+// Expect allows requests only while the API server belongs to the peer, as far as this can be determined: other implementations report
 // no id, and are trusted. It must be called before the first request, and makes none.
 func (c *Connection) Expect(peer Peer) { c.peer.Store(&peer) }
 
@@ -102,7 +102,7 @@ func (g *guard) check(ctx context.Context) error {
 func (g *guard) ask(ctx context.Context, peer *Peer) error {
 	found, err := g.identity(ctx, peer.TenantNamespace)
 	if err != nil {
-		return fmt.Errorf("asking the API server which cluster it belongs to, %w", err)
+		return fmt.Errorf("reading the cluster ID of the API server, %w", err)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,7 +145,7 @@ func (g *guard) identity(ctx context.Context, tenantNamespace string) (string, e
 	}
 	var lease metav1.PartialObjectMetadata
 	if err := json.Unmarshal(body, &lease); err != nil {
-		return "", errors.New("its response is not JSON: something else answers there, check the server of the kubeconfig")
+		return "", errors.New("its response is not JSON: another service responds there, check the server of the kubeconfig")
 	}
 	return lease.Annotations[wire.ClusterIDAnnotation], nil
 }

@@ -25,7 +25,7 @@ type Secret struct {
 	Namespace, Name string
 }
 
-// Read returns the kubeconfig as it is now.
+// Read returns the current kubeconfig.
 func (s Secret) Read(ctx context.Context) ([]byte, error) {
 	secret, err := s.Client.CoreV1().Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil {
@@ -42,9 +42,9 @@ func (s Secret) errEmpty() error {
 	return fmt.Errorf("Secret %s/%s has no kubeconfig of the provider: its key %q is empty", s.Namespace, s.Name, wire.KubeconfigSecretKey)
 }
 
-// Await reads the kubeconfig, again and again until use can do something with it:
-// a peering that is being set up is no reason to end. Whenever the reason why it
-// cannot changes, problem gets it. Await returns ctx's error and no other.
+// Await reads the kubeconfig repeatedly until use accepts it:
+// a peering may still be in progress. Whenever the reason why use
+// fails changes, problem is called with it. Await returns only ctx's error.
 func (s Secret) Await(ctx context.Context, retry time.Duration, use func(kubeconfig []byte) error, problem func(error)) ([]byte, error) {
 	said := ""
 	for {
@@ -75,7 +75,7 @@ func (s Secret) explain(err error) error {
 	return fmt.Errorf("using the kubeconfig of the provider in Secret %s/%s, %w", s.Namespace, s.Name, err)
 }
 
-// Follow has use take every new content of the kubeconfig after known, until ctx
+// Follow calls use with every new content of the kubeconfig after known, until ctx
 // ends. What use cannot take, and a Secret that is deleted or emptied, changes
 // nothing but is a problem.
 func (s Secret) Follow(ctx context.Context, known []byte, use func(kubeconfig []byte) error, problem func(error)) error {

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connectivity tries a virtual node out: a pod on it and one beside it, in a namespace of their own, find and reach each other, or
-// it is said what does not work. All of it is removed again.
+// Package connectivity tests a virtual node: it runs a pod on it and one in this cluster, in a temporary namespace,
+// and checks that they resolve and reach each other. It removes everything it created.
 package connectivity
 
 import (
@@ -34,10 +34,10 @@ import (
 
 // Result of one check.
 type Result struct {
-	// Check says what was tried.
+	// Check is the name of the check.
 	Check string `json:"check"`
 	OK    bool   `json:"ok"`
-	// Message says what went wrong, and what to do; or what was found.
+	// Message has the error and the remedy, or the result.
 	Message string `json:"message,omitempty"`
 }
 
@@ -109,9 +109,9 @@ func (t *Test) prepare(ctx context.Context, hostname string) error {
 				{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{hostname}}}}}},
 		},
 	}
-	t.say("namespace %s is extended to %s", t.namespace, t.VirtualNode)
+	t.say("namespace %s is offloaded to %s", t.namespace, t.VirtualNode)
 	if err := t.Client.Create(ctx, nso); err != nil {
-		return fmt.Errorf("extending namespace %s, %w", t.namespace, err)
+		return fmt.Errorf("offloading namespace %s, %w", t.namespace, err)
 	}
 	err := progress.Await(ctx, t.Progress, "namespace "+t.namespace, func(ctx context.Context) (string, error) {
 		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(nso), nso); err != nil {

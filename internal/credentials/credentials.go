@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credentials knows how long a kubeconfig opens a cluster, and whose token it holds. It verifies nothing: that is for the API
-// server to do, which is asked when it matters.
+// Package credentials reads the expiry and the token of a kubeconfig. It does not verify them; the API server does
+// that.
 package credentials
 
 import (
@@ -36,10 +36,10 @@ func ValidityOf(config *rest.Config) Validity {
 	return Validity{From: certificates[0].NotBefore, Until: certificates[0].NotAfter}
 }
 
-// Known reports whether there is an end.
+// Known reports whether the expiry is known.
 func (v Validity) Known() bool { return !v.Until.IsZero() }
 
-// Life is how long the credentials are valid in all.
+// Life is the total lifetime of the credentials.
 func (v Validity) Life() time.Duration { return v.Until.Sub(v.From) }
 
 // Account returns the ServiceAccount that a token of Kubernetes is for, "" for other tokens.

@@ -56,7 +56,7 @@ func (p *Patient) authority(webhook *admissionregistrationv1.MutatingWebhook, si
 	ends := earliest(certificates)
 	switch {
 	case !p.Now.Before(ends):
-		p.add(subject, Error, "the CA in clientConfig.caBundle has expired on %s: %s", day(ends), restart)
+		p.add(subject, Error, "the CA in clientConfig.caBundle expired on %s: %s", day(ends), restart)
 	case len(signs) > 0 && !bytes.Equal(signs, bundle):
 		p.add(subject, Warning, "clientConfig.caBundle is not ca.crt of Secret %s/%s, which signs the certificates of the webhook, so the API server may refuse them: %s", installed.Namespace, rbac.WebhookName, restart)
 	case ends.Sub(p.Now) < expiresSoon:
@@ -122,7 +122,7 @@ func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certif
 	for _, condition := range request.Status.Conditions {
 		switch condition.Type {
 		case certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
-			p.add(subject, Warning, "the serving certificate of virtual node %s was not signed (%s, %s): logs and exec fail where the API server verifies kubelets; delete the request when that is settled, another one is sent", vn.Name, cmp.Or(condition.Reason, string(condition.Type)), condition.Message)
+			p.add(subject, Warning, "the serving certificate of virtual node %s was not signed (%s, %s): logs and exec fail where the API server verifies kubelets; fix that and delete the request, another one is created", vn.Name, cmp.Or(condition.Reason, string(condition.Type)), condition.Message)
 			return
 		case certificatesv1.CertificateApproved:
 			approved = true
@@ -137,22 +137,22 @@ func (p *Patient) certificateRequest(vn *offloading.VirtualNode, request *certif
 	case !approved:
 		p.add(subject, Warning, "the serving certificate of virtual node %s is not approved: logs and exec fail where the API server verifies kubelets; approve it with kubectl certificate approve %s, the Events of VirtualNode %s/%s say why the controller manager has not", vn.Name, request.Name, vn.Namespace, vn.Name)
 	default:
-		p.add(subject, Warning, "the serving certificate of virtual node %s is approved, and not signed: see whether the signer %s runs in this cluster, or set virtualKubelet.certificateType", vn.Name, request.Spec.SignerName)
+		p.add(subject, Warning, "the serving certificate of virtual node %s is approved, and not signed: check whether the signer %s runs in this cluster, or set virtualKubelet.certificateType", vn.Name, request.Spec.SignerName)
 	}
 }
 
 // certificate that a virtual kubelet serves with.
 func (p *Patient) certificate(vn *offloading.VirtualNode, shown *x509.Certificate) {
-	restart := fmt.Sprintf("restart its virtual kubelet, which asks for another: kubectl -n %s rollout restart deployment vk-%s", vn.Namespace, vn.Name)
+	restart := fmt.Sprintf("restart its virtual kubelet to request another one: kubectl -n %s rollout restart deployment vk-%s", vn.Namespace, vn.Name)
 	switch left := shown.NotAfter.Sub(p.Now); {
 	case left <= 0:
-		p.add("node "+vn.Name, Warning, "its serving certificate has expired on %s, so logs and exec fail where the API server verifies kubelets: %s", day(shown.NotAfter), restart)
+		p.add("node "+vn.Name, Warning, "its serving certificate expired on %s, so logs and exec fail where the API server verifies kubelets: %s", day(shown.NotAfter), restart)
 	case left < expiresSoon:
 		p.add("node "+vn.Name, Warning, "its serving certificate expires at %s, and should have been renewed: %s", shown.NotAfter.UTC().Format(time.RFC3339), restart)
 	}
 }
 
-// dialTimeout is short: whoever runs this is often outside of the network of the cluster.
+// dialTimeout is short: the user is often outside the network of the cluster.
 const dialTimeout = time.Second
 
 // shownBy returns the certificate that the virtual kubelet of a node shows, nil when it cannot be reached from here.
@@ -187,7 +187,7 @@ func (p *Patient) connection(vn *offloading.VirtualNode, answer string, err erro
 	case err == nil:
 		p.add(subject, OK, "the API server reaches its virtual kubelet")
 	case !apierrors.IsServiceUnavailable(err) && !apierrors.IsTimeout(err):
-		// It has answered, whoever runs this may not ask, or the API server does not proxy to such addresses.
+		// It has answered, the user may not ask, or the API server does not proxy to such addresses.
 	case strings.Contains(text, "x509:") || strings.Contains(text, "tls:"):
 		p.add(subject, Warning, "logs and exec fail, because the API server does not trust its serving certificate (%s): see kubectl get csr, and the Events of VirtualNode %s/%s", text, vn.Namespace, vn.Name)
 	default:

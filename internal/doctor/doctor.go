@@ -1,8 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor examines a cluster in which Refract is installed, and says what to do about what it finds. It reads, and changes
-// nothing.
+// Package doctor diagnoses an installation of Refract and reports findings with remedies. It changes nothing.
 package doctor
 
 import (
@@ -41,24 +40,24 @@ type Finding struct {
 	// Subject is what was looked at: "node milan".
 	Subject string `json:"subject"`
 	Level   Level  `json:"level"`
-	// Message says what was found, and unless it is OK what to do.
+	// Message has the finding and, unless it is OK, the remedy.
 	Message string `json:"message"`
 }
 
-// Patient is the cluster that is examined.
+// Patient is the examined cluster.
 type Patient struct {
 	Client client.Client
 	// Now is when: certificates expire.
 	Now time.Time
 	// Cluster is the same one, for what needs more than a client; nil leaves out clocks, rights and serving certificates.
 	Cluster *peering.Cluster
-	// Peer is a cluster that it is joined with, nil for none. What concerns both is checked then.
+	// Peer is a peered cluster, nil for none. If set, both are compared.
 	Peer *peering.Cluster
 
 	found []Finding
 }
 
-// Examine makes all checks. A check that cannot be made is a finding; the others are made still.
+// Examine runs all checks. A check that cannot be run is a finding; the others are still run.
 func (p *Patient) Examine(ctx context.Context) []Finding {
 	p.found = nil
 	installed, err := release.Find(ctx, p.Client)
@@ -71,9 +70,9 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 		subject string
 		run     func(context.Context, *release.Installation) error
 	}{
-		{"version", p.version}, {"clock", p.clock}, {"your rights", p.userRights}, {"rights of the controller manager", p.managerRights},
+		{"version", p.version}, {"clock", p.clock}, {"your permissions", p.userRights}, {"permissions of the controller manager", p.managerRights},
 		{"CRDs", p.definitions}, {"Deployments", p.deployments}, {"image pull secrets", p.pullSecrets}, {"webhook", p.webhook}, {"ForeignClusters", p.clusters},
-		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"extended namespaces", p.namespaces}, {"peer", p.peer},
+		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"offloaded namespaces", p.namespaces}, {"peer", p.peer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
 			p.add(check.subject, Error, "cannot be examined: %v", err)
@@ -221,7 +220,7 @@ func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	case ready.Status != corev1.ConditionTrue:
 		p.add("node "+vn.Name, Error, "not ready: %s, %s", ready.Reason, ready.Message)
 	case node.Spec.Unschedulable:
-		p.add("node "+vn.Name, Warning, "ready, but cordoned: put it back into service with refractctl uncordon virtualnode %s", vn.Name)
+		p.add("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
 	default:
 		p.add("node "+vn.Name, OK, "ready")
 	}
@@ -247,12 +246,12 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) e
 // access that a Secret gives; nil when there is none.
 func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) {
 	if secret == nil {
-		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, make it again with refractctl peer", vn.Spec.ClusterID)
+		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
 		return
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
-		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: make it again with refractctl peer", wire.KubeconfigSecretKey, err)
+		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
 		return
 	}
 	validity := credentials.ValidityOf(config)
@@ -288,9 +287,9 @@ func (p *Patient) namespace(nso *offloading.NamespaceOffloading) {
 	subject := "namespace " + nso.Namespace
 	switch phase := nso.Status.OffloadingPhase; phase {
 	case offloading.ReadyOffloadingPhaseType:
-		p.add(subject, OK, "extended as %s", nso.Status.RemoteNamespaceName)
+		p.add(subject, OK, "offloaded as %s", nso.Status.RemoteNamespaceName)
 	case offloading.AllFailedOffloadingPhaseType:
-		p.add(subject, Error, "extended nowhere: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
+		p.add(subject, Error, "not offloaded: see kubectl -n %s describe namespaceoffloading %s", nso.Namespace, nso.Name)
 	default:
 		p.add(subject, Warning, "its phase is %q: see kubectl -n %s describe namespaceoffloading %s", phase, nso.Namespace, nso.Name)
 	}

@@ -177,7 +177,7 @@ func TestFindings(t *testing.T) {
 		}, "Error|node milan|not ready: ProviderUnreachable, timeout"},
 		"node cordoned": {func(p *Patient) {
 			p.node(vn, node(true, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
-		}, "Warning|node milan|ready, but cordoned: put it back into service with refractctl uncordon virtualnode milan"},
+		}, "Warning|node milan|ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode milan"},
 		"node ready": {func(p *Patient) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "OK|node milan|ready"},
@@ -193,9 +193,9 @@ func TestFindings(t *testing.T) {
 		"certificate to be renewed": {func(p *Patient) { p.access(vn, secret, certified(t, now.Add(24*time.Hour), false)) }, "Warning|Secret liqo-tenant-milan/kubeconfig|the credentials in it expire on 2026-05-02: renew them with refractctl peer --credentials=certificate; nobody else renews this certificate, unless cluster milan runs Refract with authentication.enabled when you do"},
 		"credentials of no date":    {func(p *Patient) { p.access(vn, secret, kubeconfig("opaque")) }, "OK|Secret liqo-tenant-milan/kubeconfig|valid for cluster milan, expiry unknown"},
 
-		"namespace nowhere":  {func(p *Patient) { p.namespace(extended(offloading.AllFailedOffloadingPhaseType)) }, "Error|namespace shop|extended nowhere: see kubectl -n shop describe namespaceoffloading offloading"},
+		"namespace nowhere":  {func(p *Patient) { p.namespace(extended(offloading.AllFailedOffloadingPhaseType)) }, "Error|namespace shop|not offloaded: see kubectl -n shop describe namespaceoffloading offloading"},
 		"namespace in parts": {func(p *Patient) { p.namespace(extended(offloading.SomeFailedOffloadingPhaseType)) }, `Warning|namespace shop|its phase is "SomeFailed": see kubectl -n shop describe namespaceoffloading offloading`},
-		"namespace well":     {func(p *Patient) { p.namespace(extended(offloading.ReadyOffloadingPhaseType)) }, "OK|namespace shop|extended as shop-rome"},
+		"namespace well":     {func(p *Patient) { p.namespace(extended(offloading.ReadyOffloadingPhaseType)) }, "OK|namespace shop|offloaded as shop-rome"},
 
 		"CRD missing":             {func(p *Patient) { p.schema(crd(spec), nil, true) }, "Error|CRD quotas.offloading.liqo.io|it is missing: run refractctl install"},
 		"CRD older":               {func(p *Patient) { p.schema(crd(spec), crd(older), true) }, "Warning|CRD quotas.offloading.liqo.io|it is not that of this refractctl, spec.versions[0].maxLength differs"},
@@ -212,31 +212,31 @@ func TestFindings(t *testing.T) {
 
 		"clock ahead":   {func(p *Patient) { p.skew(5*time.Minute, true) }, "Warning|clock|the clock of the API server is 5m0s ahead of that of this computer: synchronise them (NTP)"},
 		"clock behind":  {func(p *Patient) { p.skew(-5*time.Minute, true) }, "is 5m0s behind that of this computer"},
-		"clock well":    {func(p *Patient) { p.skew(time.Second, true) }, "OK|clock|as that of this computer"},
+		"clock well":    {func(p *Patient) { p.skew(time.Second, true) }, "OK|clock|in sync with this computer"},
 		"clock unknown": {func(p *Patient) { p.skew(0, false) }, "OK|clock|unknown"},
 
 		"network down":             {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, &recent, connected("False"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the network to milan is down, Handshake: no answer from the gateway; try it with refractctl network test"},
 		"network coming up":        {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, nil, connected("Unknown"))) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the network to milan is being set up"},
 		"network not checked":      {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, &stale, connected("True"))) }, "Error|PeerNetwork liqo-tenant-milan/milan|the condition Connected was checked last at 2026-05-01T11:00:00Z"},
 		"network up":               {func(p *Patient) { p.network(peerNetwork(plugins.GatewayNetwork, &recent, connected("True"))) }, "OK|PeerNetwork liqo-tenant-milan/milan|connected"},
-		"network of nobody":        {func(p *Patient) { p.network(peerNetwork(plugins.ReachableNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable; nobody reports whether it is connected"},
+		"network of nobody":        {func(p *Patient) { p.network(peerNetwork(plugins.ReachableNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable; no controller reports whether it is connected"},
 		"no network":               {func(p *Patient) { p.network(peerNetwork(plugins.NoNetwork, nil)) }, "OK|PeerNetwork liqo-tenant-milan/milan|spec.mode is None"},
 		"ranges overlap":           {func(p *Patient) { p.network(overlap) }, "Warning|PeerNetwork liqo-tenant-milan/milan|the pod ranges overlap, 10.1.0.0/16 here and 10.1.0.0/16 of milan"},
 		"ranges that are remapped": {func(p *Patient) { p.network(remapped) }, "OK|PeerNetwork liqo-tenant-milan/milan|Reachable"},
 
 		"webhook's CA unreadable": {func(p *Patient) { p.authority(webhook([]byte("x")), nil, installed) }, "Error|webhook pods.refract.io|clientConfig.caBundle cannot be read"},
-		"webhook's CA expired":    {func(p *Patient) { p.authority(webhook(expiredPEM), expiredPEM, installed) }, "Error|webhook pods.refract.io|the CA in clientConfig.caBundle has expired on 2026-05-01: restart the controller manager, which renews it: kubectl -n liqo rollout restart deployment refract-controller-manager"},
+		"webhook's CA expired":    {func(p *Patient) { p.authority(webhook(expiredPEM), expiredPEM, installed) }, "Error|webhook pods.refract.io|the CA in clientConfig.caBundle expired on 2026-05-01: restart the controller manager, which renews it: kubectl -n liqo rollout restart deployment refract-controller-manager"},
 		"webhook's CA expiring":   {func(p *Patient) { p.authority(webhook(expiringPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|the CA in clientConfig.caBundle expires on 2026-05-01"},
 		"webhook's CA another":    {func(p *Patient) { p.authority(webhook(freshPEM), expiringPEM, installed) }, "Warning|webhook pods.refract.io|clientConfig.caBundle is not ca.crt of Secret liqo/refract-webhook"},
 		"webhook's CA well":       {func(p *Patient) { p.authority(webhook(freshPEM), freshPEM, installed) }, ""},
 		"webhook's CA of theirs":  {func(p *Patient) { p.authority(webhook(freshPEM), nil, installed) }, ""},
 
-		"serving certificate expired":  {func(p *Patient) { p.certificate(vn, expired) }, "Warning|node milan|its serving certificate has expired on 2026-05-01"},
+		"serving certificate expired":  {func(p *Patient) { p.certificate(vn, expired) }, "Warning|node milan|its serving certificate expired on 2026-05-01"},
 		"serving certificate expiring": {func(p *Patient) { p.certificate(vn, expiring) }, "Warning|node milan|its serving certificate expires at 2026-05-01T13:00:00Z"},
 		"serving certificate well":     {func(p *Patient) { p.certificate(vn, fresh) }, ""},
 		"request signed long ago": {func(p *Patient) {
 			p.certificateRequest(vn, csr(time.Hour, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = expiredPEM }))
-		}, "Warning|node milan|its serving certificate has expired"},
+		}, "Warning|node milan|its serving certificate expired"},
 		"request denied": {func(p *Patient) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateDenied))) }, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan was not signed (Denied, by policy)"},
 		"request failed": {func(p *Patient) { p.certificateRequest(vn, csr(0, condition(certificatesv1.CertificateFailed))) }, "was not signed (Failed, by policy)"},
 		"request pending": {func(p *Patient) {
@@ -244,7 +244,7 @@ func TestFindings(t *testing.T) {
 		}, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan is not approved"},
 		"request unsigned": {func(p *Patient) {
 			p.certificateRequest(vn, csr(time.Hour, condition(certificatesv1.CertificateApproved)))
-		}, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan is approved, and not signed: see whether the signer kubernetes.io/kubelet-serving runs"},
+		}, "Warning|CertificateSigningRequest csr-1|the serving certificate of virtual node milan is approved, and not signed: check whether the signer kubernetes.io/kubelet-serving runs"},
 		"request sent now": {func(p *Patient) {
 			p.certificateRequest(vn, csr(time.Second, func(*certificatesv1.CertificateSigningRequest) {}))
 		}, ""},

@@ -41,9 +41,9 @@ func (p *Patient) skew(offset time.Duration, known bool) {
 	case !known:
 		p.add("clock", OK, "unknown, because the API server sends no header Date")
 	case offset.Abs() > peering.MostSkew:
-		p.add("clock", Warning, "the clock of the API server is %s %s that of this computer: synchronise them (NTP); where it is the one of the cluster, certificates and leases depend on it", offset.Abs().Round(time.Second), direction)
+		p.add("clock", Warning, "the clock of the API server is %s %s that of this computer: synchronise them (NTP); certificates and leases depend on the clock of the cluster", offset.Abs().Round(time.Second), direction)
 	default:
-		p.add("clock", OK, "as that of this computer")
+		p.add("clock", OK, "in sync with this computer")
 	}
 }
 
@@ -76,11 +76,11 @@ func (p *Patient) network(network *plugins.PeerNetwork) {
 	const try = "try it with refractctl network test"
 	switch {
 	case connected == nil:
-		p.add(subject, OK, "%s; nobody reports whether it is connected, %s", network.Spec.Mode, try)
+		p.add(subject, OK, "%s; no controller reports whether it is connected, %s", network.Spec.Mode, try)
 	case checked != nil && p.Now.Sub(checked.Time) > refreshed:
-		p.add(subject, Error, "the condition Connected was checked last at %s, so it counts as False: see whether the gateway that checks it runs, and %s", checked.UTC().Format(time.RFC3339), try)
+		p.add(subject, Error, "the condition Connected was checked last at %s, so it counts as False: check whether the gateway that reports it runs, and %s", checked.UTC().Format(time.RFC3339), try)
 	case connected.Status == metav1.ConditionFalse:
-		p.add(subject, Error, "the network to %s is down, %s: %s; %s when that is settled", network.Spec.ClusterID, connected.Reason, connected.Message, try)
+		p.add(subject, Error, "the network to %s is down, %s: %s; %s once that is fixed", network.Spec.ClusterID, connected.Reason, connected.Message, try)
 	case connected.Status == metav1.ConditionUnknown:
 		p.add(subject, Warning, "the network to %s is being set up, %s: %s; check again in a minute", network.Spec.ClusterID, connected.Reason, connected.Message)
 	default:
@@ -88,7 +88,7 @@ func (p *Patient) network(network *plugins.PeerNetwork) {
 	}
 }
 
-// overlapping returns two ranges of pods that have addresses in common, where nobody remaps them.
+// overlapping returns two ranges of pods that have addresses in common, unless they are remapped.
 func overlapping(network *plugins.PeerNetwork) (one, other plugins.CIDR, overlap bool) {
 	if len(network.Spec.Remaps) > 0 {
 		return "", "", false
@@ -120,7 +120,7 @@ func (p *Patient) peer(ctx context.Context, _ *release.Installation) error {
 		err   error
 		well  string
 	}{
-		{Error, sides, "its id is " + p.Peer.ID()}, {Error, clocks, "the clocks of both clusters agree"}, {Warning, versions, "the versions go together"},
+		{Error, sides, "its id is " + p.Peer.ID()}, {Error, clocks, "the clocks of both clusters agree"}, {Warning, versions, "the versions are compatible"},
 	} {
 		if found.err != nil {
 			p.add(subject, found.level, "%v", found.err)
@@ -154,6 +154,6 @@ func (p *Patient) known(ctx context.Context, in, of *peering.Cluster) error {
 			return nil
 		}
 	}
-	p.add("peer "+p.Peer.Name, Error, "%s has no ForeignCluster for %s, so nothing crosses: join them with refractctl peer, or see whether the controller manager of %s runs", in.Name, of.ID(), in.Name)
+	p.add("peer "+p.Peer.Name, Error, "%s has no ForeignCluster for %s, so nothing is reflected: join them with refractctl peer, or check whether the controller manager of %s runs", in.Name, of.ID(), in.Name)
 	return nil
 }

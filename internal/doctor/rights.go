@@ -28,10 +28,10 @@ func (p *Patient) userRights(ctx context.Context, _ *release.Installation) error
 		return nil
 	}
 	if err := p.Cluster.LacksRights(ctx); err != nil {
-		p.add("your rights", Warning, "%v for refractctl peer", err)
+		p.add("your permissions", Warning, "%v for refractctl peer", err)
 		return nil
 	}
-	p.add("your rights", OK, "they are enough for refractctl peer")
+	p.add("your permissions", OK, "they are enough for refractctl peer")
 	return nil
 }
 
@@ -44,7 +44,7 @@ var optional = map[string]func(rbac.Manager) []rbac.Object{
 
 // managerRights asks the API server for each right of the controller manager, because a role can lack it, or its binding can be missing.
 func (p *Patient) managerRights(ctx context.Context, installed *release.Installation) error {
-	const subject = "rights of the controller manager"
+	const subject = "permissions of the controller manager"
 	managers := &appsv1.DeploymentList{}
 	if err := p.Client.List(ctx, managers, client.InNamespace(installed.Namespace), client.MatchingLabels{release.InstanceLabel: installed.Name}); err != nil {
 		return err
@@ -63,7 +63,7 @@ func (p *Patient) managerRights(ctx context.Context, installed *release.Installa
 	case err != nil:
 		return err
 	case len(missing) > 0:
-		p.add(subject, Error, "ServiceAccount %s/%s may not %s: run refractctl install, which brings its roles and their bindings up to date", installed.Namespace, installed.ServiceAccount, strings.Join(missing, ", nor "))
+		p.add(subject, Error, "ServiceAccount %s/%s may not %s: run refractctl install, which updates its roles and bindings", installed.Namespace, installed.ServiceAccount, strings.Join(missing, ", nor "))
 	default:
 		p.add(subject, OK, "ServiceAccount %s/%s has them all", installed.Namespace, installed.ServiceAccount)
 	}

@@ -105,10 +105,10 @@ func (p *Patient) schema(want, got *unstructured.Unstructured, same bool) {
 	subject := "CRD " + want.GetName()
 	switch {
 	case got == nil:
-		p.add(subject, Error, "it is missing: run refractctl install, which brings the CRDs up to date")
+		p.add(subject, Error, "it is missing: run refractctl install, which updates the CRDs")
 	case same:
 		if field := lacking(plain(want.Object["spec"]), plain(got.Object["spec"]), "spec"); field != "" {
-			p.add(subject, Warning, "it is not that of this refractctl, %s differs, so the API server may drop new fields or refuse objects: run refractctl install, which brings the CRDs up to date (helm upgrade does not)", field)
+			p.add(subject, Warning, "it is not that of this refractctl, %s differs, so the API server may drop new fields or refuse objects: run refractctl install, which updates the CRDs (helm upgrade does not)", field)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func plain(value any) (decoded any) {
 	return decoded
 }
 
-// lacking returns the path of a field that got has not, or not the same; "" when there is none. Whatever else is in got, an API server has added.
+// lacking returns the path of a field that is missing or different in got; "" when there is none. Additional fields of got come from the API server.
 func lacking(want, got any, path string) string {
 	switch want := want.(type) {
 	case map[string]any:

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/release"
 )
 
-// NotCalled says what follows if the API server does not call the webhook, and what to do.
+// NotCalled describes the consequences if the API server does not call the webhook, and the remedy.
 const NotCalled = "the API server does not call the webhook, so new pods stay in this cluster: control plane nodes must reach the pods of the controller manager " +
 	"(a network policy, a firewall, or a control plane without the pod network are the usual reasons); the log of the API server names the error"
 
@@ -29,7 +29,7 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 	err := p.Client.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration)
 	switch {
 	case apierrors.IsNotFound(err):
-		p.add("webhook", Warning, "it is not installed: pods of extended namespaces need the toleration of virtual nodes themselves, and quotas do not hold; upgrade with --set webhook.enabled=true")
+		p.add("webhook", Warning, "it is not installed: pods of offloaded namespaces must tolerate virtual nodes themselves, and quotas are not enforced; upgrade with --set webhook.enabled=true")
 		return nil
 	case err != nil:
 		return err
@@ -65,7 +65,7 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 	return nil
 }
 
-// WebhookCalled reports whether a new pod of an extended namespace would be let onto virtual nodes. It makes one that is not stored.
+// WebhookCalled reports whether the API server calls the webhook for a new pod of an offloaded namespace. It creates one with dry run.
 func WebhookCalled(ctx context.Context, c client.Client, namespace string) (bool, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, GenerateName: "refract-doctor-"},

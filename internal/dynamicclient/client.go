@@ -1,12 +1,13 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dynamicclient makes dynamic clients that decode what they watch in one pass.
+// Package dynamicclient creates dynamic clients that decode watch events in one pass.
 //
-// client-go reads the JSON of a watch event about nine times: to find its end, to validate and to take apart the envelope, to find out
-// the kind of the object, whether it is a list, and to build it, each with a validation of its own. For a virtual kubelet, which
-// does little but watch, that is half of all processor time; for the controllers, a quarter. Here one pass finds the end of an event and a second
-// one builds the object. Everything that is not a single object (lists, errors) goes the usual way.
+// client-go reads the JSON of a watch event about nine times: to find its end, to validate and decode the envelope,
+// to read the kind of the object, to check whether it is a list, and to build it, each with its own validation. For a
+// virtual kubelet, which mostly watches, that is half of all processor time; for the controllers, a quarter. Here one
+// pass finds the end of an event and a second one builds the object. Everything that is not a single object (lists,
+// errors) is decoded by client-go.
 package dynamicclient
 
 import (
@@ -55,7 +56,7 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// framer finds the ends of the events in a stream. What is written is framed as usual.
+// framer finds the ends of the events in a stream. Writes are framed as usual.
 type framer struct{ runtime.Framer }
 
 func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return newFrameReader(r) }

@@ -31,7 +31,7 @@ func (s *parsers) parse(data []byte) (map[string]any, error) {
 	return p.parse()
 }
 
-// maxKeys bounds what a parser remembers: keys of labels and annotations are anybody's choice. Fewer are forgotten, and
+// maxKeys bounds what a parser remembers: keys of labels and annotations are arbitrary. Fewer are forgotten, and
 // allocated again, while an ordinary mix of kinds comes in.
 const maxKeys = 2048
 

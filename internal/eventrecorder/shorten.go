@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventrecorder is what all of our Events have in common: each is written once, and fits.
+// Package eventrecorder has the common logic of all Events: each is written once, within the size limits of the API.
 package eventrecorder
 
 import "strings"

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image makes container images of files, without a container runtime. The same files give the same image, to the bit.
+// Package image builds container images from files, without a container runtime. Builds are reproducible bit for bit.
 package image
 
 import (
@@ -35,7 +35,7 @@ type File struct {
 	Dir     bool
 }
 
-// Spec says what is in an image.
+// Spec describes the content of an image.
 type Spec struct {
 	Platform v1.Platform
 	// Files of its only layer, in this order.

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipmap translates addresses of another cluster's networks into the ranges by which this one sees them.
+// Package ipmap translates addresses of another cluster's networks into the ranges that this cluster uses for them.
 //
-// When the networks of two clusters overlap, this one sees the other's pod range 10.0.0.0/16 as, say,
-// 10.71.0.0/16: the network bits are replaced, the host bits stay. A Table holds the pairs of ranges, pod ranges
-// before external ones, and the first pair that contains an address decides.
+// When the networks of two clusters overlap, this cluster reaches the other's pod range 10.0.0.0/16 as, say,
+// 10.71.0.0/16: the network bits are replaced, the host bits stay. A Table has the pairs of ranges, pod ranges before
+// external ones, and the first pair that contains an address is used.
 package ipmap
 
 import (
@@ -48,7 +48,7 @@ func NewTable(lists ...List) (*Table, error) {
 	table := &Table{}
 	for _, list := range lists {
 		if len(list.From) != len(list.To) {
-			return nil, fmt.Errorf("%s lists %d ranges but %s lists %d: give one remapped range for each",
+			return nil, fmt.Errorf("%s lists %d ranges but %s lists %d: set one remapped range for each",
 				list.FromName, len(list.From), list.ToName, len(list.To))
 		}
 		for i := range list.From {
@@ -87,7 +87,7 @@ func (t *Table) Map(ip string) (string, bool) {
 	return mapped, ok
 }
 
-// Find is Map, and reports besides whether a range contains the address.
+// Find is Map, and also reports whether a range contains the address.
 func (t *Table) Find(ip string) (mapped string, within, ok bool) {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -167,7 +167,7 @@ func (r Ranges) Contain(ip string) bool {
 	return false
 }
 
-// Reserved reports whether the address leads to no other cluster: back to who uses it, to its own network alone, or nowhere.
+// Reserved reports whether the address is loopback, link-local, multicast or unspecified, and so never leads to another cluster.
 // Text that is no address is not reserved.
 func Reserved(ip string) bool {
 	addr, err := netip.ParseAddr(ip)

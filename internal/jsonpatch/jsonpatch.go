@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsonpatch builds JSON patches (RFC 6902) for writes that must change
-// nothing but what they name. The typed copy of an object loses the fields that
-// its Go type has never heard of; a patch does not touch them.
+// Package jsonpatch builds JSON patches (RFC 6902) for writes that must change only the fields that they name. A
+// typed copy of an object loses the fields that are unknown to its Go type; a patch does not touch them.
 package jsonpatch
 
 import (

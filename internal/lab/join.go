@@ -31,7 +31,7 @@ import (
 // kubeconfigSecret opens the provider; it lies in the tenant namespace of the consumer.
 const kubeconfigSecret = "kubeconfig-resourceslice-cloud"
 
-// join does what peering does: CRDs, tenant namespaces, roles, an identity of the consumer at the provider, and a VirtualNode.
+// join does what peering does: CRDs, tenant namespaces, roles, an identity of the consumer on the provider, and a VirtualNode.
 func (l *Lab) join(ctx context.Context) error {
 	for _, side := range []*Side{l.Consumer, l.Provider} {
 		if err := installCRDs(side); err != nil {

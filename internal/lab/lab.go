@@ -24,7 +24,7 @@ import (
 const (
 	// ConsumerID is the cluster id of the consumer, ProviderID that of the provider.
 	ConsumerID, ProviderID = "home", "cloud"
-	// NodeName is the virtual node that stands for the provider.
+	// NodeName is the virtual node of the provider.
 	NodeName = "cloud"
 	// TenantNamespace is, in the consumer, the namespace of everything about the provider; the provider has ProviderTenantNamespace.
 	TenantNamespace, ProviderTenantNamespace = "liqo-tenant-cloud", "liqo-tenant-home"
@@ -63,7 +63,7 @@ type Options struct {
 	KubeletArgs []string
 	// APIServerSupport lets offloaded pods use the consumer's API server, with tokens that cost two writes a pod.
 	APIServerSupport bool
-	// Quotas installs the webhook that notes who created a ShadowPod, which costs a call for each.
+	// Quotas installs the webhook that records the creator of a ShadowPod, which costs a call for each.
 	Quotas bool
 	// Elect has the controller managers compete for their leases, as they do when the chart installs them.
 	Elect bool
@@ -83,7 +83,7 @@ type Side struct {
 	ID      string
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Journal reads who wrote what since the Lab was up.
+	// Journal reads the writes of each client since the Lab was up.
 	Journal *Journal
 	// balancer before its API server, nil without one.
 	balancer *testenv.Balancer

@@ -52,7 +52,7 @@ func pickPorts() (listenPorts, error) {
 }
 
 // pickPort returns a TCP port that is free. Labs of other processes pick some at the same time: the UDP port of the same number,
-// of which no server here has a use, says that it is taken, before anybody listens and while a server is down.
+// of which no server here has a use, says that it is taken, before a server listens and while it is down.
 func pickPort() (int, io.Closer, error) {
 	const attempts = 200
 	for range attempts {

@@ -103,7 +103,7 @@ func (l *Lab) StartProviderManager(ctx context.Context) error {
 		"--metrics-address="+address(l.ports.providerMetrics), "--health-probe-address="+address(l.ports.providerHealth))...)
 }
 
-// StartConsumerManager starts the controllers that extend namespaces of the consumer.
+// StartConsumerManager starts the controllers that offload namespaces of the consumer.
 func (l *Lab) StartConsumerManager(ctx context.Context) error {
 	return l.startManagerReplica(ctx, consumerManagerName, l.ports.consumerWebhook, l.ports.consumerMetrics, l.ports.consumerHealth)
 }

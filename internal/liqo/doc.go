@@ -1,9 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package liqo has Refract's virtual kubelet run in the place of Liqo's, under Liqo's controllers, and takes that back.
+// Package liqo runs Refract's virtual kubelet in place of Liqo's, under Liqo's controllers, and reverts that.
 //
-// Liqo's webhook writes the whole Deployment of a virtual kubelet into its VirtualNode, and its controller keeps the Deployment as it is there.
-// So a virtual kubelet is replaced by another image in the VirtualNode. Ours needs rights that Liqo's role lacks, such as to review tokens: it
-// authenticates who asks for logs and shells. Nothing of Liqo's is deleted, and what is changed is noted beside it.
+// Liqo's webhook writes the whole Deployment of a virtual kubelet into its VirtualNode, and Liqo's controller keeps
+// the Deployment in sync with it. So a virtual kubelet is replaced by changing the image in the VirtualNode. Ours
+// needs permissions that Liqo's role lacks, such as to create TokenReviews, because it authenticates callers of logs
+// and exec. No object of Liqo is deleted, and changes are recorded in annotations.
 package liqo

@@ -27,7 +27,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Options say which virtual kubelets are replaced. They are not safe for concurrent use.
+// Options select the virtual kubelets to replace. They are not safe for concurrent use.
 type Options struct {
 	Client    client.Client
 	Clientset kubernetes.Interface
@@ -54,7 +54,7 @@ const (
 // containers of the Deployment in a VirtualNode.
 var containers = []string{"spec", "template", "spec", "template", "spec", "containers"}
 
-// Check says of each virtual node whose virtual kubelet it runs, and what ours would need. It changes nothing.
+// Check reports for each virtual node which virtual kubelet it runs, and the prerequisites of ours. It changes nothing.
 func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	nodes, err := o.nodes(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (o *Options) Check(ctx context.Context) ([]doctor.Finding, error) {
 	return found, nil
 }
 
-// Adopt has the virtual nodes run the image, one after another, and returns when all of them are ready. One that is not is put back. It may be
+// Adopt makes the virtual nodes run the image, one after another, and returns when all of them are ready. One that is not is reverted. It may be
 // called again, with another image, too.
 func (o *Options) Adopt(ctx context.Context) error {
 	nodes, err := o.nodes(ctx)
@@ -97,7 +97,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 	for i := range nodes {
 		vn := &nodes[i]
 		if imageOf(vn) == "" {
-			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it made by Liqo?", client.ObjectKeyFromObject(vn), containerName)
+			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(vn), containerName)
 		}
 		o.say("%s: granting what Liqo's role lacks", vn.Name)
 		if err := rbac.Install(ctx, o.Clientset, rights(vn)...); err != nil {
@@ -130,7 +130,7 @@ func (o *Options) Adopt(ctx context.Context) error {
 	})
 }
 
-// Revert has adopted virtual nodes run the image that they ran before, and takes back what was granted.
+// Revert makes adopted virtual nodes run their previous image, and revokes the granted permissions.
 func (o *Options) Revert(ctx context.Context) error {
 	nodes, err := o.nodes(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (o *Options) Revert(ctx context.Context) error {
 	return nil
 }
 
-// putBack the former image of one virtual node, and when that has happened take back what was granted to it.
+// putBack restores the previous image of one virtual node, and then revokes the granted permissions.
 func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happened func() error) error {
 	current := &offloading.VirtualNode{}
 	if err := o.Client.Get(ctx, client.ObjectKeyFromObject(vn), current); err != nil {
@@ -206,7 +206,7 @@ func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {
 }
 
 // belongs refuses a VirtualNode outside the tenant namespace of its provider: its ServiceAccount would get the rights of a virtual kubelet, and
-// whoever may create VirtualNodes in some namespace is not meant to have those.
+// permission to create VirtualNodes in some namespace must not grant those.
 func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error {
 	namespace := &corev1.Namespace{}
 	if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Namespace}, namespace); err != nil {
@@ -215,7 +215,7 @@ func (o *Options) belongs(ctx context.Context, vn *offloading.VirtualNode) error
 	if namespace.Labels[wire.TenantNamespaceLabel] == "true" && namespace.Labels[wire.RemoteClusterIDLabel] == string(vn.Spec.ClusterID) {
 		return nil
 	}
-	return fmt.Errorf("VirtualNode %s is not in the tenant namespace of cluster %s: delete it, or name the virtual nodes that are meant", client.ObjectKeyFromObject(vn), vn.Spec.ClusterID)
+	return fmt.Errorf("VirtualNode %s is not in the tenant namespace of cluster %s: delete it, or name the virtual nodes to adopt", client.ObjectKeyFromObject(vn), vn.Spec.ClusterID)
 }
 
 // imageOf the virtual kubelet of a VirtualNode, "" when it does not say.
@@ -231,7 +231,7 @@ func imageOf(vn *offloading.VirtualNode) string {
 	return ""
 }
 
-// replace the image in a VirtualNode. What else is there stays as it was written, also what this program has no fields for. With the former
+// replace the image in a VirtualNode. All other fields stay as written, including those unknown to this program. With the former
 // image it is as it was.
 func (o *Options) replace(ctx context.Context, vn *offloading.VirtualNode, image string) error {
 	key := client.ObjectKeyFromObject(vn)
@@ -306,7 +306,7 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 		case s.ObservedGeneration < deployment.Generation || s.UpdatedReplicas < want || s.AvailableReplicas < want:
 			return fmt.Sprintf("Deployment %s: %d of %d replicas are up to date and available", key, min(s.UpdatedReplicas, s.AvailableReplicas), want), nil
 		case s.Replicas > want:
-			return fmt.Sprintf("Deployment %s: a former replica is ending", key), nil
+			return fmt.Sprintf("Deployment %s: an old replica is terminating", key), nil
 		}
 		node := &corev1.Node{}
 		if err := o.Client.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
@@ -330,7 +330,7 @@ func (o *Options) await(ctx context.Context, vn *offloading.VirtualNode, image s
 // some seconds after it has ended.
 func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *corev1.Node, deployment *appsv1.Deployment, image string) (missing string, err error) {
 	if vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode {
-		return "", nil // somebody else keeps it
+		return "", nil // another client keeps it
 	}
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
@@ -349,7 +349,7 @@ func (o *Options) served(ctx context.Context, vn *offloading.VirtualNode, node *
 			return "", nil
 		}
 	}
-	return "the new replica does not serve the node yet: it waits for the lease of the former one", nil
+	return "the new replica does not serve the node yet: it waits for the lease of the old one", nil
 }
 
 // templates changes all VkOptionsTemplates, of which virtual nodes are made later.

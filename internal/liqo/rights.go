@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// rolePrefix of the roles that virtual kubelets get besides Liqo's, which keep theirs.
+// rolePrefix of the roles that virtual kubelets get in addition to Liqo's.
 const rolePrefix = "refract"
 
 const (

@@ -1,8 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodelab is two clusters with real nodes, rome and milan, and the computer of an administrator: a shell with refractctl, kubectl
-// and a kubeconfig with a context for each cluster. Nothing of Refract is installed, but its images are in the registry.
+// Package nodelab provides two clusters with real nodes, rome and milan, and an administrator's machine: a shell with
+// refractctl, kubectl and a kubeconfig with a context for each cluster. Refract is not installed, but its images are
+// in the registry.
 //
 // It needs root, and `make node-tools`.
 package nodelab

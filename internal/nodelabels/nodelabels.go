@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodelabels says which labels a virtual node has. The virtual kubelet puts them on the Node; the controllers ask
-// what selectors will find there before it is registered.
+// Package nodelabels computes the labels of a virtual node. The virtual kubelet sets them on the Node; the
+// controllers use them to evaluate selectors before the Node is registered.
 package nodelabels
 
 import (

@@ -55,7 +55,7 @@ func (c *Cluster) find(ctx context.Context, object client.Object) (*metav1.Parti
 	return found, kind, nil
 }
 
-// apply creates an object, or has it as it should be, if it is ours. What somebody else has made, such as the chart, is left as it is.
+// apply creates an object, or updates it if it is ours. Objects of other owners, such as the chart, are left unchanged.
 func (c *Cluster) apply(ctx context.Context, object client.Object) error {
 	found, kind, err := c.find(ctx, object)
 	if err != nil || found != nil && !IsOurs(found) {
@@ -102,7 +102,7 @@ func (c *Cluster) removeAll(ctx context.Context, objects []client.Object) error 
 	return nil
 }
 
-// isOursAlone reports whether nobody else has written to an object that was applied: not whoever created it after it was looked for.
+// isOursAlone reports whether no other client has written to an applied object, such as one that created it concurrently.
 func isOursAlone(applied client.Object) bool {
 	return !slices.ContainsFunc(applied.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager != string(fieldOwner) })
 }

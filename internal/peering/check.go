@@ -66,14 +66,14 @@ func (o *Options) checkSides(context.Context) error {
 	consumer, provider := o.Consumer, o.Provider
 	switch {
 	case consumer.uid == provider.uid:
-		return fmt.Errorf("%s and %s are the same cluster: name another one as the provider", consumer.Name, provider.Name)
+		return fmt.Errorf("%s and %s are the same cluster: use another one as the provider", consumer.Name, provider.Name)
 	case consumer.ID() == provider.ID():
 		return fmt.Errorf("both clusters have the id %q: ids are unique among peers, so install Refract in one of them again with another --cluster-id", consumer.ID())
 	case provider.invitation != nil && provider.invitation.Consumer != consumer.ID():
-		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q: have one made for it (refractctl generate peering-user %s)",
+		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q: request one for it (refractctl generate peering-user %s)",
 			provider.ID(), provider.invitation.Consumer, consumer.Name, consumer.ID(), consumer.ID())
 	case provider.invitation != nil && o.Credentials == Certificates:
-		return errors.New("--credentials=certificate: an invitation gives tokens alone")
+		return errors.New("--credentials=certificate: an invitation provides only tokens")
 	case !consumer.installation.Consumes:
 		return fmt.Errorf("cluster %s: virtual nodes are switched off: upgrade release %s with --set offloading.enabled=true", consumer.Name, consumer.installation.Name)
 	}
@@ -85,7 +85,7 @@ func (o *Options) checkClocks(ctx context.Context) error {
 	for _, c := range []*Cluster{o.Consumer, o.Provider} {
 		offset, known, err := clockOf(ctx, c.Config)
 		if err != nil {
-			return fmt.Errorf("cluster %s: asking for its time, %w", c.Name, err)
+			return fmt.Errorf("cluster %s: reading its clock, %w", c.Name, err)
 		}
 		if !known {
 			return nil
@@ -139,7 +139,7 @@ func (o *Options) checkVersions(context.Context) error {
 	return fmt.Errorf("%s has version %s and %s has %s: more than one minor version apart, upgrade the older one with refractctl install", o.Consumer.Name, consumer, o.Provider.Name, provider)
 }
 
-// right is one that whoever runs this needs.
+// right is a permission that the user needs.
 type right struct{ verb, group, resource, subresource, name string }
 
 var (
@@ -154,7 +154,7 @@ var (
 		{"create", "", "serviceaccounts", "", ""}, {"create", offloading.GroupVersion.Group, "quotas", "", ""},
 		{"create", auth.GroupVersion.Group, "resourceslices", "", ""},
 	}, common...)
-	// What it takes besides, by the kind of credentials.
+	// Additional permissions, by the kind of credentials.
 	credentialRights = map[Credentials][]right{
 		Tokens: {{"create", "", "serviceaccounts", "token", ""}},
 		Certificates: {
@@ -188,7 +188,7 @@ func (c *Cluster) lacks(ctx context.Context, rights []right) error {
 			}},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return fmt.Errorf("cluster %s: asking for your rights, %w", c.Name, err)
+			return fmt.Errorf("cluster %s: reviewing your permissions, %w", c.Name, err)
 		}
 		if !review.Status.Allowed {
 			missing = append(missing, strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/"))
@@ -246,7 +246,7 @@ func (o *Options) checkResources(context.Context) (err error) {
 func (o *Options) checkNode(ctx context.Context) error {
 	consumer, provider := o.Consumer, o.Provider.ID()
 	if o.VirtualNode == wire.ConsumerServiceAccount { // its ServiceAccount would be that of the peer as a consumer of this cluster
-		return fmt.Errorf("the virtual node cannot be called %s: give another --virtual-node", o.VirtualNode)
+		return fmt.Errorf("the virtual node cannot be called %s: set another --virtual-node", o.VirtualNode)
 	}
 	all := &offloading.VirtualNodeList{}
 	if err := consumer.Client.List(ctx, all); err != nil {
@@ -258,7 +258,7 @@ func (o *Options) checkNode(ctx context.Context) error {
 		switch mine := vn.Namespace == wire.TenantNamespace(provider) && string(vn.Spec.ClusterID) == provider && IsOurs(vn); {
 		case vn.Name != o.VirtualNode:
 		case !mine:
-			return fmt.Errorf("cluster %s: VirtualNode %s exists, and this program has not made it: remove it, or give another --virtual-node", consumer.Name, key)
+			return fmt.Errorf("cluster %s: VirtualNode %s exists and was not created by refractctl: remove it, or set another --virtual-node", consumer.Name, key)
 		case vn.DeletionTimestamp != nil:
 			return fmt.Errorf("cluster %s: VirtualNode %s is being deleted: run the command again when it is gone", consumer.Name, key)
 		default:
@@ -271,7 +271,7 @@ func (o *Options) checkNode(ctx context.Context) error {
 		return fmt.Errorf("cluster %s: getting node %s, %w", consumer.Name, o.VirtualNode, err)
 	}
 	if err == nil {
-		return fmt.Errorf("cluster %s: there is a node %s: give another --virtual-node", consumer.Name, o.VirtualNode)
+		return fmt.Errorf("cluster %s: there is a node %s: set another --virtual-node", consumer.Name, o.VirtualNode)
 	}
 	return nil
 }

@@ -45,10 +45,10 @@ type Cluster struct {
 // ID of the cluster among its peers.
 func (c *Cluster) ID() string { return c.installation.ClusterID }
 
-// Accept has the cluster be opened with an invitation, nil for the rights of an administrator.
+// Accept sets the invitation to access the cluster with, nil for the permissions of an administrator.
 func (c *Cluster) Accept(invitation *Invitation) { c.invitation = invitation }
 
-// IsInvited reports whether the cluster is opened with an invitation.
+// IsInvited reports whether the cluster is accessed with an invitation.
 func (c *Cluster) IsInvited() bool { return c.invitation != nil }
 
 // inspect finds out what is installed.
@@ -86,7 +86,7 @@ func (c *Cluster) manager() rbac.Manager {
 }
 
 // tenant reports whether the tenant namespace for a peer exists. It fails when that cannot be used, above all because it is that of another
-// cluster which claims the same id: whoever got that one's identity would have its namespaces.
+// cluster which claims the same id: its identity would give access to the other's namespaces.
 func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err error) {
 	name, found := wire.TenantNamespace(peer.ID()), &corev1.Namespace{}
 	err = c.Client.Get(ctx, client.ObjectKey{Name: name}, found)

@@ -18,7 +18,7 @@ func (c *Cluster) Clock(ctx context.Context) (offset time.Duration, known bool, 
 	return clockOf(ctx, c.Config)
 }
 
-// LacksRights returns an error that lists the rights which the user lacks for joining the cluster with others, as a consumer or as a provider.
+// LacksRights returns an error that lists the permissions which the user lacks to join the cluster with others, as a consumer or as a provider.
 func (c *Cluster) LacksRights(ctx context.Context) error {
 	all := slices.Clone(consumerRights)
 	for _, r := range slices.Concat(providerRights, credentialRights[Tokens]) {

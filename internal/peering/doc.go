@@ -1,14 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peering joins two clusters, and parts them, with the rights of whoever runs it.
+// Package peering joins two clusters and ends their peering, with the permissions of the user who runs it.
 //
-// The consumer gets an identity at the provider, a certificate that the provider signs, and a virtual node. The provider gets a
-// tenant namespace for the consumer with the roles that it needs, and the quota that it is held to. The controllers do the rest; they need
-// nobody's rights but their own.
+// The consumer gets an identity on the provider, credentials for it, and a virtual node. The provider gets a tenant
+// namespace for the consumer with the roles that it needs, and its Quota. The controllers do the rest with their own
+// permissions.
 //
-// A provider that runs Liqo is asked for the same as Liqo's own consumers ask for it, with Tenant, ResourceSlice and Renew.
+// On a provider that runs Liqo, it creates the objects that Liqo's own consumers create: Tenant, ResourceSlice and
+// Renew.
 //
-// Everything is checked before anything is changed. Every step can be repeated: what was interrupted goes on when it is run again. What
-// this package has not made it neither changes nor deletes.
+// Everything is checked before anything is changed. Every step is idempotent: an interrupted run continues when the
+// command is run again. Objects that this package did not create are never changed or deleted.
 package peering

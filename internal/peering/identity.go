@@ -23,7 +23,7 @@ import (
 type Credentials string
 
 const (
-	// Tokens of a ServiceAccount at the provider, which the consumer's controller manager renews, and which end with the ServiceAccount.
+	// Tokens of a ServiceAccount on the provider, which the consumer's controller manager renews, and which end with the ServiceAccount.
 	Tokens Credentials = "token"
 	// Certificates that the provider signs. The consumer's controller manager renews them where the provider's does so
 	// (authentication.enabled), else Peer. Nobody can take them back before they expire.
@@ -54,7 +54,7 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 		return nil, false, fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
 	}
 	if err == nil && !IsOurs(secret) {
-		return nil, false, fmt.Errorf("cluster %s: Secret %s was not made by this program: it is the access of another peering, which must be ended first", o.Consumer.Name, key)
+		return nil, false, fmt.Errorf("cluster %s: Secret %s was not created by refractctl: it belongs to another peering, which must be ended first", o.Consumer.Name, key)
 	}
 	if err == nil {
 		known, err := o.usable(ctx, secret.Data[wire.KubeconfigSecretKey], time.Now())
@@ -66,7 +66,7 @@ func (o *Options) identity(ctx context.Context) (found *identity, isNew bool, er
 	return made, true, err
 }
 
-// usable returns nil for a kubeconfig that leads elsewhere, is for somebody else, is not of the desired kind, or expires before long.
+// usable returns nil for a kubeconfig that is for another server or user, is not of the desired kind, or expires before long.
 func (o *Options) usable(ctx context.Context, kubeconfig []byte, now time.Time) (*identity, error) {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {

@@ -29,7 +29,7 @@ import (
 )
 
 // Invitation is what the administrator of a provider gives to that of a consumer, inside of a kubeconfig: with it Peer joins the clusters
-// without any rights at the provider but those of the consumer itself. The kubeconfig has a token of the consumer's
+// without any rights on the provider but those of the consumer itself. The kubeconfig has a token of the consumer's
 // ServiceAccount, and is to be kept as secret as that.
 type Invitation struct {
 	// Consumer and Provider are cluster ids; ProviderUID tells clusters of one id apart.
@@ -47,7 +47,7 @@ type Invitation struct {
 // invitationExtension is the name under which a cluster in a kubeconfig has an Invitation.
 const invitationExtension = "peering.refract.io"
 
-// Invited returns the invitation in a kubeconfig for its current context, nil when there is none.
+// Invited returns the invitation in the current context of a kubeconfig, nil when there is none.
 func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	current := config.Contexts[cmp.Or(context, config.CurrentContext)]
 	if current == nil || config.Clusters[current.Cluster] == nil {
@@ -68,7 +68,7 @@ func Invited(config *clientcmdapi.Config, context string) (*Invitation, error) {
 	return invitation, nil
 }
 
-// Absent is a cluster of which only the id is known.
+// Absent returns a Cluster of which only the id is known.
 func Absent(id string) (*Cluster, error) {
 	if err := core.ClusterID(id).Validate(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (o *Options) admit(ctx context.Context, life time.Duration) (kubeconfig []b
 	return kubeconfig, expires, o.checkKubeconfig(ctx, kubeconfig)
 }
 
-// Withdraw takes back what a provider has for a consumer, of which only the id need be known. It fails as long as the consumer uses it.
+// Withdraw deletes the objects of a provider for a consumer, of which only the id need be known. It fails while the consumer uses them.
 func (o *Options) Withdraw(ctx context.Context) error { return progress.Ended(ctx, o.withdraw(ctx)) }
 
 func (o *Options) withdraw(ctx context.Context) error {
@@ -177,7 +177,7 @@ func (i *Invitation) fits(resources corev1.ResourceList) (corev1.ResourceList, e
 	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		quantity, given := resources[name], i.Resources[name]
 		if quantity.Cmp(given) > 0 {
-			return nil, fmt.Errorf("--%s is %s, but %s gives %s: take at most that, or ask its administrator for more (refractctl generate peering-user %s --%s)",
+			return nil, fmt.Errorf("--%s is %s, but %s gives %s: request at most that, or ask its administrator for more (refractctl generate peering-user %s --%s)",
 				name, quantity.String(), i.Provider, given.String(), i.Consumer, name)
 		}
 		all[name] = quantity

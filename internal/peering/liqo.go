@@ -32,7 +32,7 @@ import (
 )
 
 // A provider that runs Liqo gives out what it is asked for by Tenants, ResourceSlices and Renews. Liqo's consumers have controllers that
-// write them; this program writes them at the provider itself, with the rights of its administrator.
+// write them; this program writes them on the provider itself, with the rights of its administrator.
 
 const (
 	// liqoIDName is the label by which Liqo's ConfigMap with the id of a cluster is found, and liqoIDKey the key in it.
@@ -207,7 +207,7 @@ func (o *Options) tenancy(ctx context.Context) (*clientcmdapi.AuthInfo, time.Tim
 // holder returns the access with a certificate that was given out, renewed if less than a third of its life is left.
 func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject clientcert.Subject, params *auth.AuthParams, renewal auth.RenewSpec) (*clientcmdapi.AuthInfo, time.Time, error) {
 	if params.AwsConfig != nil {
-		return nil, time.Time{}, fmt.Errorf("cluster %s gives out users of Amazon instead of certificates: install Refract there, and join it with tokens", o.Provider.Name)
+		return nil, time.Time{}, fmt.Errorf("cluster %s issues AWS IAM users instead of certificates: install Refract there, and join it with tokens", o.Provider.Name)
 	}
 	validity := clientcert.ValidityFor(params.SignedCRT, subject, key.Public())
 	if validity.Known() && time.Until(validity.Until) < validity.Life()/3 {
@@ -218,10 +218,10 @@ func (o *Options) holder(ctx context.Context, key ed25519.PrivateKey, subject cl
 		params, validity = renewed, clientcert.ValidityFor(renewed.SignedCRT, subject, key.Public())
 	}
 	if left := time.Until(validity.Until); validity.Known() && left <= 0 {
-		return nil, time.Time{}, fmt.Errorf("cluster %s has answered with a certificate that expired at %s: check its clock, and run the command again", o.Provider.Name, validity.Until.UTC().Format(time.RFC3339))
+		return nil, time.Time{}, fmt.Errorf("cluster %s issued a certificate that expired at %s: check its clock, and run the command again", o.Provider.Name, validity.Until.UTC().Format(time.RFC3339))
 	}
 	if !validity.Known() {
-		return nil, time.Time{}, fmt.Errorf("cluster %s has given out a certificate that is not the one that was requested (%s): run refractctl unpeer, and join the clusters again", o.Provider.Name, subject)
+		return nil, time.Time{}, fmt.Errorf("cluster %s issued a certificate that is not the one that was requested (%s): run refractctl unpeer, and join the clusters again", o.Provider.Name, subject)
 	}
 	keyPEM, err := encode(key)
 	return &clientcmdapi.AuthInfo{ClientCertificateData: params.SignedCRT, ClientKeyData: keyPEM}, validity.Until, err

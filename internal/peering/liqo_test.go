@@ -123,7 +123,7 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 	t.Run("more than the provider gives", func(t *testing.T) {
 		greedy := *o
 		greedy.VirtualNode, greedy.Resources = "greedy", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("40")}
-		assert.ErrorContains(t, greedy.share(ctx), "of which 1 are left of the 4")
+		assert.ErrorContains(t, greedy.share(ctx), "but only 1 of the 4")
 	})
 
 	t.Run("renewal", func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 )
 
 // checkRanges refuses pod ranges that overlap: an address would mean a pod here and one there. It does not matter where pods are not meant
-// to reach each other, and where a network translates addresses, as Liqo's does. Ranges that nobody knows are worth a warning.
+// to reach each other, and where a network translates addresses, as Liqo's does. Unknown ranges are worth a warning.
 func (o *Options) checkRanges(context.Context) error {
 	if o.OverlappingRanges {
 		return nil
@@ -40,13 +40,13 @@ func (o *Options) checkRanges(context.Context) error {
 		known bool
 	}{{o.Consumer, "--pod-cidrs", len(here) > 0}, {o.Provider, "--remote-pod-cidrs", len(there) > 0}} {
 		if !side.known {
-			o.say("%s: warning: the pod ranges are unknown, the nodes have no spec.podCIDRs: whether they overlap with those of the other cluster is not checked, give them with %s", side.of.ID(), side.flag)
+			o.say("%s: warning: the pod ranges are unknown, the nodes have no spec.podCIDRs: whether they overlap with those of the other cluster is not checked, set them with %s", side.of.ID(), side.flag)
 		}
 	}
 	for _, one := range here {
 		if at := slices.IndexFunc(there, one.Overlaps); at >= 0 {
 			return fmt.Errorf("the pod ranges overlap, %s of %s and %s of %s: pods cannot reach each other by address. Join them with --network=none, "+
-				"or give --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
+				"or set --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
 		}
 	}
 	return o.checkServiceRanges()
@@ -67,7 +67,7 @@ func (o *Options) checkServiceRanges() error {
 	return nil
 }
 
-// learnNetwork finds out what connects the clusters. Where nobody says so, it is what the consumer is installed with.
+// learnNetwork determines what connects the clusters. The default is the setting of the consumer's installation.
 func (o *Options) learnNetwork(ctx context.Context) error {
 	o.ranges = map[*Cluster][]netip.Prefix{o.Consumer: o.ConsumerRanges, o.Provider: o.ProviderRanges}
 	for c, given := range o.ranges {
@@ -131,7 +131,7 @@ func setOf(ranges []netip.Prefix) map[netip.Prefix]bool {
 	return set
 }
 
-// podRanges are those that the nodes of a cluster have. Where the network plugin hands addresses out by itself they have none.
+// podRanges are those that the nodes of a cluster have. Network plugins with their own IPAM do not set them.
 func (c *Cluster) podRanges(ctx context.Context) ([]netip.Prefix, error) {
 	if c.invitation != nil {
 		return c.invitation.PodRanges, nil

@@ -18,11 +18,11 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// NodeOptions say what a virtual node is, besides its resources.
+// NodeOptions are the settings of a virtual node, except its resources.
 type NodeOptions struct {
 	// Labels of the Node.
 	Labels map[string]string
-	// NodeSelector and RuntimeClass of its pods, at the provider.
+	// NodeSelector and RuntimeClass of its pods, on the provider.
 	NodeSelector map[string]string
 	RuntimeClass string
 	// Classes of the provider that it offers.

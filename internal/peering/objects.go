@@ -77,7 +77,7 @@ func (o *Options) quota() *offloading.Quota {
 // atConsumer returns what a virtual node needs, but for the tenant namespace, the Secrets and the VirtualNode.
 func (o *Options) atConsumer() []client.Object {
 	prefix, tenant := o.Consumer.installation.RolePrefix, wire.TenantNamespace(o.Provider.ID())
-	// All virtual nodes of the provider need the rights of the controller manager to the first Secret.
+	// All virtual nodes of the provider need the permissions of the controller manager to the first Secret.
 	return append(o.ofNode(), ownRoles(prefix, nil, o.Consumer.manager().Provider(tenant, secretName(o.Provider.ID())))...)
 }
 

@@ -21,19 +21,19 @@ import (
 	"github.com/refract-project/refract/internal/progress"
 )
 
-// Options say which clusters are joined, and how. They are not safe for concurrent use.
+// Options are the clusters to join and the settings of the peering. They are not safe for concurrent use.
 type Options struct {
 	Consumer, Provider *Cluster
 	// ProviderID is the id that the provider must have; "" is any.
 	ProviderID string
 	// VirtualNode is its name, by default the id of the provider.
 	VirtualNode string
-	// Credentials of the consumer at the provider, by default tokens.
+	// Credentials of the consumer on the provider, by default tokens.
 	Credentials Credentials
 	// Resources that the virtual node offers, and that the provider holds the consumer to. With an invitation they are those of the
 	// invitation, unless they are fewer.
 	Resources corev1.ResourceList
-	// Node says what the virtual node is besides.
+	// Node has further settings of the virtual node.
 	Node NodeOptions
 	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
 	APIServerURL string
@@ -184,7 +184,7 @@ func (o *Options) awaitReady(ctx context.Context) error {
 	})
 }
 
-// withoutNode says what the controllers have said about a virtual node that has no Node yet.
+// withoutNode returns the controllers' conditions about a virtual node that has no Node yet.
 func (o *Options) withoutNode(ctx context.Context) (string, error) {
 	if missing, err := o.unfinished(ctx); missing != "" || err != nil {
 		return missing, err

@@ -37,7 +37,7 @@ func (o *Options) findPullSecrets(ctx context.Context) error {
 		err := c.Client.Get(ctx, key, found)
 		switch {
 		case apierrors.IsNotFound(err):
-			o.say("%s: warning: image pull secret %s does not exist: create it and run the command again, or take it out of common.imagePullSecrets", c.ID(), key)
+			o.say("%s: warning: image pull secret %s does not exist: create it and run the command again, or remove it from common.imagePullSecrets", c.ID(), key)
 		case err != nil:
 			return fmt.Errorf("cluster %s: getting image pull secret %s, %w", c.Name, key, err)
 		case found.Type != corev1.SecretTypeDockerConfigJson && found.Type != corev1.SecretTypeDockercfg:

@@ -105,7 +105,7 @@ func (c *Cluster) removeForeignCluster(ctx context.Context, peer string, since m
 	return c.removeExactly(ctx, cluster)
 }
 
-// listed names objects for the user: the first one, and how many there are besides.
+// listed names objects for the user: the first one, and the number of the others.
 func listed(objects []*metav1.PartialObjectMetadata) string {
 	name := strings.TrimPrefix(client.ObjectKeyFromObject(objects[0]).String(), "/")
 	first := objects[0].Kind + " " + name

@@ -24,7 +24,7 @@ import (
 // so a consumer may be away for two months.
 const tokenLife = 90 * 24 * time.Hour
 
-// token of the consumer's ServiceAccount at the provider, which may ask for it by itself.
+// token of the consumer's ServiceAccount on the provider, which may ask for it by itself.
 func (o *Options) token(ctx context.Context) (*clientcmdapi.AuthInfo, time.Time, error) {
 	return o.tokenFor(ctx, tokenLife)
 }
@@ -40,7 +40,7 @@ func (o *Options) tokenFor(ctx context.Context, life time.Duration) (*clientcmda
 }
 
 // accepts reports whether the provider takes a token for that of the consumer. Tokens end with their ServiceAccount, which may have been
-// made again. Who may not ask gets another token.
+// made again. Without permission to review it, a new token is requested.
 func (o *Options) accepts(ctx context.Context, token string) (bool, error) {
 	if token == "" || o.Provider.invitation != nil {
 		return false, nil
@@ -56,7 +56,7 @@ func (o *Options) accepts(ctx context.Context, token string) (bool, error) {
 	return review.Status.Authenticated && review.Status.User.Username == serviceaccount.MakeUsername(account.Namespace, account.Name), nil
 }
 
-// account is the ServiceAccount of the consumer, at the provider.
+// account is the ServiceAccount of the consumer, on the provider.
 func (o *Options) account() *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{ObjectMeta: meta(wire.TenantNamespace(o.Consumer.ID()), wire.ConsumerServiceAccount, map[string]string{wire.RemoteClusterIDLabel: o.Consumer.ID()}),
 		AutomountServiceAccountToken: ptr.To(false)}

@@ -28,7 +28,7 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 )
 
-// Unpeer drains the virtual nodes of the provider, removes them, and then all that Peer has made on both sides. It may be called again
+// Unpeer drains and removes the virtual nodes of the provider, then everything that Peer created on both sides. It may be called again
 // after it was interrupted.
 func (o *Options) Unpeer(ctx context.Context) error { return progress.Ended(ctx, o.unpeer(ctx)) }
 
@@ -124,7 +124,7 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 	return nil
 }
 
-// GiveUp ends a peering without the provider, which never comes back: nothing is waited for there, and nothing removed.
+// GiveUp ends a peering with a provider that is lost for good: it neither waits for nor removes anything there.
 func (o *Options) GiveUp(ctx context.Context) error { return progress.Ended(ctx, o.giveUp(ctx)) }
 
 func (o *Options) giveUp(ctx context.Context) error {
@@ -157,7 +157,7 @@ func (o *Options) giveUp(ctx context.Context) error {
 	return nil
 }
 
-// GiveUp declares that a peer never comes back: controllers wait for nothing there from now on.
+// GiveUp declares a peer lost for good: controllers no longer wait for it.
 func GiveUp(ctx context.Context, c client.Client, peer string) error {
 	clusters := &core.ForeignClusterList{}
 	if err := c.List(ctx, clusters); err != nil {
@@ -174,7 +174,7 @@ func GiveUp(ctx context.Context, c client.Client, peer string) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as given up: does the controller manager run?", peer)
+	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as abandoned: check that the controller manager runs", peer)
 }
 
 // virtualNodes returns those of the provider, all of which must be ours.
@@ -186,7 +186,7 @@ func (o *Options) virtualNodes(ctx context.Context) ([]offloading.VirtualNode, e
 	nodes := slices.DeleteFunc(all.Items, func(vn offloading.VirtualNode) bool { return string(vn.Spec.ClusterID) != o.Provider.ID() })
 	for i := range nodes {
 		if !IsOurs(&nodes[i]) {
-			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not made by this program, probably by the chart: remove it where it is declared (virtualKubelets) first",
+			return nil, fmt.Errorf("cluster %s: VirtualNode %s was not created by refractctl but probably by the chart: remove it where it is declared (virtualKubelets) first",
 				o.Consumer.Name, client.ObjectKeyFromObject(&nodes[i]))
 		}
 		o.say("%s: virtual node %s is to be drained and removed", o.Consumer.ID(), nodes[i].Name)

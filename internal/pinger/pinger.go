@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pinger asks an API server from time to time whether it lives, and decides when it counts as down.
+// Package pinger probes an API server periodically, and decides when it is unavailable.
 package pinger
 
 import (
@@ -34,7 +34,7 @@ const (
 // errNoAnswerYet is why a server is unreachable before the first ping.
 var errNoAnswerYet = errors.New("has not answered yet")
 
-// Pinger asks one API server.
+// Pinger probes one API server.
 // All methods are safe for concurrent use.
 type Pinger struct {
 	ping              func(context.Context) error
@@ -48,8 +48,8 @@ type Pinger struct {
 	listeners []func()
 }
 
-// New returns a pinger that does nothing until Run. Until its first
-// answered ping the server counts as unreachable.
+// New returns a pinger; Run starts it. Until its first
+// successful ping the server counts as unreachable.
 //
 // An interval of 0 switches pings off: the server then counts as reachable.
 func New(ping func(context.Context) error, interval, timeout time.Duration, clk clock.Clock) *Pinger {
@@ -63,9 +63,8 @@ func New(ping func(context.Context) error, interval, timeout time.Duration, clk 
 }
 
 // Settled is closed once it is known whether the server is up: after the
-// first answer, or a few seconds of none. What is said about it
-// before that is a guess, and a guess must not replace what a former process
-// has found out.
+// first response, or a few seconds without one. Its state
+// before that is a guess, which must not replace the result of a previous process.
 func (p *Pinger) Settled() <-chan struct{} { return p.settled }
 
 // Unreachable returns why the server counts as down; nil is up.
@@ -138,7 +137,7 @@ func (p *Pinger) record(err error) time.Duration {
 const maxAnswer = 4 << 10
 
 // Livez pings an API server with the credentials of transport. The errors are
-// sentences about the server. One that has too much to do lives.
+// sentences about the server. An overloaded server counts as alive.
 func Livez(server *url.URL, transport http.RoundTripper) func(context.Context) error {
 	target := server.JoinPath("livez").String()
 	return func(ctx context.Context) error {
@@ -168,12 +167,12 @@ func verdict(target string, code int, body []byte) error {
 	case code == http.StatusOK && strings.TrimSpace(string(body)) == "ok", code == http.StatusTooManyRequests:
 		return nil
 	case code == http.StatusOK:
-		return fmt.Errorf("does not answer: %s says %.40q instead of ok: something else answers there, check the server of the kubeconfig", target, body)
+		return fmt.Errorf("does not answer: %s returned %.40q instead of ok: another service responds there, check the server of the kubeconfig", target, body)
 	case code == http.StatusUnauthorized:
 		return fmt.Errorf("does not accept our credentials (401 from %s): renew the kubeconfig", target)
 	case code == http.StatusForbidden:
 		return fmt.Errorf("denies access (403 from %s): check that the peering still exists, or allow this identity to get /livez there", target)
 	default:
-		return fmt.Errorf("is in trouble: %s says %d %s", target, code, http.StatusText(code))
+		return fmt.Errorf("is failing: %s returned %d %s", target, code, http.StatusText(code))
 	}
 }

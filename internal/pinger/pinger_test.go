@@ -19,11 +19,11 @@ func TestVerdictOnPings(t *testing.T) {
 	}{
 		{200, "ok", ""},
 		{200, "ok\n", ""},
-		{200, "<html>please log in</html>", "something else answers there"},
+		{200, "<html>please log in</html>", "another service responds there"},
 		{401, "", "renew the kubeconfig"},
 		{403, "", "peering"},
 		{429, "", ""},
-		{500, "", "is in trouble: x says 500 Internal Server Error"},
+		{500, "", "is failing: x returned 500 Internal Server Error"},
 	} {
 		err := verdict("x", test.code, []byte(test.body))
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {

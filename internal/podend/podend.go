@@ -3,13 +3,15 @@
 
 // Package podend decides whether a pod of the provider has ended for good.
 //
-// A terminal phase alone does not say so. A kubelet also reports one for a pod that it stops because the pod is deleted:
-// containers that exit with 0 on SIGTERM make it Succeeded, others Failed, until the object is removed a moment later. The
-// control plane fails pods that it drains, preempts or loses with their node. The consumer's pod has not ended then: its
-// replacement is created, and no controller at the consumer must take it for finished.
+// A terminal phase alone is not sufficient. A kubelet also reports one for a pod that it stops because the pod is
+// deleted: containers that exit with 0 on SIGTERM make it Succeeded, others Failed, until the object is removed a
+// moment later. The control plane fails pods that it drains, preempts or loses with their node. The consumer's pod
+// has not ended in these cases: its replacement is created, and no controller on the consumer may treat it as
+// finished.
 //
-// The provider's controller, which creates the replacement, and the virtual kubelet, which shows the status, both ask here:
-// if they disagreed, a pod would be replaced that the consumer has already seen finished, or the reverse.
+// The provider's controller, which creates the replacement, and the virtual kubelet, which shows the status, both use
+// this package: if they disagreed, a pod would be replaced that the consumer has already seen finished, or the
+// reverse.
 package podend
 
 import (
@@ -24,7 +26,7 @@ const deadlineExceeded = "DeadlineExceeded"
 
 // FinalPhase returns the phase in which the pod has ended for good, and "" as long as it is expected to run:
 //
-//   - A pod that nobody deletes has ended when its phase says so, unless the control plane failed it on the way to deleting
+//   - A pod that is not being deleted has ended when its phase says so, unless the control plane failed it on the way to deleting
 //     it (a DisruptionTarget condition other than a kubelet's).
 //   - A pod that is being deleted has ended only if it had before its deletion was asked for: a container that ends at the
 //     same second or later was stopped. One that is always restarted never ends by itself.
@@ -72,7 +74,7 @@ func askedAt(pod *corev1.Pod) time.Time {
 }
 
 // containersEndedBefore reports whether the containers say that they ended, in the phase that the pod has, before that time.
-// Success without any word of the containers is believed: nobody else has stopped them.
+// Success without container statuses is believed: nothing else stopped them.
 func containersEndedBefore(pod *corev1.Pod, asked time.Time) bool {
 	failed, known := false, false
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package progress waits for clusters, and reports to the user what it waits for.
+// Package progress waits for clusters, and reports the pending state to the user.
 package progress
 
 import (
@@ -19,7 +19,7 @@ import (
 const Interval = 250 * time.Millisecond
 
 // Await calls look until it returns an empty missing or an error, or until ctx ends. Whenever missing changes, report gets it as a line
-// that begins with what. An API server that is away is waited for, too. The error of a context that has ended says how to continue.
+// that begins with what. An API server that is away is waited for, too. The error of an ended context has the command to continue.
 func Await(ctx context.Context, report func(line string), what string, look func(context.Context) (missing string, err error)) error {
 	said, away := "", false
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
@@ -44,7 +44,7 @@ func Await(ctx context.Context, report func(line string), what string, look func
 	return Ended(ctx, err)
 }
 
-// Poll returns when done does not say no any more, or when ctx ends: then with the last error of an API server that was away, if it was.
+// Poll returns when done returns true or an error, or when ctx ends: then with the last error of an unavailable API server, if any.
 func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	var away error
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
@@ -76,7 +76,7 @@ func (e *endedError) Error() string {
 
 func (e *endedError) Unwrap() error { return e.cause }
 
-// Ended returns an error that says how to continue if err is there because ctx has ended, and err otherwise.
+// Ended returns an error with the command to continue if err is caused by the end of ctx, else err.
 func Ended(ctx context.Context, err error) error {
 	var said *endedError
 	if !ended(ctx, err) || errors.As(err, &said) {

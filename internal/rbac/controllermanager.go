@@ -16,7 +16,7 @@ import (
 func ControllerManager() Role {
 	return Role{
 		Name:    "controller-manager",
-		Purpose: "the controller manager: extends namespaces as a consumer, creates namespaces, pods and endpoints as a provider",
+		Purpose: "the controller manager: offloads namespaces as a consumer, creates namespaces, pods and endpoints as a provider",
 		Scope:   ClusterScope,
 		Rules:   slices.Concat(providerRules(), consumerRules(), eventRules()),
 	}
@@ -24,66 +24,66 @@ func ControllerManager() Role {
 
 func providerRules() []Rule {
 	return []Rule{
-		grant("to know what consumers ask for",
+		grant("to read the requests of consumers",
 			"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch")),
-		grant("to know how much of it they may have",
+		grant("to enforce their quotas",
 			"offloading.liqo.io", on("quotas"), do("get", "list", "watch")),
 		grant("to report progress",
 			"offloading.liqo.io", on("shadowpods/status"), do("patch")),
-		grant("to own what it makes, where owner references are checked",
+		grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
 			"offloading.liqo.io", on("shadowpods/finalizers", "shadowendpointslices/finalizers"), do("update")),
-		grant("to make the pods, and to keep their labels and annotations as they are asked for",
+		grant("to create the pods, and to keep their labels and annotations up to date",
 			"", on("pods"), do("get", "list", "watch", "create", "patch")),
-		grant("to resize them in place and to add ephemeral containers, when that is done to the consumer's pods",
+		grant("to resize them in place and to add ephemeral containers, as in the consumer's pods",
 			"", on("pods/resize", "pods/ephemeralcontainers"), do("patch")),
-		grant("to make the EndpointSlices and keep them as they are asked for",
+		grant("to create the EndpointSlices and keep them up to date",
 			"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch", "create", "patch")),
-		grant("to keep track of peered clusters, and of whether they can be reached: otherwise their endpoints are not ready",
+		grant("to track whether peered clusters are reachable: the endpoints of an unreachable cluster are not ready",
 			"core.liqo.io", on("foreignclusters"), do("get", "list", "watch", "create")),
 		grant("to report that",
 			"core.liqo.io", on("foreignclusters/status"), do("patch")),
 		grant("to watch the heartbeats of consumers, and to annotate them with the id of this cluster; no other Lease can be read",
 			"coordination.k8s.io", on("leases"), do("get", "list", "watch", "patch"), wire.HeartbeatLease),
-		grant("to know whether the network between the clusters is up, where Liqo's network module connects them",
+		grant("to watch the state of the network between the clusters, where Liqo's network module connects them",
 			"networking.liqo.io", on("connections"), do("list")),
-		grant("to know the same of other networks, and whether there is one at all",
+		grant("to watch the state of other networks",
 			"plugins.refract.io", on("peernetworks"), do("get")),
-		grant("to know under which addresses others are reached, where Liqo's network module remaps them",
+		grant("to translate the addresses of other clusters, where Liqo's network module remaps them",
 			"networking.liqo.io", on("configurations"), do("list", "watch")),
-		grant("to create namespaces for consumers, to delete them when they are withdrawn, and to open extended ones to the scheduler",
+		grant("to create namespaces for consumers, to delete them when they are unoffloaded, and to label offloaded ones for the scheduling webhook",
 			"", on("namespaces"), do("get", "list", "watch", "create", "patch", "delete")),
-		grant("to let a consumer into its namespaces",
+		grant("to grant a consumer access to its namespaces",
 			"rbac.authorization.k8s.io", on("rolebindings"), do("get", "list", "watch", "create", "patch")),
-		grant("to let it in with this role and no other",
+		grant("to grant this role and no other",
 			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), RemoteRolePlaceholder),
 	}
 }
 
 func consumerRules() []Rule {
 	return []Rule{
-		grant("to know which namespaces are to be extended, and to hold those objects until the remote namespaces are gone",
+		grant("to watch which namespaces are offloaded, and to hold the NamespaceOffloadings until the remote namespaces are deleted",
 			"offloading.liqo.io", on("namespaceoffloadings"), do("get", "list", "watch", "patch")),
 		grant("to report progress",
 			"offloading.liqo.io", on("namespaceoffloadings/status", "namespacemaps/status"), do("patch")),
-		grant("to request remote namespaces, and to hold the requests until they are gone",
+		grant("to request remote namespaces, and to hold the NamespaceMaps until they are deleted",
 			"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch")),
-		grant("to let virtual kubelets into extended namespaces with this role and no other",
+		grant("to grant virtual kubelets access to offloaded namespaces with this role and no other",
 			"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), ExtendedRolePlaceholder),
-		grant("to take that back: the RoleBindings that do so bear the name of the role, and no other can be deleted",
+		grant("to revoke that access: these RoleBindings have the name of the role, and no other can be deleted",
 			"rbac.authorization.k8s.io", on("rolebindings"), do("delete"), ExtendedRolePlaceholder),
-		grant("to know which nodes a namespace may extend to",
+		grant("to select the virtual nodes of a namespace",
 			"offloading.liqo.io", on("virtualnodes"), do("get", "list", "watch")),
-		grant("to know their labels, and whether they are ready",
+		grant("to read their labels and readiness",
 			"", on("nodes"), do("get", "list", "watch")),
-		grant("to know which Services of a namespace that is withdrawn show addresses of providers",
+		grant("to find the Services with addresses of providers in a namespace that is unoffloaded",
 			"", on("services"), do("list")),
-		grant("to know the same of its Ingresses",
+		grant("to find its Ingresses with addresses of providers",
 			"networking.k8s.io", on("ingresses"), do("list")),
-		grant("to take the addresses back from Services",
+		grant("to clear the addresses of those Services",
 			"", on("services/status"), do("patch")),
-		grant("to take them back from Ingresses",
+		grant("to clear the addresses of those Ingresses",
 			"networking.k8s.io", on("ingresses/status"), do("patch")),
-		grant("to mark the pods of those that are not",
+		grant("to label the pods on nodes that are not ready",
 			"", on("pods"), do("list", "patch")),
 		grant("to set the CA bundle of the admission webhook",
 			"admissionregistration.k8s.io", on("mutatingwebhookconfigurations"), do("get", "list", "watch", "patch"), WebhookName),
@@ -92,7 +92,7 @@ func consumerRules() []Rule {
 
 func eventRules() []Rule {
 	return []Rule{
-		grant("to report what could not be done",
+		grant("to report errors as Events",
 			"events.k8s.io", on("events"), do("create", "patch")),
 	}
 }
@@ -105,69 +105,69 @@ func ControllerManagerTenant() Role {
 		Purpose: "the controller manager, in the tenant namespace of each provider",
 		Scope:   NamespaceScope,
 		Rules: []Rule{
-			grant("to open the provider's API server, and to store the token that follows the one it has; no other Secret can be read",
+			grant("to authenticate at the provider's API server, and to store the renewed token; no other Secret can be read",
 				"", on("secrets"), do("get", "update"), KubeconfigSecretPlaceholder),
 		},
 	}
 }
 
 // ControllerManagerProbe is what the controller manager of a provider needs in the tenant namespace of a consumer whose API
-// server it asks, besides listening to its heartbeat.
+// server it probes, in addition to its heartbeat.
 func ControllerManagerProbe() Role {
 	return Role{
 		Name:    "controller-manager-probe",
-		Purpose: "the controller manager, in the tenant namespaces of the consumers whose API servers it asks",
+		Purpose: "the controller manager, in the tenant namespaces of the consumers whose API servers it probes",
 		Scope:   NamespaceScope,
 		Rules: []Rule{
-			grant("to ask the consumer's API server whether it lives; no other Secret can be read",
+			grant("to probe the consumer's API server; no other Secret can be read",
 				"", on("secrets"), do("get"), wire.ProbeSecret),
 		},
 	}
 }
 
-// ControllerManagerVirtualNodes is what the controller manager of a consumer needs besides to run, drain and remove virtual nodes. (The
+// ControllerManagerVirtualNodes is what the controller manager of a consumer needs in addition to run, drain and remove virtual nodes. (The
 // chart's admission policies hold it to nodes that are virtual, to Deployments of virtual kubelets in tenant namespaces, and in what it
 // deletes to what bears the label of a virtual node.)
 func ControllerManagerVirtualNodes() Role {
 	return Role{
 		Name:    "controller-manager-virtual-nodes",
-		Purpose: "the controller manager, where there may be virtual nodes",
+		Purpose: "the controller manager, where virtual nodes are enabled",
 		Scope:   ClusterScope,
 		Rules: []Rule{
 			grant("to hold VirtualNodes until they are drained",
 				"offloading.liqo.io", on("virtualnodes"), do("patch")),
-			grant("to report how that goes",
+			grant("to report the progress",
 				"offloading.liqo.io", on("virtualnodes/status"), do("patch")),
 			grant("to cordon virtual nodes, and to remove them",
 				"", on("nodes"), do("patch", "delete")),
-			grant("to drain them, as far as disruption budgets allow it",
+			grant("to drain them, respecting disruption budgets",
 				"", on("pods/eviction"), do("create")),
-			grant("to know which data lies on a provider",
+			grant("to find the volumes with data on a provider",
 				"", on("persistentvolumes"), do("list")),
-			grant("to take the remote namespaces back with the last virtual node of a provider",
+			grant("to delete the remote namespaces with the last virtual node of a provider",
 				"offloading.liqo.io", on("namespacemaps"), do("delete")),
-			grant("to know how virtual kubelets are run",
+			grant("to read the templates of virtual kubelets",
 				"offloading.liqo.io", on("vkoptionstemplates"), do("get", "list", "watch")),
-			grant("to run virtual kubelets, to follow whether they work, and to remove them",
+			grant("to create virtual kubelets, to watch their status, and to remove them",
 				"apps", on("deployments"), do("get", "list", "watch", "create", "update", "delete")),
-			grant("to remove what they ran as",
+			grant("to remove their ServiceAccounts",
 				"", on("serviceaccounts"), do("list", "delete")),
-			grant("to remove what they were allowed",
+			grant("to remove their RoleBindings",
 				"rbac.authorization.k8s.io", on("clusterroles", "clusterrolebindings", "roles", "rolebindings"), do("list", "delete")),
 		},
 	}
 }
 
-// ControllerManagerServingCertificates is what the controller manager needs besides to approve the serving certificates of virtual kubelets.
+// ControllerManagerServingCertificates is what the controller manager needs in addition to approve the serving certificates of virtual kubelets.
 func ControllerManagerServingCertificates() Role {
 	return Role{
 		Name:    "controller-manager-serving-certificates",
 		Purpose: "the controller manager, where it approves the serving certificates of virtual kubelets",
 		Scope:   ClusterScope,
 		Rules: []Rule{
-			grant("to know who asks for which certificate",
+			grant("to check the requested certificates",
 				"certificates.k8s.io", on("certificatesigningrequests"), do("get", "list", "watch")),
-			grant("to say so in the request",
+			grant("to record the approval",
 				"certificates.k8s.io", on("certificatesigningrequests/approval"), do("update")),
 			grant("to approve requests to this signer and no other",
 				"certificates.k8s.io", on("signers"), do("approve"), certificatesv1.KubeletServingSignerName),
@@ -175,56 +175,56 @@ func ControllerManagerServingCertificates() Role {
 	}
 }
 
-// ControllerManagerResourceSlices is what the controller manager needs besides to create the Quotas of ResourceSlices.
+// ControllerManagerResourceSlices is what the controller manager needs in addition to create the Quotas of ResourceSlices.
 func ControllerManagerResourceSlices() Role {
 	return Role{
 		Name:    "controller-manager-resource-slices",
 		Purpose: "the controller manager, where it creates the Quotas of ResourceSlices",
 		Scope:   ClusterScope,
 		Rules: []Rule{
-			grant("to know what was granted to consumers",
+			grant("to read the resources granted to consumers",
 				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch")),
-			grant("to own what it makes, where owner references are checked",
+			grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
 				"authentication.liqo.io", on("resourceslices/finalizers"), do("update")),
-			grant("to hold them to it",
+			grant("to create their Quotas",
 				"offloading.liqo.io", on("quotas"), do("create", "patch")),
 		},
 	}
 }
 
-// ControllerManagerAuthentication is what the controller manager of a provider needs besides to admit consumers that join as Liqo does. Whoever
+// ControllerManagerAuthentication is what the controller manager of a provider needs in addition to admit consumers that peer with Liqo's protocol. Whoever
 // approves client certificates can become any user of the cluster.
 func ControllerManagerAuthentication() Role {
 	return Role{
 		Name:    "controller-manager-authentication",
-		Purpose: "the controller manager, where it admits consumers that join as Liqo does",
+		Purpose: "the controller manager, where it admits consumers that peer with Liqo's protocol",
 		Scope:   ClusterScope,
 		Rules: []Rule{
-			grant("to know who wants to join, and to take the finalizer of Liqo's controllers off",
+			grant("to read the Tenants of consumers, and to remove the finalizer of Liqo's controllers",
 				"authentication.liqo.io", on("tenants"), do("get", "list", "watch", "patch")),
-			grant("to know what consumers ask for, to cordon that, and to delete it where a consumer is drained",
+			grant("to read the ResourceSlices of consumers, to cordon them, and to delete them when a consumer is drained",
 				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch", "patch", "delete")),
-			grant("to know which certificates expire",
+			grant("to read the requests to renew certificates",
 				"authentication.liqo.io", on("renews"), do("get", "list", "watch")),
-			grant("to answer",
+			grant("to write their status",
 				"authentication.liqo.io", on("tenants/status", "resourceslices/status", "renews/status"), do("patch")),
-			grant("to own what it makes, where owner references are checked",
+			grant("to set owner references, where OwnerReferencesPermissionEnforcement is enabled",
 				"authentication.liqo.io", on("tenants/finalizers"), do("update")),
 			grant("to generate nonces, and to verify their signatures; no other Secret can be read",
 				"", on("secrets"), do("get", "list", "watch", "patch"), wire.NonceSecret),
 			grant("to request certificates for consumers",
 				"certificates.k8s.io", on("certificatesigningrequests"), do("create", "get", "delete")),
-			grant("to say in the request that it is approved",
+			grant("to record the approval",
 				"certificates.k8s.io", on("certificatesigningrequests/approval"), do("update")),
 			grant("to approve requests to this signer",
 				"certificates.k8s.io", on("signers"), do("approve"), certificatesv1.KubeAPIServerClientSignerName),
-			grant("to let a consumer into its tenant namespace with this role and no other",
+			grant("to grant a consumer access to its tenant namespace with this role and no other",
 				"rbac.authorization.k8s.io", on("clusterroles"), do("bind"), TenantRolePlaceholder),
-			grant("to take that back: the RoleBinding bears the name of the role",
+			grant("to revoke that access: the RoleBinding has the name of the role",
 				"rbac.authorization.k8s.io", on("rolebindings"), do("delete"), TenantRolePlaceholder),
-			grant("to take remote namespaces back where a consumer is drained",
+			grant("to delete remote namespaces when a consumer is drained",
 				"offloading.liqo.io", on("namespacemaps"), do("delete")),
-			grant("to offer classes of storage",
+			grant("to offer storage classes",
 				"storage.k8s.io", on("storageclasses"), do("get", "list", "watch")),
 		},
 	}
@@ -255,7 +255,7 @@ func ControllerManagerNodeFailure() Role {
 		Purpose: "the controller manager, where the node failure controller is enabled",
 		Scope:   ClusterScope,
 		Rules: []Rule{
-			grant("to delete by force the pods that a failed node keeps",
+			grant("to force-delete the pods of a failed node",
 				"", on("pods"), do("delete")),
 		},
 	}
@@ -269,7 +269,7 @@ func ControllerManagerLeaderElection() Role {
 		Purpose: "the controller manager, in its own namespace",
 		Scope:   NamespaceScope,
 		Rules: []Rule{
-			grant("to take part in the election (creation cannot be bound to a name)",
+			grant("to take part in the election (create cannot be restricted by name)",
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to hold, renew and release the lease",
 				"coordination.k8s.io", on("leases"), do("get", "update"), LeaderElectionID, BesideLiqoElectionID),
@@ -287,7 +287,7 @@ func ControllerManagerWebhook() Role {
 		Purpose: "the controller manager, in its own namespace, when it serves the admission webhook",
 		Scope:   NamespaceScope,
 		Rules: []Rule{
-			grant("to share the authority of the webhook's certificates, and to renew it (the Secret is installed, empty, because creation cannot be bound to a name)",
+			grant("to share the CA of the webhook's certificates between replicas, and to renew it (the chart installs the Secret empty, because create cannot be restricted by name)",
 				"", on("secrets"), do("get", "list", "watch", "update"), WebhookName),
 		},
 	}

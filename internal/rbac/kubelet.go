@@ -13,35 +13,35 @@ func VirtualKubeletLocal() Role {
 		Purpose: "the virtual kubelet in its own cluster: reads what it reflects, writes pod status",
 		Scope:   ClusterScope,
 		Rules: []Rule{
-			grant("to run the pods of its node: to watch them, and to remove them once they have ended over there",
+			grant("to run the pods of its node: to watch them, and to delete them once they have terminated on the provider",
 				"", on("pods"), do("get", "list", "watch", "delete")),
 			grant("to show their remote status, and to mark them as offloaded",
 				"", on("pods/status"), do("patch")),
-			grant("to leave out endpoints that run at the provider anyway, and to register its own node (creation cannot be bound to a name)",
+			grant("to omit endpoints that run on the provider, and to register its own node (create cannot be restricted by name)",
 				"", on("nodes"), do("get", "list", "watch", "create")),
-			grant("to make volumes that stand for those of the provider, and to remove them when they are released (volumes are in no namespace)",
+			grant("to create volumes that represent those of the provider, and to delete them when they are released (volumes are cluster-scoped)",
 				"", on("persistentvolumes"), do("get", "list", "watch", "create", "patch", "delete")),
-			grant("to know how volumes of the virtual storage class are to be made",
+			grant("to read the virtual storage class",
 				"storage.k8s.io", on("storageclasses"), do("get", "list", "watch")),
 			grant("to report what could not be reflected, and to show the provider's Events",
 				"", on("events"), do("create", "patch")),
-			grant("to know whether the provider's API server and the network are up",
+			grant("to read whether the provider's API server and the network are up",
 				"core.liqo.io", on("foreignclusters"), do("get", "list", "watch")),
 			grant("to translate addresses, where the installation has remapped them",
 				"ipam.liqo.io", on("ips"), do("get", "list", "watch")),
 			grant("to get the certificate of its kubelet API signed",
 				"certificates.k8s.io", on("certificatesigningrequests"), do("create", "get", "list", "watch")),
-			grant("to know who asks for logs or a shell",
+			grant("to authenticate callers of the kubelet API",
 				"authentication.k8s.io", on("tokenreviews"), do("create")),
-			grant("to know whether they may",
+			grant("to authorize them",
 				"authorization.k8s.io", on("subjectaccessreviews"), do("create")),
-			grant("to know which further resources are to be reflected",
+			grant("to watch which further resources to reflect",
 				"plugins.refract.io", on("reflectedresources"), do("get", "list", "watch")),
-			grant("to report what they lack",
+			grant("to report why one is not reflected",
 				"plugins.refract.io", on("reflectedresources/status"), do("patch")),
-			grant("to know which virtual nodes are gone, and to take out of there what they said",
+			grant("to remove the entries of deleted virtual nodes from their status",
 				"offloading.liqo.io", on("virtualnodes"), do("list")),
-			grant("to notice when a resource is defined, and to copy its definition to the provider when asked to",
+			grant("to watch CustomResourceDefinitions, and to copy them to the provider with spec.copyDefinition",
 				"apiextensions.k8s.io", on("customresourcedefinitions"), do("get", "list", "watch")),
 		},
 	}
@@ -55,22 +55,22 @@ func ReflectedLocal(group, resource string, patched ...string) Role {
 	role := VirtualKubeletExtended()
 	role.Rules = []Rule{grant("to reflect "+resource, group, on(resource), do("get", "list", "watch"))}
 	if len(patched) > 0 {
-		role.Rules = append(role.Rules, grant("to bring their status back, and to note where it is from", group, patched, do("patch")))
+		role.Rules = append(role.Rules, grant("to reflect their status back, and to annotate its origin", group, patched, do("patch")))
 	}
 	return role
 }
 
 // VirtualKubeletExtended is what the virtual kubelet needs in namespaces that
-// are extended to its provider, and has nowhere else.
+// are offloaded to its provider, and has nowhere else.
 func VirtualKubeletExtended() Role {
 	return Role{
 		Name:    "virtual-kubelet-extended",
-		Purpose: "virtual kubelets, in each namespace that is extended to their provider",
+		Purpose: "virtual kubelets, in each namespace that is offloaded to their provider",
 		Scope:   ExtendedScope,
 		Rules: []Rule{
 			grant("to reflect Services and configuration",
 				"", on("services", "configmaps", "secrets"), do("get", "list", "watch")),
-			grant("to provide claims with volumes, and to have another node selected when the provider lends none",
+			grant("to bind claims to volumes, and to clear the selected node when the provider offers no storage",
 				"", on("persistentvolumeclaims"), do("get", "list", "watch", "patch")),
 			grant("to report the size of their volumes",
 				"", on("persistentvolumeclaims/status"), do("patch")),
@@ -78,17 +78,17 @@ func VirtualKubeletExtended() Role {
 				"discovery.k8s.io", on("endpointslices"), do("get", "list", "watch")),
 			grant("to reflect Ingresses",
 				"networking.k8s.io", on("ingresses"), do("get", "list", "watch")),
-			grant("to show what the provider's Events say of what runs there: to know which are shown, and to take back those that the provider took back",
+			grant("to show Events of the provider about offloaded objects, and to delete those that the provider deleted",
 				"", on("events"), do("get", "list", "delete")),
-			grant("to show under which addresses the provider serves a Service",
+			grant("to show the provider's addresses of a Service",
 				"", on("services/status"), do("patch")),
-			grant("to show under which addresses the provider serves an Ingress",
+			grant("to show the provider's addresses of an Ingress",
 				"networking.k8s.io", on("ingresses/status"), do("patch")),
 		},
 	}
 }
 
-// VirtualKubeletTokens is what the virtual kubelet needs besides, in the same
+// VirtualKubeletTokens is what the virtual kubelet needs in addition, in the same
 // role, to let offloaded pods use the API server. The chart leaves it out when
 // no virtual kubelet does, or all of them by Secrets that users made.
 func VirtualKubeletTokens() Role {
@@ -110,7 +110,7 @@ func VirtualKubeletNode() Role {
 		Purpose: "one virtual kubelet: keeps its own node, and no other, up to date",
 		Scope:   ClusterScope,
 		Rules: []Rule{
-			grant("to keep labels, annotations and taints as the VirtualNode has them",
+			grant("to keep labels, annotations and taints in sync with the VirtualNode",
 				"", on("nodes"), do("patch"), NodeNamePlaceholder),
 			grant("to keep capacity, addresses and conditions up to date",
 				"", on("nodes/status"), do("patch"), NodeNamePlaceholder),
@@ -126,13 +126,13 @@ func VirtualKubeletTenant() Role {
 		Purpose: "one virtual kubelet, in the tenant namespace of its provider",
 		Scope:   NamespaceScope,
 		Rules: []Rule{
-			grant("to know what its node offers and which namespaces are extended",
+			grant("to read the resources of its node and the offloaded namespaces",
 				"offloading.liqo.io", on("virtualnodes", "namespacemaps"), do("get", "list", "watch")),
-			grant("to say whether it has its node",
+			grant("to report whether the node is registered",
 				"offloading.liqo.io", on("virtualnodes/status"), do("patch"), NodeNamePlaceholder),
-			grant("to open the provider's API server; no other Secret can be read",
+			grant("to authenticate at the provider's API server; no other Secret can be read",
 				"", on("secrets"), do("get", "list", "watch"), KubeconfigSecretPlaceholder),
-			grant("to take part in the elections of its node and of its provider (creation cannot be bound to a name)",
+			grant("to take part in the elections of its node and of its provider (create cannot be restricted by name)",
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to hold, renew and release those leases",
 				"coordination.k8s.io", on("leases"), do("get", "update"), NodeNamePlaceholder, wire.SharedLease),
@@ -148,7 +148,7 @@ func VirtualKubeletLease() Role {
 		Scope:     NamespaceScope,
 		Namespace: "kube-node-lease",
 		Rules: []Rule{
-			grant("to start the heartbeat of its node (creation cannot be bound to a name)",
+			grant("to start the heartbeat of its node (create cannot be restricted by name)",
 				"coordination.k8s.io", on("leases"), do("create")),
 			grant("to send it",
 				"coordination.k8s.io", on("leases"), do("get", "update"), NodeNamePlaceholder),
@@ -165,7 +165,7 @@ func VirtualKubeletAuthentication() Role {
 		Scope:     NamespaceScope,
 		Namespace: "kube-system",
 		Rules: []Rule{
-			grant("to recognise the client certificates of this cluster",
+			grant("to verify client certificates of this cluster",
 				"", on("configmaps"), do("get", "list", "watch"), "extension-apiserver-authentication"),
 		},
 	}

@@ -29,7 +29,7 @@ type Kubelet struct {
 	TenantNamespace string
 	// KubeconfigSecret names the Secret there that opens the provider.
 	KubeconfigSecret string
-	// Subject is who the virtual kubelet authenticates as.
+	// Subject is the identity of the virtual kubelet.
 	Subject rbacv1.Subject
 }
 
@@ -60,14 +60,14 @@ func (k Kubelet) Objects() []Object {
 	return objects
 }
 
-// ExtendedNamespace returns the binding that opens one extended namespace to
+// ExtendedNamespace returns the binding that opens one offloaded namespace to
 // the virtual kubelet. The controller manager makes such bindings by itself.
 func (k Kubelet) ExtendedNamespace(namespace string) Object {
 	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)
 	return roleBinding(namespace, name+"-"+k.NodeName, "ClusterRole", name, k.Subject)
 }
 
-// Everywhere returns the binding that opens all namespaces to the virtual kubelet, where nobody binds its role in those that are extended:
+// Everywhere returns the binding of the virtual kubelet's role in all namespaces, if no controller binds it in offloaded ones:
 // under the controllers of another implementation.
 func (k Kubelet) Everywhere() Object {
 	name := prefixed(k.Prefix, VirtualKubeletExtended().Name)
@@ -78,7 +78,7 @@ func (k Kubelet) Everywhere() Object {
 type Consumer struct {
 	// Prefix of the roles; empty means DefaultPrefix.
 	Prefix string
-	// Subject is who the consumer's virtual kubelets authenticate as; in a
+	// Subject is the identity of the consumer's virtual kubelets; in a
 	// Liqo peering the group named after the consumer's cluster id.
 	Subject rbacv1.Subject
 	// Account is the ServiceAccount with whose tokens the consumer may
@@ -143,7 +143,7 @@ type Manager struct {
 	Prefix string
 	// Namespace of the installation, where the leader-election lease is.
 	Namespace string
-	// Subject is who the controller manager authenticates as.
+	// Subject is the identity of the controller manager.
 	Subject rbacv1.Subject
 }
 
@@ -194,7 +194,7 @@ func (m Manager) ServingCertificates() []Object {
 	return m.everywhere(ControllerManagerServingCertificates())
 }
 
-// NodeFailure returns the role and the binding with which the controller manager lets the pods of failed nodes go.
+// NodeFailure returns the role and the binding with which the controller manager deletes the pods of failed nodes.
 func (m Manager) NodeFailure() []Object {
 	return m.everywhere(ControllerManagerNodeFailure())
 }

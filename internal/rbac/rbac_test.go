@@ -34,7 +34,7 @@ func TestEveryRuleIsBounded(t *testing.T) {
 
 // excessive returns what a rule grants that none of our processes may have.
 func excessive(scope Scope, rule rbacv1.PolicyRule) (problems []string) {
-	// Configuration is read and written only where a namespace of one consumer is extended to another.
+	// Configuration is read and written only where a namespace of one consumer is offloaded to another.
 	reflected := scope == ExtendedScope || scope == ConsumerScope
 	named := len(rule.ResourceNames) > 0
 	for _, list := range [][]string{rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs} {

@@ -19,25 +19,25 @@ func VirtualKubeletRemote() Role {
 		Purpose: "a consumer, in each of its remote namespaces",
 		Scope:   ConsumerScope,
 		Rules: []Rule{
-			grant("to ask for pods and endpoints, which the provider's own controllers make",
+			grant("to request pods and endpoints, which the provider's own controllers create",
 				"offloading.liqo.io", on("shadowpods", "shadowendpointslices"), do("get", "list", "watch", "create", "update", "delete")),
 			grant("to reflect Services and configuration, by server-side apply",
 				"", on("services", "configmaps", "secrets"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to renew the tokens of its pods",
 				"", on("secrets"), do("update")),
-			grant("to ask for volumes, by server-side apply",
+			grant("to request volumes, by server-side apply",
 				"", on("persistentvolumeclaims"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to reflect Ingresses, by server-side apply",
 				"networking.k8s.io", on("ingresses"), do("get", "list", "watch", "create", "patch", "delete")),
 			grant("to read the status of its pods, and the Events about its objects",
 				"", on("pods", "events"), do("get", "list", "watch")),
-			grant("to end the pods that are deleted with a shorter grace period than their own",
+			grant("to shorten the grace period of pods that are being deleted",
 				"", on("pods"), do("delete")),
-			grant("to answer for what its pods use, where the provider measures that",
+			grant("to read the metrics of its pods, where the provider measures them",
 				"metrics.k8s.io", on("pods"), do("list")),
-			grant("to answer for logs",
+			grant("to read logs",
 				"", on("pods/log"), do("get")),
-			grant("to answer for a shell or a forwarded port: SPDY asks with create, WebSocket with get",
+			grant("to exec, attach and forward ports: SPDY needs create, WebSocket needs get",
 				"", on("pods/exec", "pods/attach", "pods/portforward"), do("create", "get")),
 		},
 	}
@@ -57,7 +57,7 @@ func ReflectedRemote(group, resource string) Role {
 // consumer add to the API of the whole cluster.
 func DefinitionsRemote() Role {
 	role := VirtualKubeletRemoteClusterwide()
-	role.Rules = []Rule{grant("to copy definitions of resources (creation cannot be bound to a name)",
+	role.Rules = []Rule{grant("to copy CustomResourceDefinitions (create cannot be restricted by name)",
 		"apiextensions.k8s.io", on("customresourcedefinitions"), do("get", "create"))}
 	return role
 }
@@ -70,7 +70,7 @@ func VirtualKubeletRemoteClusterwide() Role {
 		Purpose: "a consumer, outside its remote namespaces: no object at all",
 		Scope:   ClusterScope,
 		Rules: []Rule{{
-			Reason:     "to ask whether the API server is alive, and which version it is",
+			Reason:     "to probe the API server, and to read its version",
 			PolicyRule: rbacv1.PolicyRule{NonResourceURLs: []string{"/livez", "/readyz", "/version"}, Verbs: do("get")},
 		}},
 	}
@@ -84,15 +84,15 @@ func RemoteControlPlane() Role {
 		Purpose: "a consumer, in its tenant namespace",
 		Scope:   ConsumerScope,
 		Rules: []Rule{
-			grant("to request namespaces, and to read the answer, which the provider writes",
+			grant("to request namespaces, and to read the status, which the provider writes",
 				"offloading.liqo.io", on("namespacemaps"), do("get", "list", "watch", "create", "patch", "delete")),
-			grant("to send its heartbeat for the first time (creation cannot be bound to a name)",
+			grant("to send its first heartbeat (create cannot be restricted by name)",
 				"coordination.k8s.io", on("leases"), do("create")),
-			grant("to send its heartbeat, without which the provider does not know whether its endpoints can be used, and to read the cluster id from it",
+			grant("to renew its heartbeat, which keeps its endpoints ready, and to read the cluster id from it",
 				"coordination.k8s.io", on("leases"), do("get", "patch"), wire.HeartbeatLease),
-			grant("to renew the token with which it authenticates, before that expires",
+			grant("to renew its token before it expires",
 				"", on("serviceaccounts/token"), do("create"), wire.ConsumerServiceAccount),
-			grant("to know what it may use here",
+			grant("to read its Quotas",
 				"offloading.liqo.io", on("quotas"), do("get", "list")),
 			grant("to follow what it is offered here, which refractctl peer has asked for in its name",
 				"authentication.liqo.io", on("resourceslices"), do("get", "list", "watch")),
@@ -105,12 +105,12 @@ func RemoteControlPlane() Role {
 func RemoteTenant() Role {
 	return Role{
 		Name:    "remote-tenant",
-		Purpose: "a consumer that has joined as Liqo does, in its tenant namespace",
+		Purpose: "a consumer that peered with Liqo's protocol, in its tenant namespace",
 		Scope:   ConsumerScope,
 		Rules: slices.Concat(RemoteControlPlane().Rules, []Rule{
-			grant("to keep its requests for namespaces up to date as Liqo does, with a replacement",
+			grant("to update its NamespaceMap the way Liqo does, by replacement",
 				"offloading.liqo.io", on("namespacemaps"), do("update")),
-			grant("to ask for shares of the provider, and for the certificates that follow",
+			grant("to request resources of the provider, and the renewal of certificates",
 				"authentication.liqo.io", on("resourceslices", "renews"), do("get", "list", "watch", "create", "update", "patch", "delete")),
 		}),
 	}

@@ -17,19 +17,19 @@ const DefaultPrefix = "liqo"
 // replaced when a Role becomes an object, by Go here and by the chart's
 // templates there.
 const (
-	// NodeNamePlaceholder stands for the name of the virtual node.
+	// NodeNamePlaceholder is replaced with the name of the virtual node.
 	NodeNamePlaceholder = "$(NODE_NAME)"
-	// KubeconfigSecretPlaceholder stands for the name of the Secret that opens the provider.
+	// KubeconfigSecretPlaceholder is replaced with the name of the Secret that opens the provider.
 	KubeconfigSecretPlaceholder = "$(KUBECONFIG_SECRET)"
-	// RemoteRolePlaceholder stands for the name of the role VirtualKubeletRemote, prefix included.
+	// RemoteRolePlaceholder is replaced with the name of the role VirtualKubeletRemote, prefix included.
 	RemoteRolePlaceholder = "$(REMOTE_ROLE)"
-	// TenantRolePlaceholder stands for the name of the role RemoteTenant, prefix included.
+	// TenantRolePlaceholder is replaced with the name of the role RemoteTenant, prefix included.
 	TenantRolePlaceholder = "$(TENANT_ROLE)"
-	// ExtendedRolePlaceholder stands for the name of the role VirtualKubeletExtended, prefix included.
+	// ExtendedRolePlaceholder is replaced with the name of the role VirtualKubeletExtended, prefix included.
 	ExtendedRolePlaceholder = "$(EXTENDED_ROLE)"
 )
 
-// Scope says where the rules of a Role hold.
+// Scope is where the rules of a Role apply.
 type Scope string
 
 const (
@@ -38,7 +38,7 @@ const (
 	// ConsumerScope: in namespaces of one consumer, through a RoleBinding in
 	// each to one ClusterRole.
 	ConsumerScope Scope = "Consumer"
-	// ExtendedScope: in namespaces that are extended, likewise.
+	// ExtendedScope: in namespaces that are offloaded, likewise.
 	ExtendedScope Scope = "Extended"
 	// NamespaceScope: in the one namespace of a Role.
 	NamespaceScope Scope = "Namespace"
@@ -55,7 +55,7 @@ type Rule struct {
 type Role struct {
 	// Name without the prefix of the installation.
 	Name string
-	// Purpose says who holds the role and what for.
+	// Purpose is the holder of the role and its use.
 	Purpose string
 	// Scope says where the rules hold.
 	Scope Scope

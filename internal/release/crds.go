@@ -37,7 +37,7 @@ func (i *Installer) applyCRDs(ctx context.Context, crds []*unstructured.Unstruct
 				return err
 			}
 			if there {
-				i.say("CRD %s is Liqo's, left as it is", crd.GetName())
+				i.say("CRD %s belongs to Liqo, left unchanged", crd.GetName())
 				continue
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Installation is what runs in a cluster.
+// Installation describes the installation in a cluster.
 type Installation struct {
 	// Name and Namespace of the Helm release.
 	Name, Namespace string
@@ -32,10 +32,10 @@ type Installation struct {
 	Scheduling corev1.PodSpec
 	// Consumes reports whether virtual nodes are made here.
 	Consumes bool
-	// HoldsToQuotas reports whether consumers are held to their Quotas here. Where they are not, a Quota must not exist: nobody notes whose
+	// HoldsToQuotas reports whether Quotas of consumers are enforced here. If not, a Quota must not exist: no webhook records whose
 	// a pod is.
 	HoldsToQuotas bool
-	// Isolates reports whether nobody may connect to its pods but on the ports that they serve (networkPolicies.enabled).
+	// Isolates reports whether network policies allow only the served ports of its pods (networkPolicies.enabled).
 	Isolates bool
 }
 
@@ -55,7 +55,7 @@ const (
 	remoteRole        = "-virtual-kubelet-remote"
 )
 
-// Find returns what is installed: ErrNotInstalled without any, an error when there are several.
+// Find returns the installation: ErrNotInstalled without any, an error when there are several.
 func Find(ctx context.Context, c client.Client) (*Installation, error) {
 	all := &appsv1.DeploymentList{}
 	if err := c.List(ctx, all, client.MatchingLabels{nameLabel: chartName}); err != nil {

@@ -42,7 +42,7 @@ type Installer struct {
 	Progress func(line string)
 }
 
-// Result is what was installed, or would be.
+// Result describes the release that was, or would be, installed.
 type Result struct {
 	// Revision of the release, from 1.
 	Revision int
@@ -79,7 +79,7 @@ func (i *Installer) install(ctx context.Context, values map[string]any) (*Result
 	if err := i.onlyOne(ctx); err != nil {
 		return nil, err
 	}
-	// What is wrong with the values is to be found before anything is changed.
+	// Errors in the values must be found before anything is changed.
 	if _, err := i.apply(ctx, chart, values, upgrade, true); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (i *Installer) onlyOne(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (found.Name != i.Name || found.Namespace != i.Namespace) {
-		err = fmt.Errorf("there is an installation already, as release %s in namespace %s: upgrade that with --release=%s --namespace=%s", found.Name, found.Namespace, found.Name, found.Namespace)
+		err = fmt.Errorf("Refract is already installed as release %s in namespace %s: upgrade it with --release=%s --namespace=%s", found.Name, found.Namespace, found.Name, found.Namespace)
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 		helm := action.NewUpgrade(config)
 		helm.Namespace, helm.SkipCRDs, helm.ResetThenReuseValues, helm.MaxHistory = i.Namespace, true, true, mostRevisions
 		helm.DryRunStrategy, helm.WaitStrategy, helm.Timeout = strategy, kube.HookOnlyStrategy, helmTimeout
-		// What the chart says counts, whoever has said it before: helm, an earlier refractctl, or kubectl edit.
+		// The chart takes precedence over earlier writers: helm, an earlier refractctl, or kubectl edit.
 		helm.ServerSideApply, helm.ForceConflicts = "true", true
 		done, err := helm.RunWithContext(ctx, i.Name, chart, values)
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 const unfinishedPatience = 5 * time.Minute
 
 // takeOver prepares for an upgrade of a release whose last operation has not ended: its process was killed, or lost the API server. Helm
-// refuses such a release until somebody edits its Secret. Its last revision is marked as failed, in dry runs in memory alone. takeOver fails
+// refuses such a release until its Secret is edited. Its last revision is marked as failed, in dry runs in memory alone. takeOver fails
 // while the operation may still be in progress.
 func (i *Installer) takeOver(config *action.Configuration, dryRun bool) error {
 	history, err := revisions(config, i.Name)
@@ -70,7 +70,7 @@ func revisions(config *action.Configuration, name string) ([]*releasev1.Release,
 	for _, s := range stored {
 		revision, ok := s.(*releasev1.Release)
 		if !ok || revision.Info == nil {
-			return nil, fmt.Errorf("reading the history of release %s: a revision is of type %T: use the version of helm that has written it", name, s)
+			return nil, fmt.Errorf("reading the history of release %s: a revision is of type %T: use the version of helm that wrote it", name, s)
 		}
 		history = append(history, revision)
 	}

@@ -18,7 +18,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// InUseError lists what would be orphaned by the removal of the controllers.
+// InUseError lists the objects that removing the controllers would orphan.
 type InUseError struct{ Uses []string }
 
 func (e *InUseError) Error() string {
@@ -31,13 +31,13 @@ var uses = []struct {
 	remedy func(object client.Object) string
 }{
 	{"NamespaceOffloading", func(o client.Object) string {
-		return "withdraw it with: refractctl unoffload namespace " + o.GetNamespace()
+		return "unoffload it with: refractctl unoffload namespace " + o.GetNamespace()
 	}},
 	{"VirtualNode", func(o client.Object) string {
 		return "remove it with refractctl unpeer, or with: refractctl delete virtualnode " + o.GetName()
 	}},
 	{"NamespaceMap", func(client.Object) string {
-		return "namespaces are extended from a peer, or to it: end the peering with refractctl unpeer"
+		return "namespaces are offloaded to or from a peer: end the peering with refractctl unpeer"
 	}},
 	{"ShadowPod", func(client.Object) string { return "a consumer runs pods here: end its peering with refractctl unpeer" }},
 }
@@ -109,7 +109,7 @@ const mostShown = 5
 
 func (i *Installer) deleteCRDs(ctx context.Context) error {
 	if beside, err := i.exists(ctx, liqoCRD); err != nil || beside {
-		i.say("the CRDs are Liqo's, left as they are")
+		i.say("the CRDs belong to Liqo, left unchanged")
 		return err
 	}
 	chart, err := load()

@@ -54,7 +54,7 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return watch, err
 	}
 	answer, err = t.check(request, known)
-	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // who may watch but not list is not helped
+	if err == nil && (answer == nil || answer.StatusCode == http.StatusForbidden) { // clients that may watch but not list are not helped
 		if answer != nil {
 			_ = answer.Body.Close()
 		}
@@ -91,7 +91,7 @@ func (t *transport) check(watch *http.Request, known uint64) (answer *http.Respo
 	if err != nil || present >= known {
 		return nil, nil // versions that are no numbers are not compared
 	}
-	slog.Warn("The storage of the API server was set back, as by restoring etcd from a backup: everything is listed again",
+	slog.Warn("The storage of the API server was rolled back, such as by an etcd restore: listing everything again",
 		"server", watch.URL.Host, "resource", watch.URL.Path, "known", known, "present", present)
 	return gone(watch, known, present)
 }
@@ -113,7 +113,7 @@ func gone(request *http.Request, known, present uint64) (*http.Response, error) 
 	body, err := json.Marshal(&metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 		Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
-		Message: fmt.Sprintf("the storage was set back to resource version %d, the watch was to go on from %d", present, known),
+		Message: fmt.Sprintf("the storage was rolled back to resource version %d, the watch would have continued from %d", present, known),
 	})
 	if err != nil {
 		return nil, err

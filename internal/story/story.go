@@ -30,9 +30,9 @@ type Stage struct {
 	Sides map[string]*Side // by what the story calls them
 	Home  string           // the side that has the Events
 	Vars  map[string]string
-	// Files that every story has, besides its own.
+	// Files of every story, in addition to its own.
 	Files    fs.FS
-	Commands map[string]Command // besides those of the package
+	Commands map[string]Command // in addition to those of the package
 	// Alone stages play one story after the other.
 	Alone bool
 	// Settle waits until whatever is to happen has happened.
@@ -63,7 +63,7 @@ func Run(t *testing.T, dir string, stage func(*testing.T) *Stage) {
 	}
 }
 
-// Play plays one scenario outside of a test, and returns what went wrong. What the scenario does and sees is given to log, in lines.
+// Play runs one scenario outside of a test, and returns its errors. The lines of the scenario are logged to log.
 func Play(ctx context.Context, file string, stage *Stage, log func(string)) error {
 	t := &alone{log: log}
 	ended := make(chan struct{})

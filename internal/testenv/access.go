@@ -22,7 +22,7 @@ func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
 // Kubeconfig returns the path of the administrator's kubeconfig. It is there until Stop.
 func (c *Cluster) Kubeconfig() string { return c.path("admin.conf") }
 
-// ConfigFor returns the access of a user, by a client certificate of the cluster's authority. What the user may do is up to RBAC.
+// ConfigFor returns the access of a user, by a client certificate of the cluster's authority. RBAC defines its permissions.
 func (c *Cluster) ConfigFor(user string, groups ...string) (*rest.Config, error) {
 	cert, key, err := c.ca.issue(subject{name: user, orgs: groups})
 	if err != nil {

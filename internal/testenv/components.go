@@ -20,7 +20,7 @@ const (
 	etcdPeerSocket = "unix://etcd-peer.sock"
 )
 
-// auditPolicy records who did what with which result, once for every request, without bodies.
+// auditPolicy records the user, verb and result of every request once, without bodies.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted, Panic]

@@ -27,7 +27,7 @@
 // # Nothing is left behind
 //
 // Every process is tied to this one twice: by the kernel's parent-death signal, and by a watchdog that holds the other end of
-// a pipe. Whatever ends the test or the demo, Ctrl-C or kill -9, takes the clusters and their state folders with it.
+// a pipe. Any end of the test or the demo, such as Ctrl-C or kill -9, removes the clusters and their state folders.
 //
 // # Limits
 //

@@ -22,7 +22,7 @@ type Options struct {
 	// KwokNodes is how many simulated nodes there are from the start. Their pods become Ready at once and run nothing.
 	KwokNodes int
 	// Nodes is how many real nodes there are from the start: machines of the Network with a kubelet, containerd and kube-proxy, and
-	// CoreDNS in the cluster. The control plane is on the first of them. What they need is checked by NodesHere.
+	// CoreDNS in the cluster. The control plane is on the first of them. NodesHere checks the prerequisites.
 	Nodes   int
 	Network *machine.Network
 	// Registry, with real nodes, is where images are pulled from, whatever registry their names have.
@@ -40,7 +40,7 @@ type Options struct {
 	Dir string
 	// ExtraAPIServerArgs and ExtraControllerManagerArgs are appended to the command lines: a later flag overrules an earlier.
 	ExtraAPIServerArgs, ExtraControllerManagerArgs []string
-	// Log receives the progress of Start. Default: nobody.
+	// Log receives the progress of Start. Default: none.
 	Log func(format string, args ...any)
 }
 

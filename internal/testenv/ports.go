@@ -12,7 +12,7 @@ import (
 )
 
 // reservation holds a port of 127.0.0.1: bound but not listening, and shared with processes of this user that ask for it by
-// SO_REUSEPORT. As long as it is held the kernel gives the port to nobody else, also while the server that uses it is down.
+// SO_REUSEPORT. As long as it is held, the kernel assigns the port to no other process, also while the server that uses it is down.
 type reservation struct {
 	port int
 	fd   int
@@ -49,7 +49,7 @@ func (r *reservation) bind() error {
 func (r *reservation) release() { _ = unix.Close(r.fd) }
 
 // freePort returns a port that was free a moment ago, for servers that cannot share a reserved one: the caller tries again
-// with another when somebody was faster.
+// with another when the port was taken concurrently.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

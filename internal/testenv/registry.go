@@ -66,7 +66,7 @@ func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, er
 	r.network, r.local = inside.Addr().String(), outside.Addr().String()
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	for listener, handler := range map[net.Listener]http.Handler{inside: withPrivate(handler), outside: handler} {
-		server := &http.Server{Handler: handler} //nolint:gosec // nobody else reaches it
+		server := &http.Server{Handler: handler} //nolint:gosec // not reachable from elsewhere
 		r.servers = append(r.servers, server)
 		go func() { _ = server.Serve(listener) }()
 	}
@@ -76,7 +76,7 @@ func NewRegistry(ctx context.Context, network *machine.Network) (_ *Registry, er
 // PullUser and PullPassword are asked for where images are private.
 const PullUser, PullPassword = "puller", "a-secret-of-the-registry"
 
-// withPrivate serves all images under private/ as well, to those who authenticate.
+// withPrivate serves all images under private/ as well, to authenticated clients.
 func withPrivate(images http.Handler) http.Handler {
 	const api = "/v2/"
 	mux := http.NewServeMux()

@@ -55,7 +55,7 @@ func Eventually(tb testing.TB, check func() error) {
 	}
 }
 
-// Wait is Eventually for who ends the test itself.
+// Wait is Eventually for callers that end the test themselves.
 func Wait(check func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wattest assembles the WebAssembly text format, as far as the tests of the host write it: hostile and
-// tiny modules stand in the tree as text that a reader understands, and no binary has to be believed.
+// Package wattest assembles the subset of the WebAssembly text format that the tests of the host use, so that hostile
+// and tiny modules are readable source instead of binaries.
 //
-// Supported: imports of functions; exports, also inline; memories, tables, globals, start, active data and
-// element segments; functions with named parameters, locals and labels; flat and folded instructions.
-// Types are written out in each function. Not supported: anything else, which is an error that names the line.
+// Supported: imports of functions; exports, also inline; memories, tables, globals, start, active data and element
+// segments; functions with named parameters, locals and labels; flat and folded instructions. Types are written out
+// in each function. Anything else is an error that names the line.
 package wattest
 
 import "fmt"

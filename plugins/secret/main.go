@@ -15,7 +15,7 @@
 //     kubernetes.io/service-account.name, with the value of the annotation of
 //     that name, is what offloaded pods find it by. Label and annotation cross
 //     whatever the lists of the virtual node say: without them the copy would
-//     pass for an ordinary Secret if its namespace is extended once more.
+//     pass for an ordinary Secret if its namespace is offloaded once more.
 //   - Tokens that another cluster keeps here for the pods it has offloaded
 //     (label offloading.liqo.io/service-account-name) are for the pods of this
 //     cluster and travel no further.

@@ -20,7 +20,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// namespace is extended to the provider, and remoteNamespace its name there; plainNamespace is not.
+// namespace is offloaded to the provider, and remoteNamespace its name there; plainNamespace is not.
 const namespace, remoteNamespace, plainNamespace = "bench", "bench-" + lab.ConsumerID, "bench-plain"
 
 // bench holds what the measurements have in common, and what they found.

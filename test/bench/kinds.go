@@ -31,7 +31,7 @@ type kind struct {
 	content        map[string]any // of each object, besides its name and labels
 	// back: objects of the provider, the copies are here.
 	back bool
-	// plain is the cluster of objects in a namespace that is not extended; they are their own copies. nil: they are reflected.
+	// plain is the cluster of objects in a namespace that is not offloaded; they are their own copies. nil: they are reflected.
 	plain *lab.Side
 	// onCreation and onChange are the writes of all our processes that one object takes: what the provider's controllers make of the
 	// copy is one of them.

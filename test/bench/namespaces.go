@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/testenv"
 )
 
-// further is how many namespaces are extended to learn what one costs.
+// further is how many namespaces are offloaded to learn what one costs.
 const further = 100
 
 // namespaces measures what a virtual kubelet that has just started takes for further namespaces, all but empty: each has its

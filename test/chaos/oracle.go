@@ -114,7 +114,7 @@ func (g *game) extended(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// leftNamespaces lists remote namespaces of namespaces that are not extended.
+// leftNamespaces lists remote namespaces of namespaces that are not offloaded.
 func (g *game) leftNamespaces(ctx context.Context, extended []string) (left []string, err error) {
 	list, err := g.Provider.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: wire.RemoteClusterIDLabel + "=" + lab.ConsumerID + ",!" + wire.TenantNamespaceLabel})
 	if err != nil {

@@ -37,7 +37,7 @@ import (
 //	refractctl ARGUMENT...               run refractctl against the consumer
 //	oracle                               the provider has what it should, and no pod was lost
 //
-// The variables NS and REMOTE are a namespace that is extended, and its remote namespace; NODE is the virtual node.
+// The variables NS and REMOTE are a namespace that is offloaded, and its remote namespace; NODE is the virtual node.
 //
 // The objects that several of them create are files of stories/objects.
 //

@@ -90,7 +90,7 @@ func (u *users) next() int {
 	return u.number
 }
 
-// all returns the namespaces that are extended.
+// all returns the namespaces that are offloaded.
 func (u *users) all() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -117,7 +117,7 @@ func (u *users) look(ctx context.Context) error {
 	return nil
 }
 
-// forget pods that somebody else has ended.
+// forget pods that another client has ended.
 func (u *users) forget(pods map[types.NamespacedName]bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

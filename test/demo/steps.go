@@ -16,7 +16,7 @@ import (
 	"github.com/refract-project/refract/internal/lab"
 )
 
-// namespace is extended to the provider; remote namespace is its name there.
+// namespace is offloaded to the provider; remote namespace is its name there.
 const namespace, remoteNamespace = "shop", "shop-" + lab.ConsumerID
 
 func (s *story) bringUp(ctx context.Context) error {

@@ -238,7 +238,7 @@ func (w *world) notSigned() {
 	}{
 		"denied": {func(ctx context.Context, c client.WithWatch, csr *certificatesv1.CertificateSigningRequest) error {
 			return errors.Join(c.Create(ctx, csr), deny(ctx, csr.Name))
-		}, []string{"was denied (Policy: no certificates for people)", "have whoever denied it admit requests for the signer kubernetes.io/kube-apiserver-client", "use --credentials=token"}},
+		}, []string{"was denied (Policy: no certificates for people)", "configure the approver that denied it to admit requests for the signer kubernetes.io/kube-apiserver-client", "use --credentials=token"}},
 		"not answered": {func(ctx context.Context, c client.WithWatch, csr *certificatesv1.CertificateSigningRequest) error {
 			csr.Spec.SignerName = "example.com/nobody"
 			return c.Create(ctx, csr)

@@ -291,7 +291,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=rome-kwok-1"}, "there is a node rome-kwok-1")
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=" + wire.ConsumerServiceAccount}, "cannot be called refract-consumer")
 	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
-	w.refused([]string{"install", "--release=other"}, "there is an installation already, as release refract in namespace liqo")
+	w.refused([]string{"install", "--release=other"}, "Refract is already installed as release refract in namespace liqo")
 	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
 	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, `--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)
@@ -385,7 +385,7 @@ func (w *world) overlap(server string) {
 	w.refused(peer, "the pod ranges overlap, 10.9.0.0/24 of rome and 10.9.0.0/16 of milan", "--network=none", "--overlapping-ranges")
 	w.must(append(peer, "--network=none")...)
 	w.must(append(peer, "--pod-cidrs=10.8.0.0/16")...)
-	w.refused(append(peer, "--remote-pod-cidrs=10.9"), `--remote-pod-cidrs: "10.9" is no range of addresses`)
+	w.refused(append(peer, "--remote-pod-cidrs=10.9"), `--remote-pod-cidrs: "10.9" is not an address range`)
 	w.refused(append(peer, "--network=vpn"), `--network is "vpn": use reachable or none`)
 	w.must(append(peer, "--overlapping-ranges")...)
 	w.must("install", "--set=networking.reflectIPs=false")
@@ -464,7 +464,7 @@ func (w *world) examine() {
 	require.NoError(w, secrets.Delete(w.Context(), secret.Name, metav1.DeleteOptions{}))
 	found, err := w.refractctl("doctor")
 	assert.ErrorContains(w, err, "errors were found")
-	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, make it again with refractctl peer")
+	assert.Contains(w, found, "it is missing: it holds the kubeconfig of cluster milan, recreate it with refractctl peer")
 	w.must("peer", "--remote-context=milan", "--remote-api-server-url="+w.milan.Config().Host, "--cpu=3", "--memory=4Gi") // which is the remedy
 	assert.NotEqual(w, secret.Data, w.secret().Data)
 	testenv.Eventually(w, func() error { // the controller has noticed, too
@@ -732,8 +732,8 @@ func (w *world) forced(server string) {
 	policy, err := w.rome.client.NetworkingV1().NetworkPolicies(wire.TenantNamespace("milan")).Get(w.Context(), "vk-milan", metav1.GetOptions{})
 	require.NoError(w, err)
 	assert.Equal(w, "milan", policy.Spec.PodSelector.MatchLabels[wire.VirtualNodeLabel])
-	w.refused([]string{"unpeer", "milan"}, "name the provider with --force alone")
-	w.refused([]string{"unpeer", "milan", "--force", "--remote-context=milan"}, "--force does without the provider")
+	w.refused([]string{"unpeer", "milan"}, "a provider is named only with --force")
+	w.refused([]string{"unpeer", "milan", "--force", "--remote-context=milan"}, "--force does not contact the provider")
 	w.must("unpeer", "milan", "--force")
 	w.unchanged(w.rome, rome)
 	w.must("delete", "peering-user", "rome", "--context=milan")

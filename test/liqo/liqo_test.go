@@ -171,7 +171,7 @@ func TestVirtualKubeletBesideLiqo(t *testing.T) {
 	assert.NotContains(w, w.run("kubectl get clusterroles,clusterrolebindings --output=name"), "refract", "what was granted is taken back")
 }
 
-// TestProviderBesideLiqo has Refract do at the provider what Liqo's controller manager does for offloading, under Liqo's virtual kubelet; Liqo
+// TestProviderBesideLiqo has Refract do on the provider what Liqo's controller manager does for offloading, under Liqo's virtual kubelet; Liqo
 // goes on joining the clusters. Then it goes, and Liqo does it again.
 func TestProviderBesideLiqo(t *testing.T) {
 	w := begin(t)
@@ -181,7 +181,7 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.run("liqoctl install --context=milan %s --set=offloading.enabled=false", w.flags(w.lab.Milan))
 	w.run("refractctl install --context=milan --cluster-id=milan --registry=registry.example.com/refract --set=adoptLiqo=true")
 	same()
-	w.works("with Refract at the provider")
+	w.works("with Refract on the provider")
 	w.grows()
 
 	out, err := w.try("refractctl uninstall --context=milan")
@@ -189,7 +189,7 @@ func TestProviderBesideLiqo(t *testing.T) {
 	w.run("refractctl uninstall --context=milan --force")
 	w.run("liqoctl install --context=milan %s --set=offloading.enabled=true", w.flags(w.lab.Milan))
 	same()
-	w.works("with Liqo at the provider")
+	w.works("with Liqo on the provider")
 }
 
 // TestConsumerOfLiqo has a consumer that runs Liqo join a provider that runs Refract alone, with Liqo's own command, and leave it again.
@@ -201,7 +201,7 @@ func TestConsumerOfLiqo(t *testing.T) {
 	before := w.objects()
 	w.run("liqoctl peer --context=rome --remote-context=milan --networking-disabled --skip-confirm --timeout=2m")
 	w.open()
-	w.works("with Liqo at the consumer")
+	w.works("with Liqo on the consumer")
 	w.grows()
 	w.renews("resourceslice-milan", "identity", ".spec.authParams.signedCRT")
 	w.renews("controlplane-milan", "renew", ".status.authParams.signedCRT") // which Liqo asks for, and puts nowhere
@@ -233,7 +233,7 @@ func TestProviderOfLiqo(t *testing.T) {
 	w.run("refractctl offload namespace shop --pod-offloading-strategy=Remote")
 	w.run("kubectl --namespace=shop create deployment web --image=registry.example.com/web:1 --replicas=2")
 	w.run("kubectl --namespace=shop rollout status deployment/web --timeout=2m")
-	w.works("with Liqo at the provider")
+	w.works("with Liqo on the provider")
 	same := w.same()
 	w.run("refractctl peer --context=rome --remote-context=milan --cpu=3 --memory=2Gi") // once more, with another share
 	w.eventually("3", "kubectl --context=milan --namespace=liqo-tenant-rome get quotas --output=jsonpath='{.items[0].spec.resources.cpu}'")
@@ -294,13 +294,13 @@ func TestMigration(t *testing.T) {
 const consumerListing = "kubectl get namespaces,nodes,clusterroles,clusterrolebindings,foreignclusters --output=name && " +
 	"kubectl get secrets,serviceaccounts,roles,rolebindings,deployments,virtualnodes,namespacemaps --all-namespaces --output=name"
 
-// listing prints what there is at the provider of what a peering makes.
+// listing prints what there is on the provider of what a peering makes.
 const listing = "kubectl --context=milan get namespaces,clusterrolebindings --output=name && " +
 	"kubectl --context=milan get tenants,resourceslices.authentication.liqo.io,renews,quotas,namespacemaps,rolebindings --all-namespaces --output=name"
 
 func (w *world) objects() string { w.Helper(); return w.run("%s", listing) }
 
-// renews has Liqo ask for another certificate of an identity, and waits until where, a JSONPath of a resource at the consumer, is another one.
+// renews has Liqo ask for another certificate of an identity, and waits until where, a JSONPath of a resource on the consumer, is another one.
 func (w *world) renews(identity, resource, where string) {
 	w.Helper()
 	certificate := fmt.Sprintf("kubectl --namespace=liqo-tenant-milan get %s %s --ignore-not-found --output=jsonpath='{%s}' | md5sum", resource, identity, where)

@@ -150,7 +150,7 @@ func (a *active) newReflection(ctx context.Context, standBy bool) (*reflection.M
 	})
 }
 
-// newResources follows what is to be reflected besides, while everything runs.
+// newResources follows ReflectedResources at run time.
 func (a *active) newResources() (*resources.Follower, error) {
 	return resources.New(resources.Options{
 		Local: a.local, Remote: a.provider.Config(), LocalClusterID: a.HomeClusterID, RemoteClusterID: a.ForeignClusterID,
@@ -320,7 +320,7 @@ func (a *active) unreachable() error {
 	return nil
 }
 
-// ready says what is still missing.
+// ready returns what is still missing.
 func (a *active) ready() error {
 	if !a.reflection.Synced() {
 		return errors.New("the caches of this cluster are not read yet")

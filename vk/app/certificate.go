@@ -18,7 +18,7 @@ import (
 	"github.com/refract-project/refract/vk/kubeletapi"
 )
 
-// clientAuthority returns who signs the certificates of callers of the kubelet API.
+// clientAuthority returns the CA of the client certificates of callers of the kubelet API.
 func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CAContentProvider, error) {
 	if a.ClientCA != "" {
 		file, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", a.ClientCA)
@@ -31,7 +31,7 @@ func (a *active) clientAuthority(ctx context.Context) (dynamiccertificates.CACon
 	published, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca",
 		metav1.NamespaceSystem, "extension-apiserver-authentication", "client-ca-file", a.client)
 	if err != nil {
-		return nil, fmt.Errorf("following the client CA of this cluster (give --client-ca-file if it publishes none), %w", err)
+		return nil, fmt.Errorf("watching the client CA of this cluster (set --client-ca-file if it publishes none), %w", err)
 	}
 	go published.Run(ctx, 1)
 	return published, nil
@@ -66,13 +66,13 @@ const noCertificateReason = "NoServingCertificate"
 
 func (a *active) warnCertificate(ctx context.Context, consequence string) func(error) {
 	return func(err error) {
-		log.FromContext(ctx).Error(err, "There is no serving certificate for a request for logs, exec, attach or port-forward")
+		log.FromContext(ctx).Error(err, "No serving certificate for a logs, exec, attach or port-forward request")
 		a.report.warn(noCertificateReason, fmt.Sprintf("%s: %v", consequence, err))
 	}
 }
 
 // reported reports why there is no certificate when the first caller has asked for it,
-// who learns nothing of it, and again when the reason changes.
+// which does not see it, and again when the reason changes.
 func reported(source kubeletapi.CertificateSource, report func(error)) kubeletapi.CertificateSource {
 	var mu sync.Mutex
 	said := ""

@@ -30,7 +30,7 @@ func (k *kubelet) connect(ctx context.Context) (provider *connection.Connection,
 		provider, err = k.ConnectByFile()
 		return provider, nil, err
 	}
-	k.ready.waitFor("the kubeconfig of the provider was not read yet")
+	k.ready.waitFor("the kubeconfig of the provider has not been read yet")
 	warn := k.warnKubeconfig(ctx, "waiting for a valid one")
 	kubeconfig, err = k.secret().Await(ctx, kubeconfigRetry, func(kubeconfig []byte) (err error) {
 		provider, err = k.Connect(kubeconfig)
@@ -92,17 +92,17 @@ func (a *active) mayFollowIPs(ctx context.Context) (bool, error) {
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
-		return false, fmt.Errorf("asking this cluster for %s, %w", group, err)
+		return false, fmt.Errorf("discovering the resources of %s in this cluster, %w", group, err)
 	}
 	for _, verb := range []string{"list", "watch"} {
 		review, err := a.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "ips"}},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			return false, fmt.Errorf("asking whether IP resources may be read, %w", err)
+			return false, fmt.Errorf("reviewing access to ips.ipam.liqo.io, %w", err)
 		}
 		if !review.Status.Allowed {
-			message := "ips.ipam.liqo.io may not be listed and watched, so addresses of other clusters' pods are not translated: " +
+			message := "the virtual kubelet may not list and watch ips.ipam.liqo.io, so addresses of other clusters' pods are not translated: " +
 				"bind the ClusterRole of virtual kubelets to its ServiceAccount, and restart the virtual kubelet"
 			log.FromContext(ctx).Info("Addresses of other clusters' pods are not translated", "message", message)
 			a.report.warn(noTranslationReason, message)

@@ -21,11 +21,11 @@ func NewCommand(env func(string) string) *cobra.Command {
 	o := options.New(env)
 	command := &cobra.Command{
 		Use:   "virtual-kubelet --nodename=NAME --node-ip=IP --foreign-cluster-id=ID --foreign-kubeconfig-secret-name=SECRET",
-		Short: "Make a provider cluster look like a node of this cluster",
-		Long: `Make a provider cluster look like a node of this cluster.
+		Short: "Present a provider cluster as a node of this cluster",
+		Long: `Present a provider cluster as a node of this cluster.
 
-Pods bound to the node run at the provider, together with the Services and
-endpoints that they need. What is mutated on the way is up to plugins.`,
+Pods bound to the node run on the provider, together with the Services and
+endpoints that they need. Plugins define how objects are mutated.`,
 		Args:          cobra.NoArgs,
 		Version:       cmdutil.Version(),
 		SilenceUsage:  true,

@@ -1,10 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package app is the process of a virtual kubelet: its command and flags, the ways to both clusters, the election, and what the
-// replica that leads runs.
+// Package app is the process of a virtual kubelet: its command and flags, the connections to both clusters, the
+// election, and the work of the leading replica.
 //
 //	NewCommand ─▶ run: servers, election ─▶ activate, start: plugins, reflection ─▶ run: node, kubelet API, … until the lease or the process ends
 //
-// While another replica leads, this one activates and starts, too (standby), and its reflection fills its caches and does nothing else.
+// While another replica leads, this one also activates and starts (standby): its reflection fills its caches and does
+// nothing else.
 package app

@@ -34,7 +34,7 @@ import (
 func testUnusableKubeconfig(ctx context.Context, t *testing.T, l *lab.Lab) {
 	good := replaceKubeconfig(ctx, t, l, []byte("nonsense: ["))
 	require.NoError(t, l.StartKubelet(ctx))
-	expectEvent(ctx, t, l, unusableKubeconfigReason, "this is no kubeconfig")
+	expectEvent(ctx, t, l, unusableKubeconfigReason, "not a kubeconfig")
 	replaceKubeconfig(ctx, t, l, good)
 	require.NoError(t, l.AwaitNodeReady(ctx))
 	forget(ctx, t, l)
@@ -126,7 +126,7 @@ func testDeadProvider(ctx context.Context, t *testing.T, l *lab.Lab) {
 	forget(ctx, t, l)
 }
 
-// TestConsumerAPIServerIsAway has this cluster's API server away for longer than any lease lasts, while a pod runs at the provider.
+// TestConsumerAPIServerIsAway has this cluster's API server away for longer than any lease lasts, while a pod runs on the provider.
 func TestConsumerAPIServerIsAway(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
@@ -164,7 +164,7 @@ func TestConsumerAPIServerIsAway(t *testing.T) {
 	}))
 	t.Logf("pods and namespaces cross again %s after the consumer's API server was back", time.Since(begin).Round(100*time.Millisecond))
 	if r.uid(l.Provider, restoredNamespace, "web") != uid {
-		t.Error("the pod was made again at the provider")
+		t.Error("the pod was made again on the provider")
 	}
 	metrics, err := l.KubeletMetrics(ctx)
 	require.NoError(t, err)

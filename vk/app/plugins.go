@@ -81,7 +81,7 @@ func (k *kubelet) pluginReporter(ctx context.Context) func(source.Status, bool) 
 			logger.Info("A plugin was removed", details...)
 			k.report.note(pluginLoadedReason, fmt.Sprintf("Plugin %s was removed", s.Name))
 		case s.State == source.Failed:
-			logger.Error(s.Err, "A plugin cannot be used as it is", append(details, "earlierVersionRuns", s.Running)...)
+			logger.Error(s.Err, "A plugin cannot be used", append(details, "earlierVersionRuns", s.Running)...)
 			k.report.warn(pluginFailedReason, fmt.Sprintf("Plugin %s: %s", s.Name, s.Message))
 		default:
 			logger.Info("A plugin was loaded", details...)

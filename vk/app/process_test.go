@@ -74,7 +74,7 @@ func TestProcess(t *testing.T) {
 		testKnownAlive(ctx, t, l.Provider, lab.ConsumerID, "HeartbeatReceived")
 	})
 	t.Run("a provider that is another cluster than meant is sent nothing", func(t *testing.T) { testWrongCluster(ctx, t, l) })
-	t.Run("a pod runs at the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
+	t.Run("a pod runs on the provider, its logs and commands are reached", func(t *testing.T) { testPod(ctx, t, l) })
 	t.Run("a resource is reflected while it runs", func(t *testing.T) { testResource(ctx, t, l) })
 	t.Run("a plugin that does not load is told on the VirtualNode", func(t *testing.T) {
 		require.NoError(t, os.WriteFile(l.PluginDir+"/broken.wasm", []byte("not wasm"), 0o600))
@@ -195,7 +195,7 @@ func extend(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	require.NoError(t, err)
 }
 
-// offload extends a namespace, and waits until pods can be made in it.
+// offload offloads a namespace, and waits until pods can be made in it.
 func offload(ctx context.Context, t *testing.T, l *lab.Lab, namespace string) {
 	t.Helper()
 	extend(ctx, t, l, namespace)

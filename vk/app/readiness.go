@@ -17,7 +17,7 @@ type readiness struct {
 	active  *active
 }
 
-// waitFor says what is missing; "" is nothing.
+// waitFor returns what is missing; "" for nothing.
 func (r *readiness) waitFor(missing string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

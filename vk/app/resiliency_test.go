@@ -34,7 +34,7 @@ type resilient struct {
 	finished []string // what the consumer was shown and must never see
 }
 
-// testResiliency stops pods at the provider in every way that Kubernetes does: each comes back, and to the consumer none of
+// testResiliency stops pods on the provider in every way that Kubernetes does: each comes back, and to the consumer none of
 // them ends. (Liqo: remote pod resiliency.)
 func testResiliency(ctx context.Context, t *testing.T, l *lab.Lab) {
 	r := &resilient{t: t, l: l, pods: map[string]types.UID{}}
@@ -131,14 +131,14 @@ func (r *resilient) watch(ctx context.Context) {
 	}()
 }
 
-// stop ends all pods at the provider and waits for those that come after them.
+// stop ends all pods on the provider and waits for those that come after them.
 func (r *resilient) stop(ctx context.Context, stop func(ctx context.Context, name string) error) {
 	r.t.Helper()
 	for name := range r.pods {
 		pod, err := r.provider().Get(ctx, name, metav1.GetOptions{})
 		require.NoError(r.t, err)
 		require.NoError(r.t, stop(ctx, name))
-		require.NoError(r.t, r.l.Wait(ctx, "another pod "+name+" at the provider", func(ctx context.Context) (string, error) {
+		require.NoError(r.t, r.l.Wait(ctx, "another pod "+name+" on the provider", func(ctx context.Context) (string, error) {
 			now, err := r.provider().Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				shadow, _ := r.l.Kubectl(ctx, "--context=cloud", "-n="+r.remote, "get", "shadowpod", name, "-o=jsonpath={.status}")

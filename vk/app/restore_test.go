@@ -76,7 +76,7 @@ func (r *restored) provider() {
 	r.runs("kept", "new")
 	t.Logf("the provider was right again %s after its API server was back", time.Since(begun).Round(100*time.Millisecond))
 	if uid := r.uid(l.Consumer, "shop", "kept"); uid != kept {
-		t.Error("the pod was replaced at the consumer, though it was only restored at the provider")
+		t.Error("the pod was replaced on the consumer, though it was only restored on the provider")
 	}
 	r.write(l.Consumer, "shop", "kept", "later")
 	r.says(l.Provider, restoredNamespace, map[string]string{"kept": "later", "theirs": "before"})
@@ -102,7 +102,7 @@ func (r *restored) consumer() {
 	r.runs("kept", "new")
 	t.Logf("all was right again %s after the consumer's API server was back", time.Since(begun).Round(100*time.Millisecond))
 	if uid := r.uid(l.Provider, restoredNamespace, "kept"); uid != kept {
-		t.Error("the pod was made again at the provider, though only the consumer was restored")
+		t.Error("the pod was made again on the provider, though only the consumer was restored")
 	}
 	require.NoError(t, l.AwaitNodeReady(r.ctx))
 	r.write(l.Consumer, "shop", "fresh", "now")

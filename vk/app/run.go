@@ -57,7 +57,7 @@ func run(ctx context.Context, o *options.Options) (err error) {
 	}
 	group.Go(func() error {
 		defer log.Log.Info("Stopped", "node", o.NodeName)
-		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was not read yet", o.TenantNamespace, o.NodeName))
+		k.ready.waitFor(fmt.Sprintf("the lease %s/%s has not been read yet", o.TenantNamespace, o.NodeName))
 		if err := k.compete(ctx); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (l lastingListener) lend() net.Listener {
 
 type lentListener struct{ *net.TCPListener }
 
-// Close ends Accept, and nothing else.
+// Close only ends Accept.
 func (l lentListener) Close() error { return l.SetDeadline(time.Unix(1, 0)) }
 
 // identity of this replica in elections: the pod, so that a container that starts
@@ -182,7 +182,7 @@ const activateRetry = 2 * time.Second
 func (k *kubelet) lead(ctx context.Context, prepared *active) error {
 	defer func() {
 		k.ready.set(nil)
-		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was lost and is not held again: is this cluster's API server there?", k.TenantNamespace, k.NodeName))
+		k.ready.waitFor(fmt.Sprintf("the lease %s/%s was lost and has not been reacquired: check this cluster's API server", k.TenantNamespace, k.NodeName))
 	}()
 	if prepared != nil {
 		return prepared.run(ctx)

@@ -43,7 +43,7 @@ func (s *standby) begin() {
 	})
 }
 
-// prepare until it is no longer needed. What has failed is prepared again.
+// prepare until it is no longer needed. Failures are retried.
 func (s *standby) prepare() {
 	logger := log.FromContext(s.ctx)
 	for s.ctx.Err() == nil {
@@ -72,7 +72,7 @@ func (s *standby) prepare() {
 	}
 }
 
-// offer what is prepared to whoever leads.
+// offer the prepared work to the leader.
 func (s *standby) offer(a *active) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

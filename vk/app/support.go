@@ -47,7 +47,7 @@ func supportBy(served *metav1.APIResourceList) string {
 }
 
 // apiServer is where offloaded pods find this cluster's API server. Unless the user or the network says so they do not:
-// its name is that of the provider's own over there.
+// its name is that of the provider's own on the provider.
 func (a *active) apiServer(ctx context.Context, network bool) reflection.APIServer {
 	server := reflection.APIServer{Host: a.HomeAPIServerHost, Port: a.HomeAPIServerPort}
 	if server.Host == "" && server.Port == "" {

@@ -15,9 +15,9 @@ import (
 // unknownFlagsReason is the reason of the Event about flags that are ignored.
 const unknownFlagsReason = "UnknownFlags"
 
-// Tolerate returns the arguments without the flags that the command does not know, and notes these in options.IgnoredFlags,
+// Tolerate returns the arguments without unknown flags, and records these in options.IgnoredFlags,
 // if the arguments ask for that with options.IgnoreUnknown: controllers of another implementation may have written them, in a
-// later version. Without it a flag that is unknown, or misspelt, is an error.
+// later version. Otherwise an unknown or misspelt flag is an error.
 func Tolerate(command *cobra.Command, args []string) []string {
 	asked := func(arg string) bool {
 		return arg == "--"+options.IgnoreUnknown || arg == "--"+options.IgnoreUnknown+"=true"

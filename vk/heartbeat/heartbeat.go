@@ -1,10 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package heartbeat lets a provider know that its consumer lives, also where the provider cannot reach it.
+// Package heartbeat shows a provider that its consumer is available, even if the provider cannot reach it.
 //
-// A Lease in the tenant namespace on the provider is renewed as long as this cluster's own API server is ready: the virtual
-// kubelet alone says nothing about the endpoints that it reflects. The provider judges the Lease by its own clock.
+// A Lease in the tenant namespace on the provider is renewed as long as this cluster's API server is ready: a running
+// virtual kubelet alone does not mean that the reflected endpoints are up to date. The provider evaluates the Lease
+// with its own clock.
 package heartbeat
 
 import (

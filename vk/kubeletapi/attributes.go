@@ -57,7 +57,7 @@ func within(path, root string) bool {
 	return found && (rest == "" || rest[0] == '/')
 }
 
-// verb of the Kubernetes API that a request stands for. Unknown methods have
+// verb of the Kubernetes API for a request. Unknown methods have
 // none, and are therefore never allowed.
 func verb(r *http.Request) string {
 	switch {

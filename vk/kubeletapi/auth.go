@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Access decides who may call, and what. Its methods are safe for concurrent use.
+// Access authenticates and authorizes callers. Its methods are safe for concurrent use.
 type Access struct {
 	nodeName      string
 	authenticator authenticator.Request

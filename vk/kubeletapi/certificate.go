@@ -25,15 +25,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// CertificateSource gives the certificate for a handshake. It is safe for
-// concurrent use and answers at once.
+// CertificateSource returns the certificate for a handshake. It is safe for
+// concurrent use and does not block.
 type CertificateSource func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // errNoCertificate until the first certificate is signed.
 var errNoCertificate = errors.New("no signed serving certificate yet: its CertificateSigningRequest waits for approval (kubectl get csr; kubectl certificate approve)")
 
 const (
-	// selfSignedValidity of certificates that nobody verifies anyway.
+	// selfSignedValidity of certificates, which are not verified anyway.
 	selfSignedValidity = 365 * 24 * time.Hour
 	// selfSignedRenewal is how long before its end such a certificate is replaced.
 	selfSignedRenewal = 24 * time.Hour
@@ -71,7 +71,7 @@ func parsedOnChange(current func() (certPEM, keyPEM []byte)) CertificateSource {
 	}
 }
 
-// CertificateFromSigner asks the cluster for a certificate by
+// CertificateFromSigner requests a certificate from the cluster with a
 // CertificateSigningRequest, keeps it in dir and renews it before it ends,
 // until ctx ends. Signers: certificatesv1.KubeletServingSignerName or a cloud's
 // own.

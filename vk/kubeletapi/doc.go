@@ -1,25 +1,20 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeletapi serves the part of the kubelet's HTTPS API that a virtual
-// node needs: container logs, exec, attach, port-forward, the pod lists and the
-// resource statistics.
+// Package kubeletapi serves the part of the kubelet's HTTPS API that a virtual node needs: container logs, exec,
+// attach, port-forward, the pod lists and the resource statistics.
 //
-// A virtual node runs nothing itself, so nearly every request is handed to the
-// provider's API server, where the pod really is:
+// A virtual node runs nothing itself, so nearly every request is proxied to the provider's API server:
 //
 //	kubectl ─▶ local API server ─▶ this server ─▶ provider's API server ─▶ its kubelet
 //
-// The request is translated once (kubelet path to API path, local namespace to
-// the provider's) and from then on bytes are copied. Streams are not terminated
-// here: SPDY and WebSocket pass as they are, in every version that both API
-// servers know, so exit codes, terminal sizes, the end of stdin and error
-// messages arrive as the provider sent them.
+// The request is translated once (kubelet path to API path, local namespace to the provider's); then bytes are
+// copied. Streams are not terminated here: SPDY and WebSocket are passed through in every version that both API
+// servers support, so exit codes, terminal sizes, the end of stdin and error messages arrive as the provider sent
+// them.
 //
-// Callers are authenticated and authorized as a real kubelet does it: client
-// certificates against the cluster's client CA or bearer tokens by TokenReview,
-// then a SubjectAccessReview on the subresources of this Node. There is no
-// anonymous access. A pod that is not bound to this node is not found, even if
-// one of that name exists at the provider, and one at the provider that was not
-// made for the pod here is not entered.
+// Callers are authenticated and authorized like in a kubelet: client certificates against the cluster's client CA or
+// bearer tokens by TokenReview, then a SubjectAccessReview on the subresources of this Node. There is no anonymous
+// access. A pod that is not bound to this node is not found, even if one of that name exists on the provider, and a
+// pod on the provider that was not created for the local pod is not accessed.
 package kubeletapi

@@ -26,7 +26,7 @@ func (c *drainingStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CloseWrite shuts down the sending side. Only a connection that has no way to do so is an error: any other failure must not end
+// CloseWrite shuts down the sending side. Only a connection that does not support this is an error: any other failure must not end
 // the reading side.
 func (c *drainingStream) CloseWrite() error {
 	conn, ok := c.ReadWriteCloser.(interface{ CloseWrite() error })

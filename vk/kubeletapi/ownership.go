@@ -26,7 +26,7 @@ const (
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// refusal is an error with an HTTP status of its own.
+// refusal is an error with an HTTP status.
 type refusal struct {
 	code    int
 	message string
@@ -43,9 +43,9 @@ func codeOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// checkOurs makes sure that the provider's pod is the one that stands for the
-// local pod. A pod that somebody else has put there under the same name is none
-// of our users' business: whoever may create pods here would get a shell in it.
+// checkOurs checks that the provider's pod is the copy of the
+// local pod. A pod that another client has put there under the same name is none
+// for our users: permission to create pods here would give a shell in it.
 func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 	}
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not at the provider of node %s (yet): see its status and Events", namespace, name, s.config.NodeName)}
+		return &refusal{http.StatusNotFound, fmt.Sprintf("pod %s/%s is not on the provider of node %s yet: see its status and Events", namespace, name, s.config.NodeName)}
 	case response.StatusCode != http.StatusOK:
 		return &refusal{response.StatusCode, "getting the pod from the provider, " + explained(body)}
 	}
@@ -78,7 +78,7 @@ func (s *Server) checkOurs(ctx context.Context, namespace, remoteNamespace, name
 		return fmt.Errorf("reading pod %s/%s of the provider, %w", remoteNamespace, name, err)
 	}
 	if pod.Labels[wire.OriginLabel] != s.config.ClusterID || pod.Labels[wire.NodeNameLabel] != s.config.NodeName {
-		return &refusal{http.StatusForbidden, fmt.Sprintf("pod %s/%s of the provider of node %s is not that of pod %s/%s: somebody else has made it, rename one of the two",
+		return &refusal{http.StatusForbidden, fmt.Sprintf("pod %s/%s of the provider of node %s does not belong to pod %s/%s: another client created it, rename one of the two",
 			remoteNamespace, name, s.config.NodeName, namespace, name)}
 	}
 	return nil

@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// PodSource knows the local pods bound to this node. Implementations are caches:
-// they answer at once and are safe for concurrent use; callers do not modify
-// what they get.
+// PodSource returns the local pods bound to this node. Implementations are caches:
+// they do not block and are safe for concurrent use; callers must not modify
+// the results.
 type PodSource interface {
 	// Pods lists all of them that can be read.
 	Pods() []*corev1.Pod
@@ -22,7 +22,7 @@ type PodSource interface {
 	Pod(namespace, name string) (*corev1.Pod, bool)
 }
 
-// NamespaceMapper knows where the pods of a local namespace are.
+// NamespaceMapper returns the remote namespace of a local namespace.
 type NamespaceMapper interface {
 	// Remote returns the provider's namespace, and whether the local one is
 	// offloaded there at the moment.
@@ -56,6 +56,6 @@ func (s *Server) writePods(w http.ResponseWriter, r *http.Request, keep func(*co
 func writeJSON(w http.ResponseWriter, r *http.Request, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		log.FromContext(r.Context()).V(1).Info("The caller left before the answer was complete", "path", r.URL.Path, "err", err)
+		log.FromContext(r.Context()).V(1).Info("The client closed the connection before the response was complete", "path", r.URL.Path, "err", err)
 	}
 }

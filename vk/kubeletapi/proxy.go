@@ -89,7 +89,7 @@ func (s *Server) proxyTo(target *url.URL) *httputil.ReverseProxy {
 // logged, too.
 func (s *Server) refuseError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // the caller left, nobody reads the answer
+		return // the client has disconnected
 	}
 	code, message := codeOf(err), err.Error()
 	if code == http.StatusBadGateway {
@@ -109,7 +109,7 @@ func refuse(w http.ResponseWriter, r *http.Request, code int, message string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(&metav1.Status{ // whoever left does not miss it
+	_ = json.NewEncoder(w).Encode(&metav1.Status{ // the client may have disconnected
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
 		Status:   metav1.StatusFailure, Reason: reasons[code], Message: message, Code: int32(code),
 	})

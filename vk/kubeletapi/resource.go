@@ -41,7 +41,7 @@ var (
 
 // serveResource answers /metrics/resource from the provider's metrics API. That tells how many cores a container uses, and a kubelet tells
 // the seconds that it has used since its start: they are summed up here, from one question to the next, with the times of the
-// provider's measurements. Who divides by those gets what the provider has measured.
+// provider's measurements. Differences of these give what the provider has measured.
 func (s *Server) serveResource(w http.ResponseWriter, r *http.Request) {
 	serveMetrics(w, r, s.read(r.Context()).resource())
 }
@@ -69,10 +69,10 @@ func serveMetrics(w http.ResponseWriter, r *http.Request, metrics []prometheus.M
 // collector of metrics that are there already.
 type collector []prometheus.Metric
 
-// Describe nothing: the metrics are checked as they come.
+// Describe implements prometheus.Collector. It sends nothing: the collector is unchecked.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect them.
+// Collect implements prometheus.Collector.
 func (c collector) Collect(into chan<- prometheus.Metric) {
 	for _, metric := range c {
 		into <- metric
@@ -240,7 +240,7 @@ func (c *counters) forget(pods []*corev1.Pod) {
 	maps.DeleteFunc(c.containers, func(key containerKey, _ *counter) bool { return !present[key.pod] })
 }
 
-// mostSkew of the provider's clock. What was measured later than that from now would stop the counters until then.
+// mostSkew of the provider's clock. A measurement dated further ahead would stop the counters until then.
 const mostSkew = time.Minute
 
 // nano of anything.

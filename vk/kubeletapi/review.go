@@ -40,7 +40,7 @@ const (
 // reviewBackoff is how a review is asked for again when the API server cannot answer: a kubelet's.
 var reviewBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 
-// reviewer asks the API server who a token belongs to, and who may do what. Safe for concurrent use.
+// reviewer sends TokenReviews and SubjectAccessReviews. Safe for concurrent use.
 type reviewer struct {
 	client  kubernetes.Interface
 	answers *cache.LRUExpireCache

@@ -27,11 +27,11 @@ const (
 	exposition = "text/plain; version=0.0.4; charset=utf-8"
 )
 
-// errNotScraped is returned where the provider has nobody who scrapes its kubelets for other clusters, or does not let us ask.
+// errNotScraped is returned if the provider does not scrape its kubelets for other clusters, or does not allow us to request it.
 var errNotScraped = errors.New("the provider does not scrape its kubelets for other clusters")
 
 // serveScrape answers a path below /metrics with what the kubelets of the provider say there about the pods of this node. It needs
-// the API metrics.liqo.io at the provider, which Liqo's metric agent serves: the kubelets themselves would show every pod of their
+// the API metrics.liqo.io on the provider, which Liqo's metric agent serves: the kubelets themselves would show every pod of their
 // node. Where there is none, otherwise answers.
 func (s *Server) serveScrape(path string, otherwise http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

@@ -31,7 +31,7 @@ const (
 
 // Config of a Server; all fields are required.
 type Config struct {
-	// NodeName is the Node that this server stands for, ClusterID the id of the
+	// NodeName is the Node of this server, ClusterID the id of the
 	// cluster that it belongs to.
 	NodeName, ClusterID string
 	// Pods of that Node.
@@ -40,7 +40,7 @@ type Config struct {
 	Namespaces NamespaceMapper
 	// Remote is where requests go.
 	Remote Remote
-	// Access decides who may call.
+	// Access authenticates and authorizes callers.
 	Access *Access
 	// Certificate is what callers are shown.
 	Certificate CertificateSource
@@ -52,7 +52,7 @@ type Server struct {
 	counters counters
 }
 
-// New returns a server that does nothing until Serve.
+// New returns a server; Serve starts it.
 func New(config Config) *Server {
 	if config.Remote.URL.Path == "" {
 		config.Remote.URL = config.Remote.URL.JoinPath("/") // paths are joined to it
@@ -81,7 +81,7 @@ func (s *Server) mux() *http.ServeMux {
 	return mux
 }
 
-// Serve answers on listener until ctx ends, then closes it. Open streams are
+// Serve serves on listener until ctx ends, then closes it. Open streams are
 // cut; other requests get a few seconds.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	streams, cut := context.WithCancel(ctx)

@@ -20,7 +20,7 @@ const (
 )
 
 // logQuery keeps all options: both sides call them the same, also those that
-// are invented tomorrow. "tail" is the former name of tailLines.
+// are invented tomorrow. "tail" is the deprecated name of tailLines.
 func logQuery(container string, query url.Values) (url.Values, error) {
 	if tail := query.Get("tail"); tail != "" && tail != "all" {
 		query.Set("tailLines", tail)

@@ -184,8 +184,8 @@ func TestWhatCannotBeServed(t *testing.T) {
 	}{
 		{"a pod of another node", s, "shop", "db", 404, "pod shop/db is not bound to node milan"},
 		{"a namespace that is not offloaded", s, "stray", "web", 404, "namespace stray is not offloaded"},
-		{"a pod that the provider does not have yet", s, "shop", "new", 404, "pod shop/new is not at the provider of node milan (yet)"},
-		{"a pod of somebody else", s, "shop", "theirs", 403, "pod shop-remote/theirs of the provider of node milan is not that of pod shop/theirs"},
+		{"a pod that the provider does not have yet", s, "shop", "new", 404, "pod shop/new is not on the provider of node milan yet"},
+		{"a pod of another client", s, "shop", "theirs", 403, "pod shop-remote/theirs of the provider of node milan does not belong to pod shop/theirs"},
 		{"a pod that may not be seen", s, "shop", "secret", 403, "getting the pod from the provider, pods is forbidden"},
 		{"the provider says why", s, "shop", "web", 400, `container "app" is waiting to start`},
 		{"the provider is dead", dead, "shop", "web", 502, "calling the provider's API server for node milan"},

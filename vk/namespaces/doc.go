@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package namespaces follows the NamespaceMap of one provider and notifies the reflection engine which namespaces are
-// extended to it, and under which name.
+// offloaded to it, and of the names of their remote namespaces.
 //
-// A namespace starts when the provider has accepted its remote namespace and stops when the map says so; stopping deletes
-// nothing on the provider, whose own controller removes the remote namespace. Doubt changes nothing: an entry that is invalid
-// (no name, a name that cannot be one, the remote namespace of two namespaces) leaves its namespace as it is. Of several maps for one
-// provider the one that is named after it is followed; where none is, all namespaces stay as they are. Entries without
-// sense and maps that are not followed are reported by an Event on the map, once.
+// Reflection of a namespace starts when the provider has accepted its remote namespace, and stops when the map no
+// longer has it. Stopping deletes nothing on the provider, whose own controller deletes the remote namespace. An
+// invalid entry (no name, an invalid name, the remote namespace of two namespaces) leaves its namespace unchanged. Of
+// several maps for one provider, only the one named after it is used; without that one, all namespaces stay
+// unchanged. Invalid entries and unused maps are reported once, in an Event on the map.
 package namespaces

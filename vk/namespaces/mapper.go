@@ -73,7 +73,7 @@ type Mapper struct {
 	timers chan time.Duration // after which the grace of a new map ends
 }
 
-// New prepares a mapper; Run makes it work.
+// New returns a mapper; Run starts it.
 func New(options Options) (*Mapper, error) {
 	if options.Log == nil {
 		options.Log = slog.Default()
@@ -123,7 +123,7 @@ func (m *Mapper) endGraces(ctx context.Context) {
 	}
 }
 
-// Synced reports whether the map has been read and acted upon.
+// Synced reports whether the map has been read and processed.
 func (m *Mapper) Synced() bool { return m.handled.HasSynced() }
 
 // SyncedChecker is done when Synced.
@@ -137,14 +137,14 @@ func (m *Mapper) Remote(local string) (string, bool) {
 	return remote, ok
 }
 
-// Running returns the namespaces that are extended, each with its remote namespace.
+// Running returns the namespaces that are offloaded, each with its remote namespace.
 func (m *Mapper) Running() map[string]string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return maps.Clone(m.running)
 }
 
-// State returns what is known about a namespace. Before the map has been read everything is Unknown.
+// State returns the state of a namespace, Unknown before the map has been read.
 func (m *Mapper) State(local string) State {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -158,8 +158,8 @@ func (m *Mapper) State(local string) State {
 	}
 }
 
-// Names asks the API server whether a map names the namespace, or may do so. It is for whoever is about to do something final because
-// the map is silent: after etcd was restored, the cache shows the map of before for some seconds.
+// Names asks the API server whether a map names the namespace, or may do so. Use it before an irreversible action because
+// the cached map lacks a namespace: after etcd was restored, the cache is outdated for some seconds.
 func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	maps, err := m.stored(ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ func (m *Mapper) Names(ctx context.Context, local string) (bool, error) {
 	}
 	for i := range maps.Items {
 		if parsed, _, err := parse(&maps.Items[i]); err != nil || parsed.named[local] {
-			return true, nil //nolint:nilerr // nobody knows what an invalid map is meant to name
+			return true, nil //nolint:nilerr // the intent of an invalid map is unknown
 		}
 	}
 	return false, nil
@@ -181,7 +181,7 @@ func (m *Mapper) stored(ctx context.Context) (*unstructured.UnstructuredList, er
 	return maps, nil
 }
 
-// Behind asks the API server which maps there are, and names one that was not evaluated as it is stored; "" when all were.
+// Behind lists the maps from the API server, and returns the name of one whose stored version was not evaluated; "" if all were.
 func (m *Mapper) Behind(ctx context.Context) (string, error) {
 	maps, err := m.stored(ctx)
 	if err != nil {
@@ -315,11 +315,11 @@ func (m *Mapper) remember(object *unstructured.Unstructured, next table) {
 
 func (m *Mapper) notify(todo change) {
 	for _, local := range todo.stop {
-		m.options.Log.Info("Namespace is no longer extended", "namespace", local)
+		m.options.Log.Info("Namespace is no longer offloaded", "namespace", local)
 		m.options.Handler.StopNamespace(local)
 	}
 	for _, local := range slices.Sorted(maps.Keys(todo.start)) {
-		m.options.Log.Info("Namespace is extended", "namespace", local, "remoteNamespace", todo.start[local])
+		m.options.Log.Info("Namespace is offloaded", "namespace", local, "remoteNamespace", todo.start[local])
 		m.options.Handler.StartNamespace(local, todo.start[local])
 	}
 }

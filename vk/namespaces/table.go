@@ -14,7 +14,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// State is what is known about a namespace of this cluster.
+// State is the offloading state of a namespace of this cluster.
 type State int
 
 const (
@@ -37,7 +37,7 @@ type table struct {
 // parse reads a map by hand: one malformed entry must not take the others with it, as typed decoding would.
 // A namespace is mapped when this cluster asks for it, in the spec, and the provider has accepted it, in the status. The
 // problems are sentences for the user, in a stable order. Of two namespaces that the provider has accepted for one remote namespace
-// nothing here shows whose it is; who has started with it goes on.
+// nothing here shows whose it is; what has started with it continues.
 func parse(object *unstructured.Unstructured) (parsed table, problems []string, err error) {
 	parsed = table{remoteNamespaces: map[string]string{}, named: map[string]bool{}, doubtful: map[string]bool{}}
 	desired, _, err := unstructured.NestedMap(object.Object, "spec", "desiredMapping")
@@ -62,7 +62,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 	for _, local := range slices.Sorted(maps.Keys(mapping)) {
 		parsed.named[local] = true
 		remote, accepted, problem := parseEntry(mapping[local])
-		// What is reflected is asked for here: the provider's answer opens no namespace by itself.
+		// Only requested namespaces are reflected: the provider cannot add one.
 		if asked, _ := desired[local].(string); problem == "" && accepted && asked != remote {
 			accepted = false
 			if asked != "" {
@@ -70,7 +70,7 @@ func parse(object *unstructured.Unstructured) (parsed table, problems []string, 
 			}
 		}
 		if other, twice := taken[remote]; problem == "" && twice {
-			problem = fmt.Sprintf("is mapped to %s, and so is %s: give each namespace a remote namespace of its own", remote, other)
+			problem = fmt.Sprintf("is mapped to %s, and so is %s: use a different remote namespace for each namespace", remote, other)
 			delete(parsed.remoteNamespaces, other)
 			parsed.doubtful[other] = true
 		}

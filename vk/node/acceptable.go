@@ -17,7 +17,7 @@ import (
 )
 
 // acceptable returns what the API server accepts of a VirtualNode as parts of a
-// Node, and says what it left out. The API server refuses a Node as a whole:
+// Node, and reports what it omitted. The API server refuses a Node as a whole:
 // without this, one malformed label would keep everything else from being written,
 // readiness included. The problems come in a stable order.
 func acceptable(vn *offloadingv1beta1.VirtualNode) (*offloadingv1beta1.VirtualNode, []string) {

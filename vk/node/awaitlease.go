@@ -15,10 +15,10 @@ import (
 )
 
 // maxLeasePoll is the most that a replica which stands by sleeps between two looks at the lease. The elector of client-go sleeps for up to
-// 2.2 retry periods, for so long a lease that has run out, or was released, would lead nobody.
+// 2.2 retry periods, for so long there would be no leader after a lease was released or expired.
 const maxLeasePoll = time.Second
 
-// awaitFree waits until nobody holds the lease: it is not there, was released, is ours, or was not renewed for as long as it lasts, by our
+// awaitFree waits until the lease is free: it does not exist, was released, is ours, or was not renewed for as long as it lasts, by our
 // own clock. The lease of a holder that is known to be gone, or has run out, is cleared. It returns false when ctx has ended.
 func (e Election) awaitFree(ctx context.Context) bool {
 	logger := log.FromContext(ctx).WithValues("lease", e.Namespace+"/"+e.Name, "identity", e.Identity)

@@ -59,7 +59,7 @@ func (c *Controller) compare(ctx context.Context) (settled bool, err error) {
 		c.showNode(ctx, err)
 		return false, err
 	}
-	// What the API server refuses of the one must not keep it from the other.
+	// A rejected write of one must not prevent the other.
 	forgot, err := c.forgetSpoiled(ctx, actual)
 	err = errors.Join(err, c.syncTaints(ctx, actual, desired.Spec.Taints))
 	if forgot || drifted(actual, desired) {
@@ -82,7 +82,7 @@ func (c *Controller) refresh(actual *corev1.Node) *corev1.Node {
 	}
 	vn, problems := acceptable(vn)
 	if id := vn.Spec.ClusterID; id != "" && string(id) != c.config.RemoteClusterID {
-		problems = append(problems, fmt.Sprintf("spec.clusterID: %s is another provider than %s, which node %s stands for", id, c.config.RemoteClusterID, c.config.Name))
+		problems = append(problems, fmt.Sprintf("spec.clusterID: %s is not provider %s, which node %s represents", id, c.config.RemoteClusterID, c.config.Name))
 	}
 	c.warn(InvalidReason, strings.Join(problems, "; "))
 	now := health{network: networkIgnored}

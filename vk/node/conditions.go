@@ -32,7 +32,7 @@ func networkOf(fc *corev1beta1.ForeignCluster) network {
 		return networkIgnored
 	}
 	switch corev1beta1.ConditionOf(fc.Status.Conditions, corev1beta1.NetworkStatusCondition) {
-	case corev1beta1.ConditionStatusNone: // nobody checks it, or not under this name
+	case corev1beta1.ConditionStatusNone: // not checked, or not under this name
 	case corev1beta1.ConditionStatusEstablished:
 		return networkUp
 	default:

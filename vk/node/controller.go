@@ -66,7 +66,7 @@ const (
 	NotRegisteredReason = "NodeNotRegistered"
 )
 
-// Controller keeps one Node. Run it once.
+// Controller maintains one Node. Run may be called once.
 type Controller struct {
 	config  Config
 	client  kubernetes.Interface
@@ -100,11 +100,11 @@ func NewController(config Config) (*Controller, error) {
 	local.Timeout = requestTimeout
 	client, err := kubernetes.NewForConfig(local)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for node %s, %w", config.Name, err)
+		return nil, fmt.Errorf("creating a client for node %s, %w", config.Name, err)
 	}
 	dynamicClient, err := dynamic.NewForConfig(local)
 	if err != nil {
-		return nil, fmt.Errorf("making a client for the VirtualNode of node %s, %w", config.Name, err)
+		return nil, fmt.Errorf("creating a client for the VirtualNode of node %s, %w", config.Name, err)
 	}
 	return &Controller{
 		config: config, client: client, dynamic: dynamicClient, warned: map[string]string{},
@@ -115,8 +115,8 @@ func NewController(config Config) (*Controller, error) {
 // Ready is closed once the Node is registered.
 func (c *Controller) Ready() <-chan struct{} { return c.ready }
 
-// Run keeps the Node until ctx ends. It returns an error only when it cannot
-// work at all: what may pass is tried again.
+// Run maintains the Node until ctx ends. It returns an error only when it cannot
+// work at all; temporary errors are retried.
 func (c *Controller) Run(ctx context.Context) error {
 	logger := log.FromContext(ctx).WithValues("node", c.config.Name)
 	ctx = log.IntoContext(ctx, logger)
@@ -257,8 +257,8 @@ func (c *Controller) newLibraryController() (*vknode.NodeController, error) {
 type provider struct{ *Controller }
 
 // Ping always succeeds: for the library a failed ping means that the node
-// agent is dead, and it would report nothing more. That the provider is
-// unreachable is shown by a condition instead.
+// agent is dead, and it would stop reporting. That the provider is
+// unreachable is reported in a condition instead.
 func (p provider) Ping(ctx context.Context) error { return ctx.Err() }
 
 // NotifyNodeStatus keeps the library's callback.

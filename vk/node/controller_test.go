@@ -67,7 +67,7 @@ func testMalformed(t *testing.T, s *suite) {
 		return ready(corev1.ConditionFalse, "no CPU or no memory")(n)
 	})
 	s.expectWarning(node.InvalidReason, "spec.labels", `"a b"="c"`, "spec.annotations", "spec.taints", `"bad:Nope"`, "spec.resourceQuota.hard", `"memory": "-1"`, `"nvidia.com/gpu": "1500m"`)
-	// A few: taints, status, and again when somebody else changes the node. Spinning makes hundreds.
+	// A few: taints, status, and again when another client changes the node. Spinning makes hundreds.
 	if writes := s.writesSince(marker); len(writes) > 15 {
 		t.Errorf("written: %v", writes)
 	}

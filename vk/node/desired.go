@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/internal/nodelabels"
 )
 
-// Identity is what never changes about a virtual node while the process runs.
+// Identity has the properties of a virtual node that are constant while the process runs.
 type Identity struct {
 	// Name of the Node.
 	Name string

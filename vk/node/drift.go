@@ -11,7 +11,7 @@ import (
 )
 
 // drifted reports whether the metadata or the status of a Node says anything
-// else than desired does. What others added is no drift. Taints have their own
+// else than desired does. Additions of others are not drift. Taints have their own
 // comparison, see retaint.
 func drifted(actual, desired *corev1.Node) bool {
 	have, want := &actual.Status, &desired.Status

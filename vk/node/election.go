@@ -23,7 +23,7 @@ import (
 // the lease could not be renewed in time.
 var ErrLeadershipLost = errors.New("the lease was lost: another replica may be active now")
 
-// Election is a competition of replicas for one Lease.
+// Election elects a leader among replicas with a Lease.
 type Election struct {
 	Client kubernetes.Interface
 	// Namespace and Name of the Lease, Identity of this replica.
@@ -31,7 +31,7 @@ type Election struct {
 	// Duration after which a silent holder is replaced, RenewDeadline after
 	// which a holder that cannot renew gives up, RetryPeriod between attempts.
 	Duration, RenewDeadline, RetryPeriod time.Duration
-	// Gone reports whether a holder is known not to lead any more, so that nobody need wait until its lease has run out. nil knows
+	// Gone reports whether a holder is known not to lead any more, so that its lease need not expire first. nil knows
 	// nothing.
 	Gone func(holder string) bool
 	// StandBy is called whenever another replica is seen to lead; nil is fine.

@@ -23,7 +23,7 @@ type written struct {
 	capacity, allocatable corev1.ResourceList
 }
 
-// lastWritten reads the library's annotations. It reports which of them somebody
+// lastWritten reads the library's annotations. It reports which of them another client
 // has spoiled: the library cannot write anything over those.
 func lastWritten(node *corev1.Node) (last written, spoiled []string) {
 	var meta struct {

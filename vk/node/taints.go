@@ -60,7 +60,7 @@ func encodeTaints(taints []corev1.Taint) string {
 	return string(encoded)
 }
 
-// decodeTaints of an annotation; one that somebody spoiled counts as none,
+// decodeTaints of an annotation; an invalid one counts as none,
 // which at worst leaves a taint behind.
 func decodeTaints(annotation string) []corev1.Taint {
 	var taints []corev1.Taint

@@ -22,14 +22,14 @@ import (
 // Reasons of the condition Node of a VirtualNode.
 const (
 	RegisteredReason = "NodeRegistered"
-	// NameTakenReason: the Node of that name is somebody else's.
+	// NameTakenReason: the Node of that name has another owner.
 	NameTakenReason = "NodeNameTaken"
 )
 
 // takenError says that the Node of our name is not ours, and what to do.
 type takenError struct{ error }
 
-// showNode says on the VirtualNode whether it has its Node, or who has it. It writes what is news to it, once: another
+// showNode reports on the VirtualNode whether it has its Node, or which owner has it. It writes what is news to it, once: another
 // implementation's controller may have a say there, too.
 func (c *Controller) showNode(ctx context.Context, problem error) {
 	next := offloadingv1beta1.VirtualNodeCondition{Type: offloadingv1beta1.NodeConditionType,
@@ -57,7 +57,7 @@ func (c *Controller) showNode(ctx context.Context, problem error) {
 	}
 	conditions[at] = next
 	conditions[at].LastTransitionTime = metav1.NewTime(c.config.Clock.Now().Truncate(time.Second))
-	// Where the roles are another implementation's, its controllers write the condition.
+	// With the roles of another implementation, its controllers write the condition.
 	if err := c.patchConditions(ctx, vn, conditions); err != nil && !apierrors.IsForbidden(err) {
 		log.FromContext(ctx).Error(err, "The conditions of the VirtualNode cannot be updated, retrying")
 		return

@@ -19,7 +19,7 @@ import (
 // gatesNotReady is why a kubelet calls a pod not ready whose containers are.
 const gatesNotReady = "ReadinessGatesNotReady"
 
-// ofKubelets are the conditions that a kubelet writes, here the provider's. All others are whoever's writes them.
+// ofKubelets are the conditions that a kubelet writes, here the provider's. All others belong to their writers.
 // (Kubernetes: conditions owned by the kubelet.)
 var ofKubelets = []corev1.PodConditionType{corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized, corev1.ContainersReady,
 	corev1.PodReadyToStartContainers, corev1.PodResizeInProgress, corev1.PodResizePending, corev1.AllContainersRestarting}
@@ -29,13 +29,12 @@ func ofKubelet(condition map[string]any) bool {
 	return slices.Contains(ofKubelets, corev1.PodConditionType(kind))
 }
 
-// Conditions merges those conditions of a pod that are no kubelet's: what readiness gates ask for, that the pod was evicted
-// or preempted, and whatever else somebody notes. Who writes them may be a client of this cluster, whose conditions nobody else may
-// touch, or somebody at the provider, who is followed. The note distinguishes the two: it says which of the conditions here were
-// taken over from the provider, and what they said then.
+// Conditions merges the conditions of a pod that a kubelet does not write: readiness gates, evictions, preemptions, and custom
+// ones. Conditions written by clients of this cluster are never changed; those written on the provider are followed. The note
+// distinguishes the two: it lists the conditions that were taken over from the provider, with their content at that time.
 //
 // next is the status from the provider, local the one shown, gates are the pod's readiness gates in their order, and followed
-// those of them, or "*", about which the provider is believed: of all others only somebody here says whether they are open. The
+// those of them, or "*", for which the provider's value is used: the others can be set only in this cluster. The
 // results are the status to show and the note to keep with it; now is for a condition that changes because of that.
 func Conditions(next, local map[string]any, gates, followed []string, note string, now time.Time) (map[string]any, string) {
 	ignored := gates
@@ -129,7 +128,7 @@ func merge(next, local map[string]any, kept map[string]map[string]any) (merged [
 }
 
 // judge makes a pod ready, or not, because of its gates, as a kubelet does that sees all of them. The provider's sees only
-// those over there.
+// those on the provider.
 func judge(status, local map[string]any, gates []string, now time.Time) {
 	ready := condition(status, string(corev1.PodReady))
 	closed := slices.IndexFunc(gates, func(gate string) bool { return !isTrue(condition(status, gate)) })

@@ -8,8 +8,8 @@ import (
 	"math"
 )
 
-// Restarts keeps the restart counts of one pod from falling when the provider's pod is re-created. Whoever reconciles the
-// pod keeps it in memory, and writes Note with every status; the zero value has seen nothing. Not for concurrent use.
+// Restarts keeps the restart counts of one pod from falling when the provider's pod is recreated. The reconciler of the
+// pod keeps it in memory, and writes Note with every status; the zero value is empty. Not safe for concurrent use.
 type Restarts struct {
 	uid   string
 	extra map[string]int64
@@ -21,7 +21,7 @@ type note struct {
 	Before map[string]int64 `json:"before,omitempty"` // what was counted for earlier ones, per container
 }
 
-// Note returns what a process that comes later must know, "" before anything was seen.
+// Note returns the state for a later process, "" before anything was observed.
 func (r *Restarts) Note() string {
 	if r.uid == "" {
 		return ""
@@ -33,8 +33,8 @@ func (r *Restarts) Note() string {
 	return string(text)
 }
 
-// Recall takes over what an earlier process noted, unless this one has seen something itself. What is no note (somebody
-// else wrote it, or nobody did) is ignored.
+// Recall restores the note of an earlier process, unless this one has observed restarts itself. An invalid or missing
+// note is ignored.
 func (r *Restarts) Recall(text string) {
 	var noted note
 	if r.uid != "" || json.Unmarshal([]byte(text), &noted) != nil {

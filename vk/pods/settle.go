@@ -13,11 +13,11 @@ import (
 // containersOf are the fields of a spec whose containers the fields of a status are about.
 var containersOf = map[string]string{"initContainerStatuses": "initContainers", "containerStatuses": "containers"}
 
-// Settle makes a status that came from the provider acceptable to this cluster's API server, which holds it to rules
-// that were never meant for a status from elsewhere: the quality-of-service class is immutable (the provider may
+// Settle makes a status of the provider acceptable to this cluster's API server, which applies rules
+// that were not meant for a status from another cluster: the quality-of-service class is immutable (the provider may
 // compute another one), a nominated node is refused on a bound pod, and a container that has ended may run again only if
 // its policy says so (the provider's pod may have been re-created). local is the status that the pod has now, spec is that of
-// the pod here: the rule is the API server's, and nothing else decides about it.
+// the pod here, which the API server uses for this rule.
 func Settle(next, local, spec map[string]any) map[string]any {
 	settled := maps.Clone(next)
 	delete(settled, "nominatedNodeName")
@@ -74,7 +74,7 @@ func endedForGood(local, spec map[string]any, list string) map[string]map[string
 
 // mayRestart reports whether a container that ended with the code may run again: by the first of its rules that the code
 // matches, else by its own policy, else by the pod's. One for debugging may not, nor one that is in no spec (the provider
-// has added it): nobody has said that it may.
+// has added it): it was not declared.
 func mayRestart(container map[string]any, policy string, code int64) bool {
 	if container == nil {
 		return false

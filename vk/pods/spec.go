@@ -42,7 +42,7 @@ func SpecChanged(want document.View, have map[string]any) bool {
 	return len(furtherEphemeral(want, have)) > 0
 }
 
-// Changeable returns of a present spec what SpecChanged compares. It shares with spec, which it does not modify.
+// Changeable returns the fields of a spec that SpecChanged compares. It shares them with spec, and does not modify it.
 func Changeable(spec map[string]any) map[string]any {
 	kept := map[string]any{}
 	for _, field := range append([]string{"resources"}, mutable...) {
@@ -155,7 +155,7 @@ func named(containers document.View, i int, name any) (container document.View, 
 	return container, ok && text == name
 }
 
-// UpdateSpec returns the present spec with the fields that may change taken from want.
+// UpdateSpec returns the present spec with the mutable fields of want.
 func UpdateSpec(want document.View, have map[string]any) map[string]any {
 	updated := update(want, have, true)
 	if resized(want, have) {
@@ -167,7 +167,7 @@ func UpdateSpec(want document.View, have map[string]any) map[string]any {
 	return updated
 }
 
-// UpdatePlain is UpdateSpec without what takes a subresource of a pod: sizes and ephemeral containers.
+// UpdatePlain is UpdateSpec without the fields that need a subresource: resources and ephemeral containers.
 func UpdatePlain(want document.View, have map[string]any) map[string]any {
 	return update(want, have, false)
 }

@@ -30,7 +30,7 @@ func Finished(phase corev1.PodPhase) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// Untouched reports whether no kubelet has begun with the pod: it is Pending and has no container status.
+// Untouched reports whether no kubelet has started the pod: it is Pending and has no container status.
 func Untouched(status map[string]any) bool {
 	if phase := Phase(status); phase != corev1.PodPending && phase != "" {
 		return false
@@ -68,8 +68,8 @@ func Reject(status map[string]any, phase corev1.PodPhase, reason, message string
 	return rejected
 }
 
-// Interrupt returns the status of a running pod that does not run for the moment, and will again: the phase and what the
-// containers are doing stay, the pod is not ready. A pod that does not run is as it was.
+// Interrupt returns the status of a running pod that is temporarily not running: the phase and what the
+// containers are doing stay, the pod is not ready. A pod that is not running is unchanged.
 func Interrupt(status map[string]any, reason, message string, now time.Time) map[string]any {
 	if Phase(status) != corev1.PodRunning {
 		return status

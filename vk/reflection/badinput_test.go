@@ -24,7 +24,7 @@ func TestQuotaOfTheProvider(t *testing.T) {
 	l.Start()
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: password}, stringData: {a: b}}`)
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {a: b}}`)
-	l.Event(l.Namespace, "Secret", "password", "Warning", "FailedReflection", "exceeded quota", "count/secrets", "raise its quota", l.ID)
+	l.Event(l.Namespace, "Secret", "password", "Warning", "FailedReflection", "exceeded quota", "count/secrets", "raise the quota", l.ID)
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "settings")
 	l.Remote.PatchYAML(t, "ResourceQuota", l.RemoteNS, "none", `{spec: {hard: {count/secrets: "5"}}}`)
 	l.Present(l.Remote, "Secret", l.RemoteNS, "password")

@@ -146,7 +146,7 @@ func TestRetainedVolumesStay(t *testing.T) {
 	}
 }
 
-// In a namespace that is not extended any more, whose remote namespace is the provider's to delete, released volumes go nevertheless.
+// In a namespace that is not offloaded any more, whose remote namespace is the provider's to delete, released volumes go nevertheless.
 func TestReleasedVolumesOfFormerNamespacesGo(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t, "Delete")
@@ -202,7 +202,7 @@ func TestReleasedVolumesStayWhileTheNamespaceIsInTrouble(t *testing.T) {
 	l.Present(l.Local, "PersistentVolume", "", volume.GetName(), reflectiontest.Field("status.phase", "Released"))
 	l.Settled()
 	if l.Local.Get(t, "PersistentVolume", "", volume.GetName()) == nil {
-		t.Error("the volume was deleted before it is known that the namespace is not extended any more")
+		t.Error("the volume was deleted before it is known that the namespace is not offloaded any more")
 	}
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.Absent(l.Remote, reflection.ClaimKind, l.RemoteNS, "data")

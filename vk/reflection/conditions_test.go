@@ -33,7 +33,7 @@ func (l *lab) note(name string, condition map[string]any) {
 	reflectiontest.Must(l.Local.Of("Pod", l.Namespace).Patch(l.Context(), name, types.JSONPatchType, body, metav1.PatchOptions{}, "status"))(l.T)
 }
 
-// What a controller here notes on a pod stays, what one at the provider notes comes and goes, and neither costs a write.
+// What a controller here notes on a pod stays, what one on the provider notes comes and goes, and neither costs a write.
 func TestConditionsOfOthers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -16,8 +16,8 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// 10,000 ConfigMaps in namespaces that are not extended, and those of others in the remote namespace, are not asked for, not kept and
-// not looked at. What is asked of the API servers is one watch per kind and extended namespace, one per kind of what
+// 10,000 ConfigMaps in namespaces that are not offloaded, and those of others in the remote namespace, are not asked for, not kept and
+// not looked at. What is asked of the API servers is one watch per kind and offloaded namespace, one per kind of what
 // belongs to no namespace, and of the provider what bears our labels.
 func TestWhatIsNotReflectedCostsNothing(t *testing.T) {
 	// Not parallel: creating all of that leaves the API servers no time for others.

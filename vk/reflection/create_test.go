@@ -65,9 +65,9 @@ func TestCreationTakesOneRequest(t *testing.T) {
 
 	foreign := l.Remote.Create(t, l.RemoteNS, service("theirs", ""))
 	l.Local.Create(t, l.Namespace, service("theirs", ""))
-	l.Event(l.Namespace, "Service", "theirs", "Warning FailedReflection", "was not made by this virtual node")
+	l.Event(l.Namespace, "Service", "theirs", "Warning FailedReflection", "was not created by this virtual node")
 	if now := l.Remote.Get(t, "Service", l.RemoteNS, "theirs"); now.GetResourceVersion() != foreign.GetResourceVersion() {
-		t.Errorf("the Service of somebody else became %v", now.Object)
+		t.Errorf("the Service of another client became %v", now.Object)
 	}
 
 	fussy.Store(true)

@@ -34,7 +34,7 @@ const (
 	EventKind          = event.Name
 )
 
-// What kinds need of each other is checked here, as they do not know each other: engine.Peer finds nobody whose methods differ.
+// The interfaces between kinds are checked here, because they do not know each other: engine.Peer finds no handler whose methods differ.
 var (
 	_ pod.AccountTokens   = (*secret.Handler)(nil)
 	_ pod.ArrivingError   = (*secret.MissingTokenError)(nil)
@@ -43,7 +43,7 @@ var (
 	_ token.Shadows       = (*pod.Handler)(nil)
 )
 
-// DefaultKinds returns what is reflected without being asked for.
+// DefaultKinds returns the kinds that are reflected by default.
 func DefaultKinds() []Kind {
 	return []Kind{
 		pod.Kind(),

@@ -182,7 +182,7 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// Copies are deleted at the provider while the watches there show nothing. They are made again at the next change, at once, and
+// Copies are deleted on the provider while the watches there show nothing. They are made again at the next change, at once, and
 // nothing is tried over and over.
 func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	t.Parallel()
@@ -220,7 +220,7 @@ func TestCopiesThatAreGoneThoughTheCacheHasThem(t *testing.T) {
 	}
 }
 
-// While the watches there show nothing, somebody replaces a copy at the provider. It is deleted by name, but only the very copy that is known.
+// While the watches there show nothing, somebody replaces a copy on the provider. It is deleted by name, but only the very copy that is known.
 func TestOnlyTheKnownCopyIsDeleted(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, configuration(t))

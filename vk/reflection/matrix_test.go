@@ -53,7 +53,7 @@ var matrixKinds = []matrixKind{
 	},
 }
 
-// onlyPort checks the ports that were asked for: of a port that somebody else asked for nothing is said.
+// onlyPort checks the ports that were asked for: of a port that another client asked for nothing is said.
 func onlyPort(want string) func(*unstructured.Unstructured) error {
 	return func(object *unstructured.Unstructured) error {
 		found := false
@@ -81,7 +81,7 @@ type matrixRow struct {
 	name   string
 	absent bool   // here
 	notes  string // annotations here
-	there  string // what the provider has: nothing, a copy of ours, or somebody else's object
+	there  string // what the provider has: nothing, a copy of ours, or another owner's object
 	want   string
 	event  []string // words of the Event, where there is one
 }
@@ -99,7 +99,7 @@ var matrix = map[reflection.Policy][]matrixRow{
 	reflection.DenyList: {
 		{name: "new", want: crosses},
 		{name: "stale", there: managed, want: crosses},
-		{name: "taken", there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "not made by this virtual node", "rename"}},
+		{name: "taken", there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "not created by this virtual node", "rename"}},
 		{name: "deleted-while-down", absent: true, there: managed, want: goes},
 		{name: "other", absent: true, there: foreign, want: asItWas},
 		{name: "skipped", notes: skipTrue, want: stays},
@@ -121,7 +121,7 @@ var matrix = map[reflection.Policy][]matrixRow{
 		{name: "other", absent: true, there: foreign, want: asItWas},
 		{name: "new", notes: allowTrue, want: crosses},
 		{name: "stale", notes: `liqo.io/allow-reflection: ""`, there: managed, want: crosses},
-		{name: "taken", notes: allowTrue, there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "not made by this virtual node"}},
+		{name: "taken", notes: allowTrue, there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "not created by this virtual node"}},
 		{name: "refused", notes: allowFalse, want: stays},
 		{name: "refused-now", notes: allowFalse, there: managed, want: goes},
 		{name: "not-skipped", notes: skipFalse, want: stays},
@@ -261,7 +261,7 @@ func TestSecretOfTokensInTheWay(t *testing.T) {
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mode: fast}}`)
 	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: web-token, labels: {%s, %s: robot}}, stringData: {token: secret}}`, l.Owned(), wire.ServiceAccountNameLabel))
 	l.Start()
-	l.Event(l.Namespace, "Secret", "web-token", "Warning", "FailedReflection", "not made by this virtual node")
+	l.Event(l.Namespace, "Secret", "web-token", "Warning", "FailedReflection", "not created by this virtual node")
 	l.Settled()
 	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("data.token", "c2VjcmV0"), reflectiontest.Field("data.mode", ""))
 }

@@ -83,11 +83,11 @@ func TestMetricsAreThere(t *testing.T) {
 		}
 	}
 
-	// A namespace that is not extended any more leaves no series behind, whatever comes of its pods.
+	// A namespace that is not offloaded any more leaves no series behind, whatever comes of its pods.
 	l.MapNamespaces(nil)
 	l.Eventually(func() error {
 		if l.Manager.Scope(reflection.PodKind, l.Namespace) != nil {
-			return errors.New("the namespace is still extended")
+			return errors.New("the namespace is still offloaded")
 		}
 		return nil
 	})

@@ -108,7 +108,7 @@ func restarts(n int) func(*unstructured.Unstructured) error {
 	}
 }
 
-// A pod that is deleted, or evicted, with less time than its spec says gets no more at the provider; and again when it is
+// A pod that is deleted, or evicted, with less time than its spec says gets no more on the provider; and again when it is
 // shortened further.
 func TestGracePeriodsCross(t *testing.T) {
 	t.Parallel()
@@ -223,11 +223,11 @@ func TestPodOfANamespaceThatIsNotExtended(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "done", reflectiontest.Field("status.phase", "Succeeded"))
 	l.Local.Delete(t, "Pod", l.Namespace, "runs")
 	l.Absent(l.Local, "Pod", l.Namespace, "runs")
-	// The namespace is extended after all.
+	// The namespace is offloaded after all.
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.RunRemote("waits", running(0))
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.reason", ""))
-	// And taken back: what ran is over, and nothing was deleted over there.
+	// And taken back: what ran is over, and nothing was deleted on the provider.
 	l.MapNamespaces(nil)
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.phase", "Failed"), reflectiontest.Field("status.reason", "OffloadingAborted"))
 	l.Settled()

@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// A virtual kubelet is started with the name of a node that is not its own. The pods of that node are left alone, in extended
+// A virtual kubelet is started with the name of a node that is not its own. The pods of that node are left alone, in offloaded
 // namespaces and elsewhere, until the node is known to stand for the provider.
 func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 	for name, labels := range map[string]string{
@@ -36,7 +36,7 @@ func TestPodsOfANodeThatIsNotOurs(t *testing.T) {
 			l.Pod("web")
 			l.Pod("ending")
 			require.NoError(t, l.Local.Of("Pod", l.Namespace).Delete(t.Context(), "ending", metav1.DeleteOptions{}))
-			l.Quiet("a node of somebody else", func() { l.Start() })
+			l.Quiet("a node of another owner", func() { l.Start() })
 
 			l.Local.PatchYAML(t, "Node", "", l.Node, fmt.Sprintf(`{metadata: {labels: {liqo.io/type: virtual-node, liqo.io/remote-cluster-id: %s}}}`, l.ID))
 			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")

@@ -5,23 +5,23 @@ package reflection
 
 import "github.com/refract-project/refract/vk/reflection/internal/engine"
 
-// What the engine offers to its users.
+// API of the engine for its users.
 type (
 	// Manager reflects the objects of this cluster to one provider. Safe for concurrent use.
 	Manager = engine.Manager
 	// Options of a Manager.
 	Options = engine.Options
-	// Kind describes what is reflected.
+	// Kind describes a reflected kind.
 	Kind = engine.Kind
 	// Policy decides, by annotations, which objects of a kind are reflected.
 	Policy = engine.Policy
-	// Chains runs what mutates objects.
+	// Chains runs the plugin chains.
 	Chains = engine.Chains
 	// APIServer is the address of this cluster's API server as offloaded pods see it.
 	APIServer = engine.APIServer
-	// Classes are those of the provider while the VirtualNode names none.
+	// Classes are the provider's classes if the VirtualNode names none.
 	Classes = engine.Classes
-	// Storage says whether and how claims get their volumes on the provider.
+	// Storage configures whether and how claims get their volumes on the provider.
 	Storage = engine.Storage
 )
 
@@ -47,7 +47,7 @@ const (
 )
 
 // New prepares the reflection; it contacts neither cluster. Without Options.Kinds it reflects DefaultKinds. The error lists
-// everything that is wrong with the options.
+// all errors of the options.
 func New(options Options) (*Manager, error) {
 	if options.Kinds == nil {
 		options.Kinds = DefaultKinds()

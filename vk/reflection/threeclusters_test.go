@@ -81,6 +81,6 @@ func TestAnAddressChangesWithThreeClusters(t *testing.T) {
 	mapped("second", "10.71.0.77", "10.80.0.77")
 	sees("10.71.0.77", "10.80.0.77")
 
-	runner.Local.Delete(t, "Pod", runner.Namespace, "web") // that over there goes with its ShadowPod
+	runner.Local.Delete(t, "Pod", runner.Namespace, "web") // that on the provider goes with its ShadowPod
 	sees("", "")
 }

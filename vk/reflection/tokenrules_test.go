@@ -53,7 +53,7 @@ func TestTokensSwitchedOff(t *testing.T) {
 	}
 	for _, name := range []string{"user-token", "other-token"} {
 		if l.Remote.Get(t, "Secret", l.RemoteNS, name) == nil {
-			t.Errorf("Secret %s, which is somebody else's, is gone", name)
+			t.Errorf("Secret %s, which has another owner, is gone", name)
 		}
 	}
 
@@ -140,7 +140,7 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	}
 
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: null}}}`)
-	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "was not made by this virtual node")
+	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "was not created by this virtual node")
 	l.keysAgree("web")
 }
 
@@ -173,7 +173,7 @@ func TestTokensAreDenied(t *testing.T) {
 		if l.Remote.Get(t, "Secret", l.RemoteNS, name+"-token") != nil {
 			return fmt.Errorf("pod %s has its tokens", name)
 		}
-		l.Event(l.Namespace, "Pod", name, "Warning FailedSATokensReflection", "forbidden", "let the virtual kubelet create serviceaccounts/token in namespace "+l.Namespace)
+		l.Event(l.Namespace, "Pod", name, "Warning FailedSATokensReflection", "forbidden", "allow the virtual kubelet to create serviceaccounts/token in namespace "+l.Namespace)
 		return nil
 	})
 	l.Grant()

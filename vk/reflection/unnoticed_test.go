@@ -85,7 +85,7 @@ func TestProviderAwayWhileNothingIsWritten(t *testing.T) {
 	}
 }
 
-// A namespace that is not extended any more ends its watches: that says nothing about the provider.
+// A namespace that is not offloaded any more ends its watches: that says nothing about the provider.
 func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 	t.Parallel()
 	var log syncedBuffer
@@ -99,7 +99,7 @@ func TestEndOfANamespaceIsNoOutage(t *testing.T) {
 		l.MapNamespaces(nil)
 		l.Eventually(func() error {
 			if l.Manager.Scope(reflection.PodKind, l.Namespace) != nil {
-				return errors.New("the namespace is still extended")
+				return errors.New("the namespace is still offloaded")
 			}
 			return nil
 		})
@@ -120,7 +120,7 @@ func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	l.slowAdmission("slow")
 	l.Start()
 	l.Local.Create(t, l.Namespace, service("slow", ""))
-	l.Event(l.Namespace, "Service", "slow", "FailedReflection", "no answer within 1s", "admission webhook")
+	l.Event(l.Namespace, "Service", "slow", "FailedReflection", "no response within 1s", "admission webhook")
 	l.Local.Create(t, l.Namespace, service("fast", ""))
 	l.Present(l.Remote, "Service", l.RemoteNS, "fast")
 	if text := log.String(); strings.Contains(text, "rovider is unreachable") {
@@ -231,7 +231,7 @@ func TestProviderThatDeniesChanges(t *testing.T) {
 	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{metadata: {labels: {turn: later}}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", reflectiontest.Field("metadata.labels/turn", "later"))
-	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was updated")
+	l.Event(l.Namespace, "Pod", "web", "Warning", "FailedReflection", "does not change", "the rest was applied")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "web", `{spec: {containers: [{name: web, image: "web:2"}]}}`)
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web", func(o *unstructured.Unstructured) error {
 		if text := fmt.Sprint(o.Object["spec"]); !strings.Contains(text, "web:2") || strings.Contains(text, "busybox") {

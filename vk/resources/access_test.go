@@ -42,7 +42,7 @@ func TestClosedRemoteNamespace(t *testing.T) {
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	l.engine.extend(nil)
-	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is extended")
+	l.condition(name, pluginsv1alpha1.ReflectingReason, "as soon as a namespace is offloaded")
 }
 
 // A hundred namespaces and ten resources are a hundred questions, not thousands.
@@ -158,7 +158,7 @@ func TestRolesOfAnotherInstallation(t *testing.T) {
 	l.allow(l.local, role.Name, rbacv1.PolicyRule{APIGroups: []string{"plugins.refract.io"}, Resources: []string{"reflectedresources", "reflectedresources/status"},
 		Verbs: []string{"get", "list", "watch", "patch"}})
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
-	if n := strings.Count(said.text(), "No further resources"); n != 1 {
+	if n := strings.Count(said.text(), "ReflectedResources are not processed"); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
 }

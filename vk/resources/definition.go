@@ -28,22 +28,22 @@ const (
 	approvedAnnotation = "api-approved.kubernetes.io"
 )
 
-// copyDefinition creates the definition of a resource on the provider, where there is none. What it returns says how far
+// copyDefinition creates the definition of a resource on the provider, where there is none. The result describes how far
 // that is: the resource is served a moment after.
 func (f *Follower) copyDefinition(ctx context.Context, from, to schema.GroupVersionResource) error {
 	name := to.GroupResource().String()
 	switch {
 	case to.GroupResource() != from.GroupResource():
-		return missingDefinition("%s has no %s, and spec.copyDefinition takes a definition there under its own name only: install that of %s there, or leave out spec.target", f.remote, name, name)
+		return missingDefinition("%s has no %s, and spec.copyDefinition copies a definition under its own name only: install that of %s there, or omit spec.target", f.remote, name, name)
 	case to.Group == "":
-		return missingDefinition("%s has no %s, which are defined by Kubernetes itself: is it older than %s?", f.remote, name, f.local)
+		return missingDefinition("%s has no %s, which are built into Kubernetes: check whether it is older than %s", f.remote, name, f.local)
 	}
 	present, err := f.remote.definition(ctx, name, rbac.DefinitionsRemote())
 	if err != nil {
 		return err
 	}
 	if present != nil {
-		return missingDefinition("%s has a CustomResourceDefinition %s, which is left alone, but does not serve it%s", f.remote, name, state(present))
+		return missingDefinition("%s has a CustomResourceDefinition %s, which was left unchanged, but does not serve it%s", f.remote, name, state(present))
 	}
 	original, err := f.local.definition(ctx, name, rbac.VirtualKubeletLocal())
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *side) define(ctx context.Context, definition *unstructured.Unstructured
 	case apierrors.IsForbidden(err):
 		return s.forbidden("copy CustomResourceDefinition "+definition.GetName(), rbac.DefinitionsRemote())
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return missingDefinition("%s does not take the CustomResourceDefinition of %s as it is: %v", s, definition.GetName(), err)
+		return missingDefinition("%s rejects the CustomResourceDefinition of %s: %v", s, definition.GetName(), err)
 	}
 	return s.unanswered(err)
 }

@@ -124,7 +124,7 @@ func (s *side) groups(ctx context.Context) (*metav1.APIGroupList, error) {
 	return groups, nil
 }
 
-// mayNotDiscover: everybody who is known to a cluster may, unless its administrator has decided otherwise.
+// mayNotDiscover: all authenticated users may, unless an administrator has changed the default roles.
 func (s *side) mayNotDiscover() error {
 	role := rbac.VirtualKubeletLocal()
 	if s.remote {
@@ -137,7 +137,7 @@ func (s *side) mayNotDiscover() error {
 // usable reports whether objects of the resource can be reflected at all.
 func (r *served) usable(s *side, verbs []string) error {
 	if !r.namespaced {
-		return notReflectable("%s are not in namespaces in %s, and only namespaces are extended to a provider", r.resource, s)
+		return notReflectable("%s are cluster-scoped in %s, and only namespaced resources can be reflected", r.resource, s)
 	}
 	var lacking []string
 	for _, verb := range verbs {

@@ -13,13 +13,13 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Engine reflects kinds that come and go. A *reflection.Manager does.
+// Engine reflects kinds that are added and removed at run time, such as a *reflection.Manager.
 type Engine interface {
-	// StartKind begins to reflect a kind in every extended namespace, or replaces one of the same name.
+	// StartKind begins to reflect a kind in every offloaded namespace, or replaces one of the same name.
 	StartKind(kind reflection.Kind) error
-	// StopKind ends it and returns when nothing of it runs any more. What is on the provider stays.
+	// StopKind stops it and returns when nothing of it runs. Nothing is deleted on the provider.
 	StopKind(name string)
-	// Namespaces returns the extended namespaces, each with its remote namespace.
+	// Namespaces returns the offloaded namespaces, each with its remote namespace.
 	Namespaces() map[string]string
 	// NamespacesKnown is closed when those have been read. Kinds are taken from then on.
 	NamespacesKnown() <-chan struct{}
@@ -29,7 +29,7 @@ type Engine interface {
 	Reachable() bool
 }
 
-// Chains keeps plugin chains for kinds that come and go. A *source.Chains does.
+// Chains has plugin chains for kinds that are added and removed at run time, such as a *source.Chains.
 type Chains interface {
 	// AddKind builds the chains of a kind, whose objects have the specs of pods at these paths; nothing happens when there
 	// are some.
@@ -156,7 +156,7 @@ func (f *Follower) stop(name string) {
 	f.mu.Lock()
 	delete(f.running, name)
 	f.mu.Unlock()
-	f.log.Info("A resource is not reflected any more", "resource", name, "kind", p.kind)
+	f.log.Info("A resource is no longer reflected", "resource", name, "kind", p.kind)
 }
 
 func (f *Follower) halt(kind string) {

@@ -38,7 +38,7 @@ func missingDefinition(format string, arguments ...any) *fault {
 	return &fault{reason: pluginsv1alpha1.MissingDefinitionReason, message: fmt.Sprintf(format, arguments...)}
 }
 
-// away is a cluster that is known not to answer: nobody waits for it once more.
+// away is a cluster that is known not to respond, and is not waited for again.
 func (s *side) away() error {
 	return &fault{reason: pluginsv1alpha1.UnreachableReason, message: fmt.Sprintf("the API server of %s does not answer", s)}
 }

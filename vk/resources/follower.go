@@ -98,7 +98,7 @@ type Follower struct {
 	running          map[string]plan               // by name of the ReflectedResource
 	reported         map[string]reported           // likewise
 	looks            map[string]context.CancelFunc // that are under way, likewise
-	remoteNamespaces map[string]string             // the extended namespaces, as of the last look at them
+	remoteNamespaces map[string]string             // the offloaded namespaces, as of the last look at them
 }
 
 // New prepares a follower; it contacts neither cluster.
@@ -135,7 +135,7 @@ func New(options Options) (*Follower, error) {
 }
 
 // changed reconciles a ReflectedResource at once, and from then on as often as a new one. The step of a status is
-// nobody's business here: each virtual kubelet writes its own.
+// ignored here: each virtual kubelet writes its own.
 func (f *Follower) changed(before, object any) {
 	old, _ := before.(metav1.Object)
 	now, _ := object.(metav1.Object)
@@ -159,9 +159,9 @@ func (f *Follower) soon(name string) {
 	f.queue.Add(name)
 }
 
-// Run follows until ctx ends and everything under way here has ended. What is reflected then goes on: it ends with the
-// engine. Where ReflectedResources are not defined, or not ours to read, it waits until they are; and until the engine knows
-// which namespaces are extended. It is called once.
+// Run follows ReflectedResources until ctx ends and its work has ended. Their reflection continues: it ends with the
+// engine. If ReflectedResources are not defined, or cannot be read, it waits until they are; and until the engine knows
+// which namespaces are offloaded. It is called once.
 func (f *Follower) Run(ctx context.Context) error {
 	if !f.awaitOwn(ctx) {
 		return nil
@@ -215,7 +215,7 @@ func (f *Follower) look(ctx context.Context, name string) again {
 	return f.reconcile(ctx, name)
 }
 
-// namespacesChanged reconciles everything again when another set of namespaces is extended: each has permissions of its own,
+// namespacesChanged reconciles everything again when another set of namespaces is offloaded: each has permissions of its own,
 // and so has its remote namespace.
 func (f *Follower) namespacesChanged() {
 	f.mu.Lock()

@@ -83,7 +83,7 @@ type lab struct {
 	kubelet               rbac.Kubelet
 	consumer              rbac.Consumer
 	engine                *recorder
-	shop, remoteNamespace string // the namespace that is extended, and its remote namespace
+	shop, remoteNamespace string // the namespace that is offloaded, and its remote namespace
 	options               Options
 	follower              *Follower
 	cancel                func()

@@ -39,7 +39,7 @@ func TestWhatCannotBeReflected(t *testing.T) {
 
 	for name, c := range map[string]struct{ spec, reason, words string }{
 		"widgets.clusterwide.example.org": {"{group: clusterwide.example.org, version: v1, resource: widgets}",
-			pluginsv1alpha1.NotReflectableReason, "only namespaces are extended"},
+			pluginsv1alpha1.NotReflectableReason, "only namespaces are offloaded"},
 		"widgets.versions.example.org": {"{group: versions.example.org, version: v1alpha1, resource: widgets}",
 			pluginsv1alpha1.MissingDefinitionReason, "this cluster (rome) has no widgets.versions.example.org in version v1alpha1, but in v1: set spec.version"},
 		"widgets.newer.example.org": {"{group: newer.example.org, version: v1, resource: widgets, copyDefinition: true}",
@@ -48,7 +48,7 @@ func TestWhatCannotBeReflected(t *testing.T) {
 			pluginsv1alpha1.MissingDefinitionReason, "under its own name only"},
 		"bindings": {"{version: v1, resource: bindings}", pluginsv1alpha1.NotReflectableReason, "offers no get, list, watch for them"},
 		"replicationcontrollers": {"{version: v1, resource: replicationcontrollers, target: {version: v1, resource: configmaps}}",
-			pluginsv1alpha1.NotReflectableReason, "have writers of their own"},
+			pluginsv1alpha1.NotReflectableReason, "which other controllers write"},
 	} {
 		l.reflect(name, c.spec)
 		l.condition(name, c.reason, c.words)

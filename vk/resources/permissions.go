@@ -143,7 +143,7 @@ func (s *side) deniedIn(ctx context.Context, namespace string, required []rbacv1
 	return found, nil
 }
 
-// sentence says what is denied, and what to add where.
+// sentence describes what is denied, and the rules to add.
 func (s *side) sentence(role rbac.Role, denied denials) string {
 	var doing []string
 	for _, rule := range role.Rules {
@@ -181,7 +181,7 @@ func where(namespaces []string) string {
 	}
 }
 
-// forbidden says what a cluster does not let us do, with the rules to add.
+// forbidden describes what a cluster does not allow, with the rules to add.
 func (s *side) forbidden(doing string, role rbac.Role) error {
 	rules := make([]rbacv1.PolicyRule, 0, len(role.Rules))
 	for _, rule := range role.Rules {

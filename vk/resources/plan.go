@@ -62,7 +62,7 @@ func checkSettings(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) err
 	case isReserved(gr):
 		return wrong("%s are always reflected, by rules of their own: see the flags of the virtual kubelet", gr)
 	case slices.Contains(reservedGroups, gr.Group):
-		return wrong("%s are what reflection itself is made of", gr)
+		return wrong("%s are used by reflection itself and cannot be reflected", gr)
 	case name != gr.String():
 		return wrong("the ReflectedResource of %s must have that name", gr)
 	case spec.Policy != pluginsv1alpha1.DenyListPolicy && spec.Policy != pluginsv1alpha1.AllowListPolicy:
@@ -104,7 +104,7 @@ func checkResource(field string, gvr schema.GroupVersionResource) error {
 	case len(validation.IsDNS1123Label(gvr.Resource)) > 0:
 		return wrong("%s.resource is %q: use the plural, in lower case, without a subresource", field, gvr.Resource)
 	case gvr.Group != "" && len(validation.IsDNS1123Subdomain(gvr.Group)) > 0:
-		return wrong("%s.group is %q, which is no API group", field, gvr.Group)
+		return wrong("%s.group is %q, which is not a valid API group", field, gvr.Group)
 	}
 	return nil
 }

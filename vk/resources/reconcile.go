@@ -41,7 +41,7 @@ func (f *Follower) next(name string, when again) {
 	}
 }
 
-// reconcile makes the reflection what one ReflectedResource says, and says how it went.
+// reconcile applies one ReflectedResource, and reports the result.
 func (f *Follower) reconcile(ctx context.Context, name string) again {
 	stored, _, err := f.informer.GetStore().GetByKey(name)
 	object, ok := stored.(*unstructured.Unstructured)
@@ -136,7 +136,7 @@ func (f *Follower) well(p plan) condition {
 		message += " as " + p.target.GroupResource().String() + " " + p.target.Version
 	}
 	if len(f.options.Engine.Namespaces()) == 0 {
-		message += ", as soon as a namespace is extended to it"
+		message += ", as soon as a namespace is offloaded to it"
 	}
 	return condition{ready: true, reason: pluginsv1alpha1.ReflectingReason, message: message}
 }

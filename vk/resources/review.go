@@ -26,7 +26,7 @@ type answer struct {
 	complete bool // there is nothing else that we may
 }
 
-// reviews keeps answers for a moment: when a namespace is extended, every ReflectedResource asks about it at once. Safe for
+// reviews keeps answers for a moment: when a namespace is offloaded, every ReflectedResource asks about it at once. Safe for
 // concurrent use.
 type reviews struct {
 	clock clock.PassiveClock
@@ -37,7 +37,7 @@ type reviews struct {
 	same    []rbacv1.PolicyRule // of the answer before: most namespaces have the same rules, which are kept once
 }
 
-// lasting is an answer with its age. Who has the turn reads and writes it.
+// lasting is a cached answer with its age. The holder of the turn reads and writes it.
 type lasting struct {
 	answer
 	turn chan struct{}
@@ -118,7 +118,7 @@ func (s *side) may(ctx context.Context, namespace, verb, group, resource string)
 	}}
 	result, err := s.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	switch {
-	case apierrors.IsForbidden(err): // nobody may ask what they may do: then the engine will find out
+	case apierrors.IsForbidden(err): // access reviews are not allowed: the engine will find out
 		return true, nil
 	case err != nil:
 		return false, s.unanswered(err)

@@ -32,7 +32,7 @@ type side struct {
 
 func newSide(config *rest.Config, id string, remote bool, o Options) (*side, error) {
 	s := &side{id: id, remote: remote, timeout: o.CallTimeout, home: o.LocalClusterID, prefix: o.RolePrefix,
-		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}} // who tries again asks again
+		reviews: reviews{clock: o.Clock, last: o.RetryFirst / 2, answers: map[string]*lasting{}}} // retries ask again
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := rest.HTTPClientFor(config)
@@ -40,21 +40,21 @@ func newSide(config *rest.Config, id string, remote bool, o Options) (*side, err
 		return nil, fmt.Errorf("preparing the connection to %s, %w", s, err)
 	}
 	if s.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, client); err != nil {
-		return nil, fmt.Errorf("making a discovery client of %s, %w", s, err)
+		return nil, fmt.Errorf("creating a discovery client for %s, %w", s, err)
 	}
 	if s.authorization, err = authorizationv1.NewForConfigAndClient(config, client); err != nil {
-		return nil, fmt.Errorf("making an authorization client of %s, %w", s, err)
+		return nil, fmt.Errorf("creating an authorization client for %s, %w", s, err)
 	}
 	if s.dynamic, err = dynamic.NewForConfigAndClient(config, client); err != nil {
-		return nil, fmt.Errorf("making a client of %s, %w", s, err)
+		return nil, fmt.Errorf("creating a client for %s, %w", s, err)
 	}
 	if s.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), client); err != nil {
-		return nil, fmt.Errorf("making a metadata client of %s, %w", s, err)
+		return nil, fmt.Errorf("creating a metadata client for %s, %w", s, err)
 	}
 	return s, nil
 }
 
-// String names the cluster for people.
+// String names the cluster in messages.
 func (s *side) String() string {
 	if s.remote {
 		return "cluster " + s.id

@@ -46,8 +46,8 @@ func TestMalformedSpecs(t *testing.T) {
 		"{version: v1, resource: pods}":                                                                                 "always reflected",
 		"{group: events.k8s.io, version: v1, resource: events}":                                                         "always reflected",
 		"{group: plugins.refract.io, version: v1alpha1, resource: reflectedresources}":                                  "reflection itself",
-		"{group: x.org, version: v1, resource: widgets, target: {version: v1, resource: pods}}":                         "writers of their own",
-		"{group: x.org, version: v1, resource: widgets, target: {group: events.k8s.io, version: v1, resource: events}}": "writers of their own",
+		"{group: x.org, version: v1, resource: widgets, target: {version: v1, resource: pods}}":                         "which other controllers write",
+		"{group: x.org, version: v1, resource: widgets, target: {group: events.k8s.io, version: v1, resource: events}}": "which other controllers write",
 	} {
 		object := parse(t, "{metadata: {name: widgets.x.org}, spec: "+spec+"}")
 		_, err := decode(object)

@@ -26,7 +26,7 @@ func (f *Follower) awaitOwn(ctx context.Context) bool {
 		}
 		if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			f.log.Info("No further resources are reflected for now", "err", err)
+			f.log.Info("ReflectedResources are not processed yet", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -75,7 +75,7 @@ func (f *Follower) watchDefinitions(ctx context.Context, s *side) {
 	informer.RunWithContext(ctx)
 }
 
-// mayWatchDefinitions is false, too, when nobody answers.
+// mayWatchDefinitions is also false without a response.
 func (s *side) mayWatchDefinitions(ctx context.Context) bool {
 	for _, verb := range []string{"list", "watch"} {
 		if allowed, err := s.may(ctx, metav1.NamespaceAll, verb, definitionsResource.Group, definitionsResource.Resource); err != nil || !allowed {
@@ -85,7 +85,7 @@ func (s *side) mayWatchDefinitions(ctx context.Context) bool {
 	return true
 }
 
-// onlyName drops all that nobody here reads: some definitions carry their whole text in an annotation.
+// onlyName drops all unused fields: some definitions carry their whole text in an annotation.
 func onlyName(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil
@@ -93,7 +93,7 @@ func onlyName(object any) (any, error) {
 	return object, nil
 }
 
-// definitionChanged: definitions are named like ReflectedResources, and may be targets of others besides.
+// definitionChanged: definitions are named like ReflectedResources, and may also be targets of others.
 func (f *Follower) definitionChanged(s *side, name string) {
 	for _, object := range f.informer.GetStore().List() {
 		u, ok := object.(*unstructured.Unstructured)

@@ -3,9 +3,9 @@
 
 package v1beta1
 
-// AuthParams are what a consumer opens the API server of its provider with, beside its private key.
+// AuthParams are the credentials of a consumer for the API server of its provider, without its private key.
 type AuthParams struct {
-	// CA are the certificates, in PEM, that the API server is verified with. Empty for those of the consumer's system.
+	// CA has the certificates, in PEM, to verify the API server with. Empty for those of the consumer's system.
 	//
 	// +optional
 	CA []byte `json:"ca,omitempty"`
@@ -25,7 +25,7 @@ type AuthParams struct {
 	// +optional
 	ProxyURL *string `json:"proxyURL,omitempty"`
 
-	// AwsConfig is what Liqo gives out on Amazon EKS in place of a certificate. Refract keeps it and never writes it.
+	// AwsConfig has the credentials that Liqo issues on Amazon EKS instead of a certificate. Refract preserves it and never writes it.
 	//
 	// +optional
 	AwsConfig *AwsConfig `json:"awsConfig,omitempty"`
@@ -45,15 +45,15 @@ type AwsConfig struct {
 	AwsClusterName string `json:"awsClusterName"`
 }
 
-// IdentityType says what a certificate is for.
+// IdentityType is the purpose of a certificate.
 //
 // +kubebuilder:validation:Enum=ControlPlane;ResourceSlice
 type IdentityType string
 
-// What certificates are for.
+// Purposes of certificates.
 const (
-	// ControlPlaneIdentityType is the access of the consumer's controllers to its tenant namespace.
+	// ControlPlaneIdentityType is for access of the consumer's controllers to its tenant namespace.
 	ControlPlaneIdentityType IdentityType = "ControlPlane"
-	// ResourceSliceIdentityType is the access of the virtual kubelet of one ResourceSlice to the remote namespaces.
+	// ResourceSliceIdentityType is for access of the virtual kubelet of one ResourceSlice to the remote namespaces.
 	ResourceSliceIdentityType IdentityType = "ResourceSlice"
 )

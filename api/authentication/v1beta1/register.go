@@ -19,8 +19,8 @@ const (
 	RenewKind         = "Renew"
 )
 
-// AddToScheme makes the kinds of this package known to s. It never fails; the
-// error is there for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It never fails; the
+// error is for runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Tenant{}, &TenantList{}, &ResourceSlice{}, &ResourceSliceList{}, &Renew{}, &RenewList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -10,9 +10,9 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Renew asks for a certificate that follows one which is about to expire. A
-// consumer creates it in the tenant namespace of its provider; its copy in the
-// tenant namespace at the provider gets the answer.
+// Renew requests the renewal of a certificate. A consumer creates it in the
+// tenant namespace of its provider; the provider responds in the status of the
+// copy in the tenant namespace there.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,9 +36,9 @@ type RenewList struct {
 	Items           []Renew `json:"items"`
 }
 
-// RenewSpec is what is asked for.
+// RenewSpec is the request.
 type RenewSpec struct {
-	// ConsumerClusterID is who asks.
+	// ConsumerClusterID is the cluster that requests it.
 	//
 	// +optional
 	ConsumerClusterID core.ClusterID `json:"consumerClusterID,omitempty"`
@@ -55,18 +55,18 @@ type RenewSpec struct {
 	// +optional
 	CSR []byte `json:"csr,omitempty"`
 
-	// IdentityType says what the certificate is for.
+	// IdentityType is the purpose of the certificate.
 	//
 	// +optional
 	IdentityType IdentityType `json:"identityType,omitempty"`
 
-	// ResourceSliceRef names the ResourceSlice that a certificate of type ResourceSlice is for.
+	// ResourceSliceRef names the ResourceSlice of a certificate of type ResourceSlice.
 	//
 	// +optional
 	ResourceSliceRef *corev1.LocalObjectReference `json:"resourceSliceRef,omitempty"`
 }
 
-// RenewStatus is the answer.
+// RenewStatus is the response.
 type RenewStatus struct {
 	// AuthParams with the new certificate.
 	//

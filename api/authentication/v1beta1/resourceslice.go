@@ -14,9 +14,9 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// ResourceSlice asks for a share of a provider, and for a user that may use it.
-// A consumer creates it in the tenant namespace of its provider; its copy in
-// the tenant namespace at the provider gets the answer.
+// ResourceSlice requests resources of a provider, and a user for them. A
+// consumer creates it in the tenant namespace of its provider; the provider
+// responds in the status of the copy in the tenant namespace there.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -42,31 +42,31 @@ type ResourceSliceList struct {
 	Items           []ResourceSlice `json:"items"`
 }
 
-// ResourceSliceClass says who decides on a ResourceSlice.
+// ResourceSliceClass names the controller that decides on a ResourceSlice.
 type ResourceSliceClass string
 
-// DefaultResourceSliceClass is decided on by this cluster's controllers, and so is a ResourceSlice without a class. The resources of any other class
-// are decided on by whoever knows it.
+// DefaultResourceSliceClass is the class handled by this cluster's controllers, and the default. ResourceSlices of any other class
+// are handled by other controllers.
 const DefaultResourceSliceClass ResourceSliceClass = "default"
 
-// ResourceSliceSpec is what is asked for.
+// ResourceSliceSpec is the request.
 type ResourceSliceSpec struct {
-	// ConsumerClusterID is who asks.
+	// ConsumerClusterID is the cluster that requests it.
 	//
 	// +optional
 	ConsumerClusterID *core.ClusterID `json:"consumerClusterID,omitempty"`
 
-	// ProviderClusterID is who is asked.
+	// ProviderClusterID is the ID of the provider.
 	//
 	// +optional
 	ProviderClusterID *core.ClusterID `json:"providerClusterID,omitempty"`
 
-	// Resources of the share. Those that are not named are granted as the provider sees fit.
+	// Resources that are requested. The provider decides about resources that are not listed.
 	//
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 
-	// Class says who decides.
+	// Class names the controller that decides.
 	//
 	// +optional
 	Class ResourceSliceClass `json:"class,omitempty"`
@@ -77,16 +77,16 @@ type ResourceSliceSpec struct {
 	CSR []byte `json:"csr,omitempty"`
 }
 
-// ResourceSliceConditionType names what is decided on.
+// ResourceSliceConditionType is the subject of a decision.
 //
 // +kubebuilder:validation:Enum=Authentication;Resources
 type ResourceSliceConditionType string
 
-// What is decided on.
+// Conditions of a ResourceSlice.
 const (
-	// AuthenticationCondition: the certificate.
+	// AuthenticationCondition: whether the certificate was issued.
 	AuthenticationCondition ResourceSliceConditionType = "Authentication"
-	// ResourcesCondition: the share.
+	// ResourcesCondition: whether the resources were granted.
 	ResourcesCondition ResourceSliceConditionType = "Resources"
 )
 
@@ -103,29 +103,29 @@ const (
 
 // ResourceSliceCondition is a decision and the reason for it.
 type ResourceSliceCondition struct {
-	// Type says what was decided on.
+	// Type is the subject of the decision.
 	Type ResourceSliceConditionType `json:"type"`
 
 	// Status is the decision.
 	Status ResourceSliceConditionStatus `json:"status"`
 
-	// LastTransitionTime is when the status changed last.
+	// LastTransitionTime is the time of the last change of the status.
 	//
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 
-	// Reason is one word for the decision.
+	// Reason is a CamelCase word for the decision.
 	//
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message explains the decision to a human.
+	// Message is a human-readable explanation of the decision.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// ResourceSliceStatus is the answer.
+// ResourceSliceStatus is the response.
 type ResourceSliceStatus struct {
 	// Conditions are the decisions.
 	//
@@ -137,32 +137,32 @@ type ResourceSliceStatus struct {
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 
-	// AuthParams open the provider to the user.
+	// AuthParams are the credentials of the user for the provider.
 	//
 	// +optional
 	AuthParams *AuthParams `json:"authParams,omitempty"`
 
-	// StorageClasses that the provider offers.
+	// StorageClasses offered by the provider.
 	//
 	// +optional
 	StorageClasses []offloading.StorageType `json:"storageClasses,omitempty"`
 
-	// IngressClasses that the provider offers.
+	// IngressClasses offered by the provider.
 	//
 	// +optional
 	IngressClasses []offloading.IngressType `json:"ingressClasses,omitempty"`
 
-	// LoadBalancerClasses that the provider offers.
+	// LoadBalancerClasses offered by the provider.
 	//
 	// +optional
 	LoadBalancerClasses []offloading.LoadBalancerType `json:"loadBalancerClasses,omitempty"`
 
-	// NodeLabels that the virtual node gets.
+	// NodeLabels are added to the virtual node.
 	//
 	// +optional
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 
-	// NodeSelector that the offloaded pods get.
+	// NodeSelector is added to offloaded pods.
 	//
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`

@@ -9,7 +9,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// Tenant is a consumer that wants to use this cluster. It lives in the tenant
+// Tenant is a consumer of this cluster. It is created in the tenant
 // namespace of the consumer.
 //
 // +kubebuilder:object:root=true
@@ -35,43 +35,43 @@ type TenantList struct {
 	Items           []Tenant `json:"items"`
 }
 
-// AuthzPolicy says what a consumer must prove.
+// AuthzPolicy is the authentication required of a consumer.
 //
 // +kubebuilder:validation:Enum=KeysExchange;TolerateNoHandshake
 type AuthzPolicy string
 
-// What a consumer must prove.
+// Authentication required of a consumer.
 const (
-	// KeysExchange: that it holds the key of which it has signed the nonce of this cluster.
+	// KeysExchange: the consumer must sign the nonce of this cluster with its key.
 	KeysExchange AuthzPolicy = "KeysExchange"
-	// TolerateNoHandshake: nothing. An administrator gives it access to its tenant namespace; whoever has that access may ask for certificates with any key.
+	// TolerateNoHandshake: none. An administrator grants access to the tenant namespace; with that access, certificates can be requested for any key.
 	TolerateNoHandshake AuthzPolicy = "TolerateNoHandshake"
 )
 
-// TenantCondition says how much a consumer may do.
+// TenantCondition limits what a consumer may do.
 //
 // +kubebuilder:validation:Enum=Active;Cordoned;Drained
 type TenantCondition string
 
-// How much a consumer may do.
+// Limits of what a consumer may do.
 const (
-	// TenantActive: use what it has, and ask for more.
+	// TenantActive: use its resources, and request more.
 	TenantActive TenantCondition = "Active"
-	// TenantCordoned: keep what it has; no new pods, no further share.
+	// TenantCordoned: keep its resources, but no new pods and no more resources.
 	TenantCordoned TenantCondition = "Cordoned"
-	// TenantDrained: nothing. Its ResourceSlices and NamespaceMaps here are deleted, and with them its remote namespaces.
+	// TenantDrained: no access. Its ResourceSlices and NamespaceMaps here are deleted, and with them its remote namespaces.
 	TenantDrained TenantCondition = "Drained"
 )
 
-// TenantSpec says who the consumer is, and proves it.
+// TenantSpec identifies and authenticates the consumer.
 type TenantSpec struct {
-	// ClusterID is the consumer. It never changes.
+	// ClusterID is the ID of the consumer. It is immutable.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="clusterID is immutable"
 	// +optional
 	ClusterID core.ClusterID `json:"clusterID,omitempty"`
 
-	// AuthzPolicy says what the consumer must prove.
+	// AuthzPolicy is the authentication required of the consumer.
 	//
 	// +kubebuilder:default=KeysExchange
 	// +optional
@@ -87,7 +87,7 @@ type TenantSpec struct {
 	// +optional
 	CSR []byte `json:"csr,omitempty"`
 
-	// Signature of the nonce that this cluster has given to the consumer.
+	// Signature of the nonce that this cluster generated for the consumer.
 	//
 	// +optional
 	Signature []byte `json:"signature,omitempty"`
@@ -97,27 +97,27 @@ type TenantSpec struct {
 	// +optional
 	ProxyURL *string `json:"proxyURL,omitempty"`
 
-	// TenantCondition says how much the consumer may do.
+	// TenantCondition limits what the consumer may do.
 	//
 	// +kubebuilder:default=Active
 	// +optional
 	TenantCondition TenantCondition `json:"tenantCondition,omitempty"`
 }
 
-// TenantStatus is the answer.
+// TenantStatus is the response.
 type TenantStatus struct {
 	// TenantNamespace is the namespace of the consumer in this cluster.
 	//
 	// +optional
 	TenantNamespace string `json:"tenantNamespace,omitempty"`
 
-	// AuthParams open this cluster to the consumer's controllers.
+	// AuthParams are the credentials of the consumer's controllers for this cluster.
 	//
 	// +optional
 	AuthParams *AuthParams `json:"authParams,omitempty"`
 }
 
-// Policy returns what the consumer must prove, KeysExchange where that is not said.
+// Policy returns the required authentication, KeysExchange if it is not set.
 func (s *TenantSpec) Policy() AuthzPolicy {
 	if s.AuthzPolicy == nil {
 		return KeysExchange

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ClusterID names a cluster. It is unique among the clusters that peer with
+// ClusterID identifies a cluster. It is unique among the clusters that peer with
 // each other, and short enough to be a label value (63 characters) because it
 // becomes one on every reflected object.
 //
 // +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 type ClusterID string
 
-// Validate says why the id cannot name a cluster, or returns nil. It is
+// Validate returns an error if the id is invalid. It is
 // stricter than the CRD, which bounds no length: an id of more than 63
 // characters could not become a label value.
 func (c ClusterID) Validate() error {

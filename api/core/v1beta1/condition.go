@@ -10,31 +10,31 @@ type ConditionType string
 
 // The aspects of a foreign cluster.
 const (
-	// APIServerStatusCondition: does the foreign API server answer.
+	// APIServerStatusCondition: whether the API server is available.
 	APIServerStatusCondition ConditionType = "APIServerStatus"
 
-	// NetworkStatusCondition: can addresses over there be reached, whoever says so.
+	// NetworkStatusCondition reports whether addresses of the other cluster are reachable.
 	NetworkStatusCondition ConditionType = "NetworkStatus"
 
-	// NetworkConfigurationStatusCondition: are the networks of both sides known.
+	// NetworkConfigurationStatusCondition: whether the networks of both sides are known.
 	NetworkConfigurationStatusCondition ConditionType = "NetworkConfigurationStatus"
-	// NetworkConnectionStatusCondition: is the tunnel up.
+	// NetworkConnectionStatusCondition: whether the tunnel is up.
 	NetworkConnectionStatusCondition ConditionType = "NetworkConnectionStatus"
-	// NetworkGatewayPresenceCondition: is there a gateway.
+	// NetworkGatewayPresenceCondition: whether there is a gateway.
 	NetworkGatewayPresenceCondition ConditionType = "NetworkGatewayPresence"
-	// NetworkGatewayServerStatusCondition: is the serving gateway up.
+	// NetworkGatewayServerStatusCondition: whether the server gateway is up.
 	NetworkGatewayServerStatusCondition ConditionType = "NetworkGatewayServerStatus"
-	// NetworkGatewayClientStatusCondition: is the dialling gateway up.
+	// NetworkGatewayClientStatusCondition: whether the client gateway is up.
 	NetworkGatewayClientStatusCondition ConditionType = "NetworkGatewayClientStatus"
 
-	// AuthTenantStatusCondition: is the tenant accepted.
+	// AuthTenantStatusCondition: whether the tenant is accepted.
 	AuthTenantStatusCondition ConditionType = "AuthTenantStatus"
-	// AuthIdentityControlPlaneStatusCondition: is there a control-plane identity.
+	// AuthIdentityControlPlaneStatusCondition: whether there is a control-plane identity.
 	AuthIdentityControlPlaneStatusCondition ConditionType = "AuthIdentityControlPlaneStatus"
 
-	// OffloadingVirtualNodeStatusCondition: do the virtual kubelets run.
+	// OffloadingVirtualNodeStatusCondition: whether the virtual kubelets run.
 	OffloadingVirtualNodeStatusCondition ConditionType = "OffloadingVirtualNodeStatus"
-	// OffloadingNodeStatusCondition: are the virtual nodes Ready.
+	// OffloadingNodeStatusCondition: whether the virtual nodes are Ready.
 	OffloadingNodeStatusCondition ConditionType = "OffloadingNodeStatus"
 )
 
@@ -65,17 +65,17 @@ type Condition struct {
 	// +kubebuilder:default=None
 	Status ConditionStatus `json:"status"`
 
-	// LastTransitionTime is when the status changed last.
+	// LastTransitionTime is the time of the last change of the status.
 	//
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 
-	// Reason is one word for the last change.
+	// Reason is a CamelCase word for the last change.
 	//
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message describes the last change to a human.
+	// Message is a human-readable description of the last change.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`

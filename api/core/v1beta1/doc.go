@@ -1,11 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1beta1 holds the types of the group core.liqo.io: how this cluster sees another one.
+// Package v1beta1 has the types of the group core.liqo.io: the state of peered clusters.
 //
-// ForeignCluster is the summary of a peer: which role it plays, which modules
-// connect it, whether its API server answers. The group, version, kinds and
-// JSON names are Liqo's, so that either side of a peering may be either
+// ForeignCluster summarizes a peer: its role, the modules that connect it, and whether its API server is available.
+// The group, version, kinds and JSON names are Liqo's, so that either side of a peering may run either
 // implementation.
 //
 // +kubebuilder:object:generate=true

@@ -5,7 +5,7 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ForeignCluster is another cluster as this one sees it. Its name is the
+// ForeignCluster is the state of another cluster, as seen by this one. Its name is the
 // cluster id.
 //
 // +kubebuilder:object:root=true
@@ -32,15 +32,15 @@ type ForeignClusterList struct {
 	Items           []ForeignCluster `json:"items"`
 }
 
-// ForeignClusterSpec says which cluster is meant.
+// ForeignClusterSpec identifies the foreign cluster.
 type ForeignClusterSpec struct {
-	// ClusterID is the id of the foreign cluster. It never changes.
+	// ClusterID is the ID of the foreign cluster. It is immutable.
 	//
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="clusterID is immutable"
 	ClusterID ClusterID `json:"clusterID"`
 }
 
-// Role is what the foreign cluster is to this one.
+// Role is the role of the foreign cluster for this one.
 //
 // +kubebuilder:validation:Enum=Consumer;Provider;ConsumerAndProvider;Unknown
 type Role string
@@ -53,7 +53,7 @@ const (
 	UnknownRole             Role = "Unknown"
 )
 
-// ForeignClusterStatus is what is known of the foreign cluster.
+// ForeignClusterStatus is the state of the foreign cluster.
 type ForeignClusterStatus struct {
 	// ObservedGeneration is the generation that this status describes; 0 means
 	// that no controller has reconciled the cluster yet.
@@ -67,7 +67,7 @@ type ForeignClusterStatus struct {
 	// +optional
 	Role Role `json:"role,omitempty"`
 
-	// Modules says for each module whether it takes part in the peering.
+	// Modules are the states of the modules of the peering.
 	//
 	// +optional
 	Modules Modules `json:"modules,omitempty"`
@@ -77,7 +77,7 @@ type ForeignClusterStatus struct {
 	// +optional
 	APIServerURL string `json:"apiServerUrl,omitempty"`
 
-	// APIServerLatency is how long the foreign API server took to answer.
+	// APIServerLatency is the response time of the foreign API server.
 	//
 	// +optional
 	APIServerLatency *Latency `json:"apiServerLatency,omitempty"`
@@ -92,7 +92,7 @@ type ForeignClusterStatus struct {
 	// +optional
 	TenantNamespace TenantNamespaces `json:"tenantNamespace,omitempty"`
 
-	// Conditions that belong to no module.
+	// Conditions of the cluster that belong to no module.
 	//
 	// +optional
 	Conditions []Condition `json:"conditions,omitempty"`
@@ -103,12 +103,12 @@ type Latency struct {
 	// Value is a duration such as 12ms.
 	Value string `json:"value"`
 
-	// Timestamp of the measurement. It is not repeated here while the value
+	// Timestamp of the measurement. It is not updated while the value
 	// stays about the same.
 	Timestamp metav1.Time `json:"timestamp"`
 }
 
-// TenantNamespaces are the two namespaces in which a peering keeps its resources.
+// TenantNamespaces are the two namespaces with the resources of a peering.
 type TenantNamespaces struct {
 	// Local namespace, in this cluster.
 	//

@@ -15,8 +15,8 @@ var GroupVersion = schema.GroupVersion{Group: "core.liqo.io", Version: "v1beta1"
 // ForeignClusterGVR addresses ForeignClusters through a dynamic client.
 var ForeignClusterGVR = GroupVersion.WithResource("foreignclusters")
 
-// AddToScheme makes the kinds of this package known to s. It never fails; the
-// error is there for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It never fails; the
+// error is for runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ForeignCluster{}, &ForeignClusterList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -1,22 +1,17 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1beta1 holds the types of the group offloading.liqo.io: what one cluster runs on another.
+// Package v1beta1 has the types of the group offloading.liqo.io: what one cluster runs on another.
 //
-// On the consumer a VirtualNode stands for a share of a provider, and a
-// NamespaceOffloading extends a namespace onto such nodes. A NamespaceMap
-// carries the request "this namespace of mine is that one of yours" to the
-// provider and the answer back. In the remote namespaces of the provider a
-// ShadowPod and a ShadowEndpointSlice say what must exist there, and keep
-// saying it while the consumer is away. A Quota (what a consumer may ask for)
-// and a VkOptionsTemplate (how virtual kubelets are run) are here so that
-// objects of an existing installation stay valid; nothing of ours reads them
-// yet.
+// On the consumer, a VirtualNode represents resources of a provider, and a NamespaceOffloading offloads a namespace
+// to such nodes. A NamespaceMap carries requests for remote namespaces to the provider, and the results back. In the
+// remote namespaces of the provider, a ShadowPod and a ShadowEndpointSlice declare the pods and endpoints that the
+// provider maintains, even while the consumer is unavailable. A Quota limits the resources of a consumer, and a
+// VkOptionsTemplate configures virtual kubelets.
 //
-// The group, version, kinds and JSON names are Liqo's, so that either side of
-// a peering may be either implementation. Where an object embeds another
-// kind's spec (a pod, endpoints, a Deployment) the CRD stores it without a
-// schema: a field that is newer than this package survives.
+// The group, version, kinds and JSON names are Liqo's, so that either side of a peering may run either
+// implementation. Where an object embeds another kind's spec (a pod, endpoints, a Deployment), the CRD stores it
+// without a schema, so that fields newer than this package survive.
 //
 // +kubebuilder:object:generate=true
 // +groupName=offloading.liqo.io

@@ -5,10 +5,10 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NamespaceMap pairs namespaces of the consumer with their remote namespaces on one
-// provider. Its name is the id of the remote cluster; it lives in the tenant
-// namespace of both clusters. The spec travels from consumer to provider, the
-// status comes back.
+// NamespaceMap maps namespaces of the consumer to remote namespaces on one
+// provider. Its name is the id of the remote cluster; it is in the tenant
+// namespace of both clusters. The spec is copied from consumer to provider,
+// the status back.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -33,9 +33,9 @@ type NamespaceMapList struct {
 	Items           []NamespaceMap `json:"items"`
 }
 
-// NamespaceMapSpec is what the consumer wishes.
+// NamespaceMapSpec has the requests of the consumer.
 type NamespaceMapSpec struct {
-	// DesiredMapping holds the name of the remote namespace by the name of the local
+	// DesiredMapping has the name of the remote namespace by the name of the local
 	// namespace.
 	//
 	// +optional
@@ -51,16 +51,16 @@ type MappingPhase string
 const (
 	// MappingAccepted: the remote namespace exists and the consumer may use it.
 	MappingAccepted MappingPhase = "Accepted"
-	// MappingCreationLoopBackOff: it cannot be created, for instance because a
-	// namespace of that name belongs to somebody else.
+	// MappingCreationLoopBackOff: it cannot be created, for example because a
+	// namespace of that name has another owner.
 	MappingCreationLoopBackOff MappingPhase = "CreationLoopBackOff"
 	// MappingTerminating: it is being deleted.
 	MappingTerminating MappingPhase = "Terminating"
 )
 
-// NamespaceMapStatus is what the provider answers.
+// NamespaceMapStatus is the response of the provider.
 type NamespaceMapStatus struct {
-	// CurrentMapping holds the state of the remote namespace by the name of the consumer's
+	// CurrentMapping has the state of the remote namespace by the name of the consumer's
 	// namespace.
 	//
 	// +optional

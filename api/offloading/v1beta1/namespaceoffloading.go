@@ -12,7 +12,7 @@ import (
 // have: there is one per namespace.
 const NamespaceOffloadingName = "offloading"
 
-// NamespaceOffloading extends its namespace onto virtual nodes. There is one
+// NamespaceOffloading offloads its namespace to virtual nodes. There is one
 // per namespace, named "offloading".
 //
 // +kubebuilder:object:root=true
@@ -28,7 +28,7 @@ type NamespaceOffloading struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says where the namespace extends to.
+	// Spec selects where the namespace is offloaded to.
 	Spec NamespaceOffloadingSpec `json:"spec"`
 	// +optional
 	Status NamespaceOffloadingStatus `json:"status,omitempty"`
@@ -43,38 +43,38 @@ type NamespaceOffloadingList struct {
 	Items           []NamespaceOffloading `json:"items"`
 }
 
-// NamespaceMappingStrategyType says how the remote namespaces are named.
+// NamespaceMappingStrategyType is the naming strategy of remote namespaces.
 //
 // +kubebuilder:validation:Enum=EnforceSameName;DefaultName;SelectedName
 type NamespaceMappingStrategyType string
 
-// The ways of naming remote namespaces.
+// The naming strategies of remote namespaces.
 const (
-	// EnforceSameNameMappingStrategyType: as the local namespace. The creation
-	// fails when the provider has a namespace of that name already.
+	// EnforceSameNameMappingStrategyType: the name of the local namespace. The creation
+	// fails if the provider already has a namespace of that name.
 	EnforceSameNameMappingStrategyType NamespaceMappingStrategyType = "EnforceSameName"
 	// DefaultNameMappingStrategyType: the local name, a dash, the local cluster id.
 	DefaultNameMappingStrategyType NamespaceMappingStrategyType = "DefaultName"
-	// SelectedNameMappingStrategyType: as remoteNamespaceName says.
+	// SelectedNameMappingStrategyType: the name in remoteNamespaceName.
 	SelectedNameMappingStrategyType NamespaceMappingStrategyType = "SelectedName"
 )
 
-// PodOffloadingStrategyType says where the pods of the namespace may run.
+// PodOffloadingStrategyType defines where the pods of the namespace may run.
 //
 // +kubebuilder:validation:Enum=Local;Remote;LocalAndRemote
 type PodOffloadingStrategyType string
 
 // The places where pods may run.
 const (
-	// LocalPodOffloadingStrategyType: on this cluster only; Services still cross.
+	// LocalPodOffloadingStrategyType: on this cluster only; Services are still reflected.
 	LocalPodOffloadingStrategyType PodOffloadingStrategyType = "Local"
 	// RemotePodOffloadingStrategyType: on virtual nodes only.
 	RemotePodOffloadingStrategyType PodOffloadingStrategyType = "Remote"
-	// LocalAndRemotePodOffloadingStrategyType: wherever the scheduler likes.
+	// LocalAndRemotePodOffloadingStrategyType: on any node.
 	LocalAndRemotePodOffloadingStrategyType PodOffloadingStrategyType = "LocalAndRemote"
 )
 
-// NamespaceOffloadingSpec says where the namespace extends to.
+// NamespaceOffloadingSpec selects where the namespace is offloaded to.
 //
 // Liqo enforces the rules below in a webhook; here the API server does it, so
 // that they hold also when no webhook is running.
@@ -83,33 +83,33 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.remoteNamespaceName == oldSelf.remoteNamespaceName",message="remoteNamespaceName is immutable: delete the NamespaceOffloading and create another"
 // +kubebuilder:validation:XValidation:rule="self.namespaceMappingStrategy != 'SelectedName' || size(self.remoteNamespaceName) > 0",message="remoteNamespaceName is required with the mapping strategy SelectedName"
 type NamespaceOffloadingSpec struct {
-	// NamespaceMappingStrategy says how the remote namespaces are named. It never
-	// changes.
+	// NamespaceMappingStrategy is the naming strategy of the remote namespaces. It
+	// is immutable.
 	//
 	// +kubebuilder:default=DefaultName
 	// +optional
 	NamespaceMappingStrategy NamespaceMappingStrategyType `json:"namespaceMappingStrategy,omitempty"`
 
 	// RemoteNamespaceName is the name of the remote namespaces with the mapping
-	// strategy SelectedName; the others ignore it. It never changes.
+	// strategy SelectedName; the others ignore it. It is immutable.
 	//
 	// +kubebuilder:default=""
 	// +optional
 	RemoteNamespaceName string `json:"remoteNamespaceName,omitempty"`
 
-	// PodOffloadingStrategy says where the pods of the namespace may run.
+	// PodOffloadingStrategy defines where the pods of the namespace may run.
 	//
 	// +kubebuilder:default=LocalAndRemote
 	// +optional
 	PodOffloadingStrategy PodOffloadingStrategyType `json:"podOffloadingStrategy,omitempty"`
 
-	// ClusterSelector picks virtual nodes by their labels; empty picks all.
+	// ClusterSelector selects virtual nodes by their labels; empty selects all.
 	//
 	// +optional
 	ClusterSelector corev1.NodeSelector `json:"clusterSelector,omitzero"`
 }
 
-// OffloadingPhaseType sums the state of all remote namespaces up.
+// OffloadingPhaseType summarizes the state of all remote namespaces.
 type OffloadingPhaseType string
 
 // The phases of a NamespaceOffloading.
@@ -122,19 +122,19 @@ const (
 	TerminatingOffloadingPhaseType       OffloadingPhaseType = "Terminating"
 )
 
-// NamespaceOffloadingStatus is how far the extension has come.
+// NamespaceOffloadingStatus is the state of the offloading.
 type NamespaceOffloadingStatus struct {
 	// RemoteNamespaceName is the name of the remote namespaces.
 	//
 	// +optional
 	RemoteNamespaceName string `json:"remoteNamespaceName,omitempty"`
 
-	// OffloadingPhase sums the state of all remote namespaces up.
+	// OffloadingPhase summarizes the state of all remote namespaces.
 	//
 	// +optional
 	OffloadingPhase OffloadingPhaseType `json:"offloadingPhase,omitempty"`
 
-	// RemoteNamespacesConditions holds the conditions of each remote namespace by
+	// RemoteNamespacesConditions has the conditions of each remote namespace by
 	// the name of its NamespaceMap, which is the id of the remote cluster.
 	//
 	// +optional
@@ -154,9 +154,9 @@ type RemoteNamespaceConditionType string
 
 // The aspects of a remote namespace.
 const (
-	// NamespaceOffloadingRequired: is the cluster selected.
+	// NamespaceOffloadingRequired: whether the cluster is selected.
 	NamespaceOffloadingRequired RemoteNamespaceConditionType = "OffloadingRequired"
-	// NamespaceReady: does the remote namespace exist.
+	// NamespaceReady: whether the remote namespace exists.
 	NamespaceReady RemoteNamespaceConditionType = "Ready"
 )
 
@@ -168,17 +168,17 @@ type RemoteNamespaceCondition struct {
 	// Status of the condition: True, False or Unknown.
 	Status corev1.ConditionStatus `json:"status"`
 
-	// LastTransitionTime is when the status changed last.
+	// LastTransitionTime is the time of the last change of the status.
 	//
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 
-	// Reason is one word for the last change.
+	// Reason is a CamelCase word for the last change.
 	//
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message describes the last change to a human.
+	// Message is a human-readable description of the last change.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`

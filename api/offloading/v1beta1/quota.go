@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Quota bounds what one identity of a consumer may run on this provider. Its
-// name is that of the user; it lives in the tenant namespace.
+// Quota limits what one identity of a consumer may run on this provider. Its
+// name is that of the user; it is in the tenant namespace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=qt,categories=liqo
@@ -33,34 +33,34 @@ type QuotaList struct {
 	Items           []Quota `json:"items"`
 }
 
-// LimitsEnforcement says how strictly pods must declare what they use.
+// LimitsEnforcement defines which requests and limits pods must set.
 //
 // +kubebuilder:validation:Enum=Hard;Soft;None
 type LimitsEnforcement string
 
-// The degrees of enforcement.
+// The levels of enforcement.
 const (
 	// HardLimitsEnforcement: requests are mandatory and equal to the limits.
 	HardLimitsEnforcement LimitsEnforcement = "Hard"
 	// SoftLimitsEnforcement: requests are mandatory.
 	SoftLimitsEnforcement LimitsEnforcement = "Soft"
-	// NoLimitsEnforcement: what is requested counts, nothing is mandatory.
+	// NoLimitsEnforcement: requests are optional, and counted.
 	NoLimitsEnforcement LimitsEnforcement = "None"
 )
 
-// QuotaSpec is the bound.
+// QuotaSpec is the limit.
 type QuotaSpec struct {
-	// User is the name under which the consumer authenticates.
+	// User is the name with which the consumer authenticates.
 	//
 	// +kubebuilder:validation:MinLength=1
 	User string `json:"user"`
 
-	// LimitsEnforcement says how strictly pods must declare what they use.
+	// LimitsEnforcement defines which requests and limits pods must set.
 	//
 	// +optional
 	LimitsEnforcement LimitsEnforcement `json:"limitsEnforcement,omitempty"`
 
-	// Resources that the user's pods may request together.
+	// Resources that the user's pods may request in total.
 	Resources corev1.ResourceList `json:"resources"`
 
 	// Cordoned refuses new pods.

@@ -32,8 +32,8 @@ const (
 	ShadowEndpointSliceKind = "ShadowEndpointSlice"
 )
 
-// AddToScheme makes the kinds of this package known to s. It never fails; the
-// error is there for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It never fails; the
+// error is for runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&VirtualNode{}, &VirtualNodeList{},

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ShadowEndpointSlice holds endpoints of the consumer that this provider must
-// know. The EndpointSlice made of it has the same name and namespace; its
-// endpoints are ready only while their cluster can be reached.
+// ShadowEndpointSlice has endpoints of the consumer for this provider. The
+// EndpointSlice created from it has the same name and namespace; its
+// endpoints are ready only while their cluster is reachable.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=shes;sheps;seps,categories=liqo
@@ -30,7 +30,7 @@ type ShadowEndpointSliceList struct {
 	Items           []ShadowEndpointSlice `json:"items"`
 }
 
-// ShadowEndpointSliceSpec is the slice that is desired.
+// ShadowEndpointSliceSpec is the desired EndpointSlice.
 type ShadowEndpointSliceSpec struct {
 	// Template is the content of the EndpointSlice.
 	//
@@ -38,10 +38,9 @@ type ShadowEndpointSliceSpec struct {
 	Template EndpointSliceTemplate `json:"template,omitempty"`
 }
 
-// EndpointSliceTemplate is an EndpointSlice without its metadata. What it
-// holds is stored without a schema, so that fields which this version has
-// never heard of survive; the API server validates the EndpointSlice when it
-// is created.
+// EndpointSliceTemplate is an EndpointSlice without its metadata. It is
+// stored without a schema, so that fields that this version does not know
+// survive; the API server validates the EndpointSlice when it is created.
 //
 // +kubebuilder:pruning:PreserveUnknownFields
 type EndpointSliceTemplate struct {

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ShadowPod is a pod that a consumer wants on this provider. The pod has the
-// same name and namespace; it is created again when it is lost, also while
-// the consumer cannot be reached.
+// ShadowPod is a pod that a consumer requests on this provider. The pod has the
+// same name and namespace; it is recreated when it is lost, even while
+// the consumer is unreachable.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -35,10 +35,10 @@ type ShadowPodList struct {
 	Items           []ShadowPod `json:"items"`
 }
 
-// ShadowPodSpec is the pod that is desired.
+// ShadowPodSpec is the desired pod.
 type ShadowPodSpec struct {
 	// Pod is the spec of the pod. The CRD stores it without a schema, so that
-	// fields which this version has never heard of survive; the API server
+	// fields that this version does not know survive; the API server
 	// validates the pod when it is created. One writer owns it whole, hence
 	// atomic: the API server need not track the owner of every field of it.
 	//
@@ -50,15 +50,15 @@ type ShadowPodSpec struct {
 	Pod corev1.PodSpec `json:"pod,omitempty"`
 }
 
-// ShadowPodStatus is how far the pod has come.
+// ShadowPodStatus is the state of the pod.
 type ShadowPodStatus struct {
-	// Phase of the pod. After Succeeded or Failed the pod is not created again.
+	// Phase of the pod. After Succeeded or Failed the pod is not recreated.
 	//
 	// +kubebuilder:validation:Enum=Pending;Running;Succeeded;Failed;Unknown
 	// +kubebuilder:default=Unknown
 	Phase corev1.PodPhase `json:"phase"`
 
-	// Conditions: Admitted is False when this cluster does not allow the pod, and says which field and which rule.
+	// Conditions: Admitted is False if this cluster does not allow the pod; its message names the field and the rule.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -66,5 +66,5 @@ type ShadowPodStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ShadowPodAdmitted is the type of the condition that says whether the provider allows the pod.
+// ShadowPodAdmitted is the type of the condition that reports whether the provider allows the pod.
 const ShadowPodAdmitted = "Admitted"

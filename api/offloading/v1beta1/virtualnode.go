@@ -11,9 +11,9 @@ import (
 	corev1beta1 "github.com/refract-project/refract/api/core/v1beta1"
 )
 
-// VirtualNode is a share of a provider that the consumer sees as a node. The
-// Node and the ServiceAccount of its virtual kubelet bear the same name. It
-// lives in the tenant namespace of the provider.
+// VirtualNode presents resources of a provider as a node of the consumer. The
+// Node and the ServiceAccount of its virtual kubelet have the same name. It
+// is in the tenant namespace of the provider.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -41,15 +41,15 @@ type VirtualNodeList struct {
 	Items           []VirtualNode `json:"items"`
 }
 
-// VirtualNodeSpec says what the node offers and how its virtual kubelet runs.
+// VirtualNodeSpec has the resources of the node and the configuration of its virtual kubelet.
 type VirtualNodeSpec struct {
-	// ClusterID is the provider.
+	// ClusterID is the ID of the provider.
 	//
 	// +optional
 	ClusterID corev1beta1.ClusterID `json:"clusterID,omitempty"`
 
 	// Template is the Deployment of the virtual kubelet. It is stored without a
-	// schema: it comes from machines, and the Deployment is validated when it
+	// schema: it is generated, and the Deployment is validated when it
 	// is created.
 	//
 	// +kubebuilder:validation:Schemaless
@@ -58,24 +58,24 @@ type VirtualNodeSpec struct {
 	// +optional
 	Template *DeploymentTemplate `json:"template,omitempty"`
 
-	// OffloadingPatch changes every pod that runs on this node.
+	// OffloadingPatch is applied to every pod that runs on this node.
 	//
 	// +optional
 	OffloadingPatch *OffloadingPatch `json:"offloadingPatch,omitempty"`
 
-	// CreateNode reports whether there is a Node at all.
+	// CreateNode: false creates no Node.
 	//
 	// +optional
 	CreateNode *bool `json:"createNode,omitempty"`
 
-	// DisableNetworkCheck leaves the state of the network out of the node's
-	// readiness, and the condition NetworkUnavailable off the Node.
+	// DisableNetworkCheck excludes the state of the network from the node's
+	// readiness, and omits the condition NetworkUnavailable.
 	//
 	// +optional
 	DisableNetworkCheck *bool `json:"disableNetworkCheck,omitempty"`
 
 	// KubeconfigSecretRef names a Secret of this namespace whose key
-	// "kubeconfig" opens the provider's API server.
+	// "kubeconfig" has the kubeconfig of the provider.
 	//
 	// +optional
 	KubeconfigSecretRef *corev1.LocalObjectReference `json:"kubeconfigSecretRef,omitempty"`
@@ -85,18 +85,18 @@ type VirtualNodeSpec struct {
 	// +optional
 	Images []corev1.ContainerImage `json:"images,omitempty"`
 
-	// ResourceQuota is the share: its hard limits become the capacity and the
+	// ResourceQuota: its hard limits become the capacity and the
 	// allocatable resources of the Node.
 	//
 	// +optional
 	ResourceQuota corev1.ResourceQuotaSpec `json:"resourceQuota,omitempty"`
 
-	// Labels are copied onto the Node.
+	// Labels are copied to the Node.
 	//
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
 
-	// Annotations are copied onto the Node.
+	// Annotations are copied to the Node.
 	//
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -106,23 +106,23 @@ type VirtualNodeSpec struct {
 	// +optional
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// StorageClasses that the provider offers.
+	// StorageClasses offered by the provider.
 	//
 	// +optional
 	StorageClasses []StorageType `json:"storageClasses,omitempty"`
 
-	// IngressClasses that the provider offers.
+	// IngressClasses offered by the provider.
 	//
 	// +optional
 	IngressClasses []IngressType `json:"ingressClasses,omitempty"`
 
-	// LoadBalancerClasses that the provider offers.
+	// LoadBalancerClasses offered by the provider.
 	//
 	// +optional
 	LoadBalancerClasses []LoadBalancerType `json:"loadBalancerClasses,omitempty"`
 
 	// VkOptionsTemplateRef names the VkOptionsTemplate from which the template
-	// is made; without it the installation's default one is used.
+	// is generated; by default that of the installation.
 	//
 	// +optional
 	VkOptionsTemplateRef *corev1.ObjectReference `json:"vkOptionsTemplateRef,omitempty"`
@@ -137,10 +137,10 @@ type DeploymentTemplate struct {
 	Spec appsv1.DeploymentSpec `json:"spec,omitempty"`
 }
 
-// OffloadingPatch is what changes in every object, or every pod, that a
-// virtual node sends to its provider.
+// OffloadingPatch has changes for every object, or every pod, that a
+// virtual node reflects to its provider.
 type OffloadingPatch struct {
-	// NodeSelector is set on offloaded pods, in place of their own.
+	// NodeSelector replaces that of offloaded pods.
 	//
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
@@ -155,26 +155,26 @@ type OffloadingPatch struct {
 	// +optional
 	Affinity *Affinity `json:"affinity,omitempty"`
 
-	// RuntimeClassName is used for pods that name none themselves.
+	// RuntimeClassName is used for pods without one.
 	//
 	// +optional
 	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
 
-	// AnnotationsNotReflected are keys of annotations that stay here.
+	// AnnotationsNotReflected are keys of annotations that are not reflected.
 	//
 	// +optional
 	AnnotationsNotReflected []string `json:"annotationsNotReflected,omitempty"`
 
-	// LabelsNotReflected are keys of labels that stay here.
+	// LabelsNotReflected are keys of labels that are not reflected.
 	//
 	// +optional
 	LabelsNotReflected []string `json:"labelsNotReflected,omitempty"`
 }
 
-// Affinity is the part of a pod's affinity that makes sense for all pods of a
+// Affinity is the part of a pod's affinity that applies to all pods of a
 // node.
 type Affinity struct {
-	// NodeAffinity picks nodes of the provider.
+	// NodeAffinity selects nodes of the provider.
 	//
 	// +optional
 	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
@@ -185,7 +185,7 @@ type StorageType struct {
 	// StorageClassName names the class.
 	StorageClassName string `json:"storageClassName"`
 
-	// Default is true for the class of claims that name none.
+	// Default is true for the class of claims without one.
 	//
 	// +optional
 	Default bool `json:"default,omitempty"`
@@ -196,7 +196,7 @@ type IngressType struct {
 	// IngressClassName names the class.
 	IngressClassName string `json:"ingressClassName"`
 
-	// Default is true for the class that ingresses get.
+	// Default is true for the class of Ingresses without one.
 	//
 	// +optional
 	Default bool `json:"default,omitempty"`
@@ -207,43 +207,43 @@ type LoadBalancerType struct {
 	// LoadBalancerClassName names the class.
 	LoadBalancerClassName string `json:"loadBalancerClassName"`
 
-	// Default is true for the class that Services get.
+	// Default is true for the class of Services without one.
 	//
 	// +optional
 	Default bool `json:"default,omitempty"`
 }
 
-// VirtualNodeStatus is how far the virtual node has come.
+// VirtualNodeStatus is the state of the virtual node.
 type VirtualNodeStatus struct {
 	// Conditions of the virtual kubelet and of the Node, one each.
 	//
 	// +optional
 	Conditions []VirtualNodeCondition `json:"conditions,omitempty"`
 
-	// EffectiveOffloadingPatch is spec.offloadingPatch with what the
-	// VkOptionsTemplate keeps from crossing besides.
+	// EffectiveOffloadingPatch is spec.offloadingPatch with the keys of the
+	// VkOptionsTemplate that are not reflected.
 	//
 	// +optional
 	EffectiveOffloadingPatch *OffloadingPatch `json:"effectiveOffloadingPatch,omitempty"`
 }
 
-// VirtualNodeConditionType names one of the two halves of a virtual node.
+// VirtualNodeConditionType names a component of a virtual node.
 //
 // +kubebuilder:validation:Enum=VirtualKubelet;Node
 type VirtualNodeConditionType string
 
-// The halves of a virtual node.
+// The components of a virtual node.
 const (
 	VirtualKubeletConditionType VirtualNodeConditionType = "VirtualKubelet"
 	NodeConditionType           VirtualNodeConditionType = "Node"
 )
 
-// VirtualNodeConditionStatus is the state of one half.
+// VirtualNodeConditionStatus is the state of a component.
 //
 // +kubebuilder:validation:Enum=None;Running;Creating;Draining;Deleting
 type VirtualNodeConditionStatus string
 
-// The states of a half.
+// The states of a component.
 const (
 	NoneConditionStatus     VirtualNodeConditionStatus = "None"
 	RunningConditionStatus  VirtualNodeConditionStatus = "Running"
@@ -252,27 +252,27 @@ const (
 	DeletingConditionStatus VirtualNodeConditionStatus = "Deleting"
 )
 
-// VirtualNodeCondition is the state of one half of a virtual node.
+// VirtualNodeCondition is the state of a component of a virtual node.
 type VirtualNodeCondition struct {
-	// Type says which half.
+	// Type is the component.
 	Type VirtualNodeConditionType `json:"type"`
 
-	// Status of that half.
+	// Status of the component.
 	//
 	// +kubebuilder:default=None
 	Status VirtualNodeConditionStatus `json:"status"`
 
-	// LastTransitionTime is when the status changed last.
+	// LastTransitionTime is the time of the last change of the status.
 	//
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 
-	// Reason is one word for the last change.
+	// Reason is a CamelCase word for the last change.
 	//
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// Message describes the last change to a human.
+	// Message is a human-readable description of the last change.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// VkOptionsTemplate says how virtual kubelets are run and what they reflect.
+// VkOptionsTemplate configures virtual kubelets and their reflection.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=vkot;vkopt,categories=liqo
@@ -28,34 +28,34 @@ type VkOptionsTemplateList struct {
 	Items           []VkOptionsTemplate `json:"items"`
 }
 
-// ReflectionType says which objects of a kind are reflected.
+// ReflectionType selects the reflected objects of a kind.
 //
 // +kubebuilder:validation:Enum=DenyList;AllowList;CustomLiqo
 type ReflectionType string
 
-// The ways of choosing.
+// The reflection types.
 const (
-	// DenyList: all but those annotated liqo.io/skip-reflection.
+	// DenyList: all except those annotated liqo.io/skip-reflection.
 	DenyList ReflectionType = "DenyList"
 	// AllowList: only those annotated liqo.io/allow-reflection.
 	AllowList ReflectionType = "AllowList"
-	// CustomLiqo: the kind has rules of its own and no annotation counts.
+	// CustomLiqo: the kind has its own rules, and annotations are ignored.
 	CustomLiqo ReflectionType = "CustomLiqo"
 )
 
-// ReflectorConfig is how one kind is reflected.
+// ReflectorConfig configures the reflection of one kind.
 type ReflectorConfig struct {
-	// NumWorkers is how many objects of the kind are worked on at once; 0
-	// switches the reflection of the kind off.
+	// NumWorkers is the maximum number of objects of the kind reconciled at once; 0
+	// disables the reflection of the kind.
 	NumWorkers uint `json:"workers"`
 
-	// Type says which objects of the kind are reflected.
+	// Type selects the reflected objects of the kind.
 	//
 	// +optional
 	Type ReflectionType `json:"type,omitempty"`
 }
 
-// VkOptionsTemplateSpec is how virtual kubelets are run.
+// VkOptionsTemplateSpec is the configuration of virtual kubelets.
 type VkOptionsTemplateSpec struct {
 	// CreateNode is the default of VirtualNode.spec.createNode.
 	CreateNode bool `json:"createNode"`
@@ -66,25 +66,25 @@ type VkOptionsTemplateSpec struct {
 	// ContainerImage of the virtual kubelet.
 	ContainerImage string `json:"containerImage"`
 
-	// MetricsEnabled reports whether the virtual kubelet serves metrics.
+	// MetricsEnabled enables the metrics of the virtual kubelet.
 	MetricsEnabled bool `json:"metricsEnabled"`
 
-	// MetricsAddress is where it does, as host:port.
+	// MetricsAddress is the listen address of the metrics, as host:port.
 	//
 	// +optional
 	MetricsAddress string `json:"metricsAddress,omitempty"`
 
-	// LabelsNotReflected are keys of labels that stay in the consumer.
+	// LabelsNotReflected are keys of labels that are not reflected.
 	//
 	// +optional
 	LabelsNotReflected []string `json:"labelsNotReflected,omitempty"`
 
-	// AnnotationsNotReflected are keys of annotations that stay in the consumer.
+	// AnnotationsNotReflected are keys of annotations that are not reflected.
 	//
 	// +optional
 	AnnotationsNotReflected []string `json:"annotationsNotReflected,omitempty"`
 
-	// ReflectorsConfig holds how each kind is reflected, by: pod, service,
+	// ReflectorsConfig configures the reflection of each kind: pod, service,
 	// endpointslice, ingress, configmap, secret, serviceaccount,
 	// persistentvolumeclaim, event.
 	//
@@ -101,22 +101,22 @@ type VkOptionsTemplateSpec struct {
 	// +optional
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 
-	// ExtraAnnotations are put on the virtual kubelet's pods.
+	// ExtraAnnotations are added to the virtual kubelet's pods.
 	//
 	// +optional
 	ExtraAnnotations map[string]string `json:"extraAnnotations,omitempty"`
 
-	// ExtraLabels are put on the virtual kubelet's pods.
+	// ExtraLabels are added to the virtual kubelet's pods.
 	//
 	// +optional
 	ExtraLabels map[string]string `json:"extraLabels,omitempty"`
 
-	// NodeExtraAnnotations are put on the Node.
+	// NodeExtraAnnotations are added to the Node.
 	//
 	// +optional
 	NodeExtraAnnotations map[string]string `json:"nodeExtraAnnotations,omitempty"`
 
-	// NodeExtraLabels are put on the Node.
+	// NodeExtraLabels are added to the Node.
 	//
 	// +optional
 	NodeExtraLabels map[string]string `json:"nodeExtraLabels,omitempty"`
@@ -126,7 +126,7 @@ type VkOptionsTemplateSpec struct {
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// ImagePullSecrets with which the image is fetched.
+	// ImagePullSecrets to pull the image with.
 	//
 	// +optional
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`

@@ -1,9 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 holds the types of the group plugins.refract.io: what Refract adds to the compatible groups.
+// Package v1alpha1 has the types of the group plugins.refract.io: Refract's additions to Liqo's groups.
 //
-// A ReflectedResource makes virtual kubelets reflect one more kind of object, custom resources above all, at run time.
+// A ReflectedResource makes virtual kubelets reflect an additional kind of object at run time, such as a custom
+// resource. A PeerNetwork describes the network to a peer.
 //
 // +kubebuilder:object:generate=true
 // +groupName=plugins.refract.io

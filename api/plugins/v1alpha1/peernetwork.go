@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PeerNetwork is how the pods of this cluster and those of a peer reach each other. It lies in the tenant namespace of the peer, and is named
-// after it. Whoever joins the clusters says what there is; whoever makes the network says, in the status, whether it is up.
+// PeerNetwork describes the network between the pods of this cluster and those of a peer. It is in the tenant namespace of the peer, and named
+// after it. The spec is written when clusters are joined; the network provider reports in the status whether the network is up.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -24,7 +24,7 @@ type PeerNetwork struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says what there is.
+	// Spec describes the network.
 	Spec PeerNetworkSpec `json:"spec"`
 	// +optional
 	Status PeerNetworkStatus `json:"status,omitempty"`
@@ -39,22 +39,22 @@ type PeerNetworkList struct {
 	Items           []PeerNetwork `json:"items"`
 }
 
-// NetworkMode is what connects the pods of two clusters.
+// NetworkMode is the kind of network between the pods of two clusters.
 //
 // +kubebuilder:validation:Enum=Reachable;None;Gateway
 type NetworkMode string
 
 // The network modes.
 const (
-	// ReachableNetwork: pods reach each other by their addresses, across a network that Refract has not made.
+	// ReachableNetwork: pods reach each other by their addresses, across a network that is not part of Refract.
 	ReachableNetwork NetworkMode = "Reachable"
-	// NoNetwork: they do not, and no addresses are shown.
+	// NoNetwork: pods do not reach each other, and no addresses are shown.
 	NoNetwork NetworkMode = "None"
-	// GatewayNetwork: a gateway in each cluster makes a tunnel.
+	// GatewayNetwork: gateways of both clusters connect them with a tunnel.
 	GatewayNetwork NetworkMode = "Gateway"
 )
 
-// PeerNetworkSpec says how pods reach each other.
+// PeerNetworkSpec describes the network.
 //
 // +kubebuilder:validation:XValidation:rule="self.mode == 'Gateway' || !has(self.remaps) && !has(self.local.gateway) && !has(self.remote.gateway)",message="remaps and gateways are for the mode Gateway"
 type PeerNetworkSpec struct {
@@ -64,7 +64,7 @@ type PeerNetworkSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	ClusterID string `json:"clusterID"`
 
-	// Mode is what connects the pods.
+	// Mode is the kind of network.
 	//
 	// +kubebuilder:default=Reachable
 	// +optional
@@ -76,13 +76,13 @@ type PeerNetworkSpec struct {
 	// +optional
 	Local NetworkSide `json:"local,omitempty"`
 
-	// Remote is the peer's.
+	// Remote is the peer's side.
 	//
 	// +kubebuilder:default={}
 	// +optional
 	Remote NetworkSide `json:"remote,omitempty"`
 
-	// Remaps are ranges of the peer that are seen here as others, because they overlap with ranges of this cluster.
+	// Remaps are ranges of the peer that this cluster reaches by other addresses, because they overlap with its own ranges.
 	//
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
@@ -94,7 +94,7 @@ type PeerNetworkSpec struct {
 // CIDR is a range of addresses, of either family.
 //
 // +kubebuilder:validation:MaxLength=64
-// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="this is no range of addresses: use CIDR notation, such as 10.1.0.0/16"
+// +kubebuilder:validation:XValidation:rule="isCIDR(self)",message="not an address range: use CIDR notation, such as 10.1.0.0/16"
 type CIDR string
 
 // NetworkSide is one of the two clusters.
@@ -119,14 +119,14 @@ type NetworkSide struct {
 	Gateway *Gateway `json:"gateway,omitempty"`
 }
 
-// Gateway is the end of a tunnel. The private key is in a Secret of the cluster that it belongs to.
+// Gateway is an endpoint of a tunnel. The private key is in a Secret of its cluster.
 type Gateway struct {
 	// PublicKey of the gateway, in base64 (WireGuard: 32 bytes of Curve25519).
 	//
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9+/]{43}=$`
 	PublicKey string `json:"publicKey"`
 
-	// Endpoints at which it is reached, as host:port, the best one first. None when it is behind NAT, and connects by itself.
+	// Endpoints of the gateway, as host:port, the best one first. Empty if it is behind NAT and initiates the connection.
 	//
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:items:MaxLength=261
@@ -135,19 +135,19 @@ type Gateway struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 }
 
-// Remap is a range that is seen as another one of the same size.
+// Remap maps a range to another one of the same size.
 type Remap struct {
-	// CIDR as the peer has it.
+	// CIDR in the peer.
 	CIDR CIDR `json:"cidr"`
-	// As is the range under which it is reached here.
+	// As is the range by which this cluster reaches it.
 	As CIDR `json:"as"`
 }
 
-// ConnectedCondition says whether pods reach each other, as far as whoever makes the network knows: True, False, or Unknown while it is
-// being made.
+// ConnectedCondition reports whether pods reach each other, according to the network provider: True, False, or Unknown while it is
+// being set up.
 const ConnectedCondition = "Connected"
 
-// PeerNetworkStatus says whether it is up.
+// PeerNetworkStatus is the state of the network.
 type PeerNetworkStatus struct {
 	// Conditions of the network.
 	//
@@ -156,8 +156,8 @@ type PeerNetworkStatus struct {
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// CheckedAt is when the condition Connected was found last. One that is not refreshed for a minute counts as False; without this
-	// time it counts until it changes.
+	// CheckedAt is the time of the last check of the condition Connected. If it is older than a minute, the condition counts as False; without this
+	// time the condition is valid until it changes.
 	//
 	// +optional
 	CheckedAt *metav1.Time `json:"checkedAt,omitempty"`

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ReflectedResource makes every virtual kubelet reflect the objects of one more resource, in the namespaces that are
-// extended, from the moment it exists until it is deleted. Like a CustomResourceDefinition it is named after what it is
-// about, plural and group ("certificates.cert-manager.io"), so that there is one for each.
+// ReflectedResource makes every virtual kubelet reflect the objects of an additional resource, in offloaded
+// namespaces, until it is deleted. Like a CustomResourceDefinition it is named after the plural and group of the
+// resource ("certificates.cert-manager.io"), so that there is one for each.
 //
-// Deleting it ends the reflection; the copies on the providers stay.
+// Deleting it stops the reflection; the copies on the providers are not deleted.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -29,7 +29,7 @@ type ReflectedResource struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says what is reflected.
+	// Spec is the resource to reflect.
 	Spec ReflectedResourceSpec `json:"spec"`
 	// +optional
 	Status ReflectedResourceStatus `json:"status,omitempty"`
@@ -44,23 +44,23 @@ type ReflectedResourceList struct {
 	Items           []ReflectedResource `json:"items"`
 }
 
-// ReflectionPolicy says which objects cross, by their annotations.
+// ReflectionPolicy selects the reflected objects by their annotations.
 //
 // +kubebuilder:validation:Enum=DenyList;AllowList
 type ReflectionPolicy string
 
 // The reflection policies.
 const (
-	// DenyListPolicy: all but those with the annotation liqo.io/skip-reflection.
+	// DenyListPolicy: all except those with the annotation liqo.io/skip-reflection.
 	DenyListPolicy ReflectionPolicy = "DenyList"
 	// AllowListPolicy: only those with the annotation liqo.io/allow-reflection.
 	AllowListPolicy ReflectionPolicy = "AllowList"
 )
 
-// ReflectedResourceSpec says what is reflected, and how.
+// ReflectedResourceSpec is the resource to reflect, and its settings.
 //
-// +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','persistentvolumeclaims','events','serviceaccounts'])",message="this resource is reflected anyway, by rules of its own: see the virtual kubelet's flags"
-// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource == 'ingresses') && !(self.group == 'events.k8s.io' && self.resource == 'events')",message="this resource is reflected anyway, by rules of its own: see the virtual kubelet's flags"
+// +kubebuilder:validation:XValidation:rule="!(size(self.group) == 0 && self.resource in ['pods','services','configmaps','secrets','persistentvolumeclaims','events','serviceaccounts'])",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
+// +kubebuilder:validation:XValidation:rule="!(self.group == 'discovery.k8s.io' && self.resource == 'endpointslices') && !(self.group == 'networking.k8s.io' && self.resource == 'ingresses') && !(self.group == 'events.k8s.io' && self.resource == 'events')",message="this resource is always reflected: configure it with the flags of the virtual kubelet"
 // +kubebuilder:validation:XValidation:rule="self.group != 'offloading.liqo.io' && self.group != 'plugins.refract.io'",message="the resources that reflection itself is made of cannot be reflected"
 type ReflectedResourceSpec struct {
 	// Group of the objects, empty for the core group.
@@ -70,7 +70,7 @@ type ReflectedResourceSpec struct {
 	// +optional
 	Group string `json:"group"`
 
-	// Version in which they are read here.
+	// Version of the objects in this cluster.
 	//
 	// +kubebuilder:validation:Pattern=`^v[0-9]+((alpha|beta)[0-9]+)?$`
 	Version string `json:"version"`
@@ -81,18 +81,18 @@ type ReflectedResourceSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	Resource string `json:"resource"`
 
-	// Target is what the copies are on the provider. The same as here when absent.
+	// Target is the resource of the copies on the provider. Default: the same resource.
 	//
 	// +optional
 	Target *TargetResource `json:"target,omitempty"`
 
-	// Policy says which objects cross.
+	// Policy selects the reflected objects.
 	//
 	// +kubebuilder:default=DenyList
 	// +optional
 	Policy ReflectionPolicy `json:"policy,omitempty"`
 
-	// Workers is how many objects are reflected at once, by each virtual kubelet. 0 pauses the reflection.
+	// Workers is the maximum number of objects that each virtual kubelet reconciles at once. 0 pauses the reflection.
 	//
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
@@ -100,14 +100,14 @@ type ReflectedResourceSpec struct {
 	// +optional
 	Workers *int32 `json:"workers,omitempty"`
 
-	// StatusBack brings the status of the provider's copy back to the object here. Leave it off where a controller here
+	// StatusBack reflects the status of the provider's copy back to the object. Leave it off if a controller of this cluster
 	// writes the status.
 	//
 	// +optional
 	StatusBack bool `json:"statusBack,omitempty"`
 
-	// PodSpecPaths are where the objects have the spec of a pod, with * for any key or element: "spec.template.spec". There
-	// plugins cannot switch host namespaces on, and the engine switches them off. Deployments, Jobs and the other kinds of
+	// PodSpecPaths are the paths of pod specs in the objects, with * for any key or element: "spec.template.spec". There
+	// plugins cannot enable host namespaces, and the engine disables them. Deployments, Jobs and the other kinds of
 	// Kubernetes itself need none.
 	//
 	// +kubebuilder:validation:MaxItems=16
@@ -116,8 +116,8 @@ type ReflectedResourceSpec struct {
 	// +optional
 	PodSpecPaths []string `json:"podSpecPaths,omitempty"`
 
-	// CopyDefinition creates the CustomResourceDefinition on the provider when it has none of that name. One that is there
-	// is never touched.
+	// CopyDefinition creates the CustomResourceDefinition on the provider if it has none of that name. An existing one
+	// is never changed.
 	//
 	// +optional
 	CopyDefinition bool `json:"copyDefinition,omitempty"`
@@ -136,7 +136,7 @@ type TargetResource struct {
 	// +optional
 	Group string `json:"group"`
 
-	// Version in which they are written.
+	// Version of the copies.
 	//
 	// +kubebuilder:validation:Pattern=`^v[0-9]+((alpha|beta)[0-9]+)?$`
 	Version string `json:"version"`
@@ -147,9 +147,9 @@ type TargetResource struct {
 	Resource string `json:"resource"`
 }
 
-// ReflectedResourceStatus reports how the reflection fares on each virtual node.
+// ReflectedResourceStatus is the state of the reflection on each virtual node.
 type ReflectedResourceStatus struct {
-	// VirtualNodes holds one entry per virtual node, written by its virtual kubelet.
+	// VirtualNodes has one entry per virtual node, written by its virtual kubelet.
 	//
 	// +listType=map
 	// +listMapKey=name
@@ -157,22 +157,22 @@ type ReflectedResourceStatus struct {
 	VirtualNodes []VirtualNodeReflection `json:"virtualNodes,omitempty"`
 }
 
-// VirtualNodeReflection is how one virtual node fares.
+// VirtualNodeReflection is the state of the reflection on one virtual node.
 type VirtualNodeReflection struct {
 	// Name of the virtual node.
 	Name string `json:"name"`
 
-	// VirtualNode is the name of the VirtualNode that describes it, where that is another.
+	// VirtualNode is the name of its VirtualNode, if it is different.
 	//
 	// +optional
 	VirtualNode string `json:"virtualNode,omitempty"`
 
-	// ClusterID of the provider that it stands for.
+	// ClusterID of its provider.
 	//
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
 
-	// Conditions: Ready reports whether objects are reflected, and if not what is missing.
+	// Conditions: Ready reports whether objects are reflected, and if not, why.
 	//
 	// +listType=map
 	// +listMapKey=type
@@ -191,10 +191,10 @@ const (
 	PausedReason = "Paused"
 	// MissingDefinitionReason: one of the clusters does not serve the resource.
 	MissingDefinitionReason = "MissingDefinition"
-	// MissingPermissionReason: the virtual kubelet may not do what it must; the message has the rule to add.
+	// MissingPermissionReason: the virtual kubelet lacks a permission; the message has the rule to add.
 	MissingPermissionReason = "MissingPermission"
 	// NotReflectableReason: objects of this resource cannot be reflected, or not with these settings.
 	NotReflectableReason = "NotReflectable"
-	// UnreachableReason: an API server did not answer.
+	// UnreachableReason: an API server did not respond.
 	UnreachableReason = "Unreachable"
 )

@@ -21,8 +21,8 @@ const ReflectedResourceKind = "ReflectedResource"
 // PeerNetworkKind is the kind of a PeerNetwork.
 const PeerNetworkKind = "PeerNetwork"
 
-// AddToScheme makes the kinds of this package known to s. It never fails; the
-// error is there for runtime.SchemeBuilder.
+// AddToScheme registers the kinds of this package with s. It never fails; the
+// error is for runtime.SchemeBuilder.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &ReflectedResource{}, &ReflectedResourceList{}, &PeerNetwork{}, &PeerNetworkList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

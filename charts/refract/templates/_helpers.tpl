@@ -64,7 +64,7 @@ annotations:
 {{ if and .Values.adoptLiqo (eq .Values.rolePrefix "liqo") }}refract{{ else }}{{ .Values.rolePrefix }}{{ end }}
 {{- end -}}
 
-{{/* refract.authentication: not empty where consumers are admitted that join as Liqo does. */}}
+{{/* refract.authentication: not empty if consumers that peer with Liqo's protocol are admitted. */}}
 {{- define "refract.authentication" -}}
 {{- if and .Values.authentication.enabled .Values.adoptLiqo }}{{ fail "authentication.enabled: beside Liqo (adoptLiqo) its own authentication module admits consumers. Leave one of them false." }}{{ end -}}
 {{- if .Values.authentication.enabled }}true{{ end -}}
@@ -84,7 +84,7 @@ annotations:
 {{- join "," $classes }}
 {{- end -}}
 
-{{/* refract.ownTemplate: not empty when an entry of virtualKubelets has settings of its own. */}}
+{{/* refract.ownTemplate: not empty when an entry of virtualKubelets has individual settings. */}}
 {{- define "refract.ownTemplate" -}}
 {{- if or .extraArgs .cidrs }}true{{ end -}}
 {{- end -}}

@@ -30,7 +30,7 @@ import (
 // requestTimeout bounds one request to the API server.
 const requestTimeout = 15 * time.Second
 
-// clusterAccess says which cluster is meant, by the flags of kubectl.
+// clusterAccess selects the cluster with the flags of kubectl.
 type clusterAccess struct {
 	flags *genericclioptions.ConfigFlags
 	// contextFlag and fileFlag are the names of the flags that say which context of which kubeconfig it is.
@@ -39,7 +39,7 @@ type clusterAccess struct {
 
 func newClusterAccess() *clusterAccess {
 	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir, flags.DisableCompression = nil, nil // they concern a discovery that nobody does here
+	flags.CacheDir, flags.DisableCompression = nil, nil // they concern discovery, which is not used here
 	return &clusterAccess{flags: flags, contextFlag: "context", fileFlag: "kubeconfig"}
 }
 
@@ -99,9 +99,9 @@ func (a *clusterAccess) restConfig() (*rest.Config, error) {
 		if config, err := rest.InClusterConfig(); err == nil && !found {
 			return config, nil
 		} else if !found {
-			return nil, fmt.Errorf("no kubeconfig is found, there is no %s: give --%s, or set $KUBECONFIG", source, a.fileFlag)
+			return nil, fmt.Errorf("no kubeconfig found, %s does not exist: set --%s or $KUBECONFIG", source, a.fileFlag)
 		}
-		return nil, fmt.Errorf("%s names no cluster: give another --%s, or set $KUBECONFIG", source, a.fileFlag)
+		return nil, fmt.Errorf("%s names no cluster: set another --%s, or $KUBECONFIG", source, a.fileFlag)
 	}
 	config, err := loader.ClientConfig()
 	if err != nil {

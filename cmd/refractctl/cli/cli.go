@@ -1,13 +1,10 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli holds the commands of refractctl, which is also installed as a
-// plugin of kubectl.
+// Package cli implements the commands of refractctl, which is also installed as a kubectl plugin.
 //
-// Commands that talk to a cluster find it as kubectl does. What a program would
-// read goes to the standard output, progress and warnings to the standard
-// error. An error names the object, the field or flag, and the remedy; exit.go
-// has the exit codes.
+// Commands select their cluster like kubectl. Results go to standard output, progress and warnings to standard error.
+// An error names the object, the field or flag, and the remedy; exit.go defines the exit codes.
 package cli
 
 import (
@@ -59,16 +56,16 @@ func NewCommand(name string) *cobra.Command {
 		withResult(newInstallCommand(access)), withResult(newUninstallCommand(access)), withResult(newPeerCommand(access)), withResult(newUnpeerCommand(access)),
 		newDoctorCommand(access),
 		newTestCommand(access), group("network", "Test the network between clusters", newNetworkTestCommand(access)),
-		group("offload", "Extend something to other clusters", newOffloadCommand(access)),
-		group("unoffload", "Withdraw something from other clusters", newUnoffloadCommand(access)),
-		group("cordon", "Keep new pods off something", withResult(newCordonCommand(access))),
-		group("drain", "Move all pods off something", withResult(newDrainCommand(access))),
+		group("offload", "Offload something to other clusters", newOffloadCommand(access)),
+		group("unoffload", "Stop offloading something to other clusters", newUnoffloadCommand(access)),
+		group("cordon", "Mark something as unschedulable", withResult(newCordonCommand(access))),
+		group("drain", "Evict all pods from something", withResult(newDrainCommand(access))),
 		group("uncordon", "Make something schedulable again", withResult(newUncordonCommand(access))),
-		group("delete", "Remove something, once nothing depends on it", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
+		group("delete", "Delete something, once nothing depends on it", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
 		group("create", "Create something", withResult(newCreateVirtualNodeCommand(access))),
 		group("get", "Show something", newGetVirtualNodeCommand(access)),
 		newLiqoCommand(access),
-		group("generate", "Generate something that another cluster needs", withResult(newGeneratePeeringUserCommand(access))),
+		group("generate", "Generate something for another cluster", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
 	for _, command := range withCluster {
@@ -85,8 +82,8 @@ func NewCommand(name string) *cobra.Command {
 		"  refractctl offload namespace shop\n" +
 		"  refractctl plugin run strip.wasm -f service.yaml --diff"
 	root.Long = root.Short + ".\n\n" +
-		"The exit code is 0 on success, 1 if the command failed, 2 if it was called wrongly, 3 if checks found errors, and 4 if the timeout\n" +
-		"is over and something is still in progress: run the command again to wait longer."
+		"The exit code is 0 on success, 1 if the command failed, 2 if its usage was invalid, 3 if checks found errors, and 4 if the timeout\n" +
+		"expired while something was still in progress: run the command again to wait longer."
 	root.Version = cmdutil.Version()
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

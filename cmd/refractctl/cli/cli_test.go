@@ -266,7 +266,7 @@ func TestInfo(t *testing.T) {
 
 func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 	for args, want := range map[string]string{
-		"offload namespace": "name a namespace, or give --ns-selector",
+		"offload namespace": "name a namespace, or set --ns-selector",
 		"offload namespace a --pod-offloading-strategy=Everywhere":      "--pod-offloading-strategy is \"Everywhere\": use one of Local, Remote, LocalAndRemote",
 		"offload namespace a --namespace-mapping-strategy=SelectedName": "needs --remote-namespace-name",
 		"offload namespace a --remote-namespace-name=b":                 "needs --namespace-mapping-strategy=SelectedName",
@@ -278,7 +278,7 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"info -o jsonpath":                            "template format specified but no template given",
 		"info --as=nobody":                            "foreignclusters.core.liqo.io is forbidden: User \"nobody\"",
 		"info --context=elsewhere":                    "--context",
-		"info --kubeconfig=testdata/unreachable.yaml": "does not answer as it should",
+		"info --kubeconfig=testdata/unreachable.yaml": "unexpected response of the API server",
 		"info --kubeconfig=/dev/null":                 "--kubeconfig=/dev/null names no cluster",
 		"plugin run":                                  "name a module: refractctl plugin run FILE.wasm -f OBJECTS.yaml",
 		"plugin inspect a.wasm b.wasm":                "name one module, not 2: refractctl plugin inspect FILE.wasm",
@@ -291,7 +291,7 @@ func TestMistakesNameThemselvesAndTheRemedy(t *testing.T) {
 		"plugin run ../../../plugins/pod/pod.wasm -f testdata/service.yaml":                   "not for the kind Service",
 		"plugin run ../../../plugins/service/service.wasm -f testdata/context.yaml":           "has no kind",
 		"plugin run ../../../plugins/service/service.wasm -f testdata/service.yaml --fuel=-1": "--fuel is -1",
-		"plugin inspect cli.go":                                                                                 "cli.go is no usable plugin",
+		"plugin inspect cli.go":                                                                                 "cli.go is not a usable plugin",
 		"plugin run ../../../plugins/service/service.wasm":                                                      "--filename is missing",
 		"plugin run ../../../plugins/service/service.wasm -f x --hook=sideways":                                 "use outgoing or incoming",
 		"plugin run ../../../plugins/service/service.wasm -f cli.go":                                            "--filename: cli.go",
@@ -319,7 +319,7 @@ func TestAKubeconfigThatCannotBeUsedNamesItsSource(t *testing.T) {
 		"the flag comes first":      {malformed, "info --kubeconfig=" + notThere, "--kubeconfig=testdata/absent.yaml: there is no such file"},
 		"a malformed file":          {"", "info --kubeconfig=" + malformed, "testdata/malformed.yaml is not a valid kubeconfig, yaml: line 4"},
 		"one of several malformed":  {notThere + ":" + malformed, "info", "testdata/malformed.yaml is not a valid kubeconfig, yaml: line 4"},
-		"one of several missing":    {notThere + ":testdata/unreachable.yaml", "info", "does not answer as it should"},
+		"one of several missing":    {notThere + ":testdata/unreachable.yaml", "info", "unexpected response of the API server"},
 		"an unknown context":        {"testdata/unreachable.yaml", "info --context=x", "$KUBECONFIG=testdata/unreachable.yaml cannot be used: check it and --context"},
 		"an unknown provider":       {"testdata/unreachable.yaml", "peer --remote-context=x", "the provider: $KUBECONFIG=testdata/unreachable.yaml cannot be used: check it and --remote-context"},
 		"an absent provider":        {"testdata/unreachable.yaml", "unpeer --remote-kubeconfig=" + notThere, "the provider: --remote-kubeconfig=testdata/absent.yaml: there is no such file"},

@@ -53,7 +53,7 @@ func (a *clusterAccess) completeNamespaces(cmd *cobra.Command, given []string, _
 	})
 }
 
-// completeExtended offers the namespaces that are extended.
+// completeExtended offers the namespaces that are offloaded.
 func (a *clusterAccess) completeExtended(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 	extended := &offloading.NamespaceOffloadingList{}
 	return a.complete(cmd.Context(), given, extended, func() (names []string) {

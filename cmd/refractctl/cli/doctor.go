@@ -17,10 +17,10 @@ func newDoctorCommand(access *clusterAccess) *cobra.Command {
 	var remoteContext, remoteFile string
 	command := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what is wrong in a cluster, and what to do about it",
+		Short: "Diagnose a cluster, and show remedies",
 		Long: "Examine the installation of a cluster, with versions, CRDs and rights, its peered clusters and the networks to them, virtual nodes,\n" +
-			"certificates, clocks and extended namespaces. With --remote-context both clusters are compared, and the peering is examined from\n" +
-			"either side. Each finding comes with its remedy. Nothing is changed. The exit code is 3 if there is an error.",
+			"certificates, clocks and offloaded namespaces. With --remote-context both clusters are compared, and the peering is examined from\n" +
+			"both sides. Each finding includes a remedy. Nothing is changed. The exit code is 3 if there is an error.",
 		Example: "  refractctl doctor\n" +
 			"  refractctl doctor --context=rome --remote-context=milan\n" +
 			"  refractctl doctor --context=milan -o json",

@@ -49,8 +49,8 @@ func TestDoctor(t *testing.T) {
 	out, _, err := refractctl(t, onCluster("doctor")...)
 	require.Equal(t, exitFindings, exitCode(err), "%v", err)
 	for _, want := range []string{
-		"as refractctl", "as that of this computer", "they are enough for refractctl peer", "ServiceAccount examined/refract-controller-manager may not ",
-		"get pods, nor ", "run refractctl install, which brings its roles and their bindings up to date",
+		"as refractctl", "in sync with this computer", "they are enough for refractctl peer", "ServiceAccount examined/refract-controller-manager may not ",
+		"get pods, nor ", "run refractctl install, which updates its roles and bindings",
 	} {
 		assert.Contains(t, out, want)
 	}
@@ -71,7 +71,7 @@ func TestDoctor(t *testing.T) {
 	out, _, _ = refractctl(t, onCluster("doctor", "--remote-kubeconfig="+cluster.Kubeconfig())...)
 	for _, want := range []string{
 		"upgrade the cluster with refractctl install, providers before consumers", "ServiceAccount examined/refract-controller-manager has them all",
-		"PeerNetwork examined/milan", "logs and exec fail, because the API server does not reach its virtual kubelet (", "connection refused", "are the same cluster: name another one as the provider", "the clocks of both clusters agree", "the versions go together",
+		"PeerNetwork examined/milan", "logs and exec fail, because the API server does not reach its virtual kubelet (", "connection refused", "are the same cluster: use another one as the provider", "the clocks of both clusters agree", "the versions are compatible",
 	} {
 		assert.Contains(t, out, want)
 	}
@@ -119,7 +119,7 @@ func TestDoctorComparesClusters(t *testing.T) {
 	require.Equal(t, exitFindings, exitCode(err), "%v", err)
 	for _, want := range []string{
 		"its id is milan", "the clocks of both clusters agree", "more than one minor version apart, upgrade the older one with refractctl install",
-		"has no ForeignCluster for milan, so nothing crosses: join them with refractctl peer", "has no ForeignCluster for bergamo",
+		"has no ForeignCluster for milan, so nothing is reflected: join them with refractctl peer", "has no ForeignCluster for bergamo",
 	} {
 		assert.Contains(t, out, want)
 	}

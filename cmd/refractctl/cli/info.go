@@ -88,8 +88,8 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 	var output *output
 	command := &cobra.Command{
 		Use:   "info [PEER...]",
-		Short: "Show peers, virtual nodes, extended namespaces and offloaded pods",
-		Long: "Show the peers of this cluster, their virtual nodes, the namespaces extended to them, and the pods that run there. For peers given by\n" +
+		Short: "Show peers, virtual nodes, offloaded namespaces and pods",
+		Long: "Show the peers of this cluster, their virtual nodes, the namespaces offloaded to them, and the pods that run there. For peers given by\n" +
 			"cluster ID, conditions are shown as well.",
 		Example: "  refractctl info\n" +
 			"  refractctl info milan\n" +

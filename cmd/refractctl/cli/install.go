@@ -148,8 +148,8 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove Refract from a cluster",
-		Long: "Remove the Helm release. While something is offloaded from this cluster, or to it, nothing is removed: the command lists it,\n" +
-			"and says how to end it.",
+		Long: "Remove the Helm release. While something is offloaded from or to this cluster, nothing is removed: the command lists it,\n" +
+			"and shows how to stop it.",
 		Example: "  refractctl uninstall --context=rome",
 		Args:    cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
@@ -168,7 +168,7 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 		}),
 	}
 	r.addFlags(command)
-	command.Flags().BoolVar(&withCRDs, "crds", false, "remove the CRDs, too, unless Liqo is installed")
+	command.Flags().BoolVar(&withCRDs, "crds", false, "also remove the CRDs, unless Liqo is installed")
 	command.Flags().BoolVar(&force, "force", false, "remove the release even while something is offloaded: another controller, such as Liqo's, must take over, or the resources are orphaned")
 	return command
 }

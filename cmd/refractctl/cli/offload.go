@@ -41,8 +41,8 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "namespace NAME...",
 		Aliases: []string{"namespaces", "ns"},
-		Short:   "Extend namespaces to other clusters",
-		Long: "Extend namespaces to the clusters behind virtual nodes, so that their pods may be scheduled there,\n" +
+		Short:   "Offload namespaces to other clusters",
+		Long: "Offload namespaces to the clusters behind virtual nodes, so that their pods may be scheduled there,\n" +
 			"and wait until the remote namespaces exist. Run it again to change where pods may run.\n\n" +
 			"Only new pods are affected: existing pods stay where they are until they are recreated\n" +
 			"(kubectl rollout restart).",
@@ -56,8 +56,8 @@ func newOffloadCommand(access *clusterAccess) *cobra.Command {
 	flags.StringVar(&o.podStrategy, "pod-offloading-strategy", string(offloading.LocalAndRemotePodOffloadingStrategyType), "where pods may run: "+strings.Join(podStrategies, ", "))
 	flags.StringVar(&o.mappingStrategy, "namespace-mapping-strategy", string(offloading.DefaultNameMappingStrategyType), "how the remote namespaces are named: "+strings.Join(mappingStrategies, ", "))
 	flags.StringVar(&o.remoteName, "remote-namespace-name", "", "name of the remote namespaces, with --namespace-mapping-strategy=SelectedName")
-	flags.StringArrayVarP(&o.selectors, "selector", "l", nil, "labels of the virtual nodes to extend to, such as region=north,tier!=edge; repeated: any of them")
-	flags.StringVar(&o.namespaceSelector, "ns-selector", "", "extend the namespaces with these labels, instead of naming them")
+	flags.StringArrayVarP(&o.selectors, "selector", "l", nil, "labels of the virtual nodes to offload to, such as region=north,tier!=edge; repeated: any of them")
+	flags.StringVar(&o.namespaceSelector, "ns-selector", "", "offload the namespaces with these labels, instead of naming them")
 	flags.DurationVar(&o.timeout, "timeout", 20*time.Second, "how long to wait")
 	o.output = addOutput(command, "", "")
 	flags.Lookup("output").Usage = "print the objects instead of applying them; one of: " + strings.Join(o.output.formats(), ", ")
@@ -140,7 +140,7 @@ func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace
 	if c.Get(ctx, client.ObjectKey{Name: rbac.WebhookName}, configuration) != nil {
 		return
 	}
-	// The API server notices in its own time that the namespace is extended.
+	// The API server notices in its own time that the namespace is offloaded.
 	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
 	var uncalled bool
@@ -207,7 +207,7 @@ func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command
 		return fmt.Errorf("getting NamespaceOffloading in %s, %w", namespace, err)
 	}
 	if existing.DeletionTimestamp != nil {
-		return fmt.Errorf("namespace %s is being withdrawn from the other clusters: wait until that is done (refractctl unoffload namespace %s)", namespace, namespace)
+		return fmt.Errorf("namespace %s is being unoffloaded: wait until that is done (refractctl unoffload namespace %s)", namespace, namespace)
 	}
 	changed := existing.DeepCopy()
 	given := cmd.Flags().Changed
@@ -219,7 +219,7 @@ func (o *offload) apply(ctx context.Context, c client.Client, cmd *cobra.Command
 	}
 	if given("namespace-mapping-strategy") && existing.Spec.NamespaceMappingStrategy != desired.Spec.NamespaceMappingStrategy ||
 		given("remote-namespace-name") && existing.Spec.RemoteNamespaceName != desired.Spec.RemoteNamespaceName {
-		return fmt.Errorf("namespace %s is extended with namespaceMappingStrategy %s and remoteNamespaceName %q, which cannot change: unoffload it first",
+		return fmt.Errorf("namespace %s is offloaded with namespaceMappingStrategy %s and remoteNamespaceName %q, which cannot change: unoffload it first",
 			namespace, existing.Spec.NamespaceMappingStrategy, existing.Spec.RemoteNamespaceName)
 	}
 	if err := c.Patch(ctx, changed, client.MergeFrom(existing)); err != nil {
@@ -238,7 +238,7 @@ func nodeSelector(texts []string) (corev1.NodeSelector, error) {
 		}
 		requirements, _ := parsed.Requirements()
 		if len(requirements) == 0 {
-			return selector, errors.New("--selector is empty: leave it out to extend to all clusters")
+			return selector, errors.New("--selector is empty: omit it to offload to all clusters")
 		}
 		var term corev1.NodeSelectorTerm
 		for _, requirement := range requirements {

@@ -47,7 +47,7 @@ func (t *twoClusters) options(out io.Writer) (*peering.Options, error) {
 		return nil, err
 	}
 	if t.remoteContext == "" && t.remoteFile == "" {
-		return nil, usage(errors.New("the provider is not named: give --remote-context, or --remote-kubeconfig"))
+		return nil, usage(errors.New("no provider is given: set --remote-context or --remote-kubeconfig"))
 	}
 	consumer, err := t.access.cluster()
 	if err != nil {
@@ -120,7 +120,7 @@ func parseRanges(flag string, texts []string) (ranges []netip.Prefix, err error)
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil {
-			return nil, fmt.Errorf("--%s: %q is no range of addresses: use CIDR notation, such as 10.1.0.0/16", flag, text)
+			return nil, fmt.Errorf("--%s: %q is not an address range: use CIDR notation, such as 10.1.0.0/16", flag, text)
 		}
 		ranges = append(ranges, prefix.Masked())
 	}
@@ -145,8 +145,8 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "peer",
 		Short: "Make another cluster a node of this one",
-		Long: "Join two clusters: this one, the consumer, in which Refract is installed, gets a virtual node for the other one, the\n" +
-			"provider, in which Refract or Liqo is installed. Everything is checked before anything is changed. The command can be run again: it\n" +
+		Long: "Join two clusters: this one, the consumer, gets a virtual node for the other one, the provider. The consumer must run Refract,\n" +
+			"the provider Refract or Liqo. Everything is checked before anything is changed. The command can be run again: it\n" +
 			"resumes where it was interrupted, applies changed resources, and renews the credentials with which this cluster authenticates to the\n" +
 			"provider. If you have no access to the provider, ask its administrator to run refractctl generate peering-user, and pass the\n" +
 			"kubeconfig as --remote-kubeconfig.",

@@ -44,7 +44,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 		Use:   "peering-user CONSUMER",
 		Short: "Admit a consumer, and print a kubeconfig for peering",
 		Long: "Admit another cluster as a consumer of this one, and print a kubeconfig with which its administrator can peer with this\n" +
-			"cluster. The kubeconfig has only the permissions of the consumer. Anybody who has it can use the resources granted to the consumer, so\n" +
+			"cluster. The kubeconfig has only the permissions of the consumer. Anyone who has it can use the resources granted to the consumer, so\n" +
 			"treat it like a password. It expires after --expires-in; tokens requested with it remain valid until refractctl delete peering-user.\n" +
 			"The command can be run again, also to change the resources.",
 		Example: "  refractctl generate peering-user rome --context=milan --cpu=8 --memory=16Gi >milan-for-rome.yaml\n" +

@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/host/source"
 )
 
-// loaded is a plugin on a host of its own.
+// loaded is a plugin on its own host.
 type loaded struct {
 	*host.Plugin
 	host   *host.Host
@@ -40,7 +40,7 @@ func load(ctx context.Context, file string, change func(*source.Options)) (*load
 	plugin, err := h.Load(ctx, module.Name, module.Wasm, module.Options.PluginConfig())
 	if err != nil {
 		_ = h.Close(ctx)
-		return nil, fmt.Errorf("%s is no usable plugin, %w", file, err)
+		return nil, fmt.Errorf("%s is not a usable plugin, %w", file, err)
 	}
 	return &loaded{Plugin: plugin, host: h, module: module}, nil
 }

@@ -67,7 +67,7 @@ type resultRelease struct {
 
 type resultKey struct{}
 
-// resultOf returns the result of a command that runs, which nobody reads without -o.
+// resultOf returns the result of the running command, which is used only with -o.
 func resultOf(cmd *cobra.Command) *result {
 	if r, ok := cmd.Context().Value(resultKey{}).(*result); ok {
 		return r

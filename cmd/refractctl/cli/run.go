@@ -129,7 +129,7 @@ func nameOf(object map[string]any) string {
 
 func (t *trial) validate() (host.Hook, error) {
 	if t.object == "" {
-		return 0, errors.New("--filename is missing: give a file with the object, or - for the standard input")
+		return 0, errors.New("--filename is missing: set it to a file with the object, or - for standard input")
 	}
 	if err := t.output.validate(); err != nil {
 		return 0, err
@@ -173,7 +173,7 @@ func crossable(plugin *host.Plugin, hook host.Hook, object map[string]any) (stri
 	manifest := plugin.Manifest()
 	switch {
 	case kind == "":
-		return "", errors.New("--filename: the object has no kind: give a whole object, with apiVersion, kind and metadata")
+		return "", errors.New("--filename: the object has no kind: use a whole object, with apiVersion, kind and metadata")
 	case !slices.Contains(manifest.Hooks, hook.String()):
 		return "", fmt.Errorf("plugin %s has no hook %s: its manifest says %q", plugin.Name(), hook, manifest.Hooks)
 	case !manifest.Matches(kind, group, hook):

@@ -22,8 +22,8 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:     "namespace NAME...",
 		Aliases: []string{"namespaces", "ns"},
-		Short:   "Withdraw namespaces from other clusters",
-		Long: "Withdraw namespaces from the other clusters and wait until it is done. Their remote namespaces are deleted,\n" +
+		Short:   "Stop offloading namespaces",
+		Long: "Stop offloading namespaces, and wait until it is done. Their remote namespaces are deleted,\n" +
 			"with everything in them.",
 		Example:           "  refractctl unoffload namespace shop",
 		ValidArgsFunction: access.completeExtended,
@@ -45,7 +45,7 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 			return errors.Join(problems, awaitWithdrawn(ctx, c, cmd.ErrOrStderr(), applied, timeout))
 		}),
 	}
-	command.Flags().StringVar(&selector, "ns-selector", "", "withdraw the namespaces with these labels, instead of naming them")
+	command.Flags().StringVar(&selector, "ns-selector", "", "unoffload the namespaces with these labels, instead of naming them")
 	command.Flags().DurationVar(&timeout, "timeout", 120*time.Second, "how long to wait")
 	return command
 }

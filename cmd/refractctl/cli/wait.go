@@ -37,7 +37,7 @@ func awaitExtended(ctx context.Context, c client.Client, progress io.Writer, nam
 	return errors.Join(problems...)
 }
 
-// awaitWithdrawn returns when none of the namespaces is extended any more.
+// awaitWithdrawn returns when none of the namespaces is offloaded any more.
 func awaitWithdrawn(ctx context.Context, c client.Client, progress io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error
 	for _, namespace := range namespaces {
@@ -78,7 +78,7 @@ func validTimeout(timeout time.Duration) error {
 	return nil
 }
 
-// noController is what is waited for when nobody has reconciled an object yet.
+// noController is shown while no controller has reconciled an object yet.
 const noController = "waiting for the controller manager of this cluster"
 
 // awaitOne asks look about the object of that kind and name until it says done, and prints what it says whenever that is news.
@@ -99,9 +99,9 @@ func awaitOne(ctx context.Context, progress io.Writer, kind, name string, timeou
 		if said == noController {
 			said += ", which does not answer (does it run?)"
 		}
-		return withCode(exitTimedOut, fmt.Errorf("%s %s: not done after %s: %s; the controllers go on (see it with: refractctl info, or give a longer --timeout)", kind, name, timeout, said))
+		return withCode(exitTimedOut, fmt.Errorf("%s %s: not done after %s: %s; the controllers continue (check with: refractctl info, or set a longer --timeout)", kind, name, timeout, said))
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s %s: no longer waiting: %s; the controllers go on (see it with: refractctl info)", kind, name, said)
+		return fmt.Errorf("%s %s: no longer waiting: %s; the controllers continue (check with: refractctl info)", kind, name, said)
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 	case offloading.ReadyOffloadingPhaseType:
 		return true, fmt.Sprintf("Ready as %s on %s; new pods run %s", nso.Status.RemoteNamespaceName, strings.Join(selectedClusters(nso), ", "), places(nso.Spec.PodOffloadingStrategy)), nil
 	case offloading.NoClusterSelectedOffloadingPhaseType:
-		return true, "warning: no virtual node is selected, so it is extended nowhere (compare --selector with: kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
+		return true, "warning: no virtual node is selected, so it is not offloaded (compare --selector with: kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
 	}
 	return false, describe(nso), nil
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Behind returns a client that shows one object as it is not on the API server, as a cache does for some seconds after etcd was restored.
+// Behind returns a client with an outdated version of one object, like a cache for some seconds after etcd was restored.
 func Behind(c client.Client, shown client.Object) client.Client {
 	return &behind{Client: c, shown: shown}
 }
@@ -29,7 +29,7 @@ func (b *behind) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return nil
 }
 
-// Deleted returns an object as it looks while it is being deleted.
+// Deleted returns a copy of an object that is being deleted.
 func Deleted[T client.Object](object T) T {
 	deleted := object.DeepCopyObject().(T)
 	now := metav1.Now()

@@ -3,8 +3,7 @@
 
 // Package controllertest runs the controllers against real control planes.
 //
-// A package's TestMain starts its clusters once; each test has a namespace and
-// a manager of its own:
+// A package's TestMain starts its clusters once; each test has its own namespace and manager:
 //
 //	func TestMain(m *testing.M) { os.Exit(controllertest.Main(m, &provider)) }
 //
@@ -43,7 +42,7 @@ import (
 // new kinds that often.
 const patience = 3 * time.Minute
 
-// ManagerUser is who the controllers run as.
+// ManagerUser is the user that the controllers run as.
 const ManagerUser = "controller-manager"
 
 // Cluster is a control plane shared by the tests of a package.
@@ -122,7 +121,7 @@ func (c *Cluster) Namespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// Extended creates a namespace as Namespace does, and marks it as one that the consumer has extended to this cluster.
+// Extended creates a namespace as Namespace does, and marks it as one that the consumer has offloaded to this cluster.
 func (c *Cluster) Extended(t *testing.T, consumer string) string {
 	t.Helper()
 	name := c.Namespace(t)
@@ -161,7 +160,7 @@ func (c *Cluster) Delete(t *testing.T, obj client.Object) {
 	require.NoErrorf(t, c.Client.Delete(t.Context(), obj, client.GracePeriodSeconds(0)), "deleting %T %s", obj, client.ObjectKeyFromObject(obj))
 }
 
-// AwaitGone waits until the object does not exist any more.
+// AwaitGone waits until the object no longer exists.
 func (c *Cluster) AwaitGone(t *testing.T, obj client.Object) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%T %s to be gone", obj, obj.GetName()), func() error {

@@ -15,8 +15,8 @@ import (
 
 const managerRole = "liqo-controller-manager"
 
-// Forbid takes a right away from the controllers until mend is called, or the
-// test ends. It concerns every manager on the cluster: not for parallel tests.
+// Forbid revokes a permission of the controllers until mend is called, or the
+// test ends. It affects every manager on the cluster: not for parallel tests.
 func (c *Cluster) Forbid(t *testing.T, verb, resource string) (mend func()) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{}

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package finalizer puts finalizers on objects and takes them off.
+// Package finalizer adds and removes finalizers of objects.
 package finalizer
 
 import (

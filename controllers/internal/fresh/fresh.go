@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fresh keeps what cannot be undone from being done because of a cache that is outdated.
+// Package fresh prevents irreversible actions based on an outdated cache.
 //
-// A cache follows the API server within milliseconds, with one exception: after etcd was restored from a backup it shows the objects of
-// before until its watch has noticed, which takes seconds. An object that was deleted then, and is not any more, must not be finalized:
-// what is on another cluster would be deleted for it.
+// A cache follows the API server within milliseconds, with one exception: after etcd was restored from a backup, it
+// has the objects from before the restore until its watch notices, which takes seconds. An object that was being
+// deleted then, and no longer is, must not be finalized, because that would delete its objects on another cluster.
 package fresh
 
 import (

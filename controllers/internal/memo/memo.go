@@ -1,8 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memo is what a controller remembers of an object between two
-// reconciliations, beside what the API server stores.
+// Package memo keeps state of an object between two reconciliations, in memory.
 package memo
 
 import (
@@ -12,7 +11,7 @@ import (
 )
 
 // Memo holds a value per object. The zero value is empty and ready. It is safe
-// for concurrent use. Whoever sets a value must drop it when the object goes.
+// for concurrent use. Callers that set a value must drop it when the object is deleted.
 type Memo[V any] struct {
 	values sync.Map
 }

@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics counts what the controllers do, from outside: in the clients
-// that they write through, in the recorder of their Events, and where their
-// reconciliations end.
+// Package metrics counts what the controllers do, in the clients that they write through, the recorder of their
+// Events, and the end of their reconciliations.
 package metrics
 
 import (
@@ -25,7 +24,7 @@ import (
 const (
 	// Local is the one that the controllers run in.
 	Local = "local"
-	// Provider is any of those that namespaces are extended to.
+	// Provider is any of those that namespaces are offloaded to.
 	Provider = "provider"
 )
 
@@ -35,7 +34,7 @@ type Metrics struct {
 	peerUp, peerLatency, peerExpiry, peerIssue *prometheus.GaugeVec
 }
 
-// New returns metrics that registerer exports; nil exports them nowhere.
+// New returns metrics registered with registerer, if not nil.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
@@ -45,7 +44,7 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 			"Writes sent to API servers, refused ones included, Events not: to the local cluster or to a provider.",
 			"controller", "kind", "subresource", "verb", "cluster"),
 		failures: counter("refract_controller_errors_total",
-			"Reconciliations that failed, by class of the error: who can do something about it.", "controller", "class"),
+			"Failed reconciliations, by error class: who can fix it.", "controller", "class"),
 		warnings: counter("refract_controller_warnings_total",
 			"Warning Events for users, by reason.", "controller", "reason"),
 	}
@@ -54,19 +53,19 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	m.peerLatency = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_api_server_latency_seconds",
 		Help: "How long the API server of a peered cluster took to answer the last probe."}, []string{"cluster"})
 	m.peerExpiry = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_expiration_timestamp_seconds",
-		Help: "When the credentials expire that open a peered cluster, in seconds since 1970."}, []string{"cluster"})
+		Help: "Expiry of the credentials for a peered cluster, in seconds since 1970."}, []string{"cluster"})
 	m.peerIssue = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "refract_foreign_cluster_credentials_issue_timestamp_seconds",
-		Help: "When these credentials were issued, in seconds since 1970."}, []string{"cluster"})
+		Help: "Time at which these credentials were issued, in seconds since 1970."}, []string{"cluster"})
 	return m, register(registerer, m.writes, m.failures, m.warnings, m.peerUp, m.peerLatency, m.peerExpiry, m.peerIssue)
 }
 
-// Peer is the state of a peered cluster. That of a cluster which is no peer any more is zero.
+// Peer is the state of a peered cluster, zero for a former peer.
 type Peer struct {
 	// Server and Network report whether its API server and the network to it are up; nil is not checked.
 	Server, Network *bool
 	// Latency of its API server, 0 if that was not probed.
 	Latency time.Duration
-	// Credentials that open it, zero if there are none, or if nobody knows how long they last.
+	// Credentials for it, zero if there are none, or if their expiry is unknown.
 	Credentials credentials.Validity
 }
 
@@ -113,8 +112,8 @@ func (m *Metrics) Client(c client.Client, controller, cluster string) client.Cli
 	return &counted{Client: c, writes: m.writes.MustCurryWith(prometheus.Labels{"controller": controller, "cluster": cluster})}
 }
 
-// Failed returns what is called with the errors of the controller's
-// reconciliations. One that a shutdown interrupts is no error.
+// Failed returns a function for the errors of the controller's
+// reconciliations. Interruption by a shutdown is not an error.
 func (m *Metrics) Failed(controller string) func(error) {
 	for _, class := range report.Classes() {
 		m.failures.WithLabelValues(controller, string(class)) // a rate needs a zero to start from

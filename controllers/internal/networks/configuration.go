@@ -73,7 +73,7 @@ func read(object *unstructured.Unstructured) network {
 	return network{pods: pods, all: all}
 }
 
-// incomplete says what is missing. Releases of Liqo before the condition fill
+// incomplete returns what is missing. Releases of Liqo before the condition fill
 // in the ranges alone.
 func (c *configuration) incomplete(generation int64) error {
 	from, to := c.Spec.Remote.CIDR, c.Status.Remote.CIDR
@@ -86,7 +86,7 @@ func (c *configuration) incomplete(generation int64) error {
 	case condition == nil:
 		return nil
 	case condition.ObservedGeneration != generation:
-		return errors.New("what its status says is of an earlier spec")
+		return errors.New("its status is that of an earlier spec")
 	case condition.Status != metav1.ConditionTrue:
 		return fmt.Errorf("its condition %s is %s (%s)", cidrsConfigured, condition.Status, condition.Reason)
 	}

@@ -21,7 +21,7 @@ func (n *Networks) MapAddress(ctx context.Context, cluster, address string) (str
 	return mapped, err
 }
 
-// MapOwn is MapAddress for what must be in one of the ranges of that cluster, where they are known: else ErrForeign.
+// MapOwn is MapAddress, but returns ErrForeign unless the address is in a range of that cluster, if they are known.
 func (n *Networks) MapOwn(ctx context.Context, cluster, address string) (string, error) {
 	mapped, within, err := n.find(ctx, cluster, address, func(known network) *ipmap.Table { return known.all })
 	if err == nil && !within {

@@ -1,14 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package networks knows under which addresses this cluster reaches others.
+// Package networks maps the addresses of other clusters to those that this cluster uses for them.
 //
-// Where the networks of two clusters overlap, Liqo's network module remaps the
-// ranges of the other one, and says in a Configuration to what. These are
-// followed here. A cluster without the network module has no such resource:
-// there addresses are the same everywhere, until it is installed, which is
-// noticed within half a minute. What is not known is never guessed: who asks for
-// an address gets an error that says what is missing.
+// If the networks of two clusters overlap, Liqo's network module remaps the ranges of the other one, and publishes
+// the mapping in a Configuration. This package watches these. A cluster without the network module has no such
+// resource: addresses are then the same everywhere, until the module is installed, which is noticed within half a
+// minute. Addresses are never guessed: an unknown mapping is an error that names what is missing.
 package networks
 
 import (
@@ -32,10 +30,10 @@ import (
 	"github.com/refract-project/refract/internal/dynamicclient"
 )
 
-// Everybody stands for all clusters in what followers are notified of.
+// Everybody notifies followers about all clusters.
 const Everybody = ""
 
-// What keeps an address from being mapped, besides a Configuration that is
+// Errors of an address that cannot be mapped, in addition to a Configuration that is
 // incomplete or malformed.
 var (
 	// ErrUnknown: there is no Configuration for the cluster.
@@ -76,7 +74,7 @@ const (
 // byCluster is the index of Configurations by the cluster that they are about.
 const byCluster = "cluster"
 
-// New returns what follows the Configurations of the cluster at config, once a
+// New returns Networks that follow the Configurations of the cluster at config, once a
 // manager starts it.
 func New(config *rest.Config) (*Networks, error) {
 	client, err := dynamicclient.New(config)
@@ -143,7 +141,7 @@ func (n *Networks) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection is for the manager.
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (n *Networks) NeedLeaderElection() bool { return false }
 
 // Follow has f called with the id of each cluster whose network has changed, or

@@ -40,7 +40,7 @@ type creator struct {
 	dynamic dynamic.Interface
 }
 
-// Create puts what the API server made of the object into it, also while it is
+// Create stores the API server's response in the object, also while it is
 // shared: its map is replaced, not changed.
 func (c *creator) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
 	u, ok := object.(*unstructured.Unstructured)

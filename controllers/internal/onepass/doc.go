@@ -1,8 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package onepass makes a manager read unstructured objects in one pass, see
-// package dynamicclient: those that its cache watches, and what its client is
-// answered. Usually each is read up to nine times, which would be a quarter of
-// what the controllers do for an offloaded pod.
+// Package onepass makes a manager decode unstructured objects in one pass (see package dynamicclient), both in the
+// watches of its cache and in the responses to its client. By default each object is read up to nine times, which
+// would be a quarter of the work of the controllers for an offloaded pod.
 package onepass

@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ownedfields reads the managedFields of an object: which labels and
-// annotations did one field manager write. Only those may be removed when they
-// are no longer desired; the others belong to somebody else.
+// Package ownedfields reads from the managedFields of an object which labels and annotations a field manager wrote.
+// Only those may be removed when they are no longer desired; the others have other owners.
 package ownedfields
 
 import (

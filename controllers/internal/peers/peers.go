@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package peers answers what several controllers ask about other clusters.
+// Package peers has queries about other clusters that several controllers share.
 package peers
 
 import (
@@ -29,8 +29,8 @@ func Find(ctx context.Context, c client.Reader, id string) (*core.ForeignCluster
 	return nil, nil
 }
 
-// IsDead reports whether an administrator has declared that the cluster never
-// comes back. A cluster that there is no ForeignCluster of is not dead.
+// IsDead reports whether an administrator has declared that the cluster is lost
+// for good. A cluster without a ForeignCluster is not dead.
 func IsDead(cluster *core.ForeignCluster) bool {
 	return cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] == "true"
 }

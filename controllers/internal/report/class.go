@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Class says who can do something about an error.
+// Class says who can fix an error.
 type Class string
 
 const (
-	// Foreign: an object that belongs to somebody else stands in the way.
+	// Foreign: an object with another owner has the name.
 	Foreign Class = "foreign"
 	// Provider: a provider cannot be reached, or refuses.
 	Provider Class = "provider"
@@ -51,13 +51,13 @@ type classified struct {
 // Unwrap lets the cause be recognised.
 func (c classified) Unwrap() error { return c.error }
 
-// Errorf returns an error of the given class.
+// Errorf returns an error with the class.
 func Errorf(class Class, format string, args ...any) error {
 	return classified{error: fmt.Errorf(format, args...), class: class}
 }
 
-// ClassOf returns the class of err: the one it was made with, or else what the
-// API server's answer says.
+// ClassOf returns the class of err: the one of Errorf, or else the class of the
+// API server's response.
 func ClassOf(err error) Class {
 	var known classified
 	if errors.As(err, &known) {

@@ -25,7 +25,7 @@ func TestErrorsHaveTheClassOfTheirCause(t *testing.T) {
 		err  error
 		want Class
 	}{
-		"somebody else's object":          {Errorf(Foreign, "it is theirs"), Foreign},
+		"another owner's object":          {Errorf(Foreign, "it is theirs"), Foreign},
 		"what a provider refuses":         {Errorf(Provider, "creating there, %w", forbidden), Provider},
 		"an outdated version":             {apierrors.NewConflict(pods, "a", cause), Conflict},
 		"an object that was not seen yet": {apierrors.NewAlreadyExists(pods, "a"), Conflict},

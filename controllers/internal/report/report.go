@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report shows users what is wrong with an object, on the object, once.
+// Package report reports problems of an object to users, once, as Events on the object.
 package report
 
 import (
@@ -22,8 +22,8 @@ type Reporter struct {
 // New returns a Reporter that writes through recorder.
 func New(recorder events.EventRecorder) *Reporter { return &Reporter{recorder: recorder} }
 
-// Warn writes a Warning Event on object, unless that was said of it since Clear.
-// The note says what is wrong and what to do. action is what was attempted, one
+// Warn writes a Warning Event on object, unless it was written since Clear.
+// The note has the problem and the remedy. action is the attempted action, one
 // word in UpperCamelCase.
 func (r *Reporter) Warn(object client.Object, reason, action, note string) {
 	r.reported.Once(client.ObjectKeyFromObject(object), string(object.GetUID())+reason, note, func(note string) bool {
@@ -37,6 +37,6 @@ func (r *Reporter) Tell(object, related client.Object, reason, action, note stri
 	r.recorder.Eventf(object, related, corev1.EventTypeNormal, reason, action, "%s", eventrecorder.Shorten(note))
 }
 
-// Clear forgets what was said of key: its trouble is over, and the next one is
-// news, even if it is the same.
+// Clear forgets the reports about key: its problem is over, and the next one is
+// reported, even if it is the same.
 func (r *Reporter) Clear(key types.NamespacedName) { r.reported.Clear(key) }

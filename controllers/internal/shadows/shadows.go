@@ -1,9 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shadows is what the controllers of shadow kinds have in common. They
-// watch the objects of such a kind, which say what is to be made, and what they
-// have made of them.
+// Package shadows has the common logic of the controllers of shadow kinds, which watch shadow objects and the objects
+// created from them.
 package shadows
 
 import (
@@ -45,14 +44,14 @@ func (k Kind) NewList() *unstructured.UnstructuredList {
 	return list
 }
 
-// Owner returns what makes shadow the owner of something.
+// Owner returns an owner reference to shadow.
 func (k Kind) Owner(shadow *unstructured.Unstructured) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(shadow, k.gvk())}
 }
 
-// CacheOptions says what the manager's cache holds: the objects of the kind,
+// CacheOptions restricts the manager's cache: the objects of the kind,
 // and of the kind of made those that managedBy is said to manage, trimmed.
-// Objects are shared with the cache, not copied: nobody may change them.
+// Objects are shared with the cache and must not be modified.
 func (k Kind) CacheOptions(made client.Object, managedBy string, trim toolscache.TransformFunc) map[client.Object]cache.ByObject {
 	shared := true
 	return map[client.Object]cache.ByObject{
@@ -65,7 +64,7 @@ func (k Kind) CacheOptions(made client.Object, managedBy string, trim toolscache
 	}
 }
 
-// Controller begins a controller with n workers that reconciles an object of the
+// Controller starts a controller with n workers that reconciles an object of the
 // kind whenever more than its status has changed.
 func (k Kind) Controller(mgr manager.Manager, name string, n int) *builder.Builder {
 	return builder.ControllerManagedBy(mgr).

@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 )
 
-// Changed reports whether an update is worth a look: something other than the
-// status has changed, or it is a resync, which repeats what is known. The echo
-// of a status that was written is not.
+// Changed reports whether an update is relevant: something other than the
+// status has changed, or it is a resync. The echo
+// of a status write is not.
 func Changed(e event.UpdateEvent) bool {
 	before, now := e.ObjectOld, e.ObjectNew
 	return before.GetResourceVersion() == now.GetResourceVersion() ||

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Lanes let nobody wait for another: each object is worked on as soon as there
-// is something to do, by a worker of its own, one at a time. Shared workers
+// Lanes process objects independently: each object is processed as soon as there
+// is something to do, by its own worker, one at a time. Shared workers
 // would all be taken by objects whose servers do not answer. It is for objects
 // of which there are few, one per peer.
 //
@@ -38,7 +38,7 @@ func (l *Lanes) Reconcile(_ context.Context, request reconcile.Request) (reconci
 	return reconcile.Result{}, nil
 }
 
-// Start works until ctx ends, and returns when nobody works any more.
+// Start works until ctx ends, and returns when all workers have stopped.
 func (l *Lanes) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, l.queue.ShutDown)()
 	var working sync.WaitGroup

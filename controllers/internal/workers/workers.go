@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workers says how every controller works its queue off.
+// Package workers processes the queues of controllers.
 package workers
 
 import (

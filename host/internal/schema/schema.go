@@ -13,7 +13,7 @@ import (
 )
 
 // Check validates a configuration, nil for an empty one, against a schema of draft 2020-12 or 7; one that is empty takes anything.
-// References are refused: a schema comes from whoever wrote the module, and one that refers to itself would have the host follow
+// References are refused: the plugin's author writes the schema, and one that refers to itself would have the host follow
 // it until its stack is full, which ends the process.
 func Check(schema, config map[string]any) (err error) {
 	if len(schema) == 0 {

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe is what the pods of a connectivity test run: a server that says who it is, and a client that asks it. It is part of the
-// controller manager, whose image is in every cluster already.
+// Package probe is the program in the pods of a connectivity test: a server that returns its name, and a client that
+// requests it. It is part of the controller manager, whose image is in every cluster.
 package probe
 
 import (

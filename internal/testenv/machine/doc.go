@@ -6,7 +6,7 @@
 //
 // A machine has network, mount, PID, UTS, IPC and cgroup namespaces of its own, and a group below ours in every cgroup hierarchy: limits
 // that we are under stay in force. /run, /var/log and what kubelet, containerd and CNI keep below /var/lib and /etc are folders of its
-// own, and the kernel parameters that a kubelet sets for a whole computer are files that nobody else reads. The rest of the file system
+// own, and the kernel parameters that a kubelet sets for a whole computer are private files. The rest of the file system
 // is that of this computer.
 //
 // # Nothing leads out

@@ -18,10 +18,10 @@ import (
 	"github.com/refract-project/refract/internal/testenv/internal/process"
 )
 
-// ErrNotHere says that this computer cannot make machines. Its text says what is missing.
+// ErrNotHere is returned if this computer cannot create machines. Its text names what is missing.
 var ErrNotHere = errors.New("machines cannot be made here")
 
-// Addresses of the network: TEST-NET-2 of RFC 5737, which nobody else uses.
+// Addresses of the network: TEST-NET-2 of RFC 5737, which is otherwise unused.
 const (
 	prefix = "198.51.100."
 	// ownHost is that of the bridge, where Network.Listen serves.

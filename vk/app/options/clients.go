@@ -15,7 +15,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// LocalClient returns the access to this cluster.
+// LocalClient returns the client configuration of this cluster.
 func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
 	var config *rest.Config
 	var err error
@@ -24,25 +24,25 @@ func (o *Options) LocalClient() (*rest.Config, kubernetes.Interface, error) {
 			return nil, nil, fmt.Errorf("%s=%s cannot be used: %w", source, path, err)
 		}
 	} else if config, err = rest.InClusterConfig(); err != nil {
-		return nil, nil, fmt.Errorf("no way to this cluster: give --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
+		return nil, nil, fmt.Errorf("no kubeconfig for this cluster: set --home-kubeconfig or $KUBECONFIG, or run in a pod (%w)", err)
 	}
 	config = o.Limited(config)
 	rewind.Wrap(config)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client for this cluster, %w", err)
+		return nil, nil, fmt.Errorf("creating a client for this cluster, %w", err)
 	}
 	return config, client, nil
 }
 
-// Limited sets what the flags say about clients.
+// Limited applies the client flags (timeout, QPS, burst).
 func (o *Options) Limited(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst, config.Timeout = o.ClientQPS, o.ClientBurst, o.ClientTimeout
 	config.UserAgent = "refract-virtual-kubelet/" + cmdutil.Version()
 	return config
 }
 
-// ConnectByFile opens the provider with --foreign-kubeconfig.
+// ConnectByFile connects to the provider with --foreign-kubeconfig.
 func (o *Options) ConnectByFile() (*connection.Connection, error) {
 	config, err := connection.ParseFile(o.ForeignKubeconfig)
 	if err != nil {
@@ -51,7 +51,7 @@ func (o *Options) ConnectByFile() (*connection.Connection, error) {
 	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
 }
 
-// Connect opens the provider with a kubeconfig from a Secret.
+// Connect connects to the provider with a kubeconfig from a Secret.
 func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
 	config, err := connection.Parse(kubeconfig)
 	if err != nil {
@@ -60,7 +60,7 @@ func (o *Options) Connect(kubeconfig []byte) (*connection.Connection, error) {
 	return connection.New(o.Limited(config), o.ForeignAnswer.Value())
 }
 
-// Classes are those of the provider that flags name and let count.
+// Classes returns the provider's classes that the flags set and enable.
 func (o *Options) Classes() (known reflection.Classes) {
 	if o.Ingress {
 		known.Ingress = o.IngressClass

@@ -1,6 +1,6 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options has the flags of the virtual kubelet: what they are called, what they default to, what makes no valid
-// combination, and the clients that they describe. Flags of Liqo's that have no effect here are accepted, and said to have none.
+// Package options defines the flags of the virtual kubelet: names, defaults, validation, and the clients that they
+// configure. Flags of Liqo without effect here are accepted, and reported as such.
 package options

@@ -93,11 +93,11 @@ type Options struct {
 const (
 	// IgnoreUnknown is the flag that has others ignored which are unknown.
 	IgnoreUnknown = "ignore-unknown-flags"
-	// IgnoredFlags is the flag that says which ones were.
+	// IgnoredFlags is the flag that lists the ignored flags.
 	IgnoredFlags = "ignored-flags"
 )
 
-// New reads the environment of the pod.
+// New returns the defaults, with those from the pod's environment.
 func New(env func(string) string) *Options {
 	return &Options{
 		ForeignAnswer:        resource.QuantityValue{Quantity: resource.MustParse("512Mi")},
@@ -138,7 +138,7 @@ func (o *Options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.ForeignKubeconfig, "foreign-kubeconfig", "", "kubeconfig file of the provider, instead of the Secret")
 	f.StringVar(&o.HomeClusterID, "home-cluster-id", "", "id of this cluster")
 	f.StringVar(&o.ForeignClusterID, "foreign-cluster-id", "", "id of the provider")
-	f.StringVar(&o.TenantNamespace, "tenant-namespace", o.TenantNamespace, "namespace of this cluster that belongs to the provider: VirtualNode, NamespaceMap, leases; by default $POD_NAMESPACE")
+	f.StringVar(&o.TenantNamespace, "tenant-namespace", o.TenantNamespace, "tenant namespace of the provider in this cluster, with the VirtualNode, NamespaceMap and leases; by default $POD_NAMESPACE")
 	f.StringVar(&o.LiqoNamespace, "liqo-namespace", "liqo", "namespace of the installation")
 	f.StringVar(&o.RolePrefix, "role-prefix", rbac.DefaultPrefix, "prefix of the names of the installation's ClusterRoles, for messages about missing permissions")
 	f.BoolVar(&o.IgnoreUnknown, IgnoreUnknown, false, "ignore flags that this version does not know and report them in an Event on the VirtualNode, for use under controllers of another implementation; by default an unknown flag is an error")
@@ -146,7 +146,7 @@ func (o *Options) clusterFlags(groups *cliflag.NamedFlagSets) {
 	_ = f.MarkHidden(IgnoredFlags)
 	f.DurationVar(&o.ClientTimeout, "client-timeout", 0, "timeout of requests to either API server; 0 leaves it to each caller")
 	f.Float32Var(&o.ClientQPS, "client-qps", -1, "maximum number of requests per second to each API server for the node, leases and the kubelet API; negative for no limit. Reflection has none: it relies on the API servers' priority and fairness")
-	f.Var(&o.ForeignAnswer, "foreign-answer-limit", "maximum size of one response of the provider's API server: a longer list is refused, and a watch that has delivered as much ends and starts over with a list")
+	f.Var(&o.ForeignAnswer, "foreign-answer-limit", "maximum size of one response of the provider's API server: larger lists fail, and a watch that has delivered this much is closed and restarted with a list")
 	f.IntVar(&o.ClientBurst, "client-max-burst", 100, "maximum burst of requests when --client-qps is positive; does not apply to reflection")
 }
 
@@ -157,7 +157,7 @@ func (o *Options) nodeFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.VirtualNode, "virtualnode-name", o.VirtualNode, "VirtualNode to follow; by default $VIRTUALNODE_NAME, or the name of the node")
 	f.BoolVar(&o.CreateNode, "create-node", true, "register a node")
 	f.DurationVar(&o.LeaseDuration, "node-lease-duration", 40*time.Second, "duration of the node's heartbeat lease, renewed four times as often")
-	f.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", 10*time.Second, "how often to renew the Lease in the tenant namespace on the provider by which it knows that this cluster lives; the Lease expires after four times as long; 0 sends no heartbeat")
+	f.DurationVar(&o.HeartbeatInterval, "heartbeat-interval", 10*time.Second, "how often to renew the heartbeat Lease in the tenant namespace on the provider; the Lease expires after four intervals; 0 disables the heartbeat")
 	f.DurationVar(&o.PingInterval, "node-ping-interval", 10*time.Second, "how often to ping the provider's API server; 0 disables pings")
 	f.DurationVar(&o.PingTimeout, "node-ping-timeout", time.Second, "timeout of a ping; after three lost pings the node is NotReady")
 	f.BoolVar(&o.CheckNetwork, "node-check-network", true, "make the readiness of the node depend on the network between the clusters")
@@ -183,14 +183,14 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	}
 	f.BoolVar(&o.DisableIPReflection, "disable-ip-reflection", false, "do not reflect EndpointSlices, and do not show the addresses of pods")
 	f.StringArrayVar(&o.LocalPodCIDRs, "local-podcidr", nil, "CIDR of this cluster's pods, whose addresses the provider remaps itself; may be repeated")
-	f.StringSliceVar(&o.ForeignCIDRs, "foreign-cidrs", nil, "CIDRs, as seen from this cluster, of the provider's pods and load balancers: addresses outside of them are not shown. If empty, addresses of pods are held to --remote-pod-cidr-remap and --remote-external-cidr-remap, and load balancers may have any")
+	f.StringSliceVar(&o.ForeignCIDRs, "foreign-cidrs", nil, "CIDRs, as seen from this cluster, of the provider's pods and load balancers: addresses outside of them are not shown. If empty, pod addresses must be in --remote-pod-cidr-remap or --remote-external-cidr-remap, and load balancer addresses are not checked")
 	f.StringSliceVar(&o.OwnCIDRs, "own-cidrs", nil, "CIDRs of the pods, Services and nodes of this cluster: the provider cannot claim addresses in them for its pods and load balancers")
 	f.StringSliceVar(&o.PodCIDRs, "remote-pod-cidr", nil, "CIDRs of the provider's pods")
 	f.StringSliceVar(&o.PodCIDRRemaps, "remote-pod-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
 	f.StringSliceVar(&o.ExternalCIDRs, "remote-external-cidr", nil, "external CIDRs of the provider")
 	f.StringSliceVar(&o.ExternalCIDRRemaps, "remote-external-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
 	f.BoolVar(&o.APIServerSupport, "enable-apiserver-support", false, "enable offloaded pods to use this cluster's API server; their service-account tokens are stored in Secrets of the provider")
-	f.StringVar(&o.SupportMode, "apiserver-support-mode", AutoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (those in Secrets that users made for their service accounts, which cross), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
+	f.StringVar(&o.SupportMode, "apiserver-support-mode", AutoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (token Secrets that users created for their service accounts, which are reflected), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
 	f.StringVar(&o.HomeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network reports")
 	f.StringVar(&o.HomeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
 	f.BoolVar(&o.Storage, "enable-storage", false, "enable the virtual storage class: claims get their volumes on the provider. If disabled, claims of that class are scheduled to other nodes")
@@ -202,7 +202,7 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.StringVar(&o.LoadBalancerClass, "remote-real-load-balancer-class-name", "", "load-balancer class on the provider if the VirtualNode names none; by default Services have no class there")
 
 	p := groups.FlagSet("plugins")
-	p.StringVar(&o.PluginDir, "plugin-dir", "", "directory of plugins (*.wasm, with settings beside them in *.yaml); reloaded on change")
+	p.StringVar(&o.PluginDir, "plugin-dir", "", "directory of plugins (*.wasm, each with optional settings in a *.yaml of the same name); reloaded on change")
 	p.StringVar(&o.PluginCacheDir, "plugin-cache-dir", "", "directory that keeps, between runs, compiled plugins and the last good version of each, which is used if a file is broken at start; by default none are kept")
 }
 
@@ -221,11 +221,11 @@ func (o *Options) kubeletFlags(groups *cliflag.NamedFlagSets) {
 	f := groups.FlagSet("kubelet API")
 	f.StringVar(&o.ListenAddress, "listen-address", "0.0.0.0", "address to listen on for logs, exec, attach and port-forward")
 	f.Uint16Var(&o.ListenPort, "listen-port", 10250, "port to listen on; 0 for any free port")
-	f.StringVar(&o.CertificateType, "certificate-type", "kubelet", "who signs the serving certificate: kubelet (this cluster's signer), aws, self-signed")
+	f.StringVar(&o.CertificateType, "certificate-type", "kubelet", "signer of the serving certificate: kubelet (this cluster's signer), aws, self-signed")
 	f.StringVar(&o.CertificateDir, "cert-dir", filepath.Join(os.TempDir(), "certs"), "directory for signed serving certificates")
 	f.StringVar(&o.TlsCertFile, "tls-cert-file", "", "serving certificate, instead of --certificate-type; reloaded on change")
 	f.StringVar(&o.TlsKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	f.StringVar(&o.ClientCA, "client-ca-file", "", "authority of callers' client certificates; by default the one that the cluster publishes in kube-system/extension-apiserver-authentication")
+	f.StringVar(&o.ClientCA, "client-ca-file", "", "CA of callers' client certificates; by default the one that the cluster publishes in kube-system/extension-apiserver-authentication")
 }
 
 func (o *Options) operationFlags(groups *cliflag.NamedFlagSets) {

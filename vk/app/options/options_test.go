@@ -168,13 +168,13 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 	}{
 		{"all well", nil, nil},
 		{"several at once", []string{"--node-ip=here", "--foreign-cluster-id=A_B", "--foreign-kubeconfig-secret-name="}, []string{
-			`--node-ip="here" is not an IP address`, "--foreign-cluster-id: ", "give --foreign-kubeconfig-secret-name or --foreign-kubeconfig"}},
+			`--node-ip="here" is not an IP address`, "--foreign-cluster-id: ", "set --foreign-kubeconfig-secret-name or --foreign-kubeconfig"}},
 		{"a missing id", []string{"--home-cluster-id="}, []string{"--home-cluster-id is missing"}},
 		{"a file that is not there", []string{"--tls-cert-file=/none", "--home-kubeconfig=/nowhere"}, []string{
-			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file belong together", "--home-kubeconfig=/nowhere cannot be used: reading the kubeconfig, open /nowhere"}},
-		{"two ways to the provider", []string{"--foreign-kubeconfig=/none"}, []string{"exclude each other"}},
+			"--tls-cert-file: open /none", "--tls-cert-file and --tls-private-key-file must be set together", "--home-kubeconfig=/nowhere cannot be used: reading the kubeconfig, open /nowhere"}},
+		{"two ways to the provider", []string{"--foreign-kubeconfig=/none"}, []string{"mutually exclusive"}},
 		{"a file of the provider that is not there", []string{"--foreign-kubeconfig-secret-name=", "--foreign-kubeconfig=/none"}, []string{"--foreign-kubeconfig=/none: reading the kubeconfig"}},
-		{"a Secret that cannot be", []string{"--foreign-kubeconfig-secret-name=a b"}, []string{`--foreign-kubeconfig-secret-name="a b" cannot be a name`}},
+		{"a Secret that cannot be", []string{"--foreign-kubeconfig-secret-name=a b"}, []string{`--foreign-kubeconfig-secret-name="a b" is not a valid name`}},
 		{"a cluster with itself", []string{"--foreign-cluster-id=rome"}, []string{"are both rome"}},
 		{"a node name that is no label value", []string{"--nodename=" + strings.Repeat("a", 64)}, []string{"--nodename=", "63"}},
 		{"clients", []string{"--client-timeout=-1s", "--client-qps=0"}, []string{"--client-timeout=-1s: use", "--client-qps=0: use"}},
@@ -214,7 +214,7 @@ func TestWrongFlagsAreNamedWithTheRemedy(t *testing.T) {
 func TestKubeconfigOfTheEnvironmentIsNamedAsSuch(t *testing.T) {
 	o, _, err := parse(t, map[string]string{"KUBECONFIG": "options.go"}, required...)
 	require.NoError(t, err)
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=options.go cannot be used: this is no kubeconfig") || strings.Contains(err.Error(), "struct") {
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "$KUBECONFIG=options.go cannot be used: not a kubeconfig") || strings.Contains(err.Error(), "struct") {
 		t.Errorf("got %v", err)
 	}
 }

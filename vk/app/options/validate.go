@@ -24,7 +24,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection"
 )
 
-// Validate returns everything that is wrong at once; each error names its flag
+// Validate returns all errors at once; each names its flag
 // and the remedy.
 func (o *Options) Validate() error {
 	if o.VirtualNode == "" {
@@ -38,13 +38,13 @@ func (o *Options) validateClusters() error {
 	for _, cluster := range []struct{ flag, id string }{{"home-cluster-id", o.HomeClusterID}, {"foreign-cluster-id", o.ForeignClusterID}} {
 		switch err := corev1beta1.ClusterID(cluster.id).Validate(); {
 		case cluster.id == "":
-			faults = append(faults, fmt.Errorf("--%s is missing: give the id of that cluster", cluster.flag))
+			faults = append(faults, fmt.Errorf("--%s is missing: set it to the id of that cluster", cluster.flag))
 		case err != nil:
 			faults = append(faults, fmt.Errorf("--%s: %w", cluster.flag, err))
 		}
 	}
 	if o.HomeClusterID != "" && o.HomeClusterID == o.ForeignClusterID {
-		faults = append(faults, fmt.Errorf("--home-cluster-id and --foreign-cluster-id are both %s: each cluster needs an id of its own", o.HomeClusterID))
+		faults = append(faults, fmt.Errorf("--home-cluster-id and --foreign-cluster-id are both %s: each cluster needs a unique id", o.HomeClusterID))
 	}
 	return errors.Join(append(faults, o.validateProviderAccess(), o.validateClients(),
 		o.validateHomeAccess(), named("tenant-namespace", o.TenantNamespace, validation.IsDNS1123Label))...)
@@ -53,9 +53,9 @@ func (o *Options) validateClusters() error {
 func (o *Options) validateProviderAccess() error {
 	switch {
 	case o.ForeignSecret == "" && o.ForeignKubeconfig == "":
-		return errors.New("no way to the provider: give --foreign-kubeconfig-secret-name or --foreign-kubeconfig")
+		return errors.New("no kubeconfig for the provider: set --foreign-kubeconfig-secret-name or --foreign-kubeconfig")
 	case o.ForeignSecret != "" && o.ForeignKubeconfig != "":
-		return errors.New("--foreign-kubeconfig-secret-name and --foreign-kubeconfig exclude each other: give one")
+		return errors.New("--foreign-kubeconfig-secret-name and --foreign-kubeconfig are mutually exclusive: set one")
 	case o.ForeignSecret != "":
 		return named("foreign-kubeconfig-secret-name", o.ForeignSecret, validation.IsDNS1123Subdomain)
 	}
@@ -63,7 +63,7 @@ func (o *Options) validateProviderAccess() error {
 	return err
 }
 
-// HomeKubeconfigFile returns the way to this cluster and where it was given; no
+// HomeKubeconfigFile returns the kubeconfig path of this cluster and its source; no
 // path: the process runs in the cluster.
 func (o *Options) HomeKubeconfigFile() (source, path string) {
 	if o.HomeKubeconfig != "" {
@@ -89,7 +89,7 @@ func (o *Options) validateClients() error {
 		faults = append(faults, fmt.Errorf("--client-timeout=%s: use a positive duration, or 0 for none", o.ClientTimeout))
 	}
 	if least := int64(16 << 20); o.ForeignAnswer.Value() < least {
-		faults = append(faults, fmt.Errorf("--foreign-answer-limit=%s: use 16Mi or more, single objects are of some MiB", o.ForeignAnswer.String()))
+		faults = append(faults, fmt.Errorf("--foreign-answer-limit=%s: use 16Mi or more, a single object can have several MiB", o.ForeignAnswer.String()))
 	}
 	if o.ClientQPS == 0 {
 		faults = append(faults, errors.New("--client-qps=0: use a positive number, or a negative one for no limit"))
@@ -106,7 +106,7 @@ func (o *Options) validateNode() error {
 		named("virtualnode-name", o.VirtualNode, validation.IsDNS1123Subdomain),
 	}
 	if _, err := netip.ParseAddr(o.NodeIP); err != nil {
-		faults = append(faults, fmt.Errorf("--node-ip=%q is not an IP address: give the address of this pod (in a pod template: $(POD_IP))", o.NodeIP))
+		faults = append(faults, fmt.Errorf("--node-ip=%q is not an IP address: set it to the address of this pod (in a pod template: $(POD_IP))", o.NodeIP))
 	}
 	if o.LeaseDuration < 4*time.Second {
 		faults = append(faults, fmt.Errorf("--node-lease-duration=%s: use 4s or more", o.LeaseDuration))
@@ -192,7 +192,7 @@ func (o *Options) validateKubeletAPI() error {
 		faults = append(faults, fmt.Errorf("--certificate-type=%s: use kubelet, aws or self-signed", o.CertificateType))
 	}
 	if (o.TlsCertFile == "") != (o.TlsKeyFile == "") {
-		faults = append(faults, errors.New("--tls-cert-file and --tls-private-key-file belong together: give both"))
+		faults = append(faults, errors.New("--tls-cert-file and --tls-private-key-file must be set together"))
 	}
 	if _, err := netip.ParseAddr(o.ListenAddress); err != nil {
 		faults = append(faults, fmt.Errorf("--listen-address=%q is not an IP address", o.ListenAddress))
@@ -231,7 +231,7 @@ func readable(flag, path string) error {
 
 func named(flag, name string, check func(string) []string) error {
 	if problems := check(name); len(problems) > 0 {
-		return fmt.Errorf("--%s=%q cannot be a name: %s", flag, name, strings.Join(problems, "; "))
+		return fmt.Errorf("--%s=%q is not a valid name: %s", flag, name, strings.Join(problems, "; "))
 	}
 	return nil
 }

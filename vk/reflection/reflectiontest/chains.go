@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// Chains are plugin chains written in Go, so that tests say beside their story what a chain does.
+// Chains are plugin chains written in Go, so that a test shows what its chain does.
 type Chains struct {
 	mu         sync.Mutex
 	Hooks      map[string]ChainFunc
@@ -51,7 +51,7 @@ func (c *Chains) Subscribe(f func(string, host.Hook, uint64)) func() {
 	return func() { c.mu.Lock(); c.subscriber = nil; c.mu.Unlock() }
 }
 
-// Swap puts another chain in place; nil is one that changes nothing.
+// Swap replaces a chain; nil is the identity.
 func (c *Chains) Swap(kind string, hook host.Hook, f ChainFunc) {
 	c.mu.Lock()
 	c.Hooks = maps.Clone(c.Hooks)

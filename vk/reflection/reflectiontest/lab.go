@@ -66,7 +66,7 @@ func startClusters() {
 	}
 }
 
-// Lab is one provider, one virtual node, and one extended namespace.
+// Lab is one provider, one virtual node, and one offloaded namespace.
 type Lab struct {
 	*testing.T
 	Local, Remote                         *Side
@@ -77,7 +77,7 @@ type Lab struct {
 	cancel                                func()
 }
 
-// New prepares everything but the manager, which start starts.
+// New prepares everything except the manager, which Start starts.
 func New(t *testing.T, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	return NewOn(t, Consumer(t), change...)
@@ -98,7 +98,7 @@ func needClusters(t *testing.T) {
 	}
 }
 
-// NewOn is a lab with a consumer of its own.
+// NewOn is a lab with its own consumer.
 func NewOn(t *testing.T, consumer *testenv.Cluster, change ...func(*reflection.Options)) *Lab {
 	t.Helper()
 	needClusters(t)
@@ -146,7 +146,7 @@ func (l *Lab) side(cluster *testenv.Cluster, user string) *Side {
 		Core: Must(kubernetes.NewForConfig(cluster.Config()))(l.T), user: user}
 }
 
-// Grant gives the manager the roles it is shipped with, and no more.
+// Grant gives the manager only the roles it is shipped with.
 func (l *Lab) Grant() {
 	l.Helper()
 	clusters.granting.Lock()
@@ -268,7 +268,7 @@ func (l *Lab) Eventually(check func() error) {
 	testenv.Eventually(l.T, check)
 }
 
-// ThroughCable leads the manager's way to the provider through a cable.
+// ThroughCable connects the manager to the provider through a cable.
 func (l *Lab) ThroughCable() *testenv.Cable {
 	l.Helper()
 	c := testenv.NewCable(l.T, Must(url.Parse(l.Options.Remote.Host))(l.T).Host)

@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process starts programs of the test clusters, and sees to it that none outlives the test.
+// Package process starts programs of the test clusters, and ensures that none outlives the test.
 package process
 
 import (

@@ -73,7 +73,7 @@ func (p *Process) HasEnded() bool {
 	}
 }
 
-// Failure describes an end that nobody asked for, with the end of the log.
+// Failure describes an unexpected exit, with the end of the log.
 func (p *Process) Failure() error {
 	return fmt.Errorf("%s ended (%s), its log ends:\n%s", p.Name, p.cmd.ProcessState, p.Tail())
 }

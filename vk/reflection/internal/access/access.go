@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package access reads what a pod asks for of an API server: its service account, and the volumes by which it gets tokens.
+// Package access reads how a pod uses an API server: its service account, and the volumes with its tokens.
 package access
 
 import (
@@ -18,7 +18,7 @@ import (
 // WithoutRemedy is for those who can do without.
 const WithoutRemedy = "or, if the pod needs no API server, recreate it with annotation " + wire.APIServerSupportAnnotation + ": " + wire.APIServerSupportDisabled
 
-// ServiceAccount is the one as which a pod runs.
+// ServiceAccount returns the service account of a pod.
 func ServiceAccount(pod *unstructured.Unstructured) string {
 	if name := raw.Text(pod, "spec", "serviceAccountName"); name != "" {
 		return name
@@ -26,7 +26,7 @@ func ServiceAccount(pod *unstructured.Unstructured) string {
 	return "default"
 }
 
-// Declined says by which annotation a pod wants none of this cluster's API server, "" when it does not say so.
+// Declined returns the annotation with which a pod opts out of this cluster's API server, "" if there is none.
 func Declined(pod *unstructured.Unstructured) string {
 	switch mode := raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation]; mode {
 	case wire.APIServerSupportDisabled, wire.APIServerSupportRemote:
@@ -64,7 +64,7 @@ func MountsSecret(volumes any, name string) bool {
 // secretsField has, in the spec of a pod that is kept without its volumes, "volume/Secret" for each Secret that is projected.
 const secretsField = "projectedSecrets"
 
-// KeepSecrets puts into kept, which is to stand for a spec, what Secrets returns of that.
+// KeepSecrets adds to kept, which replaces a spec in memory, what Secrets reads.
 func KeepSecrets(spec, kept map[string]any) {
 	var list []any
 	for volume, source := range Projections(spec["volumes"]) {

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker keeps a provider that cannot be reached from holding workers: from the first call that does not get through,
-// calls fail at once and watches wait until a probe succeeds.
+// Package breaker keeps an unreachable provider from blocking workers: after the first call that does not get
+// through, calls fail at once and watches wait until a probe succeeds.
 package breaker
 
 import (
@@ -30,13 +30,13 @@ const (
 	returnPace   = 5 * time.Millisecond
 )
 
-// DeniedError is an answer of the provider that says who may not ask, 401 or 403.
+// DeniedError is a denial by the provider, 401 or 403.
 type DeniedError struct{ Err error }
 
 // Error implements error.
 func (e *DeniedError) Error() string { return e.Err.Error() }
 
-// Turn returns after which time one of n that come back is to come.
+// Turn returns the delay of one of n waiting calls.
 func Turn(n int) time.Duration {
 	return rand.N(min(time.Duration(n)*returnPace, returnSpread) + 1) //nolint:gosec // it only spreads load
 }
@@ -53,7 +53,7 @@ type Options struct {
 	Changed func(reachable bool)
 }
 
-// Breaker is open, and lets no call through, while the provider cannot be reached. Safe for concurrent use.
+// Breaker is open, and rejects calls, while the provider is unreachable. Safe for concurrent use.
 type Breaker struct {
 	options Options
 	ctx     context.Context // ends the probing
@@ -67,7 +67,7 @@ type Breaker struct {
 // New returns a closed Breaker.
 func New(options Options) *Breaker { return &Breaker{options: options, ctx: context.Background()} }
 
-// Start has the probing end with ctx. It comes before the first call.
+// Start ends probing with ctx. It must be called before the first call.
 func (b *Breaker) Start(ctx context.Context) { b.ctx = ctx }
 
 // Allow returns ErrUnreachable while the breaker is open.
@@ -80,7 +80,7 @@ func (b *Breaker) Allow() error {
 	return nil
 }
 
-// Wait blocks until the breaker is closed or ctx ends. Those who waited together go on one after another.
+// Wait blocks until the breaker is closed or ctx ends. Waiting calls continue one after another.
 func (b *Breaker) Wait(ctx context.Context) error {
 	b.mu.Lock()
 	open := b.open
@@ -112,8 +112,8 @@ func (b *Breaker) Wait(ctx context.Context) error {
 	}
 }
 
-// Heed draws the conclusion from an error of a call and reports whether the way to the provider is lost. Who passed a
-// deadline may only have met with a slow admission webhook, and nobody else is to wait for that: a probe decides.
+// Heed evaluates the error of a call and reports whether the provider is unreachable. A call that passed its
+// deadline may only have met a slow admission webhook, for which no other call should wait: a probe decides.
 func (b *Breaker) Heed(err error) (lost bool) {
 	switch {
 	case errors.Is(err, ErrUnreachable):
@@ -144,7 +144,7 @@ func (b *Breaker) answers() bool {
 	return false
 }
 
-// Transport informs the breaker of every attempt that fails, also of those that client-go would repeat by itself without a word,
+// Transport reports every failed attempt to the breaker, including those that client-go would retry silently,
 // and makes none while the breaker is open.
 func (b *Breaker) Transport(next http.RoundTripper) http.RoundTripper { return transport{b, next} }
 
@@ -165,7 +165,7 @@ func (t transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// Do makes a call of which nobody needs to hear that the provider is away: it waits for the return, however long
+// Do makes a call that hides an unavailable provider: it waits until the provider is back, however long
 // that takes, and calls again. Other errors, the end of ctx among them, are returned. A nil breaker changes nothing.
 //
 // client-go would retry such calls itself, further and further apart, and report nothing.

@@ -24,10 +24,10 @@ func Lost(err error) bool {
 	return errors.As(err, &network) || errors.As(err, &transport) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// Overdue reports whether a call was not Answered in time, be it for the way or for what the API server has to do about it.
+// Overdue reports whether a call was not Answered in time, because of the network or of the API server.
 func Overdue(err error) bool { return errors.Is(err, context.DeadlineExceeded) && !Answered(err) }
 
-// Answered reports whether the API server said something.
+// Answered reports whether the API server responded.
 func Answered(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status)

@@ -15,7 +15,7 @@ import (
 // StrangeAddressReason is the reason of the Event that an address of the provider is not shown.
 const StrangeAddressReason = "StrangeAddress"
 
-// strange reports whether nothing of a provider can have the address: it leads back to who uses it, or into this cluster, or is in
+// strange reports whether nothing of a provider can have the address: it is reserved, in this cluster, or in
 // none of the ranges that are known to be its. The traffic of a Service here would go there. (The class of CVE-2021-25740.)
 func (m *Manager) strange(address string, known ipmap.Ranges) bool {
 	if _, err := netip.ParseAddr(address); err != nil {

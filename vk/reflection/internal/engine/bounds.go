@@ -11,8 +11,8 @@ import (
 	"github.com/refract-project/refract/host/document"
 )
 
-// What comes back from a provider is limited: it is not root here, and the objects of this cluster are stored and watched by
-// others. Larger than this is no status and no message that anybody reads.
+// Data from a provider is limited: it is not root here, and the objects of this cluster are stored and watched by
+// others. Nothing legitimate is larger than this.
 const (
 	maxStatusBytes  = 64 << 10
 	MaxMessageBytes = 1 << 10
@@ -20,7 +20,7 @@ const (
 
 const cutMark = " … (cut)"
 
-// CutMessages returns the value with its long messages cut, itself when it has none. What it shares with the cache is never
+// CutMessages returns the value with long messages truncated, the value itself when there are none. The cached value is never
 // changed.
 func CutMessages(value any) any {
 	switch v := value.(type) {
@@ -76,7 +76,7 @@ func CutStatus(status map[string]any) map[string]any {
 	return cut
 }
 
-// CheckStatusSize refuses a status that is too large to be written here.
+// CheckStatusSize returns an error if a status is too large to be written here.
 func CheckStatusSize(status map[string]any) error {
 	if size := len(document.Of(status).AppendJSON(nil)); size > maxStatusBytes {
 		return &OutputError{fmt.Sprintf("the provider's status has %d bytes, more than %d: it is not shown here", size, maxStatusBytes)}

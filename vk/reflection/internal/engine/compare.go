@@ -13,7 +13,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// same reports whether the copy already says what is desired: exactly that when it is wholly ours, at least that when
+// same reports whether the copy already has the desired state: exactly that when it is wholly ours, at least that when
 // the provider's controllers write to it too.
 func (x *Desired) same(w *Worker, remote *unstructured.Unstructured) bool {
 	kind := &x.r.kind

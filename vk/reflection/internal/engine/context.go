@@ -75,7 +75,7 @@ func (m *Manager) newContext(s *settings, t *extension, hook host.Hook) map[stri
 }
 
 // awaitsAPIServer reports whether the network has not yet reported how the provider reaches this cluster's API server. Where
-// there is no network that will, nobody waits: Liqo's is there when it has made an IP object for the API server, not when the IP resource is known.
+// there is no network that will, there is no wait: Liqo's is there when it has made an IP object for the API server, not when the IP resource is known.
 func (m *Manager) awaitsAPIServer(s *settings) bool {
 	return m.options.APIServer.Host == "" && s.apiServerExpected && len(s.apiServerIPs) == 0
 }
@@ -90,7 +90,7 @@ func (s *Scope) outgoing(local *unstructured.Unstructured) map[string]any {
 	return root
 }
 
-// Context returns what plugins see as context at a hook. It is shared and must not be modified.
+// Context returns the plugins' context of a hook. It is shared and must not be modified.
 func (s *Scope) Context(hook host.Hook) map[string]any { return s.r.m.context(s.namespace, hook) }
 
 // change replaces the settings by an edited copy and reports whether that changed anything.
@@ -133,7 +133,7 @@ func (m *Manager) virtualNodeChanged(_, object *unstructured.Unstructured, delet
 	}
 }
 
-// withSkipLists returns the patch with those keys that a VkOptionsTemplate keeps from crossing besides. All else is as the user wrote it.
+// withSkipLists returns the patch with the VkOptionsTemplate's keys that are not reflected. The rest is as the user wrote it.
 func withSkipLists(patch, effective map[string]any) map[string]any {
 	for _, field := range []string{"labelsNotReflected", "annotationsNotReflected"} {
 		all, _ := patch[field].([]any)
@@ -171,7 +171,7 @@ func defaultClass(classes any, field string) string {
 	return first
 }
 
-// nodeChanged follows which nodes stand for which cluster.
+// nodeChanged tracks the cluster of each virtual node.
 func (m *Manager) nodeChanged(_, node *unstructured.Unstructured, deleted bool) {
 	cluster, _ := raw.Labels(node.Object)[wire.RemoteClusterIDLabel].(string)
 	changed := m.change(func(s *settings) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Direction of what crosses the boundary.
+// Direction of reflection.
 type Direction string
 
 const (
@@ -18,10 +18,10 @@ const (
 	Back Direction = "back"
 )
 
-// Wrote notes that an object was written on the other side.
+// Wrote records that an object was written on the other side.
 func (w *Worker) Wrote(to Direction) { w.crossed(to, "written") }
 
-// Deleted notes that an object was deleted on the other side.
+// Deleted records that an object was deleted on the other side.
 func (w *Worker) Deleted(to Direction) { w.crossed(to, "deleted") }
 
 func (w *Worker) crossed(to Direction, result string) {

@@ -18,7 +18,7 @@ import (
 // to such copies; the hash shows that something we asked for earlier is no longer desired.
 const AppliedHashAnnotation = "plugins.refract.io/applied-hash"
 
-// OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they stand for: a pod of the same name that
+// OriginUIDAnnotation, on ShadowPods and their pods, is the uid of the pod they represent: a pod of the same name that
 // came later (a StatefulSet's, say) is another one, and must not be shown the end of the first. On copies that are applied
 // it reports whether an object was recreated, possibly with another value in a field that never changes.
 const OriginUIDAnnotation = "plugins.refract.io/origin-uid"
@@ -32,7 +32,7 @@ func StandsForAnother(object, local *unstructured.Unstructured) bool {
 	return marked && origin != string(local.GetUID())
 }
 
-// Desired is what the copy of an object should be, read from a mutated document without materialising it.
+// Desired is the desired copy of an object, read from a mutated document without materialising it.
 type Desired struct {
 	r           *reflector
 	scope       *Scope

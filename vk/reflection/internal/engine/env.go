@@ -26,7 +26,7 @@ func newEnv(r *reflector) *Env {
 	return &Env{Reader{r}, Mutator{r}, CopyWriter{r}, ObjectWriter{r}, Caller{r}, Scheduler{r}, Reporter{r}, r}
 }
 
-// Kind returns what is reflected; it must not be modified.
+// Kind returns the reflected kind; it must not be modified.
 func (e *Env) Kind() *Kind { return &e.r.kind }
 
 // Options returns those of the Manager; they must not be modified.
@@ -35,5 +35,5 @@ func (e *Env) Options() *Options { return &e.r.m.options }
 // Clock returns the time.
 func (e *Env) Clock() clock.WithTicker { return e.r.m.options.Clock }
 
-// Log is for what nobody reads on an object.
+// Log is for what is not reported on an object.
 func (e *Env) Log() *slog.Logger { return e.r.m.log }

@@ -20,12 +20,12 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/policy"
 )
 
-// Class sorts errors by what is done about them; it is the metrics' label.
+// Class groups errors by their handling; it is a label of the metrics.
 type Class string
 
 const (
 	Unreachable Class = "unreachable" // retry when the provider is back; no Event: the node says it
-	Conflict    Class = "conflict"    // retry; nobody needs to know
+	Conflict    Class = "conflict"    // retry silently
 	Refused     Class = "refused"     // the API server said no: Event, retry with backoff
 	Foreign     Class = "foreign"     // the name is taken: Event, retried later
 	Plugin      Class = "plugin"      // trapped, out of fuel, failed, …: Event, retry on the next change only
@@ -47,27 +47,27 @@ const (
 	pluginErrorRetryNotice = "the copy on the provider stays as it was"
 )
 
-// Classified is an error of a kind that knows what is done about it.
+// Classified is an error with its own class and reason.
 type Classified interface {
 	error
 	// Classify returns the class of the error and the reason of its Event.
 	Classify() (class Class, reason string)
 }
 
-// Remedied is an error that says itself what to do about it.
+// Remedied is an error with its own remedy.
 type Remedied interface {
 	error
 	Remedied()
 }
 
-// ForeignError: the provider has an object of that name which is not ours.
+// ForeignError is returned if the provider has an object of that name which is not ours.
 type ForeignError struct{ resource, namespace, name string }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s %s/%s exists on the provider and was not made by this virtual node: it is left alone; rename one of the two", e.resource, e.namespace, e.name)
+	return fmt.Sprintf("%s %s/%s exists on the provider and was not created by this virtual node: it was left unchanged; rename one of the two", e.resource, e.namespace, e.name)
 }
 
-// OutputError: the chain's result cannot be an object.
+// OutputError is returned if the chain's result is not a valid object.
 type OutputError struct{ Problem string }
 
 func (e *OutputError) Error() string { return e.Problem }
@@ -76,10 +76,10 @@ func (e *OutputError) Error() string { return e.Problem }
 type slowError struct{ limit time.Duration }
 
 func (e *slowError) Error() string {
-	return fmt.Sprintf("no answer within %s, though the provider's API server answers: is there a slow admission webhook for this resource?", e.limit)
+	return fmt.Sprintf("no response within %s although the provider's API server is available: check for a slow admission webhook for this resource", e.limit)
 }
 
-// RetryAfter asks for another look, without anything having gone wrong.
+// RetryAfter requests another reconciliation, without an error.
 type RetryAfter struct{ After time.Duration }
 
 func (e *RetryAfter) Error() string { return "again in " + e.After.String() }

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 )
 
-// extension is a namespace that is extended, and what of it is reflected.
+// extension is a namespace that is offloaded, and what of it is reflected.
 type extension struct {
 	local, remote string
 	ctx           context.Context
@@ -87,7 +87,7 @@ func (m *Manager) allExtensions() []*extension {
 	return all
 }
 
-// StartNamespace begins to reflect a namespace; it does not wait for the provider. (namespaces.Handler)
+// StartNamespace starts the reflection of a namespace; it does not wait for the provider. (namespaces.Handler)
 func (m *Manager) StartNamespace(local, remote string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -104,7 +104,7 @@ func (m *Manager) StartNamespace(local, remote string) {
 	}
 }
 
-// StopNamespace ends it. What is on the provider stays. (namespaces.Handler)
+// StopNamespace stops the reflection of a namespace. Nothing is deleted on the provider. (namespaces.Handler)
 func (m *Manager) StopNamespace(local string) {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -119,7 +119,7 @@ func (m *Manager) StopNamespace(local string) {
 	}
 }
 
-// NamespacesChanged enqueues the pods and volumes of namespaces that are not extended, and calls the listeners.
+// NamespacesChanged enqueues the pods and volumes of namespaces that are not offloaded, and calls the listeners.
 // (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
 	if m.standing.Load() {

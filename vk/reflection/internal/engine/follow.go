@@ -18,7 +18,7 @@ import (
 const (
 	// emptyAfter is how long both sides are empty before the watch ends: longer than the pause between two runs of a Job.
 	emptyAfter = 5 * time.Minute
-	// emptyRecheck is how often the provider is asked again: somebody may have restored copies from a backup.
+	// emptyRecheck is how often the provider is asked again: copies may have been restored from a backup.
 	emptyRecheck = time.Hour
 )
 
@@ -64,7 +64,7 @@ func (s *Scope) waitForShared(ctx context.Context) bool {
 // empty reports whether there is no object here.
 func (s *Scope) empty() bool { return !s.objects.HasIn(s.namespace.local) }
 
-// noneRemote asks whether the provider has nothing of ours. What cannot be answered is left to the watch, which tries again.
+// noneRemote asks whether the provider has nothing of ours. On errors it is left to the watch, which retries.
 func (s *Scope) noneRemote(ctx context.Context) bool {
 	for _, remote := range s.remote {
 		if any, err := remote.Any(ctx); err != nil || any || remote.Len() > 0 {
@@ -126,7 +126,7 @@ func containsAny(all []*informer.Informer) bool {
 }
 
 // known enqueues every object of both sides when they are known for the first time: also the copies of objects that were
-// deleted while nobody was looking.
+// deleted while it was not watched.
 func (s *Scope) known() {
 	if s.ready.Swap(true) {
 		return

@@ -12,21 +12,21 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Handler is the life of a kind that is more than being mutated and copied. Kinds without one have Base, which is all there is
-// to most of them; a Handler embeds it and overrides what it needs. Its methods are called by several goroutines, Reconcile
+// Handler implements the lifecycle of a kind that is more than mutated and copied. Kinds without one use Base, which is sufficient
+// for most of them; a Handler embeds it and overrides methods. Its methods are called by several goroutines, Reconcile
 // by one at a time for each object.
 type Handler interface {
 	// Reconcile makes what is on the other side of one object what it should be. It is called when the scope is ready, and, of
 	// kinds that are not PerNode or Reverse, when this virtual kubelet leads.
 	Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error
-	// NotOffloaded reconciles an object whose namespace is not extended.
+	// NotOffloaded reconciles an object whose namespace is not offloaded.
 	NotOffloaded(ctx context.Context, w *Worker, key Key) error
 	// Decide reports whether an object is to cross, and why not.
 	Decide(s *Scope, object *unstructured.Unstructured) (policy.Verdict, error)
-	// Context returns a field of what plugins see as context of an object, besides that of its namespace: its copy depends on it. There
+	// Context returns an additional field of the plugins' context of an object, on which its copy depends. There
 	// is none when the value is empty.
 	Context(s *Scope, object *unstructured.Unstructured) (field string, value map[string]any)
-	// Extend adds what the kind watches in a namespace besides its objects and their copies. It is called before anything runs.
+	// Extend adds watches of the kind in a namespace, in addition to its objects and their copies. It is called before anything runs.
 	Extend(s *Scope)
 	// Run works in the background, until ctx ends.
 	Run(ctx context.Context)
@@ -34,7 +34,7 @@ type Handler interface {
 	Synced(s *Scope, kind *Kind)
 	// StartedLeading is called when this virtual kubelet begins to lead, after every object was enqueued.
 	StartedLeading()
-	// NamespacesChanged is called when other namespaces are extended than before.
+	// NamespacesChanged is called when other namespaces are offloaded than before.
 	NamespacesChanged()
 	// ObjectMatters reports whether an object of this cluster, or of this node, is to be enqueued for having changed.
 	ObjectMatters(before, object *unstructured.Unstructured) bool
@@ -46,15 +46,15 @@ type Handler interface {
 	Waiting() int
 }
 
-// Base is the Handler of kinds that have no life of their own.
+// Base is the Handler of kinds without their own lifecycle.
 type Base struct{ *Env }
 
-// Reconcile implements Handler: the object crosses by policy and chain, and its status comes back.
+// Reconcile implements Handler: it applies policy and chain to the object, and reflects its status back.
 func (b Base) Reconcile(ctx context.Context, w *Worker, s *Scope, key Key) error {
 	return b.r.reconcile(ctx, w, s, key)
 }
 
-// NotOffloaded implements Handler: what is on the provider is the business of whoever took the namespace back.
+// NotOffloaded implements Handler: unoffloading cleans up the provider.
 func (Base) NotOffloaded(context.Context, *Worker, Key) error { return nil }
 
 // Decide implements Handler: it asks the policy of the kind.
@@ -98,7 +98,7 @@ func (Base) Waiting() int { return 0 }
 
 var _ Handler = Base{}
 
-// Peer returns the handler that can do what T asks for. Kinds do not know each other: what one needs of another is an
+// Peer returns the handler that implements T. Kinds do not know each other: what one needs of another is an
 // interface that it declares, and the package that lists the kinds asserts that a handler implements it. None is found when its
 // kind is not reflected. It is for use after New has made all handlers.
 func Peer[T any](e *Env) (peer T, ok bool) {

@@ -55,7 +55,7 @@ func withImmutable(object, remote *unstructured.Unstructured, refusal error) *un
 	return object
 }
 
-// warnImmutable warns about the fields of the remote object that were not updated, and says what to do.
+// warnImmutable warns about the fields of the remote object that were not updated, and has the remedy.
 func (r *reflector) warnImmutable(w *Worker, x *Desired, refusal error) {
 	var fields []string
 	for _, cause := range causesOf(refusal) {

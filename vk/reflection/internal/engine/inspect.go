@@ -12,7 +12,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/informer"
 )
 
-// What follows shows the inside of a Manager, to tests of the packages around.
+// The following exposes internals of a Manager to tests of other packages.
 
 // Handler returns that of a kind, or nil.
 func (m *Manager) Handler(kind string) Handler {
@@ -22,7 +22,7 @@ func (m *Manager) Handler(kind string) Handler {
 	return nil
 }
 
-// Scope returns that of a kind in an extended namespace, or nil.
+// Scope returns that of a kind in an offloaded namespace, or nil.
 func (m *Manager) Scope(kind, namespace string) *Scope {
 	if t := m.extension(namespace); t != nil {
 		return t.of(kind)
@@ -30,7 +30,7 @@ func (m *Manager) Scope(kind, namespace string) *Scope {
 	return nil
 }
 
-// Evaluated counts the evaluations of objects of a kind.
+// Evaluated returns the number of evaluations of objects of a kind.
 func (m *Manager) Evaluated(kind string) uint64 { return m.reflector(kind).evaluated.Load() }
 
 // Paced counts the objects of a kind of which it is remembered when their status was written.

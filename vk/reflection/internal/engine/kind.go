@@ -24,7 +24,7 @@ const (
 	Replace
 )
 
-// Kind describes what is reflected. What is special to a kind is what its plugins do; this is the rest, and a custom
+// Kind describes a reflected kind. Its plugins define the mutations; this is the rest, and a custom
 // resource needs no more than Name, Source and Workers.
 type Kind struct {
 	// Name is the kind with its API group unless that is the core one, as plugins name it: Pod, EndpointSlice.discovery.k8s.io. Options,
@@ -74,7 +74,7 @@ type Copy struct {
 	// only labels and annotations are looked through for what is no longer desired.
 	FixedSpec bool
 
-	// Labels of the copy besides origin and destination.
+	// Labels of the copy in addition to origin and destination.
 	Labels map[string]string
 	// DropLabels are bookkeeping of this cluster and never cross.
 	DropLabels []string

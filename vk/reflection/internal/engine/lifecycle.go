@@ -35,7 +35,7 @@ func (m *Manager) depths() map[string]int {
 	return depths
 }
 
-// StartKind begins to reflect a kind in every extended namespace, in the place of one of the same name. It must not be
+// StartKind starts the reflection of a kind in every offloaded namespace, replacing one of the same name. It must not be
 // called before Run; what New was given cannot be replaced.
 func (m *Manager) StartKind(kind Kind) error {
 	select {
@@ -73,8 +73,8 @@ func (m *Manager) StartKind(kind Kind) error {
 	return nil
 }
 
-// StopKind ends the reflection of a kind that StartKind began, and returns when nothing of it runs any more. What is on
-// the provider stays.
+// StopKind stops the reflection of a kind that StartKind started, and returns when nothing of it runs. Its objects on
+// the provider are not deleted.
 func (m *Manager) StopKind(name string) {
 	m.kinds.Lock()
 	defer m.kinds.Unlock()

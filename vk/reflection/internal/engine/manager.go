@@ -49,7 +49,7 @@ type Manager struct {
 	lead          chan struct{} // closed by Lead
 	leadOnce      sync.Once
 	taken         chan struct{} // closed when this replica has taken over
-	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are somebody's
+	nodeIsOurs    atomic.Bool   // the Node was seen with our labels; until then its pods are not ours
 	evaluated     atomic.Uint64 // objects so far
 
 	here, there        informer.Source
@@ -63,7 +63,7 @@ type Manager struct {
 
 	ctx     context.Context // that of Run
 	begun   chan struct{}   // closed by Run when kinds can be started
-	mapped  chan struct{}   // closed by Run when it is known besides which namespaces are extended
+	mapped  chan struct{}   // closed by Run when it is also known which namespaces are offloaded
 	started time.Time
 	wg      sync.WaitGroup
 
@@ -72,10 +72,10 @@ type Manager struct {
 	mu         sync.RWMutex
 	extensions map[string]*extension // by local namespace
 	reflectors []*reflector          // replaced, never modified
-	listeners  map[*func()]bool      // of changes of the extended namespaces
+	listeners  map[*func()]bool      // of changes of the offloaded namespaces
 }
 
-// New prepares the reflection; it contacts neither cluster. The error lists everything that is wrong with the options.
+// New prepares the reflection; it contacts neither cluster. The error lists all errors of the options.
 func New(options Options) (*Manager, error) {
 	options = options.withDefaults()
 	if err := options.validate(); err != nil {
@@ -114,34 +114,34 @@ func texts(list []string) []any {
 }
 
 // connect makes the clients. They have no throttle of their own: workers are bounded, and the API server's priority
-// and fairness knows better who must wait.
+// and fairness is the better flow control.
 func (m *Manager) connect() error {
 	local, remote := rest.CopyConfig(m.options.Local), rest.CopyConfig(m.options.Remote)
 	local.QPS, remote.QPS = -1, -1
 	var faults []error
 	var err error
 	if m.local, err = dynamicclient.New(local); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
 	if m.core, err = v1.NewForConfig(local); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
 	if probe, err := discovery.NewDiscoveryClientForConfig(remote); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	} else {
 		m.breaker = m.newBreaker(probe.RESTClient())
 	}
 	remote.Wrap(m.breaker.Transport)
 	if m.remote, err = dynamicclient.New(remote); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	}
 	strings := informer.NewStrings()
 	m.here, m.there = informer.Source{Client: m.local, Strings: strings}, informer.Source{Client: m.remote, Breaker: m.breaker, Strings: strings}
 	if m.here.Metadata, err = metadata.NewForConfig(local); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of this cluster, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for this cluster, %w", err))
 	}
 	if m.there.Metadata, err = metadata.NewForConfig(remote); err != nil {
-		faults = append(faults, fmt.Errorf("making a client of the provider, %w", err))
+		faults = append(faults, fmt.Errorf("creating a client for the provider, %w", err))
 	}
 	return errors.Join(faults...)
 }
@@ -185,7 +185,7 @@ func (m *Manager) addReflectors() error {
 	return nil
 }
 
-// informer returns the informer of a resource of this cluster, one for all who need it.
+// informer returns the informer of a resource of this cluster, shared by all users.
 func (m *Manager) informer(resource schema.GroupVersionResource, o informer.Options) *informer.Informer {
 	if m.informers[resource] == nil {
 		m.informers[resource] = m.here.New(resource, o)
@@ -215,7 +215,7 @@ func (m *Manager) followNamespaces() (err error) {
 	return err
 }
 
-// sharedCaches are those, besides its own, on which what is desired for a kind depends: evaluating without them would
+// sharedCaches are the other caches on which the desired state of a kind depends: evaluating without them would
 // write something else than before a restart.
 func (m *Manager) sharedCaches(kind Kind) []cache.DoneChecker {
 	needs := []cache.DoneChecker{m.virtualNode}
@@ -292,7 +292,7 @@ func (m *Manager) changesEnded() {
 	defer m.changing.Unlock()
 }
 
-// enqueueNotOffloaded enqueues what is in namespaces that are not extended, when it is known that they are not.
+// enqueueNotOffloaded enqueues what is in namespaces that are not offloaded, when it is known that they are not.
 func (m *Manager) enqueueNotOffloaded(ctx context.Context) {
 	needs := []cache.DoneChecker{m.mapper.SyncedChecker()}
 	for _, r := range m.all() {

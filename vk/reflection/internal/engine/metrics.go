@@ -36,8 +36,8 @@ func newMetrics() *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	return &metrics{
-		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of extended namespaces evaluated with success.", liqo...),
-		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Evaluations of objects of extended namespaces that ended in an error.", liqo...),
+		items:      counter("liqo_virtual_kubelet_reflection_item_counter", "Objects of offloaded namespaces evaluated with success.", liqo...),
+		itemErrors: counter("liqo_virtual_kubelet_reflection_error_counter", "Evaluations of objects of offloaded namespaces that ended in an error.", liqo...),
 		objects:    counter("refract_reflection_objects_total", "Objects evaluated, by result: unchanged, written, deleted, failed.", "kind", "result"),
 		errors:     counter("refract_reflection_errors_total", "Errors by class.", "kind", "class"),
 		chainSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{

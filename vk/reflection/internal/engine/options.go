@@ -89,11 +89,11 @@ type Options struct {
 const (
 	SupportDisabled = "Disabled" // none
 	SupportTokenAPI = "TokenAPI" // this cluster's, with tokens that are requested for each pod
-	SupportLegacy   = "Legacy"   // this cluster's, with the Secret that somebody made for their service account: see package secret
+	SupportLegacy   = "Legacy"   // this cluster's, with the Secret that a user created for the service account: see package secret
 	SupportRemote   = "Remote"   // the provider's, with a service account there
 )
 
-// Chains runs what mutates objects. A *host.Registry does; each Run sees one generation of its chain from start to end.
+// Chains runs the plugin chains, such as a *host.Registry. Each Run uses one generation of its chain.
 type Chains interface {
 	Run(ctx context.Context, kind string, hook host.Hook, doc *document.Document, env *host.Env) (*host.Outcome, error)
 	Subscribe(f func(kind string, hook host.Hook, generation uint64)) (cancel func())
@@ -103,13 +103,13 @@ type Chains interface {
 type APIServer struct {
 	Host string   // "" = kubernetes.default, by a host alias
 	Port string   // "" = 443
-	IPs  []string // for the host alias, besides those of IP objects
+	IPs  []string // for the host alias, in addition to those of IP objects
 }
 
-// Classes are those of the provider while the VirtualNode names none; "" = what Kubernetes makes of no class.
+// Classes are the provider's classes if the VirtualNode names none; "" leaves the default to Kubernetes.
 type Classes struct{ Ingress, LoadBalancer string }
 
-// Storage says whether and how claims get their volumes on the provider.
+// Storage configures whether and how claims get their volumes on the provider.
 type Storage struct {
 	Enabled     bool   // claims of the virtual class get new volumes; those that exist are looked after in any case
 	Class       string // the virtual storage class; "" = wire.DefaultStorageClass
@@ -150,7 +150,7 @@ func (o Options) validate() error {
 		faults = append(faults, corev1beta1.ClusterID(id).Validate())
 	}
 	if o.LocalClusterID == o.RemoteClusterID {
-		faults = append(faults, fmt.Errorf("both clusters have the id %q: each needs one of its own", o.LocalClusterID))
+		faults = append(faults, fmt.Errorf("both clusters have the id %q: each needs a unique id", o.LocalClusterID))
 	}
 	if o.NodeName == "" || len(o.NodeName) > 63 {
 		faults = append(faults, fmt.Errorf("node name %q must have 1 to 63 characters: it becomes a label value", o.NodeName))

@@ -28,7 +28,7 @@ func unchanged(object *unstructured.Unstructured) (patch jsonpatch.Patch) {
 	return patch
 }
 
-// AddEntries sets entries of a map, which is made when there is still none; empty ones are left out.
+// AddEntries sets entries of a map, which is created if missing; empty ones are omitted.
 func AddEntries(patch jsonpatch.Patch, path string, present map[string]any, entries map[string]string) jsonpatch.Patch {
 	maps.DeleteFunc(entries, func(key, value string) bool { return value == "" || present[key] == value })
 	if len(entries) > 0 && present == nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // terminatingTries is how often writing to a namespace that is being deleted fails before it is reported: about a second of
-// backoff. As a rule the NamespaceMap says by then that the namespace is not extended any more.
+// backoff. As a rule the NamespaceMap says by then that the namespace is not offloaded any more.
 const terminatingTries = 8
 
 // run starts the workers; they end when ctx does.
@@ -178,7 +178,7 @@ func (r *reflector) failed(key Key, err error) {
 		r.m.events.Warn(r.kind.Name, r.object(key), reason, r.message(kind, err))
 	}
 	switch kind {
-	case Foreign, Quarantine, Plugin, Input: // which somebody else must end first
+	case Foreign, Quarantine, Plugin, Input: // which another client must end first
 		r.arrivals.take(key)
 	}
 	switch kind {

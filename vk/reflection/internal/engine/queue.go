@@ -30,7 +30,7 @@ type lanes struct {
 	inARow       int
 }
 
-// Touch implements workqueue.Queue: what waits already keeps its place.
+// Touch implements workqueue.Queue: a waiting item keeps its place.
 func (l *lanes) Touch(Key) {}
 
 // Push implements workqueue.Queue.

@@ -51,7 +51,7 @@ type reflector struct {
 	arrivals    *arrivals      // of what waits in the queue
 	cancel      func()         // ends the workers
 	wg          sync.WaitGroup // of the workers
-	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each extended namespace
+	// ofNode are the objects of this node, in whichever namespace; nil for kinds that are watched in each offloaded namespace
 	ofNode *informer.Informer
 	// what its handler watches in all namespaces
 	informers []*informer.Informer
@@ -69,7 +69,7 @@ type reflector struct {
 // Unchanged is the Worker's result while nothing was written.
 const Unchanged = "unchanged"
 
-// Worker is what one goroutine reuses from object to object.
+// Worker has the state that one goroutine reuses for each object.
 type Worker struct {
 	Doc    *document.Document // what is being mutated
 	Result string             // for metrics: unchanged, written or deleted
@@ -80,7 +80,7 @@ type Worker struct {
 	back   bool // or here
 }
 
-// NewWorker returns one with a document of its own.
+// NewWorker returns one with its own document.
 func NewWorker(log *slog.Logger) *Worker {
 	return &Worker{Doc: document.New(), env: host.Env{Measure: true, Logger: log}}
 }

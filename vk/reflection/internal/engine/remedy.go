@@ -25,13 +25,13 @@ func remedy(err error) string {
 	case errors.As(err, &own):
 		return ""
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return "the provider, or unoffloading, deletes that namespace: offload this one again when it is gone"
+		return "that namespace is being deleted, by the provider or by unoffloading: offload this one again once it is gone"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		return "have the provider raise its quota, or delete something there"
+		return "ask the provider to raise the quota, or delete objects there"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
 		return "grant the virtual kubelet that right"
 	case tooLarge(err):
-		return "make the object smaller: with the labels and annotations of reflection it is larger there than here"
+		return "make the object smaller: reflection adds labels and annotations to the remote object"
 	case isImmutability(err):
 		return "revert the change, or delete the remote object to recreate it"
 	case apierrors.IsInvalid(err):

@@ -25,7 +25,7 @@ func TestUserAnnotationsAreThoseOfWire(t *testing.T) {
 		file, err := parser.ParseFile(gotoken.NewFileSet(), path, nil, parser.ParseComments)
 		require.NoError(t, err)
 		for _, declaration := range file.Decls {
-			if group, ok := declaration.(*ast.GenDecl); ok && strings.HasPrefix(group.Doc.Text(), "What users write") {
+			if group, ok := declaration.(*ast.GenDecl); ok && strings.HasPrefix(group.Doc.Text(), "Annotations for users") {
 				want = append(want, annotationsIn(t, group)...)
 			}
 		}

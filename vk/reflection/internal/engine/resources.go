@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// What the engine itself watches.
+// Resources that the engine itself watches.
 var (
 	podsResource  = corev1.SchemeGroupVersion.WithResource("pods")
 	nodesResource = corev1.SchemeGroupVersion.WithResource("nodes")

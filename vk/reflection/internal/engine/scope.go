@@ -22,7 +22,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// Scope is one kind in one extended namespace: its objects here, and what the provider has of ours in the remote namespace.
+// Scope is one kind in one offloaded namespace: its objects here, and what the provider has of ours in the remote namespace.
 // Nothing is evaluated before it is ready: only then is the absence of an object known rather than assumed.
 //
 // Both sides are watched in these two namespaces alone, however many objects there are in others.
@@ -51,19 +51,19 @@ type Scope struct {
 	wg        sync.WaitGroup
 }
 
-// LocalNamespace is the namespace that is extended.
+// LocalNamespace returns the offloaded namespace.
 func (s *Scope) LocalNamespace() string { return s.namespace.local }
 
-// RemoteNamespace is where the provider has the copies.
+// RemoteNamespace returns the namespace of the copies on the provider.
 func (s *Scope) RemoteNamespace() string { return s.namespace.remote }
 
 // Key is that of an object of the namespace.
 func (s *Scope) Key(name string) Key { return Key{Namespace: s.namespace.local, Name: name} }
 
-// Ready reports whether both sides are known.
+// Ready reports whether both sides have been read.
 func (s *Scope) Ready() bool { return s.ready.Load() }
 
-// SetReady is for the handlers of reversed kinds: nobody else knows when their own watches have been read.
+// SetReady is for the handlers of reversed kinds: only they know when their own watches have been read.
 func (s *Scope) SetReady() { s.ready.Store(true) }
 
 // Enqueue adds an object to the queue. Before the scope is ready it is dropped: every object is enqueued then.
@@ -102,7 +102,7 @@ func (s *Scope) CopiesBy(index, value string) []*unstructured.Unstructured {
 	return s.copies.By(index, value)
 }
 
-// IsGone reports whether the copy with a uid is known to be gone for good: its deletion was delivered by the watch.
+// IsGone reports whether the deletion of the copy with a uid was delivered by the watch.
 func (s *Scope) IsGone(uid types.UID) bool { return s.writes.IsGone(uid) }
 
 // OnObject calls f for every change of the objects. The scope is not ready before f has been called for those that are there.
@@ -196,7 +196,7 @@ func (s *Scope) runFor(f func()) {
 	})
 }
 
-// newScope makes the informers of one kind in one extended namespace.
+// newScope makes the informers of one kind in one offloaded namespace.
 func (r *reflector) newScope(t *extension) *Scope {
 	s := &Scope{
 		r: r, namespace: t,
@@ -213,7 +213,7 @@ func (r *reflector) newScope(t *extension) *Scope {
 // informers are those that belong to the scope.
 func (s *Scope) informers() []*informer.Informer { return slices.Concat(s.local, s.remote) }
 
-// listen adds a handler to an informer of somebody else, and makes the scope wait until it was called for the objects that are there.
+// listen adds a handler to an informer of another kind, and makes the scope wait until it was called for the objects that are there.
 func (s *Scope) listen(source *informer.Informer, f informer.EventFunc) {
 	s.undo = append(s.undo, source.OnEvent(f))
 	if !slices.Contains(s.remote, source) {

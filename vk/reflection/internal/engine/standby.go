@@ -13,7 +13,7 @@ import (
 )
 
 // A Manager that stands by keeps the caches of what it will reflect: the settings, the namespaces, and the objects of its node with their
-// copies. It evaluates nothing and writes nothing. What all virtual nodes of a provider share is read when it leads.
+// copies. It evaluates nothing and writes nothing. Objects that all virtual nodes of a provider share are read only when it leads.
 //
 // Its caches may be behind in a way that those of a running Manager never are: they show a copy that the replica which led has
 // made, and not yet the object that it was made from. That copy looks like an orphan, and orphans are deleted. So each cache is compared with
@@ -27,7 +27,7 @@ const (
 	behindLong = 5 * time.Second
 )
 
-// Lead ends the standing by of a Manager with Options.StandBy: what it will reflect is its own from now on. Others lead from the beginning.
+// Lead makes a Manager with Options.StandBy the leader: it reflects from now on. Other Managers lead from the start.
 func (m *Manager) Lead() { m.leadOnce.Do(func() { close(m.lead) }) }
 
 // leads reports whether Lead was called, or need not be.
@@ -66,7 +66,7 @@ func (m *Manager) standBy(ctx context.Context) bool {
 	return true
 }
 
-// takeOver starts what a Manager that stands by has not. What is wrong with the settings is reported again: only who leads reports.
+// takeOver starts what a Manager that stands by has not. Errors in the settings are reported again: only the leader reports.
 func (m *Manager) takeOver() {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -102,7 +102,7 @@ func (s *Scope) mayBegin(ctx context.Context, led bool) bool {
 	return true
 }
 
-// catchUp waits until a cache is not behind. What cannot be read is asked for again.
+// catchUp waits until a cache has caught up. Failed reads are retried.
 func (m *Manager) catchUp(ctx context.Context, cache string, behind func(context.Context) (string, error)) bool {
 	pause, long := behindFirst, m.options.Clock.After(behindLong)
 	for {

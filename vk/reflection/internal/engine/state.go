@@ -46,17 +46,17 @@ func (m *Manager) isOurs(kind *Kind) bool {
 	return kind.isOurs(&m.options, m.leading.Load())
 }
 
-// RemoteNamespace returns the remote namespace of an extended namespace.
+// RemoteNamespace returns the remote namespace of an offloaded namespace.
 func (m *Manager) RemoteNamespace(local string) (string, bool) { return m.mapper.Remote(local) }
 
-// Namespaces returns the extended namespaces, each with its remote namespace.
+// Namespaces returns the offloaded namespaces, each with its remote namespace.
 func (m *Manager) Namespaces() map[string]string { return m.mapper.Running() }
 
-// NamespacesKnown is closed when Run has begun and knows which namespaces are extended. From then on kinds can be started,
+// NamespacesKnown is closed when Run has begun and knows which namespaces are offloaded. From then on kinds can be started,
 // whether or not those that run have read all of theirs.
 func (m *Manager) NamespacesKnown() <-chan struct{} { return m.mapped }
 
-// SubscribeNamespaces has changed called after changes of the extended namespaces, and sometimes without one, with no lock
+// SubscribeNamespaces has changed called after changes of the offloaded namespaces, and sometimes without one, with no lock
 // held, until cancel is called. It must not block; calls may overlap.
 func (m *Manager) SubscribeNamespaces(changed func()) (cancel func()) {
 	m.mu.Lock()
@@ -104,7 +104,7 @@ func (m *Manager) Backlog() (waiting int, evaluated uint64) {
 	return waiting, m.evaluated.Load()
 }
 
-// Synced reports whether this cluster's side has been read: what is extended, and what there is to reflect. It does
+// Synced reports whether this cluster has been read: offloaded namespaces and objects to reflect. It does
 // not wait for the provider.
 func (m *Manager) Synced() bool {
 	if !m.mapper.Synced() || !m.virtualNode.HasSynced() || !m.nodes.HasSynced() {
@@ -123,7 +123,7 @@ func (m *Manager) Synced() bool {
 	return true
 }
 
-// Ready reports whether every kind of every extended namespace is being reflected.
+// Ready reports whether every kind of every offloaded namespace is being reflected.
 func (m *Manager) Ready() bool {
 	if !m.Synced() {
 		return false
@@ -138,5 +138,5 @@ func (m *Manager) Ready() bool {
 	return true
 }
 
-// Reachable reports whether the provider's API server answered last time.
+// Reachable reports whether the last call reached the provider's API server.
 func (m *Manager) Reachable() bool { return m.breaker.Allow() == nil }

@@ -116,8 +116,8 @@ func (r *reflector) hashShown(status map[string]any) string {
 	return strconv.FormatUint(document.Hash(fields), 16)
 }
 
-// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever; which
-// of the two is right the user knows, and the Event says how to decide it.
+// yield leaves the status to a controller of this cluster that writes it, too. Both would overwrite each other forever; only
+// the user knows which of the two is right, and the Event lists the options.
 func (r *reflector) yield(ctx context.Context, w *Worker, local *unstructured.Unstructured) error {
 	patch := unchanged(local)
 	patch.Remove("/metadata/annotations" + jsonpatch.Pointer(StatusHashAnnotation))
@@ -161,7 +161,7 @@ func (r *reflector) ownsStatus(local *unstructured.Unstructured, present map[str
 	return true
 }
 
-// knowsCluster reports whether a virtual node of this cluster stands for it.
+// knowsCluster reports whether this cluster has a virtual node for it.
 func (m *Manager) knowsCluster(id string) bool {
 	for _, cluster := range m.settings.Load().virtualNodes {
 		if cluster == id {
@@ -187,7 +187,7 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 	return merged
 }
 
-// writeStatus writes the status and who it is from. Custom resources keep no annotation that comes with a status, so there the
+// writeStatus writes the status and its owner. Custom resources keep no annotation that comes with a status, so there the
 // word is taken first.
 func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any) error {
 	mark := AddEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), r.marked(status))

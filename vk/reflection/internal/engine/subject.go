@@ -10,7 +10,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 )
 
-// Subject is an object of this cluster that stands behind a name on the provider.
+// Subject is the object of this cluster for a name on the provider.
 type Subject struct {
 	Kind    *Kind
 	Object  *unstructured.Unstructured
@@ -20,7 +20,7 @@ type Subject struct {
 	Unwatched bool
 }
 
-// Absence is why there is no Subject.
+// Absence is the reason why there is no Subject.
 type Absence int
 
 // Reasons of an Absence.

@@ -82,7 +82,7 @@ func (r *reflector) write(ctx context.Context, w *Worker, x *Desired, remote *un
 	return r.update(ctx, w, x, remote, x.Build(w, remote))
 }
 
-// update sends what is desired, unless the API server has shown that it changes nothing, or somebody else keeps reverting it.
+// update sends what is desired, unless the API server has shown that it changes nothing, or another client keeps reverting it.
 func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, object *unstructured.Unstructured) error {
 	key, hash, known := x.Key, x.hash(w), x.scope.memory
 	if known.Accepted(key, hash, r.stored(remote)) {
@@ -117,7 +117,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 			refusal := err
 			if stored, err = r.send(ctx, x, rest); err == nil {
 				w.Warned = true
-				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: a part of the change was refused, the rest was updated: %v", r.m.options.RemoteClusterID, refusal))
+				r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf("cluster %s: part of the update was rejected, the rest was applied: %v", r.m.options.RemoteClusterID, refusal))
 			}
 		}
 	}
@@ -147,7 +147,7 @@ func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.U
 }
 
 // writing announces a write; what it returns is called when all about it is recorded, and has the object enqueued again
-// when somebody else changed it meanwhile.
+// when another client changed it meanwhile.
 func (r *reflector) writing(l *mutationcache.Cache, key Key) (done func()) {
 	l.Begin(key)
 	return func() {
@@ -177,7 +177,7 @@ func (r *reflector) wrote(w *Worker, hash uint64, x *Desired, before, stored *un
 	w.Wrote(Out)
 }
 
-// create makes the copy where none of ours is known. What is there already under that name is never overwritten.
+// create makes the copy where none of ours is known. An existing object of that name is never overwritten.
 func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 	key, hash := x.Key, x.hash(w)
 	if err := x.scope.memory.MayWrite(key, x.cause(), hash); err != nil {

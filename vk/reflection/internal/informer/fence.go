@@ -30,7 +30,7 @@ func (i *Informer) Fence() *Fence { return &Fence{informer: i} }
 
 // Behind asks the API server, and names an object of which the informer shows an earlier state than the fence, or which it has not seen come or
 // go; "" when there is none, and never will be again. Unlike what a watch delivers, the answer to a list is current; no more than metadata
-// is sent. What changes after the first call does not count: the informer need not catch up with a busy API server.
+// is sent. Changes after the first call are ignored: the informer need not catch up with a busy API server.
 func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	list, err := f.informer.stored(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (f *Fence) shows(name cache.ObjectName, version string, isStored bool, now 
 	return shown == nil || reached(shown, now)
 }
 
-// peek is Get for an object that nobody works with.
+// peek is Get without unpacking.
 func (i *Informer) peek(name cache.ObjectName) *unstructured.Unstructured {
 	found, _, _ := i.indexer.GetByKey(name.String())
 	if kept, ok := found.(*item); ok {

@@ -1,11 +1,11 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package informer caches selections of unstructured objects, without what nobody here reads.
+// Package informer caches selections of unstructured objects, without unused fields.
 //
-// It is client-go's reflector with a store of its own. A shared informer costs two queues and five more goroutines for each
-// watch, to serve handlers that may block. Those here enqueue a key, so they are called by the goroutine that reads the watch.
-// Objects that nobody uses are kept packed: most of ten thousand pods just run.
+// It is client-go's reflector with its own store. A shared informer costs two queues and five more goroutines for
+// each watch, to support handlers that may block. The handlers here only enqueue a key, so the goroutine that reads
+// the watch calls them. Objects that are not in use are kept packed: most of ten thousand pods just run.
 package informer
 
 import (
@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Trim drops from an object what is not to be kept of it. It is called again with what it has returned.
+// Trim removes the fields of an object that are not kept. It must be idempotent.
 type Trim func(object *unstructured.Unstructured)
 
 // EventFunc takes an event: the state before (nil for a new object), and the present or last known one. It must not block.
@@ -54,14 +54,14 @@ type Informer struct {
 // Options of an Informer.
 type Options struct {
 	Selection
-	// Trim is applied to every object, besides DropManagedFields; nil drops nothing more.
+	// Trim is applied to every object after DropManagedFields; nil drops nothing more.
 	Trim     Trim
 	Indexers cache.Indexers
 	// Private: nothing of the objects outlives them, as strings of others may that many have.
 	Private bool
 }
 
-// New returns an informer that does not run yet.
+// New returns an informer; Run starts it.
 func (s *Source) New(resource schema.GroupVersionResource, o Options) *Informer {
 	indexers := maps.Clone(o.Indexers)
 	if o.Namespace == "" {
@@ -89,7 +89,7 @@ func (i *Informer) Run(ctx context.Context) {
 	reflector.RunWithContext(ctx)
 }
 
-// Any asks the API server whether there are any such objects.
+// Any reports whether the API server has any such objects.
 func (i *Informer) Any(ctx context.Context) (bool, error) {
 	found, err := i.source.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -108,7 +108,7 @@ func (i *Informer) Done() <-chan struct{} { return i.synced }
 // HasSynced reports whether the objects have been listed once.
 func (i *Informer) HasSynced() bool { return cache.IsDone(i) }
 
-// KnownEmpty says that there are no such objects, as Any has found; an informer that has listed some already ignores it.
+// KnownEmpty marks the informer as synced without objects, after Any has found none; it is ignored if objects were listed already.
 func (i *Informer) KnownEmpty() { i.once.Do(func() { close(i.synced) }) }
 
 // OnEvent calls f for every object that is there, and for every change from now on, until it is removed.
@@ -132,7 +132,7 @@ func (i *Informer) OnEvent(f EventFunc) (remove func()) {
 	}
 }
 
-// Resync calls the handlers for every object again, as for a change that changed nothing.
+// Resync calls the handlers for every object, as for an update without changes.
 func (i *Informer) Resync() {
 	i.delivering.Lock()
 	defer i.delivering.Unlock()
@@ -183,7 +183,7 @@ func (i *Informer) HasIn(namespace string) bool {
 // All returns all objects.
 func (i *Informer) All() []*unstructured.Unstructured { return objectsOf(i.indexer.List()) }
 
-// Len counts them.
+// Len returns the number of objects.
 func (i *Informer) Len() int { return len(i.indexer.ListKeys()) }
 
 // Pack packs the objects that were not used since the call before the last. It is called from time to time.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// item is an object in the index: as it is, while it is used, else packed. It stands for one state of the object; the next
+// item is an object in the index: as it is, while it is used, else packed. It is one state of the object; the next
 // one is another item. Safe for concurrent use.
 type item struct {
 	cache.ObjectName

@@ -21,7 +21,7 @@ type Strings struct {
 }
 
 const (
-	// tableMost is how many strings a table holds. Then another one is begun; the former goes with the objects that use it.
+	// tableMost is how many strings a table holds. Then another one is started; the previous one is freed with the objects that use it.
 	tableMost = 1 << 14
 	// metMost bounds what was met once; it is forgotten then.
 	metMost = 1 << 13

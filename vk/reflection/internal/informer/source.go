@@ -21,7 +21,7 @@ import (
 // listTimeout is the deadline of one list; a watch ends by itself, and a dead connection is noticed by its pings.
 const listTimeout = time.Minute
 
-// Selection says which objects are meant.
+// Selection selects objects.
 type Selection struct {
 	Namespace, Labels, Fields string
 }
@@ -30,7 +30,7 @@ type Selection struct {
 // once when it is back.
 type Source struct {
 	Client   dynamic.Interface
-	Metadata metadata.Interface // nil where nobody asks for a Fence
+	Metadata metadata.Interface // nil if no Fence is needed
 	Breaker  *breaker.Breaker
 	Strings  *Strings
 }

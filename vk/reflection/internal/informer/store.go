@@ -120,7 +120,7 @@ func (i *Informer) deliver(before, object *unstructured.Unstructured, deleted bo
 	}
 }
 
-// DropManagedFields drops what nobody here reads.
+// DropManagedFields drops the managedFields, which are not used.
 func DropManagedFields(object *unstructured.Unstructured) {
 	if object == nil {
 		return
@@ -130,5 +130,5 @@ func DropManagedFields(object *unstructured.Unstructured) {
 	}
 }
 
-// DropSpec is a Trim that keeps what is said about an object, not what it should be.
+// DropSpec is a Trim that removes the spec.
 func DropSpec(object *unstructured.Unstructured) { delete(object.Object, "spec") }

@@ -1,9 +1,9 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mutationcache remembers what an API server answered to our writes until the watch has delivered it, as client-go's
-// mutation cache does, and besides which events of the watch are only the echo of a write, which objects are known to be gone,
-// and which writes the watch never reported.
+// Package mutationcache remembers the responses of an API server to our writes until the watch has delivered them,
+// like client-go's mutation cache. In addition it tracks which events of the watch are only the echo of a write,
+// which objects are known to be deleted, and which writes the watch never reported.
 package mutationcache
 
 import (
@@ -21,7 +21,7 @@ import (
 // an answer whose watch event came before it; shorter would write twice when the watch is slow.
 const Grace = 10 * time.Second
 
-// Cache remembers what the API server answered to our writes until the watch has delivered it. It makes a reconcile
+// Cache remembers the API server's responses to our writes until the watch has delivered them. It makes a reconciliation
 // see its own writes, and lets the event that is only their echo be ignored. Safe for concurrent use.
 type Cache struct {
 	clock clock.PassiveClock
@@ -96,7 +96,7 @@ func (c *Cache) noteGone(uid types.UID, gone bool) {
 	}
 }
 
-// Vanished records that the API server does not have the object, whatever the watch has delivered.
+// Vanished records that the API server does not have the object, regardless of the watch.
 func (c *Cache) Vanished(key cache.ObjectName, uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,8 +145,8 @@ func (w written) known(version uint64) bool {
 }
 
 // Unobserved forgets the writes that the watch should have delivered long ago, and returns those that are not in the cache
-// either. They fell into a gap of the watch: what it begins with again does not report what came and went meanwhile. That goes for our
-// deletion of what we have created in the same gap, too: whoever waits for its end will not be told.
+// either. They fell into a gap of the watch: a restarted watch does not report objects created and deleted meanwhile. This includes our
+// deletion of what we have created in the same gap, too: waiters for its deletion will not be notified.
 func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructured) (keys []cache.ObjectName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +163,7 @@ func (c *Cache) Unobserved(cached func(cache.ObjectName) *unstructured.Unstructu
 }
 
 // Seen takes an event of the watch and reports whether it only echoes our last write: the step from the state on which
-// the write was decided to the state that it made. Anything else has a change of somebody else in it.
+// the write was decided to the state that it made. Anything else has a change of another client in it.
 //
 // While a write waits for its answer that is not known yet, and the event is kept: see End.
 func (c *Cache) Seen(key cache.ObjectName, before, object *unstructured.Unstructured, deleted bool) (echo bool) {
@@ -196,8 +196,8 @@ func (c *Cache) Begin(key cache.ObjectName) {
 	c.flying[key] = nil
 }
 
-// End says that the write has its answer, which is recorded, or has failed. It reports whether the watch has delivered
-// something else than its echo meanwhile.
+// End records that the write has completed or failed. It reports whether the watch has delivered
+// anything other than its echo meanwhile.
 func (c *Cache) End(key cache.ObjectName) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

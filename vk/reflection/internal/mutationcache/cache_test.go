@@ -53,7 +53,7 @@ func TestCache(t *testing.T) {
 	}
 	expect("watch has it", see(object("u", "10")), "10")
 	if c.Seen(key, object("u", "10"), object("u", "11"), false) {
-		t.Error("somebody else's write is taken for ours")
+		t.Error("another owner's write is taken for ours")
 	}
 
 	c.Wrote(key, object("u", "11"), object("u", "13"))

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oscillation notices that a copy is written back and forth, by a plugin that is not idempotent or by somebody else who
-// writes the same fields, and leaves it alone for a while.
+// Package oscillation detects that a copy is written back and forth, by a plugin that is not idempotent or by another
+// client that writes the same fields, and skips it for a while.
 package oscillation
 
 import (
@@ -24,8 +24,8 @@ const (
 	Quarantine = 5 * time.Minute
 )
 
-// Memory is what is remembered about the copies of a kind: what was written lately, and what the API server made of
-// it. Safe for concurrent use.
+// Memory remembers the recent writes of the copies of a kind, and how the API server normalized
+// them. Safe for concurrent use.
 type Memory struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ type remembered struct {
 	asked, stored uint64
 }
 
-// QuarantineError says that an object is left alone because what is desired, or what is there, keeps changing.
+// QuarantineError is returned if an object is skipped because its desired or actual state keeps alternating.
 type QuarantineError struct{ Flips int }
 
 func (e *QuarantineError) Error() string {
@@ -49,7 +49,7 @@ func (e *QuarantineError) Error() string {
 		" writes the same fields; skipping it for %s or until the desired state changes", e.Flips, Quarantine)
 }
 
-// New returns a Memory of nothing.
+// New returns an empty Memory.
 func New(c clock.PassiveClock) *Memory {
 	return &Memory{clock: c, byKey: map[cache.ObjectName]*remembered{}}
 }
@@ -79,7 +79,7 @@ func (m *Memory) MayWrite(key cache.ObjectName, cause, hash uint64) error {
 	return nil
 }
 
-// Wrote records a write that succeeded; one that was refused is no part of a fight.
+// Wrote records a successful write; rejected ones do not count as oscillation.
 func (m *Memory) Wrote(key cache.ObjectName, cause, hash uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -115,7 +115,7 @@ func (r *remembered) fights(hash uint64) bool {
 	return len(different) <= 2
 }
 
-// Accept remembers that the API server turned what was asked into what is stored.
+// Accept remembers how the API server normalized a write.
 func (m *Memory) Accept(key cache.ObjectName, asked, stored uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -127,7 +127,7 @@ func (m *Memory) Accept(key cache.ObjectName, asked, stored uint64) {
 	r.asked, r.stored = asked, stored
 }
 
-// Accepted reports whether the same was asked before, with this result.
+// Accepted reports whether the same write had this result before.
 func (m *Memory) Accepted(key cache.ObjectName, asked, stored uint64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +135,7 @@ func (m *Memory) Accepted(key cache.ObjectName, asked, stored uint64) bool {
 	return r != nil && r.asked == asked && r.stored == stored && asked != 0
 }
 
-// Forget drops what is known about an object that is gone.
+// Forget drops the state of a deleted object.
 func (m *Memory) Forget(key cache.ObjectName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

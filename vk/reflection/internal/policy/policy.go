@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides, by the annotations of an object, whether it is reflected.
+// Package policy decides whether an object is reflected, by its annotations.
 package policy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object crosses.
+// Policy decides, by the annotations liqo.io/skip-reflection and liqo.io/allow-reflection, whether an object is reflected.
 type Policy string
 
 const (
@@ -33,13 +33,13 @@ func (p Policy) Validate(kind string) error {
 	}
 }
 
-// Error is an annotation that cannot be understood. Nothing is written or deleted because of it.
+// Error is returned for an invalid annotation. Nothing is written or deleted because of it.
 type Error struct{ Problem string }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Problem }
 
-var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep one; the copy on the provider is left as it is",
+var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep one; the copy on the provider was left unchanged",
 	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)}
 
 // Verdict of a policy.
@@ -71,7 +71,7 @@ func (p Policy) Decide(annotations map[string]any) (Verdict, error) {
 	return Verdict{}, &Error{fmt.Sprintf("policy %q is unknown", p)}
 }
 
-// DecideExplicit asks the annotations alone: without any the object crosses.
+// DecideExplicit evaluates only the annotations: without any the object is reflected.
 func DecideExplicit(annotations map[string]any) (Verdict, error) {
 	return DenyList.DecideSlice(annotations, func() (map[string]any, bool) { return nil, false })
 }
@@ -100,7 +100,7 @@ func readFlag(annotations map[string]any, key string) (flag, error) {
 	case "false":
 		return flag{present: true}, nil
 	}
-	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the copy on the provider is left as it is`, key, text)}
+	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the copy on the provider was left unchanged`, key, text)}
 }
 
 // DecideSlice asks, for an EndpointSlice: its own annotations, whichever policy, of which only a true one decides; then those

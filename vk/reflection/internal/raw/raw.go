@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package raw reads unstructured objects as they are cached, without the copies that their accessors make. What is returned
-// is shared with the cache and must not be modified.
+// Package raw reads unstructured objects from caches without the copies that their accessors make. Results are shared
+// with the cache and must not be modified.
 package raw
 
 import (
@@ -54,7 +54,7 @@ func Text(object *unstructured.Unstructured, path ...string) string {
 // Equal reports whether two objects are the same by value, whatever the order of their keys.
 func Equal(a, b map[string]any) bool { return document.Of(a).Equal(document.Of(b)) }
 
-// IsEmpty reports whether a value is null, an empty list or map, or a map of nothing else.
+// IsEmpty reports whether a value is null, an empty list or map, or a map of only such values.
 func IsEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:

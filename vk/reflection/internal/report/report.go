@@ -1,7 +1,7 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report writes Events on the objects of this cluster: each once, and not too many at a time.
+// Package report writes Events on the objects of this cluster, without duplicates and with a rate limit.
 package report
 
 import (
@@ -22,12 +22,12 @@ import (
 
 const (
 	// eventRate and eventBurst bound all Events of the process: a plugin that fails on ten thousand objects must not
-	// become ten thousand Events at once. What is dropped is counted.
+	// become ten thousand Events at once. Dropped ones are counted.
 	eventRate  = 10
 	eventBurst = 100
 )
 
-// Reporter writes Events on the objects of this cluster: the same Event for the same object once, and not more than
+// Reporter writes Events on the objects of this cluster: the same Event for the same object once, within
 // the limits above. Safe for concurrent use.
 type Reporter struct {
 	broadcaster record.EventBroadcaster
@@ -46,7 +46,7 @@ type about struct {
 	uid  types.UID
 }
 
-// New returns a Reporter that writes nothing before Start. dropped is called for each Event that is one too many.
+// New returns a Reporter that writes nothing before Start. dropped is called for each Event above the limit.
 func New(dropped func()) *Reporter {
 	return &Reporter{
 		broadcaster: record.NewBroadcaster(), limiter: flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst), dropped: dropped,
@@ -60,7 +60,7 @@ func (r *Reporter) Start(sink record.EventSink) {
 	r.started.Store(true)
 }
 
-// Close ends it. Events that are not written yet are lost.
+// Close stops the Reporter. Unwritten Events are lost.
 func (r *Reporter) Close() { r.broadcaster.Shutdown() }
 
 // Warn reports a problem of an object, once until it changes or OK is called.
@@ -68,7 +68,7 @@ func (r *Reporter) Warn(kind string, object *unstructured.Unstructured, reason, 
 	r.say(kind, object, corev1.EventTypeWarning, reason, message)
 }
 
-// Note reports something that is as it should be, once.
+// Note reports a normal Event, once.
 func (r *Reporter) Note(kind string, object *unstructured.Unstructured, reason, message string) {
 	r.say(kind, object, corev1.EventTypeNormal, reason, message)
 }

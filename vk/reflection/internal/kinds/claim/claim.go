@@ -25,21 +25,21 @@ type claimView struct {
 	scope  *engine.Scope
 	local  *unstructured.Unstructured // nil when it is gone
 	remote *unstructured.Unstructured // our claim on the provider
-	volume *unstructured.Unstructured // of local, if it stands for one on the provider
-	// elsewhere: local is bound to a volume that is known to be somebody else's
+	volume *unstructured.Unstructured // of local, if it represents one on the provider
+	// elsewhere: local is bound to a volume that is known to be another owner's
 	elsewhere bool
 }
 
 // Reconcile implements engine.Handler: it follows the life of a claim. (Liqo: persistent storage.)
 //
 //   - Once a node of this provider is selected for a claim of the virtual class, a claim is made there, and a volume here
-//     that stands for it. Kubernetes binds the two here, and schedules the pods that use them to this provider alone.
-//   - Labels, annotations and size of a bound claim cross; capacity and conditions come back.
-//   - When the claim is deleted, its volume's reclaim policy says what becomes of the data: Delete takes the provider's
+//     that represents it. Kubernetes binds the two here, and schedules the pods that use them only to this provider.
+//   - Labels, annotations and size of a bound claim are reflected; capacity and conditions are reflected back.
+//   - When the claim is deleted, its volume's reclaim policy decides about the data: Delete takes the provider's
 //     claim and then the volume away; Retain keeps both, until the policy is changed to Delete. A claim of the same name
-//     waits for the former, and reports the latter.
+//     waits for deletion with Delete, and reports a retained claim.
 //
-// The provider's claim is all there is of the data. It is not deleted unless the volume that stands for it has been
+// The provider's claim has the only copy of the data. It is not deleted unless the volume that represents it has been
 // released under the policy Delete, or it has never had a volume.
 func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	v := &claimView{key: key, scope: s, local: s.Object(key)}
@@ -90,7 +90,7 @@ func (h *handler) isVirtual(claim *unstructured.Unstructured) bool {
 		(annotations[wire.StorageProvisionerAnnotation] == wire.StorageProvisioner || annotations[wire.BetaStorageProvisionerAnnotation] == wire.StorageProvisioner)
 }
 
-// selectedHere returns the node that was selected for a claim, and whether it stands for our provider.
+// selectedHere returns the node that was selected for a claim, and whether it is a virtual node of our provider.
 func (h *handler) selectedHere(claim *unstructured.Unstructured) (node string, here bool) {
 	node, _ = raw.Annotations(claim.Object)[wire.SelectedNodeAnnotation].(string)
 	return node, node != "" && h.ClusterOf(node) == h.Options().RemoteClusterID

@@ -76,7 +76,7 @@ func (h *handler) mayEnd(v *claimView, behind string) bool {
 	return known && gone == behind || boundVolume(v.remote) == "" // there is no data yet
 }
 
-// tellRetained warns a claim that needs the name on the provider, and says who has it.
+// tellRetained warns a claim that needs the name on the provider, and names the claim that has it.
 func (h *handler) tellRetained(v *claimView, behind string) error {
 	if v.local == nil || v.elsewhere || boundVolume(v.local) != "" || !h.isVirtual(v.local) {
 		return nil
@@ -86,12 +86,12 @@ func (h *handler) tellRetained(v *claimView, behind string) error {
 	}
 	return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{fmt.Sprintf(
 		"persistentvolumeclaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.scope.RemoteNamespace(), v.key.Name, behind)},
-		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to be rid of it, set that volume's" +
+		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to discard it, set that volume's" +
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }
 
 // dropReleased deletes volumes that were released under the policy Delete, once nothing is left of them on the provider.
-// Nobody else does: their provisioner is us.
+// No other component does: we are their provisioner.
 func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimView) error {
 	for _, volume := range h.volumes.ofClaim(v.key) {
 		if !mayGo(volume) || v.remote != nil && h.volumeBehind(v) == volume.GetName() {
@@ -104,7 +104,7 @@ func (h *handler) dropReleased(ctx context.Context, w *engine.Worker, v *claimVi
 	return nil
 }
 
-// NotOffloaded implements engine.Handler: it deletes such volumes in a namespace that is not extended any more. Its remote namespace has gone with all that was in it, or will:
+// NotOffloaded implements engine.Handler: it deletes such volumes in a namespace that is not offloaded any more. Its remote namespace has gone with all that was in it, or will:
 // that is the provider's business.
 func (h *handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine.Key) error {
 	if state, known := h.NamespaceState(key.Namespace); !known || state != namespaces.NotOffloaded {

@@ -70,11 +70,11 @@ func refused(reason string, err error) error {
 	remedy := ""
 	switch {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
-		remedy = "ask for less in spec.resources.requests, or have the provider raise its quota"
+		remedy = "request less in spec.resources.requests, or ask the provider to raise its quota"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
-		remedy = "have the provider grant it: its role for virtual kubelets lacks persistentvolumeclaims"
+		remedy = "ask the provider to grant it: its role for virtual kubelets lacks persistentvolumeclaims"
 	case apierrors.IsForbidden(err) && reason == wire.VolumeResizeFailedReason:
-		remedy = "have the provider set allowVolumeExpansion in its storage class"
+		remedy = "ask the provider to set allowVolumeExpansion in its storage class"
 	case apierrors.IsForbidden(err):
 		remedy = "rejected by an admission policy of the provider"
 	case apierrors.IsInvalid(err):

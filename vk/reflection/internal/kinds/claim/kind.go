@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim reflects PersistentVolumeClaims of the virtual storage class: the provider makes the volume, and a volume of
-// this cluster stands for it.
+// Package claim reflects PersistentVolumeClaims of the virtual storage class: the provider provisions the volume, and
+// a PersistentVolume of this cluster represents it.
 package claim
 
 import (
@@ -20,7 +20,7 @@ var (
 	storageClassesResource = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
 )
 
-// Kind returns how claims are reflected.
+// Kind returns the kind of claims.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"), Policy: engine.Always, Workers: 3,

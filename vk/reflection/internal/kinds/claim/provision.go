@@ -23,11 +23,11 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// placeholderPath is the source of volumes that stand for others: Liqo's, so that each takes the other's for what they are.
+// placeholderPath is the source of volumes that represent others: Liqo's, so that each implementation recognises the other's.
 // No node has such a folder, and one that were to mount it would refuse.
 const placeholderPath = "/tmp/liqo-placeholder"
 
-// provision makes the claim on the provider and the volume that stands for it, if this provider was selected.
+// provision creates the claim on the provider and the volume that represents it, if this provider was selected.
 func (h *handler) provision(ctx context.Context, w *engine.Worker, v *claimView) error {
 	node, here := h.selectedHere(v.local)
 	class := h.volumes.class(h.Options().Storage.Class)
@@ -57,11 +57,11 @@ func (h *handler) checkClass(class *unstructured.Unstructured) error {
 	name := h.Options().Storage.Class
 	switch {
 	case class == nil:
-		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " does not exist any more"},
+		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"storage class " + name + " no longer exists"},
 			remedy: "recreate it with the provisioner " + wire.StorageProvisioner + " and volumeBindingMode WaitForFirstConsumer"}
 	case raw.Text(class, "volumeBindingMode") != string(storagev1.VolumeBindingWaitForFirstConsumer):
 		return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{"volumeBindingMode of storage class " + name + " is " +
-			cmp.Or(raw.Text(class, "volumeBindingMode"), "not set") + ": it is the first pod that chooses the provider of a volume"},
+			cmp.Or(raw.Text(class, "volumeBindingMode"), "not set") + ": the first pod must determine the provider of a volume"},
 			remedy: "recreate the class with WaitForFirstConsumer"}
 	}
 	return nil
@@ -109,7 +109,7 @@ func (h *handler) reflectClaim(ctx context.Context, w *engine.Worker, v *claimVi
 	return h.Write(ctx, w, x, v.remote)
 }
 
-// createVolume makes the volume that stands for the provider's claim. Kubernetes binds it.
+// createVolume creates the volume that represents the provider's claim. Kubernetes binds it.
 func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimView, class *unstructured.Unstructured) error {
 	volume := h.newVolume(v.local, class)
 	name := volume.GetName()
@@ -122,7 +122,7 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	if apierrors.IsAlreadyExists(err) {
 		found, err := h.adoptVolume(ctx, w, v, name)
 		if err == nil && found == nil {
-			err = &keptError{fmt.Sprintf("persistentvolume %s exists and does not stand for this claim on this provider: delete it", name)}
+			err = &keptError{fmt.Sprintf("persistentvolume %s exists and does not belong to this claim on this provider: delete it", name)}
 		}
 		return refused(wire.ProvisioningFailedReason, err)
 	}
@@ -136,7 +136,7 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	return nil
 }
 
-// newVolume stands for the claim on the provider: its capacity is what was requested, until the provider reports it.
+// newVolume returns a volume for the claim on the provider: its capacity is what was requested, until the provider reports it.
 func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructured.Unstructured {
 	spec := map[string]any{
 		"storageClassName": h.Options().Storage.Class,

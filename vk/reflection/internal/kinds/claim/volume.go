@@ -28,7 +28,7 @@ import (
 // claimIndex finds volumes by the claim that they are for.
 const claimIndex = "claim"
 
-// volumes are the PersistentVolumes of this cluster that stand for claims of the provider, known by their labels, and
+// volumes are the PersistentVolumes of this cluster that represent claims of the provider, selected by their labels, and
 // the virtual storage class.
 type volumes struct {
 	informer, classes *informer.Informer
@@ -73,7 +73,7 @@ func (h *handler) enqueueVolumes(which func(namespace string) bool) {
 	}
 }
 
-// NamespacesChanged enqueues the volumes whose claims are, or were, in namespaces that are not extended.
+// NamespacesChanged enqueues the volumes whose claims are, or were, in namespaces that are not offloaded.
 func (h *handler) NamespacesChanged() {
 	h.enqueueVolumes(func(namespace string) bool { return !h.IsExtended(namespace) })
 }
@@ -149,7 +149,7 @@ func (h *handler) findVolume(ctx context.Context, w *engine.Worker, v *claimView
 	return err
 }
 
-// adoptVolume reads a volume and marks it as ours; nil when it stands for something else than our claim.
+// adoptVolume reads a volume and marks it as ours; nil when it does not represent our claim.
 func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimView, name string) (*unstructured.Unstructured, error) {
 	var found *unstructured.Unstructured
 	err := h.CallLocal(ctx, func(ctx context.Context) (err error) {
@@ -169,7 +169,7 @@ func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimVie
 	return h.patchVolume(ctx, w, v.key, found, engine.AddEntries(nil, "/metadata/labels", raw.Labels(found.Object), h.Ownership()))
 }
 
-// isOurs reports whether a volume stands for a claim of our provider.
+// isOurs reports whether a volume represents a claim of our provider.
 func (h *handler) isOurs(volume *unstructured.Unstructured) bool {
 	if raw.Annotations(volume.Object)[wire.ProvisionedByAnnotation] != wire.StorageProvisioner {
 		return false
@@ -181,7 +181,7 @@ func (h *handler) persistentVolumes() dynamic.ResourceInterface {
 	return h.Local().Resource(volumesResource)
 }
 
-// volumeWriting announces a write; what it returns has the claim enqueued again when somebody else changed the volume meanwhile.
+// volumeWriting announces a write; what it returns has the claim enqueued again when another client changed the volume meanwhile.
 func (h *handler) volumeWriting(name string, claim engine.Key) (done func()) {
 	key := engine.Key{Name: name}
 	h.volumes.writes.Begin(key)

@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice reflects EndpointSlices, which cross as their Services do: the annotations of the Service decide, plugins
-// see them, and a change of them re-evaluates its slices.
+// Package endpointslice reflects EndpointSlices together with their Services: the annotations of the Service decide,
+// are visible to plugins, and re-evaluate its slices when they change.
 package endpointslice
 
 import (
@@ -33,7 +33,7 @@ const (
 
 var servicesResource = corev1.SchemeGroupVersion.WithResource("services")
 
-// Kind returns how EndpointSlices are reflected.
+// Kind returns the kind of EndpointSlices.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, LiqoName: "EndpointSlice", Source: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
@@ -55,7 +55,7 @@ func Kind() engine.Kind {
 // IsAPIServer reports whether it is the Service of this cluster's own API server: the provider has its own of that name.
 func IsAPIServer(namespace, name string) bool { return namespace == "default" && name == "kubernetes" }
 
-// indexByService keys the slices. Nobody looks for copies.
+// indexByService indexes the slices, not their copies.
 func indexByService(object any) ([]string, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok || u.GetKind() == offloadingv1beta1.ShadowEndpointSliceKind {

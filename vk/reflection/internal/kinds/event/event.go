@@ -140,7 +140,7 @@ func (h *handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return nil
 }
 
-// worthAnotherTry decides about an error. One Event on the object says what cannot be shown, however many it concerns.
+// worthAnotherTry decides about an error. One Event on the object reports what cannot be shown, for any number of Events.
 func (h *handler) worthAnotherTry(key engine.Key, err error, about *involved) bool {
 	class, reason := engine.Classify(err)
 	if class == engine.Unreachable || class == engine.Conflict || class == engine.Refused && !refusedForGood(err) && h.Tries(key) < eventTries {

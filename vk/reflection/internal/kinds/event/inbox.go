@@ -23,13 +23,13 @@ const (
 	// Settle is how long a new Event that is no warning waits: until then most of what it reports is
 	// over, or even the object.
 	Settle = 2 * time.Second
-	// Window is the time between two writes of one Event: a crash loop counts up much faster than anybody reads.
+	// Window is the time between two writes of one Event: a crash loop counts up much faster than users read.
 	Window = 10 * time.Second
 	// eventTrial is how long an Event waits for the object that it is about to be known: they come by different watches.
 	eventTrial = 10 * time.Second
-	// WaitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. What comes on top is dropped and counted.
+	// WaitingMost bounds the Events of one namespace that wait to be written, 3 KiB each. The excess is dropped and counted.
 	WaitingMost = 10000
-	// missedMost bounds the kinds that are remembered for having been dropped: whoever writes Events there names them.
+	// missedMost bounds the kinds that are remembered for having been dropped: clients of the provider choose their names.
 	missedMost = 100
 )
 
@@ -43,12 +43,12 @@ type inbox struct {
 	mu      sync.Mutex
 	entries map[string]*entry // by the Event's name
 	waiting int               // entries with an Event
-	// missed are the kinds of objects that Events were dropped about, which might have been shown by somebody else
+	// missed are the kinds of objects that Events were dropped about, which another virtual kubelet might have shown
 	missed map[schema.GroupKind]bool
 	again  context.CancelFunc // reads everything once more
 }
 
-// shared is the missed kind that stands for all whose objects another virtual kubelet reflects.
+// shared is the missed kind for all kinds whose objects another virtual kubelet reflects.
 var shared = schema.GroupKind{}
 
 func newInbox(h *handler, s *engine.Scope) *inbox {
@@ -78,7 +78,7 @@ func (b *inbox) begin(again context.CancelFunc) {
 	b.again = again
 }
 
-// Learn takes note of copies that are there.
+// Learn records existing copies.
 func (b *inbox) Learn(found []unstructured.Unstructured) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +136,7 @@ func (b *inbox) Replace(list []any, _ string) error {
 func (b *inbox) Resync() error { return nil }
 
 // Delete implements cache.ReflectorStore. Events expire by themselves on both sides, an hour after the last write: those
-// that go at that age need no write here. Who took one away earlier meant it.
+// that go at that age need no write here. An earlier deletion was intended.
 func (b *inbox) Delete(object any) error {
 	event, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -1,15 +1,15 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package event shows here what the provider's Events say of our objects there.
+// Package event shows the provider's Events about our objects on the objects of this cluster.
 //
-// Events come the other way: who describes an object here sees what happens to its copy. They are history rather than
-// state, so they are treated unlike other kinds. What was shown stays as it was mutated. None is kept in memory. A copy is
-// written when the Event says something new, and never for being compared again.
+// Events are reflected back, so that describing an object shows what happens to its copy. They are history rather
+// than state, so they are treated differently from other kinds. A reflected Event is not updated when the mutation
+// changes, none is kept in memory, and a copy is written only when the Event has news.
 //
 //	watch of the remote namespace ─▶ inbox ─▶ about whom? ─▶ schedule ─▶ queue ─▶ policy ─▶ chain ─▶ comparison ─▶ create or patch
 //
-// The reporter (internal/report) is another matter: it writes Events of our own.
+// The reporter (internal/report) is separate: it writes our own Events.
 package event
 
 import (
@@ -23,7 +23,7 @@ import (
 // Name of the kind.
 const Name = "Event"
 
-// Kind returns how Events are reflected.
+// Kind returns the kind of Events.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("events"), Policy: engine.DenyList, Workers: 3, Copy: engine.Copy{Mode: engine.Replace}, Reverse: true,
@@ -45,7 +45,7 @@ func (h *handler) Extend(s *engine.Scope) {
 	s.OnRun(func(ctx context.Context) { h.receive(ctx, in) })
 }
 
-// Synced goes on with the Events about objects of a kind that is known at last.
+// Synced implements engine.Handler: it continues with the Events about objects of a synced kind.
 func (h *handler) Synced(s *engine.Scope, kind *engine.Kind) { inboxOf(s).resume(kind) }
 
 // StartedLeading reads everything again when Events were dropped because another virtual kubelet showed them.

@@ -17,7 +17,7 @@ const (
 	Tick = 200 * time.Millisecond
 	// calmTurns and busyTurns are how many Events get their turn then: 100 or 5 a second. A rollout of 1,000 pods makes
 	// about 5,000 Events that all say "as expected"; more of them meanwhile would slow it down, fewer in calm times would
-	// keep who describes a pod waiting.
+	// delay what users see of a pod.
 	calmTurns, busyTurns = 20, 1
 	// busyFrom evaluations of other kinds since the last tick (50 a second) are more than the life of pods that run makes.
 	busyFrom = 10

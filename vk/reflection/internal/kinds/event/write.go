@@ -25,7 +25,7 @@ import (
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
-// eventExpiry is the age from which on nobody can know whether an Event was deleted or has expired: API servers keep them for
+// eventExpiry is the age from which an Event may have been deleted or expired: API servers keep them for
 // an hour unless configured otherwise, and the clocks differ.
 const eventExpiry = 50 * time.Minute
 
@@ -121,7 +121,7 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 					return nil
 				}
 			case e.other:
-				return nil // both names are taken: somebody does not want it shown
+				return nil // both names are taken: it is not shown
 			default:
 				e.other = true
 			}
@@ -132,7 +132,7 @@ func (h *handler) writeCopy(ctx context.Context, w *engine.Worker, x *engine.Des
 	return &engine.RetryAfter{After: engine.Soon}
 }
 
-// CopyName is the name of an Event's copy: the same, or the one for which it is not taken by somebody else.
+// CopyName is the name of an Event's copy: the same, or the one for which it is not taken by another client.
 func (h *handler) CopyName(name string, other bool) string {
 	if !other {
 		return name
@@ -170,7 +170,7 @@ func (h *handler) createEvent(ctx context.Context, w *engine.Worker, x *engine.D
 	return nil
 }
 
-// patchEvent says what has changed, to the copy and to nothing else that may have its name by now.
+// patchEvent patches the changes into the copy, with our labels as a precondition.
 func (h *handler) patchEvent(ctx context.Context, x *engine.Desired) error {
 	var patch jsonpatch.Patch
 	for key, value := range h.Ownership() {

@@ -38,7 +38,7 @@ type ArrivingError interface {
 	Unknown() bool
 }
 
-// RequestedTokens learn what is to be offloaded of a pod before that happens: the tokens should be there as early as it.
+// RequestedTokens is notified before a pod is offloaded, so that its tokens exist in time.
 type RequestedTokens interface {
 	Mounts(key engine.Key, uid types.UID, volumes any)
 }
@@ -124,7 +124,7 @@ func mountsOwnToken(pod *unstructured.Unstructured) bool {
 	return false
 }
 
-// MountedToken is the Secret that a ShadowPod has in the place of the token, "" for none.
+// MountedToken returns the Secret that a ShadowPod mounts instead of the token, "" for none.
 func MountedToken(shadow *unstructured.Unstructured) string {
 	for volume, secret := range access.Secrets(raw.Map(raw.Nested(shadow.Object, "spec", "pod"))) {
 		if strings.HasPrefix(volume, accessVolume) {

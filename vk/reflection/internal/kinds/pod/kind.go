@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod reflects the pods of the node: each has a ShadowPod on the provider, whose controllers make the pod there, keep it,
-// and report their status.
+// Package pod reflects the pods of the node: each has a ShadowPod on the provider, whose controllers create and
+// maintain the pod there, and report its status.
 package pod
 
 import (
@@ -25,7 +25,7 @@ const Name = "Pod"
 
 var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// Kind returns how pods are reflected.
+// Kind returns the kind of pods.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: podsResource, Policy: engine.Always, Workers: 10, PerNode: true,
@@ -55,7 +55,7 @@ type Handler struct {
 
 // Extend watches the provider's pods.
 func (h *Handler) Extend(s *engine.Scope) {
-	// Without their specs: how they are run there is nobody's business here.
+	// Without their specs, which are not used here.
 	s.State = s.WatchRemote(podsResource, informer.DropSpec, func(_, object *unstructured.Unstructured, _ bool) { s.Enqueue(s.Key(object.GetName())) })
 }
 
@@ -65,7 +65,7 @@ func (h *Handler) Derived(s *engine.Scope, name string) *unstructured.Unstructur
 	return remote.Get(s.RemoteNamespace(), name)
 }
 
-// NamespacesChanged enqueues the pods of this node whose namespaces are not extended.
+// NamespacesChanged enqueues the pods of this node whose namespaces are not offloaded.
 func (h *Handler) NamespacesChanged() {
 	for _, pod := range h.OfNode() {
 		if !h.IsExtended(pod.GetNamespace()) {

@@ -24,16 +24,16 @@ import (
 )
 
 // RestartsAnnotation, on pods of this cluster, says as JSON which pod of the provider was counted last, and what was counted
-// for earlier ones: so restart counts never fall, whoever was down when the pod was re-created. It is written together with
+// for earlier ones: so restart counts never fall, whichever process was down when the pod was recreated. It is written together with
 // the status and never crosses.
 const RestartsAnnotation = "plugins.refract.io/restarts"
 
 // GatesAnnotation, on pods of this cluster, says as JSON which conditions of readiness gates, and others that no kubelet
-// writes, were taken over from the provider, each with a hash of what it said: all others are somebody's here. It is written
+// writes, were taken over from the provider, each with a hash of what it said: all others were written in this cluster. It is written
 // and kept here likewise.
 const GatesAnnotation = "plugins.refract.io/readiness-gates"
 
-// RemoteGatesAnnotation, on pods of this cluster, names the readiness gates that something at the provider opens, separated by
+// RemoteGatesAnnotation, on pods of this cluster, names the readiness gates that something on the provider opens, separated by
 // commas, or "*" for all. Whether any other gate is open is for this cluster to say: a provider makes no pod ready by it.
 const RemoteGatesAnnotation = "plugins.refract.io/remote-readiness-gates"
 
@@ -293,7 +293,7 @@ const straggling = 2 * time.Second
 
 // shadowIsGone is an error as long as the pod may have a ShadowPod that the cache does not show. A cache says what was, and a
 // create that has no answer is an open question: only the deletion that the watch has delivered, or the API server itself,
-// says that there is none. Who lets the pod go earlier has it run twice, once here under the same name.
+// says that there is none. Releasing the pod earlier would run it twice, once here under the same name.
 func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	known := v.state.shadow
 	switch {
@@ -310,7 +310,7 @@ func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 	return nil
 }
 
-// letGo ends a pod of which nothing is left on the provider. Who holds it by a finalizer (a Job counts its pods that way)
+// letGo ends a pod of which nothing is left on the provider. A controller that holds it by a finalizer (a Job counts its pods that way)
 // may wait for it to be over, and a kubelet sees to that before it lets a pod go.
 func (h *Handler) letGo(ctx context.Context, w *engine.Worker, v *podView) error {
 	if len(v.local.GetFinalizers()) > 0 && !pods.Finished(pods.Phase(v.status)) {

@@ -17,13 +17,13 @@ import (
 )
 
 // notOffloadedHint is for the user of a pod that should not be here.
-const notOffloadedHint = "its namespace is not extended to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
+const notOffloadedHint = "its namespace is not offloaded to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
 	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
 
 // unknownHint is for a pod whose namespace may yet be extended.
 const unknownHint = "its namespace has no remote namespace on this cluster yet; see the status of the NamespaceOffloading in that namespace"
 
-// NotOffloaded implements engine.Handler: it deals with a pod on this node whose namespace is not extended. (Liqo: the fallback
+// NotOffloaded implements engine.Handler: it deals with a pod on this node whose namespace is not offloaded. (Liqo: the fallback
 // of pod reflection.)
 //
 // While that is not certain (the map has not been read, is gone, or says that the remote namespace is on its way) a pod that has

@@ -239,7 +239,7 @@ func unschedulable(status map[string]any) bool {
 	return false
 }
 
-// Marks are what is noted in the metadata of a pod: the status of a pod is the one place where both can be written at once.
+// Marks are annotations of a pod that are written together with its status, in one request.
 type Marks struct {
 	Offloaded bool   // by the label of offloaded pods
 	Restarts  string // by RestartsAnnotation, "" leaves it

@@ -1,12 +1,12 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package secret reflects Secrets, and finds among their copies the tokens of service accounts.
+// Package secret reflects Secrets, and finds the tokens of service accounts among their copies.
 //
-// In the mode Legacy an offloaded pod opens this cluster's API server with the long-lived token of its service account: with
-// the Secret that somebody made here for it. That crosses as other Secrets do (its plugin lets it in no other mode), and the
-// plugin of pods mounts the copy. Which one it is is looked up when a pod is offloaded, and noted nowhere but in the volumes of
-// its ShadowPod, which never change. (Liqo: API server support, Legacy.)
+// In the mode Legacy, an offloaded pod uses this cluster's API server with the long-lived token of its service
+// account, from a Secret that a user created for it. That Secret is reflected like others (its plugin admits it in no
+// other mode), and the plugin of pods mounts the copy. The Secret is looked up when a pod is offloaded, and recorded
+// only in the volumes of its ShadowPod, which never change. (Liqo: API server support, Legacy.)
 package secret
 
 import (
@@ -30,7 +30,7 @@ const Name = "Secret"
 // accountIndex finds the Secrets with tokens by namespace and service account.
 const accountIndex = "serviceAccount"
 
-// Kind returns how Secrets are reflected.
+// Kind returns the kind of Secrets.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: corev1.SchemeGroupVersion.WithResource("secrets"), Policy: engine.DenyList, Workers: 3, Chain: engine.Chain{Confidential: true},
@@ -54,7 +54,7 @@ func keep(content map[string]any) map[string]any {
 // Handler implements engine.Handler: it finds tokens among Secrets.
 type Handler struct{ engine.Base }
 
-// Waiters are who waits for the token of a service account; the kind Pod has them.
+// Waiters are the pods that wait for the token of a service account; the kind Pod implements it.
 type Waiters interface {
 	// AccountTokenChanged enqueues the pods that are not offloaded yet, of one service account or, "", of all.
 	AccountTokenChanged(namespace, account string)
@@ -98,7 +98,7 @@ func tokenAccount(secret *unstructured.Unstructured) string {
 }
 
 // indexByAccount keys the Secrets with tokens. They have a type of their own in their own cluster and, as copies, label and
-// annotation; somebody's Secret that has but the label is none.
+// annotation; a Secret with only the label is none.
 func indexByAccount(object any) ([]string, error) {
 	secret, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -111,8 +111,8 @@ func indexByAccount(object any) ([]string, error) {
 	return []string{secret.GetNamespace() + "/" + account}, nil
 }
 
-// MissingTokenError: the provider does not have the one Secret of which a pod mounts the token. It is no failure of anything,
-// and what heals it is watched.
+// MissingTokenError is returned if the provider lacks the one Secret of which a pod mounts the token. It is not a failure,
+// and its resolution is watched.
 type MissingTokenError struct {
 	account, problem string
 	soon             bool // it may be on its way
@@ -162,7 +162,7 @@ func (h *Handler) stays(s *engine.Scope, object, copied *unstructured.Unstructur
 	return h.RemoteName(object.GetName()) == copied.GetName() && s.MayCross(object)
 }
 
-// describe says what is wrong, and what to do.
+// describe returns the problem and the remedy.
 func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured) {
 	switch {
 	case len(made) == 0:
@@ -173,7 +173,7 @@ func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured)
 			named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
 		e.soon = true
 	case len(crossed) == 1:
-		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it when the service account is there", named(crossed))
+		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it once the service account exists", named(crossed))
 		e.soon = true
 	default:
 		e.problem = fmt.Sprintf("the provider has %d Secrets of it (%s); exclude all but one with annotation %s: \"true\"",

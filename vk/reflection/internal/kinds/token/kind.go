@@ -1,8 +1,8 @@
 // Copyright The Refract Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package token keeps the service-account tokens of offloaded pods in Secrets of the provider. They are no objects of this
-// cluster: they are requested from it for each pod, and renewed before they expire.
+// Package token maintains the service-account tokens of offloaded pods in Secrets of the provider. Tokens are not
+// objects of this cluster: they are requested for each pod, and renewed before they expire.
 package token
 
 import (
@@ -19,7 +19,7 @@ const Name = "ServiceAccount"
 
 var podsResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// Kind returns how tokens are kept.
+// Kind returns the kind of service-account tokens.
 func Kind() engine.Kind {
 	return engine.Kind{
 		Name: Name, Source: podsResource, Policy: engine.Always, Workers: 3, PerNode: true, FailureReason: wire.FailedTokensReason,

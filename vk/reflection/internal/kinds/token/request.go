@@ -116,10 +116,10 @@ func deniedToken(account string, pod *unstructured.Unstructured, err error) erro
 	case missing(err, "serviceaccounts"):
 		return &tokenError{account, "create it, " + access.WithoutRemedy, err}
 	case apierrors.IsForbidden(err):
-		return &tokenError{account, "let the virtual kubelet create serviceaccounts/token in namespace " + pod.GetNamespace() +
-			" (its role for extended namespaces does), " + access.WithoutRemedy, err}
+		return &tokenError{account, "allow the virtual kubelet to create serviceaccounts/token in namespace " + pod.GetNamespace() +
+			" (its role for offloaded namespaces does), " + access.WithoutRemedy, err}
 	}
-	return &tokenError{account, "change what the pod's volumes ask for, " + access.WithoutRemedy, err}
+	return &tokenError{account, "correct the token volumes of the pod, " + access.WithoutRemedy, err}
 }
 
 // missing reports whether an object of the resource was not found.

@@ -38,7 +38,7 @@ type tokenState struct {
 // Reconcile implements engine.Handler: it keeps the service-account tokens of a pod of this node in a Secret of the provider.
 // The pod's plugin makes the volumes of the ShadowPod refer to it. (Liqo: ServiceAccount reflection, TokenAPI.)
 //
-// Nothing of this cluster crosses here, so no plugin sees the tokens, and nothing ever logs them.
+// Tokens are not objects, so plugins do not see them, and they are never logged.
 func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Scope, key engine.Key) error {
 	local := h.ObjectOfNode(key)
 	remote, going := s.Copy(key.Name)
@@ -70,7 +70,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 	return h.keepTokens(ctx, w, s, local, remote, sources)
 }
 
-// ofAnotherPod reports whether the Secret is that of an earlier pod of the same name. One that does not say whose it is is no such.
+// ofAnotherPod reports whether the Secret is that of an earlier pod of the same name. A Secret without that annotation is not.
 func ofAnotherPod(secret, pod *unstructured.Unstructured) bool {
 	uid, _ := raw.Annotations(secret.Object)[wire.ServiceAccountPodUIDAnnotation].(string)
 	return uid != "" && uid != string(pod.GetUID())
@@ -154,14 +154,14 @@ func (h *Handler) isCurrent(w *engine.Worker, s *engine.Scope, local, remote *un
 	return err == nil && x.SameMetadata(remote)
 }
 
-// renewTokens requests the tokens that are missing or due, into held. What is denied stays as it was.
+// renewTokens requests the tokens that are missing or due, into held. Denied ones stay unchanged.
 func (h *Handler) renewTokens(ctx context.Context, local *unstructured.Unstructured, sources []tokenSource, held map[string]token, state *tokenState) error {
 	now := h.Clock().Now()
 	if !anyDue(sources, held, now) {
 		return nil
 	}
 	if err := h.Reachable(); err != nil {
-		return err // nobody could take them
+		return err // they could not be stored
 	}
 	var denied error
 	for _, source := range sources {
