@@ -198,22 +198,6 @@ not patch rolebindings.rbac.authorization.k8s.io in liqo-tenant-rome
 	tokenCases = `
 not create renews.authentication.liqo.io in liqo-tenant-rome
 `
-	certificateCases = `
-may create renews.authentication.liqo.io in liqo-tenant-rome
-may get renews.authentication.liqo.io in liqo-tenant-rome named refract-consumer
-may delete renews.authentication.liqo.io in liqo-tenant-rome named refract-consumer
-not get renews.authentication.liqo.io in liqo-tenant-rome named other
-not list renews.authentication.liqo.io in liqo-tenant-rome
-not update renews.authentication.liqo.io in liqo-tenant-rome named refract-consumer
-not patch renews.authentication.liqo.io/status in liqo-tenant-rome named refract-consumer
-not create renews.authentication.liqo.io in liqo-tenant-paris
-not create resourceslices.authentication.liqo.io in liqo-tenant-rome
-not patch namespaces named liqo-tenant-rome
-not patch rolebindings.rbac.authorization.k8s.io in liqo-tenant-rome
-`
-	tokenCases = `
-not create renews.authentication.liqo.io in liqo-tenant-rome
-`
 	managerCases = `
 may watch shadowpods.offloading.liqo.io
 may patch shadowpods.offloading.liqo.io/status in shop-rome
