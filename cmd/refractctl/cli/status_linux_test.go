@@ -5,6 +5,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"testing"
 
@@ -45,8 +46,9 @@ func TestOnATerminalALineIsOverwritten(t *testing.T) {
 	command.SetErr(file)
 	command.SetOut(file)
 	require.NoError(t, command.Execute())
-	text := make([]byte, 1024)
-	n, err := shown.Read(text)
+	want := overwrite + "milan: 2 pods are left" + overwrite + "milan: 1 pod is left" + overwrite + "milan: 1 pod is left\r\nthe result\r\n"
+	text := make([]byte, len(want)) // a read of a terminal may return a part
+	_, err := io.ReadFull(shown, text)
 	require.NoError(t, err)
-	assert.Equal(t, overwrite+"milan: 2 pods are left"+overwrite+"milan: 1 pod is left"+overwrite+"milan: 1 pod is left\r\nthe result\r\n", string(text[:n]))
+	assert.Equal(t, want, string(text))
 }
