@@ -52,7 +52,7 @@ func TestWrongFlagsNameThemselvesAndTheRemedy(t *testing.T) {
 		"--cluster-id=a --client-qps=0":                    "--client-qps=0: use a positive number",
 		"--cluster-id=a --client-max-burst=-1":             "--client-max-burst is -1: use 1 or more",
 		"--cluster-id=a --remote-cluster-role=":            "--remote-cluster-role is empty: name",
-		"--cluster-id=a --kubeconfig=" + none:              "not a kubeconfig but a list or plain text: give",
+		"--cluster-id=a --kubeconfig=" + none:              "not a kubeconfig but a list or plain text: use the output of",
 		"--cluster-id=a x":                                 "unknown command \"x\"",
 		"--cluster-id=a --kubeconfig=/nonexistent":         "--kubeconfig=/nonexistent cannot be used",
 		"--cluster-id=a --shadow-pod-ctrl-workers=0":       "--shadow-pod-ctrl-workers is 0: use 1 or more",

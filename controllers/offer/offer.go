@@ -21,13 +21,13 @@ import (
 	"github.com/refract-project/refract/api/wire"
 )
 
-// Offer is what this cluster gives to consumers. The zero value gives each what it asks for, and nothing besides.
+// Offer is what this cluster grants to consumers. The zero value grants every request, and offers no classes.
 type Offer struct {
 	// Resources that a ResourceSlice gets which does not name them.
 	Resources corev1.ResourceList
 	// Limit is how much each consumer may be granted by all of its ResourceSlices together; a resource that is not named has none.
 	Limit corev1.ResourceList
-	// OtherClasses leaves also ResourceSlices of the default class to whoever else decides on them.
+	// OtherClasses leaves also ResourceSlices of the default class to other controllers.
 	OtherClasses bool
 	// Storage offers the StorageClasses of this cluster; DefaultStorageClass names the default one, "" for that of the cluster.
 	Storage             bool
@@ -67,7 +67,7 @@ func (p *Publisher) Publish(ctx context.Context, slice *auth.ResourceSlice, desi
 		Deny(slice, refused)
 		return nil
 	case refused != "":
-		message = refused + ". The former grant is kept"
+		message = refused + ". The previous grant is kept"
 	default:
 		slice.Status.Resources = desired
 	}
@@ -113,7 +113,7 @@ func (p *Publisher) exceeds(ctx context.Context, slice *auth.ResourceSlice, desi
 			if left.Sign() < 0 {
 				left = resource.Quantity{}
 			}
-			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is %s, of which %s are left of the %s that the provider gives to this consumer", name, asked.String(), left.String(), limit.String()))
+			reasons = append(reasons, fmt.Sprintf("spec.resources[%s] is %s, but only %s of the %s that the provider grants to this consumer are left", name, asked.String(), left.String(), limit.String()))
 		}
 	}
 	return strings.Join(reasons, "; "), nil

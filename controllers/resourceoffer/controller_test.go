@@ -107,7 +107,7 @@ func TestOffers(t *testing.T) {
 	t.Run("end at the limit of the consumer", func(t *testing.T) {
 		provider.Create(t, request(tenant, "milan-b", "6"))
 		slice := await(t, "milan-b", auth.ResourceSliceDenied, always)
-		assert.Contains(t, slice.Status.Condition(auth.ResourcesCondition).Message, "of which 4 are left of the 10")
+		assert.Contains(t, slice.Status.Condition(auth.ResourcesCondition).Message, "but only 4 of the 10")
 		provider.Delete(t, first)
 		await(t, "milan-b", auth.ResourceSliceAccepted, grants("6"))
 	})

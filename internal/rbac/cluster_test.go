@@ -52,7 +52,7 @@ func TestIdentitiesMayWhatTheyNeedAndNoMore(t *testing.T) {
 		"user system:serviceaccount:liqo:manager":                      managerCases,
 		"user nobody": nobodyCases,
 	} {
-		for line := range strings.Lines(strings.TrimSpace(cases)) {
+		for line := range strings.Lines(strings.TrimSpace(strings.ReplaceAll(cases, "\n\n", "\n"))) {
 			t.Run(who+": "+strings.TrimSpace(line), func(t *testing.T) { check(t, client, who, line) })
 		}
 	}

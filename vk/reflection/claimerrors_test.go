@@ -72,7 +72,7 @@ func TestVirtualClassMustWait(t *testing.T) {
 	l.Local.Delete(t, "StorageClass", "", l.class)
 	l.Settled()
 	l.Local.PatchYAML(t, reflection.ClaimKind, l.Namespace, "at-once", "{metadata: {annotations: {volume.kubernetes.io/selected-node: "+l.Node+"}}}")
-	l.Event(l.Namespace, reflection.ClaimKind, "at-once", "Warning", "ProvisioningFailed", "does not exist", l.class)
+	l.Event(l.Namespace, reflection.ClaimKind, "at-once", "Warning", "ProvisioningFailed", "no longer exists", l.class)
 	l.Local.Create(t, "", fmt.Sprintf(`{apiVersion: storage.k8s.io/v1, kind: StorageClass, metadata: {name: %s}, provisioner: liqo.io/storage, volumeBindingMode: WaitForFirstConsumer}`, l.class))
 	l.bound("at-once")
 }

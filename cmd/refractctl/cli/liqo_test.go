@@ -120,7 +120,7 @@ func TestAVirtualKubeletThatDoesNotGetReadyIsPutBack(t *testing.T) {
 	assert.Equal(t, doctor.Error, found.Findings[0].Level)
 	assert.Contains(t, found.Findings[0].Message, "nothing to adopt")
 	_, _, err = refractctl(t, "liqo", "adopt", "adoptable", "--image=refract/virtual-kubelet:v1", "--kubeconfig="+cluster.Kubeconfig())
-	assert.ErrorContains(t, err, "was it made by Liqo?")
+	assert.ErrorContains(t, err, "was it created by Liqo?")
 
 	for want, args := range map[string][]string{
 		"--image is missing": {"adopt", "adoptable"}, "there is no virtual node nowhere": {"check", "nowhere"}, "--timeout": {"revert", "--timeout=-1s"},
