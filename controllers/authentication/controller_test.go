@@ -19,6 +19,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -427,12 +428,15 @@ func requests(t *testing.T) func() []string {
 	require.NoError(t, err)
 	users := map[string]bool{}
 	done := make(chan struct{})
+	var stopping atomic.Bool
 	go func() {
 		defer close(done)
 		for event := range watcher.ResultChan() {
 			csr, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
 			if !ok {
-				users[fmt.Sprintf("the watch ended: %v", event.Object)] = true
+				if !stopping.Load() {
+					users[fmt.Sprintf("the watch ended: %v", event.Object)] = true
+				}
 				return
 			}
 			block, _ := pem.Decode(csr.Spec.Request)
@@ -444,6 +448,7 @@ func requests(t *testing.T) func() []string {
 		}
 	}()
 	return func() []string {
+		stopping.Store(true)
 		watcher.Stop()
 		<-done
 		return slices.Sorted(maps.Keys(users))

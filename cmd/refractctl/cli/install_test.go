@@ -94,10 +94,10 @@ func TestInstallUpgradesCRDs(t *testing.T) {
 	assert.Equal(t, generation, read().GetGeneration(), "a dry run changes nothing")
 	assert.NotContains(t, properties(read()), "cordoned")
 
-	t.Cleanup(func() {
+	defer func() { // not in Cleanup, when the context of the test is over
 		_, _, err := refractctl(t, onCluster("uninstall", "--force")...)
 		assert.NoError(t, err)
-	})
+	}()
 	_, said, err = refractctl(t, install...)
 	assert.Equal(t, exitTimedOut, exitCode(err), "nothing runs here: %v", err)
 	assert.Contains(t, said, "CRD "+name+" was updated\n")
