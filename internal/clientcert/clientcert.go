@@ -171,10 +171,11 @@ func Sign(ctx context.Context, c client.Client, live client.Reader, request Requ
 	if err := approve(ctx, c, live, csr, request); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, request.Patience)
+	bounded, cancel := context.WithTimeout(ctx, request.Patience)
 	defer cancel()
 	begun := time.Now()
-	err = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
+	err = progress.Poll(bounded, func(context.Context) (bool, error) {
+		// A request that is under way when the time is over is not a server that does not answer.
 		if err := live.Get(ctx, client.ObjectKeyFromObject(csr), csr); err != nil {
 			return false, fmt.Errorf("getting CertificateSigningRequest %s, %w", name, err)
 		}

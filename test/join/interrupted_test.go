@@ -253,7 +253,7 @@ func (w *world) notSigned() {
 			}})
 		}, func(string) {})
 		o.Credentials = peering.Certificates
-		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute)
 		err := o.Peer(ctx)
 		cancel()
 		require.Error(w, err, what)

@@ -206,9 +206,25 @@ func (w *world) notInvited() {
 	assert.Contains(w, deleted.Removed, reported{"milan", "Namespace", "", "liqo-tenant-rome"})
 	assert.Contains(w, deleted.Removed, reported{"milan", "ServiceAccount", "liqo-tenant-rome", wire.ConsumerServiceAccount})
 	assert.Empty(w, deleted.Left)
-	w.refused([]string{"peer", flag}, "the invitation was withdrawn")
+	w.revoked(file)
+	w.refused([]string{"peer", flag, "--remote-api-server-url=" + w.milan.Config().Host}, "the invitation was withdrawn")
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
+}
+
+// revoked waits until milan accepts the token of an invitation no more: its API server remembers for some seconds which tokens are valid.
+func (w *world) revoked(invitation string) {
+	w.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", invitation)
+	require.NoError(w, err)
+	guest, err := kubernetes.NewForConfig(config)
+	require.NoError(w, err)
+	testenv.Eventually(w.T, func() error {
+		if _, err := guest.Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("the token of a ServiceAccount that is gone is still accepted: %w", err)
+		}
+		return nil
+	})
 }
 
 // aged returns a token of milan's API server as that would have issued it some time ago.

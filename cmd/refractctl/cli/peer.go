@@ -186,7 +186,7 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t.addFlags(command, peerPatience)
 	flags := command.Flags()
 	share.addFlags(flags)
-	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates at the provider: token, which the controller manager renews, or certificate, which it renews as well if authentication.enabled is set in the provider, and this command otherwise; a provider that runs Liqo gives certificates")
+	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates to the provider: token, which the controller manager renews, or certificate, which it renews as well if authentication.enabled is set in the provider, and this command otherwise; a provider that runs Liqo gives certificates")
 	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none; by default as installed in this cluster")
 	completeFlag(command, "network", "reachable", "none")
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")
@@ -240,7 +240,7 @@ func newUnpeerCommand(access *clusterAccess) *cobra.Command {
 func (t *twoClusters) end(provider []string, force bool, out io.Writer) (*peering.Options, func(*peering.Options, context.Context) error, error) {
 	switch {
 	case force != (len(provider) == 1):
-		return nil, nil, usage(errors.New("name the provider with --force alone: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
+		return nil, nil, usage(errors.New("a provider is named only with --force: refractctl unpeer PROVIDER --force, or refractctl unpeer --remote-context=CONTEXT"))
 	case !force:
 		o, err := t.options(out)
 		if err != nil {
@@ -248,7 +248,7 @@ func (t *twoClusters) end(provider []string, force bool, out io.Writer) (*peerin
 		}
 		return o, (*peering.Options).Unpeer, nil
 	case t.remoteContext != "" || t.remoteFile != "":
-		return nil, nil, usage(errors.New("--force does without the provider: leave out --remote-context and --remote-kubeconfig"))
+		return nil, nil, usage(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
 	}
 	absent, err := peering.Absent(provider[0])
 	if err != nil {
