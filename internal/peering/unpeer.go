@@ -60,7 +60,11 @@ func (o *Options) unpeer(ctx context.Context) error {
 		return err
 	}
 	atProvider, problem := o.leaveProvider(ctx)
-	if err := atConsumer(ctx); err != nil || problem != nil {
+	err = atConsumer(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err // both ended for the same reason
+	case err != nil || problem != nil:
 		return errors.Join(problem, err)
 	}
 	if err := atProvider(ctx); err != nil || !o.DryRun {

@@ -110,7 +110,7 @@ func (i *Installer) onlyOne(ctx context.Context) error {
 		return nil
 	}
 	if err == nil && (found.Name != i.Name || found.Namespace != i.Namespace) {
-		err = fmt.Errorf("Refract is already installed as release %s in namespace %s: upgrade it with --release=%s --namespace=%s", found.Name, found.Namespace, found.Name, found.Namespace)
+		err = fmt.Errorf("the cluster already has Refract, as release %s in namespace %s: upgrade it with --release=%s --namespace=%s", found.Name, found.Namespace, found.Name, found.Namespace)
 	}
 	return err
 }

@@ -291,7 +291,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=rome-kwok-1"}, "there is a node rome-kwok-1")
 	w.refused([]string{"peer", "--remote-context=milan", server, "--virtual-node=" + wire.ConsumerServiceAccount}, "cannot be called refract-consumer")
 	w.refused([]string{"peer", "--remote-context=stranger", server}, "cluster stranger", "cannot list resource")
-	w.refused([]string{"install", "--release=other"}, "Refract is already installed as release refract in namespace liqo")
+	w.refused([]string{"install", "--release=other"}, "the cluster already has Refract, as release refract in namespace liqo")
 	w.must("install", "--cluster-id=rome", "--context=milan") // the other values hold
 	w.refused([]string{"peer", "--remote-context=milan", server}, `both clusters have the id "rome"`)
 	w.must("install", "--cluster-id=milan", "--context=milan", pullSecret, `--set-json=offloading.reflection.ingress.ingressClasses=[{"name":"nginx","default":true}]`)

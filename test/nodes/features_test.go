@@ -74,7 +74,7 @@ func (w *world) features() {
 		{"projected token", kubectl + `exec web -c web -- wc -c /projected/token`, `[0-9]{3} /projected/token`},
 		{"audience of a projected token", kubectl + `exec web -c web -- sh -c "cut -d. -f2 /projected/token | base64 -d 2>/dev/null"`, `"aud":\["elsewhere"\]`},
 		{"generic ephemeral volume", kubectl + `exec volumes -- cat /scratch/file; ` + kubectl + `get pvc volumes-scratch --output=jsonpath={.status.phase}`, `kept\nBound`},
-		{"emptyDir in memory", kubectl + `exec volumes -- grep /memory /proc/mounts`, `^tmpfs /memory tmpfs .*size=1024k`},
+		{"emptyDir in memory", kubectl + `exec volumes -- grep /memory /proc/mounts`, `(?m)^tmpfs /memory tmpfs .*size=1024k`},
 		{"subPath", kubectl + `exec volumes -- cat /etc/greeting`, `hello-from-configmap`},
 		{"subPathExpr", kubectl + `exec volumes -- cat /shared/of-volumes/file`, `mine`},
 		{"image volume", kubectl + `exec volumes -- ls /image/bin/workload`, `/image/bin/workload`},
