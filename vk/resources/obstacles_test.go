@@ -39,7 +39,7 @@ func TestWhatCannotBeReflected(t *testing.T) {
 
 	for name, c := range map[string]struct{ spec, reason, words string }{
 		"widgets.clusterwide.example.org": {"{group: clusterwide.example.org, version: v1, resource: widgets}",
-			pluginsv1alpha1.NotReflectableReason, "only namespaces are offloaded"},
+			pluginsv1alpha1.NotReflectableReason, "only namespaced resources can be reflected"},
 		"widgets.versions.example.org": {"{group: versions.example.org, version: v1alpha1, resource: widgets}",
 			pluginsv1alpha1.MissingDefinitionReason, "this cluster (rome) has no widgets.versions.example.org in version v1alpha1, but in v1: set spec.version"},
 		"widgets.newer.example.org": {"{group: newer.example.org, version: v1, resource: widgets, copyDefinition: true}",

@@ -60,7 +60,7 @@ func checkSettings(name string, spec *pluginsv1alpha1.ReflectedResourceSpec) err
 	gr := spec.GroupVersionResource().GroupResource()
 	switch {
 	case isReserved(gr):
-		return wrong("%s are always reflected, by rules of their own: see the flags of the virtual kubelet", gr)
+		return wrong("%s are always reflected: configure them with the flags of the virtual kubelet", gr)
 	case slices.Contains(reservedGroups, gr.Group):
 		return wrong("%s are used by reflection itself and cannot be reflected", gr)
 	case name != gr.String():
@@ -92,7 +92,7 @@ func checkTarget(spec *pluginsv1alpha1.ReflectedResourceSpec) error {
 		return nil
 	}
 	if gr := to.GroupResource(); slices.Contains(reservedGroups, gr.Group) || isReserved(gr) {
-		return wrong("spec.target is %s, which have writers of their own: they cannot be what the copies are", gr)
+		return wrong("spec.target is %s, which other controllers write: use another resource", gr)
 	}
 	return checkResource("spec.target", to)
 }
