@@ -29,7 +29,7 @@ import (
 // TestQuotaOfAConsumer runs both clusters with all processes: who created a ShadowPod is noted, nobody can write it themselves, and
 // a pod that exceeds the Quota is told so where its user looks, in the consumer.
 func TestQuotaOfAConsumer(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
 	l, err := lab.Up(ctx, lab.Options{Log: t.Logf, Quotas: true})
 	require.NoError(t, err)
