@@ -372,7 +372,7 @@ func (h *held) confines(manager client.Client) {
 
 	const keys = `{"metadata":{"annotations":{"` + wire.ConsumerKeysAnnotation + `":%s}}}`
 	for _, step := range []struct{ begun, written, says string }{
-		{`null`, `"sha256:theirs"`, "update an existing annotation"}, {`"sha256:ours"`, `"sha256:next"`, ""}, {`"sha256:ours"`, `null`, "where there is one"},
+		{`null`, `"sha256:theirs"`, "update an existing annotation"}, {`"sha256:ours"`, `"sha256:next"`, ""}, {`"sha256:ours"`, `null`, "update an existing annotation"},
 	} {
 		tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-rome"}}
 		h.must(h.admin.Patch(h.Context(), tenant.DeepCopy(), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, keys, step.begun))))
