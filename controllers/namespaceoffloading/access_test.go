@@ -91,8 +91,8 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 	consumer.AwaitGone(t, binding)
 }
 
-// Bindings of other owners are left unchanged; the user is told, and when it is
-// out of the way, the namespace is offloaded: nothing but a retry can see that.
+// A RoleBinding with another owner is left unchanged, and an Event reports it. When it is
+// gone, the namespace is offloaded: only a retry can notice that.
 func TestAForeignRoleBindingKeepsNewMappingsBack(t *testing.T) {
 	tenant, namespace := consumer.Namespace(t), consumer.Namespace(t)
 	m := consumer.StartManager(t, letsIn)

@@ -93,15 +93,21 @@ func (w *world) certificate() tls.Certificate {
 	return pair
 }
 
-// usesNoOther waits until requests of rome bear the certificate that is there now, and no former one.
+// usesNoOther waits until some requests of rome in a row, such as pings and heartbeats, bear the current certificate.
 func (w *world) usesNoOther(used []tls.Certificate) {
 	w.Helper()
+	const inARow = 5
+	var last string
+	var since time.Time
 	require.Eventually(w, func() bool {
-		last, since := credentialID(w.certificate()), time.Now()
-		time.Sleep(5 * time.Second) // what a virtual kubelet does all the time: pings, heartbeats
+		now := credentialID(w.certificate())
 		seen := w.seenBy(since)
-		w.Logf("after %d certificates it is %s, and requests bear %v", len(used), last, seen)
-		return len(seen) == 1 && seen[last] > 0
+		w.Logf("after %d certificates it is %s, and requests bear %v", len(used), now, seen)
+		if now != last || len(seen) > 1 || len(seen) == 1 && seen[now] == 0 {
+			last, since = now, time.Now()
+			return false
+		}
+		return seen[now] >= inARow
 	}, 2*time.Minute, time.Second)
 }
 

@@ -115,11 +115,7 @@ func TestSilenceOfANewMap(t *testing.T) {
 // await fails with the complaint when done stays false.
 func await(t *testing.T, complaint string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal(complaint)
-		}
-	}
+	require.Eventually(t, done, 2*time.Minute, time.Millisecond, complaint)
 }
 
 // A namespace whose own entry is invalid goes on; until that is mended nobody else gets its remote namespace.

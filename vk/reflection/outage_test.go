@@ -40,7 +40,7 @@ func TestProviderOutage(t *testing.T) {
 		}
 		return nil
 	})
-	// What needs no provider goes on: a pod of a namespace that is not offloaded is told so.
+	// What needs no provider continues: a pod of a namespace that is not offloaded gets its Event.
 	l.Local.CreateNamespace(t, l.Namespace+"-not-extended")
 	l.Local.Create(t, l.Namespace+"-not-extended", fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: stray}, spec: {nodeName: %s, automountServiceAccountToken: false, containers: [{name: c, image: i}]}}`, l.Node))
 	l.Present(l.Local, "Pod", l.Namespace+"-not-extended", "stray", reflectiontest.Field("status.reason", "OffloadingBackOff"))

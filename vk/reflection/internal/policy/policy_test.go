@@ -92,7 +92,7 @@ func TestReasonNamesTheService(t *testing.T) {
 	}
 }
 
-// What is kept here by an annotation is told on the object; what the policy keeps is not.
+// Objects that an annotation keeps local get an Event; those that the policy keeps local do not.
 func TestWhoHasDecided(t *testing.T) {
 	for _, tc := range []struct {
 		policy      Policy
