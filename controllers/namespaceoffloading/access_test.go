@@ -79,9 +79,12 @@ func TestVirtualKubeletsAreLetInWhileTheyAreSelected(t *testing.T) {
 	awaitLetIn(t, namespace, "node-bra")
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["east"]}]}]}}}`)
 	consumer.AwaitGone(t, binding)
+	awaitMapped(t, tenant, "asti", namespace, "")
+	awaitMapped(t, tenant, "bra", namespace, "")
 
 	consumer.Patch(t, nso, `{"spec":{"clusterSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"In","values":["north"]}]}]}}}`)
 	awaitMapped(t, tenant, "asti", namespace, namespace+"-consumer")
+	awaitLetIn(t, namespace, "node-asti")
 	answer(t, nm, namespace, offloading.MappingAccepted)
 	consumer.Delete(t, nso)
 	awaitOffloadingPhase(t, nso, offloading.TerminatingOffloadingPhaseType)
