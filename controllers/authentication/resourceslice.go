@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -127,24 +126,12 @@ func (c *ResourceSlices) Register(_ context.Context, mgr manager.Manager) error 
 		Watches(&auth.ResourceSlice{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(changed, predicate.NewPredicateFuncs(answers))).
 		// Status updates included: they follow the admission of the consumer.
 		Watches(&auth.Tenant{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, tenant client.Object) []reconcile.Request {
-			return c.all(ctx, client.InNamespace(tenant.GetNamespace()))
+			return offer.Requests(ctx, c.client, answers, client.InNamespace(tenant.GetNamespace()))
 		}))
 	if c.options.Offer.Storage {
-		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return c.all(ctx) }), builder.WithPredicates(changed))
+		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+			return offer.Requests(ctx, c.client, answers)
+		}), builder.WithPredicates(changed))
 	}
 	return b.Complete(report.Failures(c, c.options.Failed))
-}
-
-func (c *ResourceSlices) all(ctx context.Context, options ...client.ListOption) (requests []reconcile.Request) {
-	list := &auth.ResourceSliceList{}
-	if err := c.client.List(ctx, list, options...); err != nil {
-		log.FromContext(ctx).Error(err, "The ResourceSlices cannot be listed")
-		return nil
-	}
-	for i := range list.Items {
-		if answers(&list.Items[i]) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return requests
 }

@@ -26,16 +26,17 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/controllers/internal/workers"
 	"github.com/refract-project/refract/internal/negotiation"
@@ -59,9 +60,8 @@ type Controller struct {
 	live    client.Reader // Secrets by name, and managedFields, which the cache does not have
 	report  *report.Reporter
 	options Options
-	remotes *remotes
-	// answers carries what happens to slices; its objects are the VirtualNodes.
-	answers chan event.GenericEvent
+	// remotes has the ResourceSlices of each VirtualNode.
+	remotes *remote.Pool
 
 	mu sync.Mutex
 	// changed is when a VirtualNode was changed last.
@@ -75,7 +75,8 @@ func NewController(c client.Client, live client.Reader, recorder events.EventRec
 	}
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
-		remotes: newRemotes(c.Scheme()), answers: make(chan event.GenericEvent), changed: map[types.NamespacedName]time.Time{},
+		remotes: remote.NewPool(remote.Options{Scheme: c.Scheme(), Kind: auth.GroupVersion.WithKind(auth.ResourceSliceKind), MaxAnswer: maxAnswer}),
+		changed: map[types.NamespacedName]time.Time{},
 	}
 }
 
@@ -96,6 +97,8 @@ const (
 	refresh = 5 * time.Minute
 	// patience with a provider that has not answered yet.
 	patience = 30 * time.Second
+	// maxAnswer of a provider, in bytes: it has a slice for each virtual node, and an API server stores none of more than some MiB.
+	maxAnswer = 4 << 20
 )
 
 // follows reports whether a VirtualNode follows its provider.
@@ -121,11 +124,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		// Others say so, which cannot do without it.
 		return reconcile.Result{RequeueAfter: refresh}, client.IgnoreNotFound(err)
 	}
-	remote, err := c.remotes.open(request.NamespacedName, accessFrom(secret, vn, c.options.ClusterID), c.answers)
+	provider, err := c.remotes.Open(request.NamespacedName, remote.AccessFrom(secret, vn.Spec.ClusterID, c.options.ClusterID))
 	if err != nil {
 		return reconcile.Result{RequeueAfter: refresh}, report.Errorf(report.Invalid, "connecting to provider %s of VirtualNode %s, %w", vn.Spec.ClusterID, request.NamespacedName, err)
 	}
-	all, err := remote.slices(ctx)
+	all, err := slices(ctx, provider)
 	if reason := unsupported(err); reason != "" {
 		return c.notNegotiated(ctx, vn, reason)
 	}
@@ -134,7 +137,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	slice, own := negotiation.Find(all, vn.Name, vn.Spec.ClusterID.String())
 	if slice == nil {
-		return c.notNegotiated(ctx, vn, fmt.Sprintf("there is no ResourceSlice %s in its namespace %s: run refractctl peer again, or refractctl generate peering-user at the provider", vn.Name, remote.access.namespace))
+		return c.notNegotiated(ctx, vn, fmt.Sprintf("there is no ResourceSlice %s in its namespace %s: run refractctl peer again, or refractctl generate peering-user at the provider", vn.Name, provider.Namespace))
 	}
 	switch answer, message := negotiation.AnswerOf(slice); {
 	case answer == negotiation.Denied:
@@ -148,6 +151,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	return c.follow(ctx, vn, func(asked corev1.ResourceList) (negotiation.Offer, []string) {
 		return negotiation.Usable(slice, own, asked)
 	})
+}
+
+// slices returns the ResourceSlices on a provider, and has their changes reported from now on: a provider that has none, or does not let them
+// be read, would be asked for them forever.
+func slices(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice, error) {
+	list := &auth.ResourceSliceList{}
+	if err := provider.List(ctx, list, client.InNamespace(provider.Namespace)); err != nil {
+		return nil, err
+	}
+	return list.Items, provider.Watch()
 }
 
 // unsupported says why a provider does not negotiate, "" for any other error.
@@ -236,7 +249,7 @@ func (c *Controller) note(ctx context.Context, vn *offloading.VirtualNode, answe
 }
 
 func (c *Controller) forget(key types.NamespacedName) {
-	c.remotes.drop(key)
+	c.remotes.Drop(key)
 	c.report.Clear(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -250,7 +263,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 
 // Register adds the controller to mgr. ctx must end with the manager.
 func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
-	c.remotes.lifetime = ctx
+	c.remotes.Bind(ctx)
 	// Whoever waits for a provider waits in the lane of its node.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
@@ -260,6 +273,6 @@ func (c *Controller) Register(ctx context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		Watches(&offloading.VirtualNode{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: workers.Changed})).
-		WatchesRawSource(source.Channel(c.answers, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(c.remotes.Events(), &handler.EnqueueRequestForObject{})).
 		Complete(lanes)
 }

@@ -4,7 +4,12 @@
 package offer
 
 import (
+	"context"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	"github.com/refract-project/refract/controllers/internal/report"
@@ -17,7 +22,7 @@ const (
 	DecideAction   = "Decide"
 )
 
-// Deny writes that the resources of a slice are not granted. What was granted before stays in its status, for whoever runs there.
+// Deny writes that the resources of a slice are not granted. The previous grant stays in its status, for pods that still run.
 func Deny(slice *auth.ResourceSlice, message string) {
 	Decide(slice, auth.ResourcesCondition, auth.ResourceSliceDenied, DeniedReason, message)
 }
@@ -47,4 +52,19 @@ func Tell(reporter *report.Reporter, before, now *auth.ResourceSlice) {
 		}
 		reporter.Tell(now, nil, condition.Reason, DecideAction, condition.Message)
 	}
+}
+
+// Requests returns requests for the ResourceSlices that a controller answers, such as those of a namespace, because what they depend on has changed.
+func Requests(ctx context.Context, c client.Reader, answers func(client.Object) bool, options ...client.ListOption) (requests []reconcile.Request) {
+	list := &auth.ResourceSliceList{}
+	if err := c.List(ctx, list, options...); err != nil {
+		log.FromContext(ctx).Error(err, "Cannot list ResourceSlices")
+		return nil
+	}
+	for i := range list.Items {
+		if answers(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return requests
 }

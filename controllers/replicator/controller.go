@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -35,6 +34,7 @@ import (
 	"github.com/refract-project/refract/controllers/internal/finalizer"
 	"github.com/refract-project/refract/controllers/internal/fresh"
 	"github.com/refract-project/refract/controllers/internal/peers"
+	"github.com/refract-project/refract/controllers/internal/remote"
 	"github.com/refract-project/refract/controllers/internal/report"
 	"github.com/refract-project/refract/internal/connection"
 )
@@ -59,9 +59,8 @@ type Controller struct {
 	live    client.Reader // Secrets by name, and what must not be missed because a cache is late
 	report  *report.Reporter
 	options Options
-	remotes *remotes
-	// answers carries what happens to the copies; its objects are the originals.
-	answers chan event.GenericEvent
+	// remotes has the copy of each NamespaceMap.
+	remotes *remote.Pool
 }
 
 // NewController returns a controller that works through c; live must not be
@@ -69,7 +68,7 @@ type Controller struct {
 func NewController(c client.Client, live client.Reader, recorder events.EventRecorder, options Options) *Controller {
 	return &Controller{
 		client: c, live: live, report: report.New(recorder), options: options,
-		remotes: newRemotes(c.Scheme(), options), answers: make(chan event.GenericEvent),
+		remotes: newPool(c.Scheme(), options),
 	}
 }
 
@@ -94,7 +93,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("getting NamespaceMap %s, %w", request.NamespacedName, err)
 	}
 	if err != nil || !peers.IsOutgoing(local) {
-		c.remotes.drop(request.NamespacedName)
+		c.remotes.Drop(request.NamespacedName)
 		c.report.Clear(request.NamespacedName)
 		return reconcile.Result{}, nil
 	}
@@ -156,13 +155,18 @@ func (c *Controller) replicate(ctx context.Context, local *offloading.NamespaceM
 }
 
 // connect opens the provider of the map, and says on the map why it cannot.
-func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap) (*remote, error) {
+func (c *Controller) connect(ctx context.Context, local *offloading.NamespaceMap) (copies, error) {
 	access, err := c.access(ctx, local)
 	if err != nil {
 		c.report.Warn(local, noAccessReason, replicateAction, err.Error())
-		return nil, err
+		return copies{}, err
 	}
-	return c.remotes.open(client.ObjectKeyFromObject(local), access, c.answers)
+	key := client.ObjectKeyFromObject(local)
+	provider, err := c.remotes.Open(key, access)
+	if err != nil {
+		return copies{}, report.Errorf(report.Invalid, "connecting to the provider of NamespaceMap %s, %w", key, err)
+	}
+	return copies{provider, c.options.ClusterID}, provider.Watch()
 }
 
 // adopt marks a map that is met for the first time, and fills it with what the

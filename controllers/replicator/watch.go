@@ -19,7 +19,7 @@ import (
 )
 
 func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
-	c.remotes.lifetime = ctx
+	c.remotes.Bind(ctx)
 	// Waiting for a provider blocks only the lane of its map.
 	lanes := workers.NewLanes(report.Failures(c, c.options.Failed))
 	if err := mgr.Add(lanes); err != nil {
@@ -29,6 +29,6 @@ func (c *Controller) watch(ctx context.Context, mgr manager.Manager) error {
 		Named(c.Name()).
 		WithOptions(workers.Options(1)).
 		For(&offloading.NamespaceMap{}, builder.WithPredicates(predicate.NewPredicateFuncs(peers.IsOutgoing))).
-		WatchesRawSource(source.Channel(c.answers, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(c.remotes.Events(), &handler.EnqueueRequestForObject{})).
 		Complete(lanes)
 }

@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -144,7 +143,7 @@ func (c *Controller) Enforces() (client.ObjectList, func(client.Object) bool) {
 func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 	changed := predicate.Funcs{UpdateFunc: workers.Changed}
 	ofNamespace := func(ctx context.Context, object client.Object) []reconcile.Request {
-		return c.all(ctx, client.InNamespace(object.GetNamespace()))
+		return offer.Requests(ctx, c.client, asks, client.InNamespace(object.GetNamespace()))
 	}
 	b := builder.ControllerManagedBy(mgr).
 		Named(c.Name()).
@@ -156,7 +155,9 @@ func (c *Controller) Register(_ context.Context, mgr manager.Manager) error {
 		})).
 		Watches(&offloading.Quota{}, handler.EnqueueRequestsFromMapFunc(ofNamespace), builder.WithPredicates(changed))
 	if c.options.Offer.Storage {
-		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request { return c.all(ctx) }), builder.WithPredicates(changed))
+		b = b.Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+			return offer.Requests(ctx, c.client, asks)
+		}), builder.WithPredicates(changed))
 	}
 	return b.Complete(report.Failures(c, c.options.Failed))
 }
@@ -166,18 +167,4 @@ func regranted(e event.UpdateEvent) bool {
 	before, isSlice := e.ObjectOld.(*auth.ResourceSlice)
 	now, ok := e.ObjectNew.(*auth.ResourceSlice)
 	return ok && isSlice && !equality.Semantic.DeepEqual(before.Status.Resources, now.Status.Resources)
-}
-
-func (c *Controller) all(ctx context.Context, options ...client.ListOption) (requests []reconcile.Request) {
-	list := &auth.ResourceSliceList{}
-	if err := c.client.List(ctx, list, options...); err != nil {
-		log.FromContext(ctx).Error(err, "The ResourceSlices cannot be listed")
-		return nil
-	}
-	for i := range list.Items {
-		if asks(&list.Items[i]) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-		}
-	}
-	return requests
 }

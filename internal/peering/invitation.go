@@ -145,11 +145,7 @@ func (o *Options) withdraw(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := end(ctx); err != nil || !o.DryRun {
-		return err
-	}
-	o.sayRemovals()
-	return nil
+	return o.end(ctx, end)
 }
 
 // accept takes a provider as its invitation says it is: with the rights of a consumer one sees none of that.

@@ -67,11 +67,7 @@ func (o *Options) unpeer(ctx context.Context) error {
 	case err != nil || problem != nil:
 		return errors.Join(problem, err)
 	}
-	if err := atProvider(ctx); err != nil || !o.DryRun {
-		return err
-	}
-	o.sayRemovals()
-	return nil
+	return o.end(ctx, atProvider)
 }
 
 // noteRemoteNamespaces notes, in a dry run, the namespaces that go with the last virtual node: those without volumes. With an invitation nobody
@@ -103,6 +99,15 @@ func (o *Options) noteRemoteNamespaces(ctx context.Context) error {
 
 // leaving waits for what a cluster has begun to remove, and ends it.
 type leaving func(ctx context.Context) error
+
+// end waits for the rest of a removal. A dry run then lists it.
+func (o *Options) end(ctx context.Context, leaving leaving) error {
+	if err := leaving(ctx); err != nil || !o.DryRun {
+		return err
+	}
+	o.sayRemovals()
+	return nil
+}
 
 // noWait is for a cluster that has nothing to remove.
 func noWait(context.Context) error { return nil }
@@ -154,11 +159,7 @@ func (o *Options) giveUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := end(ctx); err != nil || !o.DryRun {
-		return err
-	}
-	o.sayRemovals()
-	return nil
+	return o.end(ctx, end)
 }
 
 // GiveUp declares a peer lost for good: controllers no longer wait for it.

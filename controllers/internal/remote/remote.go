@@ -1,0 +1,208 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remote connects controllers of a consumer to its tenant namespaces on providers, to read, write and watch objects of one kind there.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connection"
+)
+
+// Access is required to reach the tenant namespace of a consumer on a provider.
+type Access struct {
+	// Kubeconfig of the provider.
+	Kubeconfig []byte
+	// Namespace is the tenant namespace, and Provider the cluster that it must be in.
+	Namespace, Provider string
+}
+
+// AccessFrom returns the access that a Secret gives the consumer to a provider.
+func AccessFrom(secret *corev1.Secret, provider, consumer core.ClusterID) Access {
+	namespace := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
+	if namespace == "" {
+		namespace = wire.TenantNamespace(consumer.String())
+	}
+	return Access{Kubeconfig: secret.Data[wire.KubeconfigSecretKey], Namespace: namespace, Provider: provider.String()}
+}
+
+// Options are the settings of a Pool.
+type Options struct {
+	Scheme *runtime.Scheme
+	// Kind of the objects on the providers, which is namespaced.
+	Kind schema.GroupVersionKind
+	// Selector of the objects that are watched, nil for all.
+	Selector labels.Selector
+	// MaxAnswer of a provider, in bytes.
+	MaxAnswer int64
+	// Observe wraps the client of each provider; nil leaves it unchanged.
+	Observe func(client.Client) client.Client
+}
+
+// Pool has one Remote for each object of this cluster that needs one. It is safe for concurrent use.
+type Pool struct {
+	options Options
+	events  chan event.GenericEvent
+
+	mu sync.Mutex
+	// lifetime ends with the manager.
+	lifetime context.Context
+	remotes  map[types.NamespacedName]*Remote
+}
+
+// Remote is one provider. It is used by one goroutine at a time.
+type Remote struct {
+	// Client reads and writes objects of the kind, uncached.
+	client.Client
+	// Namespace is the tenant namespace.
+	Namespace string
+
+	pool       *Pool
+	key        types.NamespacedName
+	access     Access
+	connection *connection.Connection
+	lifetime   context.Context
+	stop       context.CancelFunc
+	watching   bool
+}
+
+// NewPool returns an empty pool.
+func NewPool(options Options) *Pool {
+	return &Pool{options: options, events: make(chan event.GenericEvent), lifetime: context.Background(), remotes: map[types.NamespacedName]*Remote{}}
+}
+
+// Bind ends all watches that begin from now on with ctx.
+func (p *Pool) Bind(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lifetime = ctx
+}
+
+// Events reports changes on the providers. The object of an Event has only the name and the namespace under which the Remote was opened.
+func (p *Pool) Events() <-chan event.GenericEvent { return p.events }
+
+// Drop ends the watch of a Remote and forgets it.
+func (p *Pool) Drop(key types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop(key)
+}
+
+func (p *Pool) drop(key types.NamespacedName) {
+	if r := p.remotes[key]; r != nil {
+		r.stop()
+		delete(p.remotes, key)
+	}
+}
+
+// Open returns the Remote of an object, with the current credentials. It makes no requests: the pool is locked, and a provider that does not
+// respond must not block the others.
+func (p *Pool) Open(key types.NamespacedName, access Access) (*Remote, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	config, err := connection.Parse(access.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	if r := p.remotes[key]; r != nil && r.access.Namespace == access.Namespace && r.access.Provider == access.Provider {
+		if bytes.Equal(r.access.Kubeconfig, access.Kubeconfig) {
+			return r, nil
+		}
+		if r.connection.Update(config) == nil {
+			r.access = access
+			return r, nil
+		}
+	}
+	p.drop(key)
+	r, err := p.dial(key, config, access)
+	if err != nil {
+		return nil, err
+	}
+	p.remotes[key] = r
+	return r, nil
+}
+
+func (p *Pool) dial(key types.NamespacedName, config *rest.Config, access Access) (*Remote, error) {
+	config.QPS = -1
+	conn, err := connection.New(config, p.options.MaxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	conn.Expect(connection.Peer{ClusterID: access.Provider, TenantNamespace: access.Namespace})
+	// A given mapper makes no discovery requests.
+	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{p.options.Kind.GroupVersion()})
+	mapper.Add(p.options.Kind, meta.RESTScopeNamespace)
+	c, err := client.New(conn.Config(), client.Options{Scheme: p.options.Scheme, Mapper: mapper})
+	if err != nil {
+		return nil, err
+	}
+	if p.options.Observe != nil {
+		c = p.options.Observe(c)
+	}
+	ctx, stop := context.WithCancel(p.lifetime)
+	return &Remote{Client: c, Namespace: access.Namespace, pool: p, key: key, access: access, connection: conn, lifetime: ctx, stop: stop}, nil
+}
+
+// Watch starts to report changes as events of the pool, if it does not yet, until the Remote is dropped. It returns before anything is
+// requested from the provider.
+func (r *Remote) Watch() error {
+	if r.watching {
+		return nil
+	}
+	options := &r.pool.options
+	objects, err := cache.New(r.connection.Config(), cache.Options{
+		Scheme: options.Scheme, Mapper: r.RESTMapper(),
+		DefaultNamespaces:    map[string]cache.Config{r.Namespace: {}},
+		DefaultLabelSelector: options.Selector,
+		DefaultTransform:     cache.TransformStripManagedFields(),
+	})
+	if err != nil {
+		return fmt.Errorf("watching %s of the provider, %w", options.Kind.Kind, err)
+	}
+	object, err := options.Scheme.New(options.Kind)
+	if err != nil {
+		return err
+	}
+	informer, err := objects.GetInformer(r.lifetime, object.(client.Object), cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching %s of the provider, %w", options.Kind.Kind, err)
+	}
+	enqueue := func(any) {
+		select {
+		case r.pool.events <- event.GenericEvent{Object: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: r.key.Name}}}:
+		case <-r.lifetime.Done():
+		}
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: enqueue, UpdateFunc: func(_, now any) { enqueue(now) }, DeleteFunc: enqueue,
+	}); err != nil {
+		return fmt.Errorf("watching %s of the provider, %w", options.Kind.Kind, err)
+	}
+	r.watching = true
+	go func() {
+		if err := objects.Start(r.lifetime); err != nil {
+			log.FromContext(r.lifetime).Error(err, "Cannot watch objects of a provider", "kind", options.Kind.Kind, "for", r.key)
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,115 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package replicator
+
+import (
+	"context"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/controllers/internal/remote"
+	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/jsonpatch"
+)
+
+const fieldManager = "crd-replicator"
+
+// maxAnswer of a provider, in bytes: it has one NamespaceMap of ours, and an API server stores none of more than some MiB.
+const maxAnswer = 16 << 20
+
+func newPool(scheme *runtime.Scheme, options Options) *remote.Pool {
+	return remote.NewPool(remote.Options{
+		Scheme: scheme, Kind: offloading.GroupVersion.WithKind(offloading.NamespaceMapKind),
+		Selector:  labels.SelectorFromSet(labels.Set{wire.OriginIDLabel: options.ClusterID.String(), wire.ReplicatedLabel: "true"}),
+		MaxAnswer: maxAnswer, Observe: options.Observe,
+	})
+}
+
+// copies are the NamespaceMaps of this cluster on one provider.
+type copies struct {
+	*remote.Remote
+	origin core.ClusterID
+}
+
+// get returns the object of that name on the provider, nil when there is none.
+func (r copies) get(ctx context.Context, name string) (*offloading.NamespaceMap, error) {
+	copied := &offloading.NamespaceMap{}
+	err := r.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: name}, copied)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, report.Errorf(report.Provider, "getting NamespaceMap %s/%s on the provider, %w", r.Namespace, name, err)
+	}
+	return copied, nil
+}
+
+func (r copies) isCopy(copied *offloading.NamespaceMap) bool {
+	return copied.Labels[wire.ReplicatedLabel] == "true" && copied.Labels[wire.OriginIDLabel] == r.origin.String()
+}
+
+func (r copies) create(ctx context.Context, local *offloading.NamespaceMap) error {
+	copied := &offloading.NamespaceMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.Namespace, Name: local.Name,
+			Labels: maps.Clone(local.Labels), Annotations: maps.Clone(local.Annotations),
+		},
+		Spec: *local.Spec.DeepCopy(),
+	}
+	delete(copied.Labels, wire.RemoteIDLabel)
+	maps.Copy(copied.Labels, map[string]string{
+		wire.ReplicationLabel:     "false",
+		wire.ReplicatedLabel:      "true",
+		wire.OriginIDLabel:        r.origin.String(),
+		wire.RemoteClusterIDLabel: r.origin.String(),
+	})
+	if err := r.Create(ctx, copied, client.FieldOwner(fieldManager)); err != nil {
+		return report.Errorf(report.Provider, "creating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+	}
+	return nil
+}
+
+func (r copies) update(ctx context.Context, local, copied *offloading.NamespaceMap) error {
+	if copied.DeletionTimestamp != nil || equality.Semantic.DeepEqual(local.Spec, copied.Spec) {
+		return nil
+	}
+	var changes jsonpatch.Patch
+	changes.Add("/spec", local.Spec)
+	patch, err := changes.For(copied.UID)
+	if err != nil {
+		return err
+	}
+	if err := r.Patch(ctx, copied, patch, client.FieldOwner(fieldManager)); err != nil {
+		return report.Errorf(report.Provider, "updating NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+	}
+	return nil
+}
+
+// remove deletes our copy and reports whether there is none any more.
+func (r copies) remove(ctx context.Context, name string) (bool, error) {
+	copied, err := r.get(ctx, name)
+	if err != nil {
+		return false, err
+	}
+	if copied == nil || !r.isCopy(copied) {
+		return true, nil
+	}
+	if copied.DeletionTimestamp != nil {
+		return false, nil
+	}
+	err = r.Delete(ctx, copied, client.Preconditions{UID: &copied.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return false, report.Errorf(report.Provider, "deleting NamespaceMap %s on the provider, %w", client.ObjectKeyFromObject(copied), err)
+	}
+	return false, nil
+}
