@@ -80,13 +80,13 @@ func (c *Renewals) entitledConsumer(ctx context.Context, renew *auth.Renew) (*co
 	case namespace.Labels[wire.TenantNamespaceLabel] != "true" || consumer == "" || namespace.Name != wire.TenantNamespace(consumer):
 		return nil, "", refuse(invalidRenewReason, "namespace %s is not the tenant namespace of a consumer", namespace.Name)
 	case namespace.DeletionTimestamp != nil:
-		return nil, "", refuse(withdrawnReason, "namespace %s is being deleted: consumer %s is not joined any more", namespace.Name, consumer)
+		return nil, "", refuse(withdrawnReason, "namespace %s is being deleted: consumer %s is no longer peered", namespace.Name, consumer)
 	case renew.Spec.ConsumerClusterID != core.ClusterID(consumer):
 		return nil, "", refuse(invalidRenewReason, "spec.consumerClusterID is %q, and namespace %s is the tenant namespace of %q", renew.Spec.ConsumerClusterID, namespace.Name, consumer)
 	case renew.Spec.IdentityType != auth.ControlPlaneIdentityType:
 		return nil, "", refuse(invalidRenewReason, "spec.identityType is %q: use %s", renew.Spec.IdentityType, auth.ControlPlaneIdentityType)
 	case namespace.Annotations[wire.ConsumerKeysAnnotation] == "":
-		return nil, "", refuse(withdrawnReason, "namespace %s has no annotation %s with the key of a certificate that refractctl peer has given out: run refractctl peer --credentials=certificate again",
+		return nil, "", refuse(withdrawnReason, "namespace %s has no annotation %s with the key of an issued certificate: run refractctl peer --credentials=certificate again",
 			namespace.Name, wire.ConsumerKeysAnnotation)
 	}
 	access := rbac.Peer(c.options.RolePrefix, consumer).TenantNamespace(namespace.Name)
@@ -96,7 +96,7 @@ func (c *Renewals) entitledConsumer(ctx context.Context, renew *auth.Renew) (*co
 		return nil, "", fmt.Errorf("getting RoleBinding %s/%s, %w", namespace.Name, access.GetName(), err)
 	}
 	if apierrors.IsNotFound(err) || !slices.Contains(binding.Subjects, rbac.Group(consumer)) {
-		return nil, "", refuse(withdrawnReason, "RoleBinding %s does not let group %s into namespace %s: run refractctl peer again if it should", access.GetName(), consumer, namespace.Name)
+		return nil, "", refuse(withdrawnReason, "RoleBinding %s does not grant group %s access to namespace %s: run refractctl peer again to restore it", access.GetName(), consumer, namespace.Name)
 	}
 	return namespace, consumer, c.active(ctx, namespace.Name, consumer)
 }

@@ -66,7 +66,7 @@ func (c *Controller) nextCertificate(ctx context.Context, of access) (*next, err
 	}
 	validity := clientcert.ValidityFor(signed, c.subject(), key.Public())
 	if !validity.Known() || !validity.Until.After(c.options.Clock.Now()) {
-		return nil, report.Errorf(report.Provider, "the provider has answered with a certificate that is not the requested one, or has expired")
+		return nil, report.Errorf(report.Provider, "the provider returned a certificate that does not match the request, or has expired")
 	}
 	config := rest.CopyConfig(of.config)
 	config.CertData, config.KeyData = signed, keyPEM
@@ -133,7 +133,7 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 			return false, fmt.Errorf("reading Renew %s at the provider, %w", name, err)
 		}
 		if renew.Status.Refusal != "" {
-			return false, fmt.Errorf("the provider refuses it: %s", renew.Status.Refusal)
+			return false, fmt.Errorf("the provider refused the renewal: %s", renew.Status.Refusal)
 		}
 		if renew.Status.AuthParams != nil {
 			signed = renew.Status.AuthParams.SignedCRT

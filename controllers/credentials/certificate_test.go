@@ -133,7 +133,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 		"refused": {year / 2, func(t *testing.T, p *peering) {
 			renewals(t)
 			provider.Patch(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.tenant}}, `{"metadata":{"annotations":{"`+wire.ConsumerKeysAnnotation+`":null}}}`)
-		}, []string{"expire at", "the provider refuses it: AccessWithdrawn", "If this continues, run refractctl peer --credentials=certificate again"}},
+		}, []string{"expire at", "the provider refused the renewal: AccessWithdrawn", "If this continues, run refractctl peer --credentials=certificate again"}},
 		"forbidden": {year / 2, func(t *testing.T, p *peering) {
 			renewals(t)
 			provider.Delete(t, rbac.Peer("", "rome").Renewal(p.tenant).(client.Object))

@@ -137,16 +137,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	slice, own := negotiation.Find(all, vn.Name, vn.Spec.ClusterID.String())
 	if slice == nil {
-		return c.notNegotiated(ctx, vn, fmt.Sprintf("there is no ResourceSlice %s in its namespace %s: run refractctl peer again, or refractctl generate peering-user at the provider", vn.Name, provider.Namespace))
+		return c.notNegotiated(ctx, vn, fmt.Sprintf("ResourceSlice %s does not exist in its namespace %s: run refractctl peer again, or refractctl generate peering-user on the provider", vn.Name, provider.Namespace))
 	}
 	switch answer, message := negotiation.AnswerOf(slice); {
 	case answer == negotiation.Denied:
-		c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denies ResourceSlice %s, the virtual node stays as it is: %s", vn.Spec.ClusterID, slice.Name, message))
+		c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denied ResourceSlice %s, the virtual node is not changed: %s", vn.Spec.ClusterID, slice.Name, message))
 		return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, answer, message)
 	case answer == "" && c.options.Clock.Since(slice.CreationTimestamp.Time) < patience:
 		return reconcile.Result{RequeueAfter: patience}, nil
 	case answer == "":
-		return c.notNegotiated(ctx, vn, fmt.Sprintf("it does not answer ResourceSlice %s: upgrade it, and set tenants.offers=true there", slice.Name))
+		return c.notNegotiated(ctx, vn, fmt.Sprintf("it has not answered ResourceSlice %s: upgrade it, and set tenants.offers=true there", slice.Name))
 	}
 	return c.follow(ctx, vn, func(asked corev1.ResourceList) (negotiation.Offer, []string) {
 		return negotiation.Usable(slice, own, asked)
@@ -167,16 +167,16 @@ func slices(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice,
 func unsupported(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "it does not let this cluster read ResourceSlices: upgrade it"
+		return "it does not permit this cluster to read ResourceSlices: upgrade it"
 	case apierrors.IsNotFound(err):
-		return "it has no ResourceSlices: upgrade it, and its CRDs"
+		return "it has no CRD for ResourceSlices: upgrade Refract and its CRDs there"
 	}
 	return ""
 }
 
 // notNegotiated says that a VirtualNode stays as whoever created it has it.
 func (c *Controller) notNegotiated(ctx context.Context, vn *offloading.VirtualNode, why string) (reconcile.Result, error) {
-	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("nothing is negotiated with provider %s, the virtual node stays as it is; %s", vn.Spec.ClusterID, why))
+	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("nothing is negotiated with provider %s, the virtual node is not changed; %s", vn.Spec.ClusterID, why))
 	return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, negotiation.NotNegotiated, why)
 }
 
@@ -197,7 +197,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	}
 	offer, problems := usable(asked.Resources)
 	if len(problems) > 0 {
-		c.report.Warn(vn, refusedReason, followAction, fmt.Sprintf("some of what provider %s offers is not used: %s", vn.Spec.ClusterID, strings.Join(problems, "; ")))
+		c.report.Warn(vn, refusedReason, followAction, fmt.Sprintf("ignoring a part of the offer of provider %s: %s", vn.Spec.ClusterID, strings.Join(problems, "; ")))
 	} else {
 		c.report.Clear(key)
 	}
@@ -218,7 +218,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 		c.mu.Lock()
 		c.changed[key] = c.options.Clock.Now()
 		c.mu.Unlock()
-		c.report.Tell(desired, nil, followedReason, followAction, fmt.Sprintf("follows provider %s: %s", vn.Spec.ClusterID, negotiation.Describe(desired, changed)))
+		c.report.Tell(desired, nil, followedReason, followAction, fmt.Sprintf("updated to the offer of provider %s: %s", vn.Spec.ClusterID, negotiation.Describe(desired, changed)))
 	}
 	return reconcile.Result{RequeueAfter: refresh}, nil
 }

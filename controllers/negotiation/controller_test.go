@@ -175,7 +175,7 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 	assert.Equal(t, map[string]string{"topology.kubernetes.io/zone": "eu-1"}, vn.Spec.Labels)
 	assert.True(t, cpu("4")(vn))
 	assert.Equal(t, "Accepted", vn.Annotations[wire.OfferAnnotation])
-	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "OfferFollowed").Note, "follows provider milan: spec.storageClasses: fast (default)")
+	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "OfferFollowed").Note, "updated to the offer of provider milan: spec.storageClasses: fast (default)")
 
 	provider.Create(t, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "archive"}, Provisioner: "example.com/tape"})
 	p.await("milan", "the class that was added", storage("archive", "fast (default)"))
@@ -217,7 +217,7 @@ func TestAVirtualNodeFollowsItsProvider(t *testing.T) {
 			provider.Delete(t, &all.Items[i])
 		}
 		p.await("kept", "the loss to be noticed", func(vn *offloading.VirtualNode) bool {
-			return strings.HasPrefix(vn.Annotations[wire.OfferAnnotation], "NotNegotiated: there is no ResourceSlice kept")
+			return strings.HasPrefix(vn.Annotations[wire.OfferAnnotation], "NotNegotiated: ResourceSlice kept does not exist")
 		})
 		assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "kept", "NotNegotiated").Note, "refractctl peer")
 		assert.Equal(t, before, p.get("kept").Spec)
@@ -257,7 +257,7 @@ func TestWhatAProviderMayNotOffer(t *testing.T) {
 	}
 
 	provider.PatchStatus(t, slice, `{"status":{"conditions":[{"type":"Resources","status":"Denied","message":"no more"}],"resources":null,"storageClasses":null,"nodeLabels":null}}`)
-	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "OfferDenied").Note, `stays as it is: "no more"`)
+	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "OfferDenied").Note, `is not changed: "no more"`)
 	assert.Equal(t, vn.Spec, p.get("milan").Spec)
 }
 
@@ -267,7 +267,7 @@ func TestAnOlderProvider(t *testing.T) {
 	start(t)
 	asked := resources("4", "10")
 	p.node("milan", asked, nil)
-	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "NotNegotiated").Note, "does not let this cluster read ResourceSlices: upgrade it")
+	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "NotNegotiated").Note, "does not permit this cluster to read ResourceSlices: upgrade it")
 	vn := p.get("milan")
 	assert.Contains(t, vn.Annotations[wire.OfferAnnotation], "NotNegotiated")
 	assert.True(t, cpu("4")(vn))

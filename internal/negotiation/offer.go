@@ -42,7 +42,7 @@ func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer O
 		switch most := asked[name]; {
 		case !ok: // it says nothing about it
 		case granted.Sign() < 0 || whole && granted.MilliValue()%1000 != 0:
-			problems = append(problems, fmt.Sprintf("status.resources[%s]=%s is no amount", name, granted.String()))
+			problems = append(problems, fmt.Sprintf("status.resources[%s]=%s is not a valid quantity", name, granted.String()))
 		case granted.Cmp(most) > 0: // an invitation may be for more than what was taken of it
 			offer.Resources[name] = most
 		default:
@@ -63,7 +63,7 @@ func Check(status *auth.ResourceSliceStatus, asked corev1.ResourceList) (offer O
 // classes leaves out those that no API server has, those that are named twice, and all defaults but the first.
 func classes[T any](field string, offered []T, faults func(string) []string, describe func(*T) (name string, byDefault *bool)) (kept []T, problems []string) {
 	if len(offered) > mostClasses {
-		problems = append(problems, fmt.Sprintf("status.%s has %d classes, of which the first %d are used", field, len(offered), mostClasses))
+		problems = append(problems, fmt.Sprintf("status.%s has %d classes, only the first %d are used", field, len(offered), mostClasses))
 		offered = offered[:mostClasses]
 	}
 	names, hasDefault := map[string]bool{}, false
@@ -72,13 +72,13 @@ func classes[T any](field string, offered []T, faults func(string) []string, des
 		name, byDefault := describe(&class)
 		switch {
 		case len(faults(name)) > 0:
-			problems = append(problems, fmt.Sprintf("status.%s names %s, which is no name of a class", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s contains %s, which is not a valid class name", field, quoted(name)))
 			continue
 		case names[name]:
-			problems = append(problems, fmt.Sprintf("status.%s names %s twice", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s contains %s twice", field, quoted(name)))
 			continue
 		case *byDefault && hasDefault:
-			problems = append(problems, fmt.Sprintf("status.%s has %s for another default", field, quoted(name)))
+			problems = append(problems, fmt.Sprintf("status.%s has a second default class, %s", field, quoted(name)))
 			*byDefault = false
 		}
 		names[name], hasDefault = true, hasDefault || *byDefault
@@ -92,11 +92,11 @@ func labels(offered map[string]string) (kept map[string]string, problems []strin
 		value := offered[key]
 		switch {
 		case len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(value)) > 0:
-			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s=%s, which is no label", quoted(key), quoted(value)))
+			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s=%s, which is not a valid label", quoted(key), quoted(value)))
 		case IsReserved(key):
 			problems = append(problems, fmt.Sprintf("status.nodeLabels has %s, which is reserved", quoted(key)))
 		case len(kept) == mostLabels:
-			return kept, append(problems, fmt.Sprintf("status.nodeLabels has %d labels, of which %d are used", len(offered), mostLabels))
+			return kept, append(problems, fmt.Sprintf("status.nodeLabels has %d labels, only %d are used", len(offered), mostLabels))
 		default:
 			if kept == nil {
 				kept = map[string]string{}

@@ -38,7 +38,7 @@ func (o *Options) request() *auth.ResourceSlice {
 func (o *Options) ask(ctx context.Context) error {
 	err := o.Provider.apply(ctx, o.request())
 	if apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		o.say("%s: warning: there are no ResourceSlices here, its version offers nothing: upgrade it, and its CRDs", o.Provider.ID())
+		o.say("%s: warning: the cluster has no CRD for ResourceSlices, so it offers nothing: upgrade Refract and its CRDs there", o.Provider.ID())
 		return nil
 	}
 	return err
@@ -133,7 +133,7 @@ func (o *Options) hear(ctx context.Context) error {
 	case negotiation.Denied:
 		return fmt.Errorf("cluster %s denies ResourceSlice %s: %s", o.Provider.Name, slice.Name, message)
 	default:
-		o.say("%s: warning: %s does not answer what virtual node %s may offer, nothing is negotiated until it does: upgrade it, and set tenants.offers=true there", o.Consumer.ID(), o.Provider.ID(), o.VirtualNode)
+		o.say("%s: warning: %s has not answered what virtual node %s may offer, nothing is negotiated until then: upgrade it, and set tenants.offers=true there", o.Consumer.ID(), o.Provider.ID(), o.VirtualNode)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (o *Options) checkServer(ctx context.Context) error {
 	}
 	host := server.Hostname()
 	if ip := net.ParseIP(host); o.APIServerURL == "" && (host == "localhost" || ip != nil && ip.IsLoopback()) {
-		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: give the address that they can reach with %s",
+		return fmt.Errorf("the API server of %s is at %s, which pods of %s cannot reach: set an address that they can reach with %s",
 			o.Provider.Name, server.Host, o.Consumer.Name, o.serverFlag())
 	}
 	ca, err := o.authority()
@@ -85,7 +85,7 @@ func (o *Options) answers(ctx context.Context, ca []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s=%s: whoever answers there is no API server (GET /version: %s): give the address of the API server of %s",
+	return fmt.Errorf("%s=%s: the server there is not an API server (GET /version: %s): set the address of the API server of %s",
 		o.serverFlag(), o.APIServerURL, response.Status, o.Provider.Name)
 }
 
@@ -102,14 +102,14 @@ func (o *Options) unanswered(ctx context.Context, err error) error {
 	var misnamed x509.HostnameError
 	switch {
 	case errors.As(err, &misnamed):
-		return fmt.Errorf("%s=%s: the certificate there is for another name (%w): give a name or an address that it is for, or set tls-server-name in the kubeconfig of %s",
+		return fmt.Errorf("%s=%s: the certificate there is for another name (%w): use a name or an address in the certificate, or set tls-server-name in the kubeconfig of %s",
 			o.serverFlag(), o.APIServerURL, err, o.Provider.Name)
 	case errors.As(err, &untrusted):
-		return fmt.Errorf("%s=%s: another server than %s answers there, its certificate is not of the certificate authority in the kubeconfig (%w): "+
-			"give the address of %s, or a kubeconfig with the certificate authority of that address", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Provider.Name)
+		return fmt.Errorf("%s=%s: another server than %s answers there, its certificate is not signed by the certificate authority in the kubeconfig (%w): "+
+			"set the address of %s, or use a kubeconfig with the certificate authority of that address", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Provider.Name)
 	}
-	return fmt.Errorf("%s=%s: the API server of %s does not answer there (%w): correct the address, or open the firewall before it. "+
-		"If %s reaches it and this computer does not, give --skip-url-check", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Consumer.Name)
+	return fmt.Errorf("%s=%s: the API server of %s does not answer there (%w): correct the address, or open the firewall. "+
+		"If %s can reach it and this computer cannot, set --skip-url-check", o.serverFlag(), o.APIServerURL, o.Provider.Name, err, o.Consumer.Name)
 }
 
 // opens fails unless the consumer's credentials are accepted at the address that it is given: they are not by another cluster whose
@@ -122,7 +122,7 @@ func (o *Options) opens(ctx context.Context, config *rest.Config) error {
 	}
 	_, err = clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
-		return fmt.Errorf("%s=%s: another cluster answers there, which does not accept the credentials that %s has given to %s: give the address of %s",
+		return fmt.Errorf("%s=%s: another cluster answers there, which rejects the credentials that %s issued to %s: set the address of %s",
 			o.serverFlag(), o.APIServerURL, o.Provider.Name, o.Consumer.Name, o.Provider.Name)
 	}
 	if err != nil {

@@ -122,7 +122,7 @@ func (w *world) wrongAddress() {
 	for server, words := range map[string][]string{
 		nobody:                 {"the API server of milan does not answer there", "connection refused", "open the firewall", "--skip-url-check"},
 		silent:                 {"the API server of milan does not answer there", "open the firewall", "--skip-url-check"},
-		w.rome.Config().Host:   {"another server than milan answers there", "give the address of milan"},
+		w.rome.Config().Host:   {"another server than milan answers there", "set the address of milan"},
 		stranger.URL:           {"another server than milan answers there", "certificate authority in the kubeconfig"},
 		"http://milan.example": {"it must be an https URL"},
 	} {
