@@ -10,11 +10,14 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +45,6 @@ import (
 // renewals starts the controllers of the provider as the chart does with authentication.enabled.
 func renewals(t *testing.T) *controllertest.Manager {
 	t.Helper()
-	require.NoError(t, provider.Grant(t.Context(), rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}.Authentication()...))
 	return provider.StartManager(t, func(o *controllers.Options) {
 		o.Authentication.Enabled, o.Authentication.APIServer.URL = true, provider.Config().Host
 	})
@@ -61,8 +63,9 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.tenant, Labels: map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: "rome"}}}
 	require.NoError(t, client.IgnoreAlreadyExists(provider.Client.Create(t.Context(), namespace)))
 	provider.Patch(t, namespace, `{"metadata":{"annotations":{"`+wire.ConsumerKeysAnnotation+`":"`+fingerprint+`"}}}`)
-	access := rbac.Peer("", "rome")
-	require.NoError(t, provider.Grant(t.Context(), append(access.Objects(), access.TenantNamespace(p.tenant), access.Renewal(p.tenant))...))
+	access, manager := rbac.Peer("", "rome"), rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}
+	require.NoError(t, provider.Grant(t.Context(), slices.Concat(access.Objects(), manager.Authentication(), []rbac.Object{access.TenantNamespace(p.tenant), access.Renewal(p.tenant)})...))
+	p.awaitMayRenew(true)
 	csr, err := clientcert.New(clientcert.Consumer("rome"), key)
 	require.NoError(t, err)
 	signed, err := clientcert.Sign(t.Context(), provider.Client, provider.Client, clientcert.Request{PEM: csr, GenerateName: "test-", Reason: "Test", Message: "test", Patience: time.Minute})
@@ -80,6 +83,22 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	consumer.Create(t, vn)
 	t.Cleanup(func() { _ = consumer.Client.Delete(context.Background(), vn) }) // or it goes on trying
 	return p
+}
+
+// awaitMayRenew waits until the API server of the provider acts on the roles: its authorizer watches them.
+func (p *peering) awaitMayRenew(want bool) {
+	p.Helper()
+	controllertest.Eventually(p.T, "the roles to apply", func() error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "rome", Groups: []string{"rome"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.tenant, Verb: "create", Group: auth.GroupVersion.Group, Resource: "renews"}}}
+		if err := provider.Client.Create(p.Context(), review); err != nil {
+			return err
+		}
+		if review.Status.Allowed != want {
+			return fmt.Errorf("allowed: %t", review.Status.Allowed)
+		}
+		return nil
+	})
 }
 
 // pair in a kubeconfig.
@@ -137,6 +156,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 		"forbidden": {year / 2, func(t *testing.T, p *peering) {
 			renewals(t)
 			provider.Delete(t, rbac.Peer("", "rome").Renewal(p.tenant).(client.Object))
+			p.awaitMayRenew(false)
 		}, []string{"expire at", "forbidden", "run refractctl peer --credentials=certificate again"}},
 		"silent": {year / 2, func(*testing.T, *peering) {}, []string{"expire at", "has not answered Renew", "authentication.enabled"}},
 		"expired": {2 * year, func(t *testing.T, p *peering) {

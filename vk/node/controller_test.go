@@ -108,10 +108,8 @@ func testLostLabels(t *testing.T, s *suite) {
 	controller, end := s.kubelet()
 	<-controller.Ready()
 	end()
-	var n corev1.Node
-	require.NoError(t, s.admin.Get(t.Context(), types.NamespacedName{Name: name}, &n))
-	n.Labels = map[string]string{"kept": "yes"}
-	require.NoError(t, s.admin.Update(t.Context(), &n))
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	require.NoError(t, s.admin.Patch(t.Context(), n, client.RawPatch(types.JSONPatchType, []byte(`[{"op":"replace","path":"/metadata/labels","value":{"kept":"yes"}}]`))))
 	s.kubelet()
 	s.expectNode("labelled again", func(n *corev1.Node) string {
 		if n.Labels[wire.TypeLabel] != wire.VirtualNodeType || n.Labels[wire.RemoteClusterIDLabel] != "milan" || n.Labels["kept"] != "yes" {
