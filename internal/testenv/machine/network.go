@@ -26,6 +26,9 @@ const (
 	prefix = "198.51.100."
 	// ownHost is that of the bridge, where Network.Listen serves.
 	ownHost, lastHost = 1, 254
+	// bridgeAddress is set because a bridge otherwise takes the lowest address of its ports, which changes when one comes or goes:
+	// machines would send to the former address until their neighbor tables expire.
+	bridgeAddress = "02:00:c6:33:64:01"
 )
 
 // Network joins machines. Its methods are safe for concurrent use.
@@ -84,7 +87,7 @@ func NewNetwork() (_ *Network, err error) {
 	}
 	return n, n.ip(
 		"link set lo up",
-		"link add wan type bridge",
+		"link add wan address "+bridgeAddress+" type bridge",
 		fmt.Sprintf("addr add %s%d/24 dev wan", prefix, ownHost),
 		"link set wan up",
 	)
