@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -65,7 +64,7 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	provider.Patch(t, namespace, `{"metadata":{"annotations":{"`+wire.ConsumerKeysAnnotation+`":"`+fingerprint+`"}}}`)
 	access, manager := rbac.Peer("", "rome"), rbac.Manager{Namespace: metav1.NamespaceDefault, Subject: rbac.User(controllertest.ManagerUser)}
 	require.NoError(t, provider.Grant(t.Context(), slices.Concat(access.Objects(), manager.Authentication(), []rbac.Object{access.TenantNamespace(p.tenant), access.Renewal(p.tenant)})...))
-	p.awaitMayRenew(true)
+	p.awaitRenewalAllowed(true)
 	csr, err := clientcert.New(clientcert.Consumer("rome"), key)
 	require.NoError(t, err)
 	signed, err := clientcert.Sign(t.Context(), provider.Client, provider.Client, clientcert.Request{PEM: csr, GenerateName: "test-", Reason: "Test", Message: "test", Patience: time.Minute})
@@ -85,20 +84,11 @@ func certified(t *testing.T, id string, renewed bool) *peering {
 	return p
 }
 
-// awaitMayRenew waits until the API server of the provider acts on the roles: its authorizer watches them.
-func (p *peering) awaitMayRenew(want bool) {
+// awaitRenewalAllowed waits until the API server of the provider acts on what was granted, or on what was revoked.
+func (p *peering) awaitRenewalAllowed(allowed bool) {
 	p.Helper()
-	controllertest.Eventually(p.T, "the roles to apply", func() error {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "rome", Groups: []string{"rome"},
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.tenant, Verb: "create", Group: auth.GroupVersion.Group, Resource: "renews"}}}
-		if err := provider.Client.Create(p.Context(), review); err != nil {
-			return err
-		}
-		if review.Status.Allowed != want {
-			return fmt.Errorf("allowed: %t", review.Status.Allowed)
-		}
-		return nil
-	})
+	provider.AwaitAccess(p.T, authorizationv1.SubjectAccessReviewSpec{User: "rome", Groups: []string{"rome"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: p.tenant, Verb: "create", Group: auth.GroupVersion.Group, Resource: "renews"}}, allowed)
 }
 
 // pair in a kubeconfig.
@@ -156,7 +146,7 @@ func TestACertificateThatCannotBeRenewedStays(t *testing.T) {
 		"forbidden": {year / 2, func(t *testing.T, p *peering) {
 			renewals(t)
 			provider.Delete(t, rbac.Peer("", "rome").Renewal(p.tenant).(client.Object))
-			p.awaitMayRenew(false)
+			p.awaitRenewalAllowed(false)
 		}, []string{"expire at", "forbidden", "run refractctl peer --credentials=certificate again"}},
 		"silent": {year / 2, func(*testing.T, *peering) {}, []string{"expire at", "has not answered Renew", "authentication.enabled"}},
 		"expired": {2 * year, func(t *testing.T, p *peering) {

@@ -32,7 +32,9 @@ func (c *Cluster) Forbid(t *testing.T, verb, resource string) (mend func()) {
 			t.Errorf("setting the rules of %s: %v", managerRole, err)
 			return
 		}
-		Eventually(t, "the API server to know the role", func() error { return c.permits(t, whole, verb, resource, allowed) })
+		c.AwaitAccess(t, authorizationv1.SubjectAccessReviewSpec{
+			User: ManagerUser, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: groupOf(whole, resource), Resource: resource},
+		}, allowed)
 	}
 	set(false)
 	mended := false
@@ -46,22 +48,29 @@ func (c *Cluster) Forbid(t *testing.T, verb, resource string) (mend func()) {
 	return mend
 }
 
-// permits checks whether the controllers have the right or not.
-func (c *Cluster) permits(t *testing.T, role *rbacv1.ClusterRole, verb, resource string, want bool) error {
+// groupOf returns the API group that a role names with a resource.
+func groupOf(role *rbacv1.ClusterRole, resource string) string {
 	group := ""
 	for _, rule := range role.Rules {
 		if slices.Contains(rule.Resources, resource) {
 			group = rule.APIGroups[0]
 		}
 	}
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: ManagerUser, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource},
-	}}
-	if err := c.Client.Create(context.WithoutCancel(t.Context()), review); err != nil {
-		return err
-	}
-	if review.Status.Allowed != want {
-		return fmt.Errorf("%s %s is allowed: %t", verb, resource, review.Status.Allowed)
-	}
-	return nil
+	return group
+}
+
+// AwaitAccess waits until the API server allows or denies access as wanted. It learns of changed roles through watches, so shortly after
+// the change.
+func (c *Cluster) AwaitAccess(t *testing.T, access authorizationv1.SubjectAccessReviewSpec, allowed bool) {
+	t.Helper()
+	Eventually(t, "the API server to act on changed roles", func() error {
+		review := &authorizationv1.SubjectAccessReview{Spec: access}
+		if err := c.Client.Create(context.WithoutCancel(t.Context()), review); err != nil {
+			return err
+		}
+		if review.Status.Allowed != allowed {
+			return fmt.Errorf("%s %s by %s is allowed: %t", access.ResourceAttributes.Verb, access.ResourceAttributes.Resource, access.User, review.Status.Allowed)
+		}
+		return nil
+	})
 }
