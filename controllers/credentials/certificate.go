@@ -118,9 +118,7 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 	if err := opened.Delete(ctx, renew.DeepCopy()); client.IgnoreNotFound(err) != nil {
 		return nil, report.Errorf(report.Provider, "removing the former Renew %s at the provider, %w", name, err)
 	}
-	if err := opened.Create(ctx, renew); err != nil {
-		return nil, report.Errorf(report.Provider, "creating Renew %s at the provider, %w", name, err)
-	}
+	// A request whose answer was lost may have created it, too.
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 		defer cancel()
@@ -128,6 +126,9 @@ func (c *Controller) ask(ctx context.Context, of access, renew *auth.Renew) (sig
 			err = report.Errorf(report.Provider, "removing Renew %s at the provider, %w", name, deleted)
 		}
 	}()
+	if err := opened.Create(ctx, renew); err != nil {
+		return nil, report.Errorf(report.Provider, "creating Renew %s at the provider, %w", name, err)
+	}
 	err = wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
 		if err := opened.Get(ctx, name, renew); err != nil {
 			return false, fmt.Errorf("reading Renew %s at the provider, %w", name, err)

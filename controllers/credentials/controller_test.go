@@ -56,9 +56,9 @@ func (l later) Now() time.Time                  { return l.WithTicker.Now().Add(
 func (l later) Since(t time.Time) time.Duration { return l.Now().Sub(t) }
 
 // after starts the controllers of the consumer when tokens have the given age.
-func after(t *testing.T, age time.Duration) {
+func after(t *testing.T, age time.Duration) *controllertest.Manager {
 	t.Helper()
-	consumer.StartManager(t, func(o *controllers.Options) { o.Clock = later{clock.RealClock{}, age} })
+	return consumer.StartManager(t, func(o *controllers.Options) { o.Clock = later{clock.RealClock{}, age} })
 }
 
 // peering is one of rome, which is called so by one test alone, with milan.
