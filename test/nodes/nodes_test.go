@@ -80,7 +80,7 @@ func (w *world) firewall() {
 	machine := w.lab.Milan.Machines()[0]
 	require.NoError(w, machine.Run("nft", "add", "chain", "ip", "refract", "firewall", "{ type filter hook forward priority 0 ; }"))
 	require.NoError(w, machine.Run("nft", "add", "rule", "ip", "refract", "firewall", "ip", "saddr", w.lab.Rome.PodCIDR(), "tcp", "dport", "8080", "drop"))
-	out, err := w.lab.Run("refractctl test milan --check-timeout=10s")
+	out, err := w.lab.Run("refractctl test milan --check-timeout=20s")
 	w.Log(out)
 	require.ErrorContains(w, err, "checks failed")
 	require.Regexp(w, `OK +its logs can be read`, out)

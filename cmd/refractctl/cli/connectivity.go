@@ -61,8 +61,8 @@ func (t *connectivityTest) addTo(command *cobra.Command) {
 	command.RunE = explained(t.run)
 	flags := command.Flags()
 	flags.StringVar(&t.image, "image", "", "image of the test pods, by default that of the controller manager; both clusters must be able to pull it without an image pull secret")
-	flags.DurationVar(&t.timeout, "timeout", time.Minute, "how long a pod may take to be ready")
-	flags.DurationVar(&t.checkTimeout, "check-timeout", 10*time.Second, "how long to retry a check before it fails")
+	flags.DurationVar(&t.timeout, "timeout", 2*time.Minute, "how long a pod may take to be ready")
+	flags.DurationVar(&t.checkTimeout, "check-timeout", 30*time.Second, "how long to retry a check before it fails")
 	t.output = addOutput(command, "", "")
 }
 
