@@ -99,7 +99,7 @@ func (w *world) features() {
 		{"exit code of exec", kubectl + `exec web -c web -- sh -c "exit 7"; echo code $?`, `code 7`},
 		{"standard input of exec", `echo abc | ` + kubectl + `exec --stdin client -- cat`, `^abc\n$`},
 		{"terminal of exec", `script -qec "` + kubectl + `exec --stdin --tty client -- tty" /dev/null`, `/dev/pts/`},
-		{"attach", kubectl + `attach web -c web | grep --max-count=1 GET`, `GET /`},
+		{"attach", kubectl + `attach web -c web 2>&1 | grep --max-count=1 GET`, `GET /`},
 		{"port-forward", forward("pod/web", "34080:8080"), `pod=web`},
 		{"cp", `echo copied >` + there + ` && ` + kubectl + `cp ` + there + ` client:/tmp/there; ` + kubectl + `cp client:/tmp/there ` + back + `; cat ` + back, `copied`},
 		{"debug", kubectl + `debug web --profile=restricted --image=registry.example.com/web:1 --container=debugger --quiet --attach=false -- sh -c "echo debugged; sleep 30"; ` + kubectl + `logs web -c debugger`, `debugged`},
