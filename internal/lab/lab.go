@@ -140,7 +140,9 @@ func (l *Lab) up(ctx context.Context) error {
 	}
 	// The compiler and the control planes share the processors well: neither is busy throughout.
 	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return buildCommands(groupCtx, l.bin) })
+	group.Go(func() error {
+		return testenv.BuildCommands(groupCtx, l.bin, "virtual-kubelet", "controller-manager", "refractctl")
+	})
 	group.Go(func() error { return l.startClusters(groupCtx) })
 	if err := group.Wait(); err != nil {
 		return err

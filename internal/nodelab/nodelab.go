@@ -141,7 +141,7 @@ func (l *Lab) buildCommands(ctx context.Context) error {
 	if err := os.Symlink(kubectl, filepath.Join(bin, "kubectl")); err != nil {
 		return err
 	}
-	return run(exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "github.com/refract-project/refract/cmd/refractctl"))
+	return testenv.BuildCommands(ctx, bin, "refractctl")
 }
 
 // run a command. What it has started does not hold up who gives up on it.

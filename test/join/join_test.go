@@ -268,7 +268,7 @@ func TestTwoClustersBecomeOne(t *testing.T) {
 	w := begin(t)
 	w.read("../../docs/joining.md")
 	bin := filepath.Join(t.TempDir(), "bin")
-	build(t, bin)
+	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "controller-manager", "virtual-kubelet"))
 	romeEmpty, milanEmpty := w.inventory(w.rome), w.inventory(w.milan)
 	server := "--remote-api-server-url=" + w.milan.Config().Host
 	install := []string{"install", "--registry=registry.example.com/refract", replicas}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,13 +21,6 @@ import (
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
 )
-
-// build the commands of this checkout.
-func build(t *testing.T, dir string) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir+"/", "../../cmd/controller-manager", "../../cmd/virtual-kubelet").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-}
 
 // runPods runs, until stop is called, what the Deployments of this project ask for: the first container of each, once, as long as the
 // Deployment is there.

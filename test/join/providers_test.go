@@ -29,7 +29,7 @@ func TestFourProviders(t *testing.T) {
 	providers := []string{"milan", "turin", "genoa", "lucca"}
 	w := begin(t, providers[1:]...)
 	bin := filepath.Join(t.TempDir(), "bin")
-	build(t, bin)
+	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "controller-manager", "virtual-kubelet"))
 	for name, s := range w.sides {
 		w.must("install", "--context="+name, "--cluster-id="+name, "--registry=registry.example.com/refract", replicas)
 		redirectWebhooks(t, s)

@@ -34,7 +34,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		o.ExtraControllerManagerArgs = []string{"--cluster-signing-duration=3m"}
 	})
 	bin := filepath.Join(t.TempDir(), "bin")
-	build(t, bin)
+	require.NoError(t, testenv.BuildCommands(t.Context(), bin, "controller-manager", "virtual-kubelet"))
 	server := "--remote-api-server-url=" + w.milan.Config().Host
 	install := []string{"install", "--registry=registry.example.com/refract", replicas}
 	w.must(append(install, "--cluster-id=rome", "--context=rome")...)

@@ -12,23 +12,6 @@ import (
 	"strings"
 )
 
-// buildCommands builds the commands of this checkout into dir. With a warm build cache that takes a second.
-func buildCommands(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	root, err := moduleRoot(ctx)
-	if err != nil {
-		return err
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "./cmd/...")
-	build.Dir = root
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("building the commands, %w: %s", err, out)
-	}
-	return nil
-}
-
 // moduleRoot is the folder of the checkout's go.mod.
 func moduleRoot(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
