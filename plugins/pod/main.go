@@ -40,7 +40,7 @@ var plugin = sdk.Register(sdk.Manifest{
 	Writes:  []string{"metadata.labels", "metadata.annotations", "spec", "status"},
 	ConfigSchema: `{"type":"object","additionalProperties":false,"properties":{` +
 		`"virtualStorageClass":{"type":"string","description":"The consumer's storage class of virtual nodes, ` +
-		`which ephemeral volumes do not take across. Default: liqo."}}}`,
+		`which ephemeral volumes do not take across: they get the one that was negotiated. Default: liqo."}}}`,
 }, sdk.Outgoing(outgoing), sdk.Incoming(incoming))
 
 func main() {}

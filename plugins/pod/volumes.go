@@ -11,14 +11,16 @@ import (
 	"github.com/refract-project/refract/sdk"
 )
 
+const ephemeralClass = "ephemeral.volumeClaimTemplate.spec.storageClassName"
+
 // rewriteVolumes replaces what the consumer's control plane would have put into
 // the volumes.
 func (a *access) rewriteVolumes() error {
 	volumes := a.spec.Get("volumes")
 	for i := range volumes.Len("") {
 		volume := volumes.At(i)
-		if volume.Is("ephemeral.volumeClaimTemplate.spec.storageClassName", a.storageClass) {
-			volume.Remove("ephemeral.volumeClaimTemplate.spec.storageClassName")
+		if volume.Is(ephemeralClass, a.storageClass) {
+			a.chooseClass(volume)
 		}
 		if a.mode == remote {
 			continue
@@ -29,6 +31,16 @@ func (a *access) rewriteVolumes() error {
 		}
 	}
 	return nil
+}
+
+// chooseClass replaces the virtual storage class of an ephemeral volume, as plugin persistentvolumeclaim does for a claim of its own: by the
+// class that was negotiated with the provider, or by the provider's default.
+func (a *access) chooseClass(volume sdk.Node) {
+	if class := a.ctx.Node().String("storageClass"); class != "" {
+		volume.SetString(ephemeralClass, class)
+		return
+	}
+	volume.Remove(ephemeralClass)
 }
 
 // rewriteSources changes the sources of a projected volume.
