@@ -82,7 +82,6 @@ func begin(t *testing.T, others ...string) *world {
 // beginWith is begin with other control planes.
 func beginWith(t *testing.T, change func(*testenv.Options), others ...string) *world {
 	t.Helper()
-	t.Parallel() // most of the time goes by while namespaces and pods are deleted
 	log.SetLogger(logr.Discard())
 	kubectl, err := testenv.Kubectl()
 	require.NoError(t, err)
