@@ -24,7 +24,7 @@ func Await(ctx context.Context, report func(line string), what string, look func
 	said, away := "", false
 	err := Poll(ctx, func(ctx context.Context) (bool, error) {
 		missing, err := look(ctx)
-		if cmdutil.Away(err) && ctx.Err() == nil {
+		if cmdutil.Away(err) && !ended(ctx, err) {
 			if !away { // the next error may have another port in it
 				away, said = true, "waiting for the API server, "+err.Error()
 				report(what + ": " + said)
@@ -49,7 +49,7 @@ func Poll(ctx context.Context, done wait.ConditionWithContextFunc) error {
 	var away error
 	err := wait.PollUntilContextCancel(ctx, Interval, true, func(ctx context.Context) (bool, error) {
 		is, err := done(ctx)
-		if away = nil; cmdutil.Away(err) && ctx.Err() == nil {
+		if away = nil; cmdutil.Away(err) && !ended(ctx, err) {
 			away = err
 			return false, nil
 		}

@@ -83,4 +83,14 @@ func TestAwaitTheAPIServer(t *testing.T) {
 	err = Poll(ctx, func(context.Context) (bool, error) { return false, away() })
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.ErrorContains(t, err, "is refused")
+
+	// A request that fails as the time ends is no other error.
+	ctx, cancel = context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	attempts = 0
+	err = Await(ctx, tell, "node milan", func(ctx context.Context) (string, error) {
+		<-ctx.Done()
+		return "", away()
+	})
+	assert.EqualError(t, err, `timed out: node milan: waiting for the API server, getting node milan, Get "https://milan": attempt 1 is refused; run the command again to continue`)
 }
