@@ -15,11 +15,10 @@ import (
 type Config struct {
 	cacheDir string
 	logger   *slog.Logger
-	limits   Limits
 	timeout  time.Duration
 }
 
-// NewConfig has no cache directory, logs to slog.Default() and limits as DefaultLimits.
+// NewConfig has no cache directory, logs to slog.Default(), and has the limits of DefaultLimits.
 func NewConfig() Config { return Config{} }
 
 // WithCacheDir keeps compiled modules in dir, which is made when missing: a module seen before loads in milliseconds.
@@ -28,9 +27,6 @@ func (c Config) WithCacheDir(dir string) Config { c.cacheDir = dir; return c }
 
 // WithLogger sets the logger of plugins for calls whose Env has none.
 func (c Config) WithLogger(l *slog.Logger) Config { c.logger = l; return c }
-
-// WithLimits sets the limits of plugins without their own; zero fields keep their default.
-func (c Config) WithLimits(l Limits) Config { c.limits = l; return c }
 
 // WithChainTimeout limits how long a chain may take in wall-clock time. Fuel stops a plugin far earlier, at the same place on
 // every machine; this is for what fuel does not foresee. It is checked when a plugin calls the host. 5 s.

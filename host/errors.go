@@ -85,7 +85,7 @@ func (e *LimitError) Error() string {
 	if e.Max != 0 {
 		limit = strconv.FormatInt(e.Max, 10) + " " + limit
 	}
-	return fmt.Sprintf("plugin %q passed the limit of %s in %s", e.Plugin, limit, e.During)
+	return fmt.Sprintf("plugin %q exceeded the limit of %s in %s", e.Plugin, limit, e.During)
 }
 
 // AccessError is a host function called with a bad handle, pointer, path or value, or for something of another kind.
@@ -96,7 +96,7 @@ type AccessError struct {
 }
 
 func (e *AccessError) Error() string {
-	return fmt.Sprintf("plugin %q called %s wrongly in %s: %s", e.Plugin, e.Function, e.During, e.Problem)
+	return fmt.Sprintf("plugin %q made an invalid call to %s in %s: %s", e.Plugin, e.Function, e.During, e.Problem)
 }
 
 // PluginFailedError is the plugin's own refusal: fail(), an Extism error, or a result other than 0.

@@ -67,15 +67,15 @@ func (g *guard) problem(doc *document.Document, e *document.Edit, bit uint64) st
 	g.root.judge(doc, e, e.Path, bit, &v)
 	switch {
 	case v.broken != nil && v.broken.immutable:
-		return "the field is the engine's"
+		return "the field is managed by Refract"
 	case v.broken != nil:
 		return "the field may be removed but not set"
 	case !v.manifest:
-		return "it is below none of the paths that the plugin's manifest declares in writes"
+		return "the path is not covered by `writes` in the manifest"
 	case !v.narrowed:
-		return "it is below none of the paths that the plugin's configuration allows"
+		return "the path is not covered by `writes` in the plugin's configuration"
 	case !v.chain:
-		return "it is below none of the paths that may be written here"
+		return "the path may not be written by this chain"
 	}
 	return ""
 }

@@ -19,7 +19,6 @@ import (
 type Host struct {
 	config  Config
 	logger  *slog.Logger
-	limits  Limits
 	timeout time.Duration // of a chain
 	runtime wazero.Runtime
 	cache   wazero.CompilationCache
@@ -28,7 +27,7 @@ type Host struct {
 
 // New starts a host, which must be closed.
 func New(ctx context.Context, c Config) (*Host, error) {
-	h := &Host{config: c, logger: c.logger, limits: c.limits.or(DefaultLimits()), timeout: cmp.Or(c.timeout, 5*time.Second), imports: hostImports()}
+	h := &Host{config: c, logger: c.logger, timeout: cmp.Or(c.timeout, 5*time.Second), imports: hostImports()}
 	if h.logger == nil {
 		h.logger = slog.Default()
 	}

@@ -33,7 +33,7 @@ func (h *Host) Load(ctx context.Context, name string, wasm []byte, pc PluginConf
 	p := &Plugin{
 		lines: rate.NewLimiter(logLinesPerSecond, logBurst),
 		host:  h, name: name, digest: "sha256:" + hex.EncodeToString(digest[:]),
-		config: pc.Config, limits: pc.Limits.or(h.limits), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh,
+		config: pc.Config, limits: pc.Limits.or(DefaultLimits()), writes: pc.Writes, ignore: pc.IgnoreFailure, fresh: pc.Fresh,
 		declared: Manifest{Kinds: pc.Kinds, Writes: pc.Writes, Capabilities: pc.Capabilities},
 	}
 	if err := p.load(ctx, wasm, pc.unmetered); err != nil {

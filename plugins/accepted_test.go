@@ -4,6 +4,10 @@
 package plugins_test
 
 import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
 	"maps"
 	"os"
 	"strings"
@@ -13,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
@@ -84,10 +89,14 @@ func testAccepted(t *testing.T, api dynamic.Interface, plugin string, gvr schema
 func documents(t *testing.T, resource string) (objects []*unstructured.Unstructured) {
 	text, err := os.ReadFile("testdata/accepted/" + resource + ".yaml")
 	require.NoError(t, err)
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		objects = append(objects, parse(t, document))
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		require.NoError(t, err)
+		objects = append(objects, parse(t, string(document)))
 	}
-	return objects
 }
 
 // context is what the engine tells the plugin.

@@ -33,6 +33,6 @@ func RemapLoadBalancer(ctx Context, obj Object) {
 		if entries.Len("") == 0 {
 			obj.Remove("status.loadBalancer.ingress") // as the API server stores it
 		}
-		ctx.Warn("addresses of the load balancer left out because nothing stands for them in this cluster yet, among them ", example)
+		ctx.Warn("load-balancer addresses without a mapping in this cluster were omitted, such as ", example)
 	}
 }

@@ -65,7 +65,3 @@ func end(out outcome) int32 {
 	pdk.SetErrorString(out.reason)
 	return 1
 }
-
-// Setting returns a configuration value by the Extism protocol, in which all of
-// them are strings. [Context.Config] gives them with their types.
-func Setting(key string) (string, bool) { return pdk.GetConfig(key) }

@@ -5,7 +5,7 @@
 // image of one layer, for each platform. The same sources give the same digests, on any machine.
 //
 //	go run ./build/images --output=dist
-//	go run ./build/images --push=registry.example.com/refract --tag=0.1.0
+//	go run ./build/images --push=registry.example.com/refract --tag=0.2.0
 package main
 
 import (

@@ -38,8 +38,8 @@ func (n Node) Assign(path string, v any) error {
 		}
 		f.id = place.id
 	}
-	if f.id == ObjectRoot && KindOf(v) != Map {
-		return wrongKind(path, KindOf(v), "a map, which an object is")
+	if f.id == ObjectRoot && kindOf(v) != Map {
+		return wrongKind(path, kindOf(v), "a map, which an object is")
 	}
 	return f.assign(n.d.viewOf(f.id), v)
 }
@@ -76,7 +76,7 @@ func (n Node) present(path string) (View, error) {
 	return v, err
 }
 
-func contentOf(v any) content { return content{kind: KindOf(v), base: v, shared: true} }
+func contentOf(v any) content { return content{kind: kindOf(v), base: v, shared: true} }
 
 // measure estimates the bytes of a value, and refuses values that an object cannot have. Counting a shared
 // subtree each time it is shared keeps a plugin from doubling a value with every Copy.
@@ -109,7 +109,7 @@ func (d *Document) measure(v any, depth int) (int, error) {
 			}
 		}
 	default:
-		if KindOf(v) == Absent {
+		if kindOf(v) == Absent {
 			return 0, fail(BadValue, "", "a value of a Go type that JSON lacks")
 		}
 	}

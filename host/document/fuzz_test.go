@@ -149,7 +149,7 @@ func fuzzOp(s *source, d *Document, model any) (any, int, int, error, error) {
 	case 8: // through a node that was got before
 		node, err := root.Get(path)
 		v, ok, err2 := modelGet(model, segs)
-		if err != nil || err2 != nil || !ok || KindOf(v) != Map {
+		if err != nil || err2 != nil || !ok || kindOf(v) != Map {
 			return model, 0, 0, err, err2
 		}
 		docErr = node.SetBool("via", true)

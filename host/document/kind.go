@@ -26,10 +26,10 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// KindOf returns the kind of a plain value: what JSON decoding into `any` gives, with int64 for whole numbers as in
+// kindOf returns the kind of a plain value: what JSON decoding into `any` gives, with int64 for whole numbers as in
 // unstructured objects; int and int32 count as Int, float32 as Float. Any other Go type is Absent: it has no place in
 // an object.
-func KindOf(v any) Kind {
+func kindOf(v any) Kind {
 	switch v.(type) {
 	case nil:
 		return Null

@@ -20,7 +20,7 @@ type View struct {
 	kind Kind
 }
 
-func rawView(v any) View { return View{raw: v, kind: KindOf(v)} }
+func rawView(v any) View { return View{raw: v, kind: kindOf(v)} }
 
 // Of returns a View of a plain value.
 func Of(v any) View { return rawView(v) }

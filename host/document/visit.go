@@ -74,7 +74,7 @@ func (d *Document) addBase(parent int32, raw any) (int32, error) {
 		return 0, err
 	}
 	n := &d.nodes[c]
-	n.base, n.kind = raw, KindOf(raw)
+	n.base, n.kind = raw, kindOf(raw)
 	n.flags |= fBase
 	return c, nil
 }
@@ -87,7 +87,7 @@ func (d *Document) link(id int32, key name, raw any, inBase bool) (int32, error)
 	}
 	n, p := &d.nodes[c], &d.nodes[id]
 	if inBase {
-		n.base, n.kind = raw, KindOf(raw)
+		n.base, n.kind = raw, kindOf(raw)
 		n.flags |= fBase | fInBase
 	}
 	if n.key = key.text; key.owned {

@@ -216,6 +216,6 @@ func (r *remapper) remap(addresses sdk.Node) bool {
 // report warns once for the whole slice.
 func (r *remapper) report() {
 	if r.unmapped > 0 {
-		r.ctx.Warn("endpoints left out because the provider has no address for them yet, among them ", r.example)
+		r.ctx.Warn("endpoints without a mapped address were omitted, such as ", r.example)
 	}
 }

@@ -80,8 +80,8 @@ func outgoing(ctx sdk.Context, claim sdk.Object) error {
 	setClass(ctx, claim, asked)
 	claim.Remove(own)
 	if claim.Remove(sources) > 0 {
-		ctx.Warn("spec.dataSource does not cross, the provider's volume starts empty: " +
-			"snapshots and claims of this cluster are not there, so copy the data from within a pod")
+		ctx.Warn("spec.dataSource is not reflected: the remote volume starts empty. " +
+			"Snapshots and claims do not exist on the provider; copy the data from within a pod")
 	}
 	if !claim.Has("spec.volumeMode") {
 		claim.SetString("spec.volumeMode", "Filesystem")

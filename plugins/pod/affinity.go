@@ -24,7 +24,7 @@ func (o *offloading) setAffinity() {
 	case wire.AntiAffinitySoft, wire.AntiAffinityHard:
 		o.spread(preset)
 	default:
-		o.ctx.Warn("annotation ", wire.AntiAffinityPresetAnnotation, ": ", preset, " is none of propagate, soft, hard")
+		o.ctx.Warn("annotation ", wire.AntiAffinityPresetAnnotation, " is invalid: use propagate, soft or hard, not ", preset)
 	}
 	if required := o.patch.Get("affinity.nodeAffinity"); required.Exists() {
 		o.spec.Copy("affinity.nodeAffinity", required)

@@ -59,7 +59,7 @@ func outgoing(ctx sdk.Context, secret sdk.Object) error {
 	account, isToken := tokenOf(secret)
 	if isToken {
 		if mode := ctx.APIServerSupport(); mode != modeThatNeedsIt {
-			return sdk.Skip(sdk.Concat("service-account tokens cross in the API server mode Legacy alone, the mode is ", mode))
+			return sdk.Skip(sdk.Concat("service-account tokens are only reflected in API server mode Legacy; the mode is ", mode))
 		}
 		if err := checkAccount(account); err != nil {
 			return err

@@ -97,7 +97,7 @@ func checkDirectConnections(ctx sdk.Context, service sdk.Object) {
 		return
 	}
 	if _, valid := wire.UsesDirectConnections(value); !valid {
-		ctx.Warn("annotation ", wire.UseDirectConnectionsAnnotation, " must be \"true\" or \"false\"; until then traffic between providers goes through this cluster, for it is \"", value, "\"")
+		ctx.Warn("annotation ", wire.UseDirectConnectionsAnnotation, " is \"", value, "\": use \"true\" or \"false\". Until then, traffic between providers goes through this cluster")
 	}
 }
 

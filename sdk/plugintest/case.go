@@ -107,8 +107,8 @@ func (c Case) withLostAnnotations(result map[string]any) map[string]any {
 	return result
 }
 
-// ReadCase reads a case folder.
-func ReadCase(dir string) (Case, error) {
+// readCase reads a case folder.
+func readCase(dir string) (Case, error) {
 	var c Case
 	for _, file := range []struct {
 		name string
@@ -145,8 +145,8 @@ func (c *Case) readHook(dir string) error {
 	return nil
 }
 
-// ReadCases reads the case folders below dir.
-func ReadCases(dir string) (map[string]Case, error) {
+// readCases reads the case folders below dir.
+func readCases(dir string) (map[string]Case, error) {
 	inputs, err := filepath.Glob(filepath.Join(dir, "*", "in.yaml"))
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func ReadCases(dir string) (map[string]Case, error) {
 	cases := make(map[string]Case, len(inputs))
 	for _, input := range inputs {
 		name := filepath.Base(filepath.Dir(input))
-		if cases[name], err = ReadCase(filepath.Dir(input)); err != nil {
+		if cases[name], err = readCase(filepath.Dir(input)); err != nil {
 			return nil, err
 		}
 	}

@@ -56,11 +56,11 @@ func TestCaseErrorsNameTheFile(t *testing.T) {
 		for name, content := range map[string]string{"in.yaml": "kind: Pod\n", file: text} {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 		}
-		if _, err := ReadCase(dir); err == nil || !strings.Contains(err.Error(), file) {
+		if _, err := readCase(dir); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: got %v", file, err)
 		}
 	}
-	if _, err := ReadCases(t.TempDir()); err == nil {
+	if _, err := readCases(t.TempDir()); err == nil {
 		t.Error("a folder without cases is accepted")
 	}
 }
@@ -96,7 +96,7 @@ func TestCompareFile(t *testing.T) {
 // TestCheckFinds what Check is for: a native build that does something else,
 // and a hook that is not idempotent.
 func TestCheckFinds(t *testing.T) {
-	all, err := ReadCases(cases)
+	all, err := readCases(cases)
 	require.NoError(t, err)
 	m := Open(t, service)
 	other := sdk.Register(sdk.Manifest{Name: "other"}, sdk.Outgoing(func(ctx sdk.Context, o sdk.Object) error {
@@ -118,7 +118,7 @@ func TestCheckFinds(t *testing.T) {
 }
 
 func TestGeneratorIsDeterministic(t *testing.T) {
-	all, err := ReadCases(cases)
+	all, err := readCases(cases)
 	require.NoError(t, err)
 	made := newCorpus(all)
 	different, unknown := 0, 0
@@ -142,7 +142,7 @@ func TestGeneratorIsDeterministic(t *testing.T) {
 
 // TestConcurrentRuns is for the race detector.
 func TestConcurrentRuns(t *testing.T) {
-	all, err := ReadCases(cases)
+	all, err := readCases(cases)
 	require.NoError(t, err)
 	m := Open(t, service)
 	want := m.Run(t, all["load-balancer"])

@@ -15,7 +15,7 @@ import (
 // shows the object.
 func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 	t.Helper()
-	cases, err := ReadCases(dir)
+	cases, err := readCases(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func Property(t *testing.T, module, dir string, count int, opts ...Option) {
 // Fuzz is the same with go test -fuzz as the source of seeds.
 func Fuzz(f *testing.F, module, dir string, opts ...Option) {
 	f.Helper()
-	cases, err := ReadCases(dir)
+	cases, err := readCases(dir)
 	if err != nil {
 		f.Fatal(err)
 	}

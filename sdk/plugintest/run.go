@@ -40,7 +40,7 @@ func apply(list []Option) options {
 // Run tests a module on every case folder below dir.
 func Run(t *testing.T, module, dir string, opts ...Option) {
 	t.Helper()
-	cases, err := ReadCases(dir)
+	cases, err := readCases(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
