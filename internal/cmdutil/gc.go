@@ -14,9 +14,11 @@ import (
 const (
 	// leastGarbage is how much garbage there is at least before it is collected. A collection scans all that is live: less
 	// of it, more often, would cost more time than the memory is worth.
-	leastGarbage = 24 << 20
-	// leastPercent and mostPercent bound what is made of that. With much that is live there is as much garbage, as Go has it.
-	leastPercent, mostPercent = 100, 400
+	leastGarbage = 28 << 20
+	// morePercent is how much garbage there is besides, of what is live beyond leastGarbage.
+	morePercent = 160
+	// mostPercent bounds what is made of that with little that is live.
+	mostPercent = 400
 )
 
 // SpareGC collects garbage in portions of one size, as long as little is live: our processes keep caches of some tens of
@@ -53,5 +55,9 @@ func live() uint64 {
 
 // percent is by how much the heap may grow until it is collected.
 func percent(live uint64) int {
-	return int(min(max(100*leastGarbage/max(live, 1), leastPercent), mostPercent))
+	garbage := uint64(leastGarbage)
+	if live > leastGarbage {
+		garbage += (live - leastGarbage) * morePercent / 100
+	}
+	return int(min(100*garbage/max(live, 1), mostPercent))
 }

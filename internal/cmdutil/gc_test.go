@@ -13,7 +13,7 @@ import (
 )
 
 func TestGarbageIsCollectedInPortions(t *testing.T) {
-	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 16 << 20: 150, 24 << 20: 100, 500 << 20: 100} {
+	for live, want := range map[uint64]int{0: 400, 1 << 20: 400, 16 << 20: 175, 28 << 20: 100, 56 << 20: 129, 560 << 20: 156} {
 		if got := percent(live); got != want {
 			t.Errorf("with %d MiB live the heap grows by %d %%, want %d", live>>20, got, want)
 		}
@@ -30,7 +30,7 @@ func TestPercentageFollows(t *testing.T) {
 	for deadline := time.Now().Add(2 * time.Minute); ; {
 		runtime.GC()
 		now := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-		if metrics.Read(now); now[0].Value.Uint64() == leastPercent {
+		if metrics.Read(now); now[0].Value.Uint64() <= 150 { // 400 with nothing that is live
 			break
 		}
 		if time.Now().After(deadline) {
