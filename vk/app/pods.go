@@ -18,7 +18,9 @@ import (
 // podSource shows the kubelet API the pods that the reflection has cached.
 type podSource struct{ manager *reflection.Manager }
 
-func (s podSource) Pods() []*corev1.Pod { return typedAll(s.manager.Pods(), ctrl.Log.WithName("pods")) }
+func (s podSource) Pods() []*corev1.Pod {
+	return typedAll(reflection.Pods(s.manager), ctrl.Log.WithName("pods"))
+}
 
 // typedAll leaves out what cannot be read, and says so: one such pod does not hide the others.
 func typedAll(objects []*unstructured.Unstructured, log logr.Logger) []*corev1.Pod {
@@ -35,7 +37,7 @@ func typedAll(objects []*unstructured.Unstructured, log logr.Logger) []*corev1.P
 }
 
 func (s podSource) Pod(namespace, name string) (*corev1.Pod, bool) {
-	object := s.manager.Pod(namespace, name)
+	object := reflection.Pod(s.manager, namespace, name)
 	if object == nil {
 		return nil, false
 	}

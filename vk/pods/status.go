@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/refract-project/refract/internal/podend"
 )
 
 // containerLists are the fields of a status that list containers.
@@ -23,11 +25,6 @@ func Phase(status map[string]any) corev1.PodPhase {
 func Reason(status map[string]any) string {
 	reason, _ := status["reason"].(string)
 	return reason
-}
-
-// Finished reports whether a phase is final.
-func Finished(phase corev1.PodPhase) bool {
-	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
 // Untouched reports whether no kubelet has started the pod: it is Pending and has no container status.
@@ -127,7 +124,7 @@ func falsify(condition map[string]any, reason, stamp string) {
 func end(container map[string]any, phase corev1.PodPhase, reason, stamp string) {
 	container["ready"] = false
 	state, _ := container["state"].(map[string]any)
-	if !Finished(phase) || state["terminated"] != nil {
+	if !podend.Finished(phase) || state["terminated"] != nil {
 		return
 	}
 	terminated := map[string]any{"exitCode": int64(1), "reason": reason, "finishedAt": stamp}

@@ -56,7 +56,7 @@ func TestObjectsThatAreTooLarge(t *testing.T) {
 	l.Local.PatchYAML(t, "ConfigMap", l.Namespace, "wordy", `{metadata: {annotations: {note: short}}}`)
 	l.Present(l.Remote, "ConfigMap", l.RemoteNS, "wordy", reflectiontest.Field("metadata.annotations/note", "short"))
 	for name := range ballast {
-		l.Event(l.Namespace, "Pod", name, "Warning", "FailedReflection", "shadowpods "+l.RemoteNS+"/"+name, "large", "make the object smaller")
+		l.Event(l.Namespace, "Pod", name, "Warning", "FailedReflection", "ShadowPod "+l.RemoteNS+"/"+name, "large", "make the object smaller")
 		l.Local.PatchYAML(t, "Pod", l.Namespace, name, `{metadata: {annotations: {slim: "yes"}}}`)
 		l.Present(l.Remote, "ShadowPod", l.RemoteNS, name, reflectiontest.Field("spec.pod.ballast", ""))
 	}
@@ -72,7 +72,7 @@ func TestTerminatingRemoteNamespace(t *testing.T) {
 	l.Remote.Create(t, l.RemoteNS, `{apiVersion: v1, kind: ConfigMap, metadata: {name: held, finalizers: [example.com/hold]}}`)
 	l.Remote.Delete(t, "Namespace", "", l.RemoteNS)
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: late}, data: {a: b}}`)
-	l.Event(l.Namespace, "ConfigMap", "late", "Warning", "FailedReflection", l.RemoteNS, "is being terminated", "offload this one again")
+	l.Event(l.Namespace, "ConfigMap", "late", "Warning", "FailedReflection", l.RemoteNS, "is being terminated", "offload the namespace again")
 	l.MapNamespaces(map[string]string{l.Namespace: other})
 	l.Present(l.Remote, "ConfigMap", other, "late")
 	l.Remote.PatchYAML(t, "ConfigMap", l.RemoteNS, "held", `{metadata: {finalizers: null}}`)
@@ -86,12 +86,12 @@ func TestAnnotationsInTheWrongCase(t *testing.T) {
 	})
 	l.Start()
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: password, annotations: {liqo.io/Skip-Reflection: "true"}}, stringData: {a: b}}`)
-	l.Event(l.Namespace, "Secret", "password", "Warning", "InvalidObject", "liqo.io/Skip-Reflection has no effect", "its name is liqo.io/skip-reflection")
+	l.Event(l.Namespace, "Secret", "password", "Warning", "InvalidObject", "unknown annotation liqo.io/Skip-Reflection", "did you mean liqo.io/skip-reflection?")
 	l.Present(l.Remote, "Secret", l.RemoteNS, "password")
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "password", `{metadata: {annotations: {liqo.io/Skip-Reflection: null, liqo.io/skip-reflection: "TRUE"}}}`)
 	l.Absent(l.Remote, "Secret", l.RemoteNS, "password")
 	l.userPod("web", "", "liqo.io/anti-affinity-Preset: soft")
-	l.Event(l.Namespace, "Pod", "web", "Warning", "InvalidObject", "its name is liqo.io/anti-affinity-preset")
+	l.Event(l.Namespace, "Pod", "web", "Warning", "InvalidObject", "did you mean liqo.io/anti-affinity-preset?")
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "web")
 	l.Settled()
 	if told := l.Events(l.Namespace, "Pod", "web"); len(told) != 1 {

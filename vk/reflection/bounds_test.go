@@ -79,7 +79,7 @@ func TestWarningsAreLimited(t *testing.T) {
 }
 
 // Addresses that nothing of the provider can have are not shown, which is said once; all others are.
-func TestStrangeAddressesOfTheProvider(t *testing.T) {
+func TestAddressesNotAllowed(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, reflectiontest.WithDefaultPlugins(t), func(o *reflection.Options) {
 		o.Kinds = reflectiontest.Kinds(reflection.PodKind, reflection.ServiceKind, reflection.IngressKind)
@@ -99,7 +99,7 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		l.Pod(name)
 		l.RunRemote(name, "{phase: Running, "+status+"}")
 		l.Present(l.Local, "Pod", l.Namespace, name, reflectiontest.Field("status.phase", "Running"), reflectiontest.Field("status.podIP", ""), reflectiontest.Field("status.podIPs", ""))
-		l.Event(l.Namespace, "Pod", name, "Warning", engine.StrangeAddressReason, "--own-cidrs")
+		l.Event(l.Namespace, "Pod", name, "Warning", engine.AddressNotAllowedReason, "--own-cidrs")
 	}
 	l.Pod("good")
 	l.RunRemote("good", "{phase: Running, podIP: 10.245.0.9, podIPs: [{ip: 10.245.0.9}]}")
@@ -111,7 +111,7 @@ func TestStrangeAddressesOfTheProvider(t *testing.T) {
 		l.Present(l.Remote, kind, l.RemoteNS, "web")
 		l.Remote.PatchYAML(t, kind, l.RemoteNS, "web", `{status: {loadBalancer: {ingress: [{ip: 10.96.0.10}, {ip: 192.0.2.7}, {ip: "::1"}, {ip: 172.16.0.1}]}}}`, "status")
 		l.Present(l.Local, kind, l.Namespace, "web", reflectiontest.Addresses("192.0.2.7"))
-		l.Event(l.Namespace, kind, "web", "Warning", engine.StrangeAddressReason, "10.96.0.10, ::1, 172.16.0.1")
+		l.Event(l.Namespace, kind, "web", "Warning", engine.AddressNotAllowedReason, "10.96.0.10, ::1, 172.16.0.1")
 	}
 	l.Settled()
 	if events := l.Events(l.Namespace, "Pod", "loopback"); len(events) != 1 {

@@ -61,7 +61,7 @@ func TestKindThatIsOff(t *testing.T) {
 			t.Errorf("%s %s crossed", kind, name)
 		}
 	}
-	if len(l.Manager.Pods()) > 0 || l.Manager.Pod(l.Namespace, "web") != nil {
+	if len(reflection.Pods(l.Manager)) > 0 || reflection.Pod(l.Manager, l.Namespace, "web") != nil {
 		t.Error("pods are followed although they are off")
 	}
 }

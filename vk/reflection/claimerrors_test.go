@@ -52,7 +52,7 @@ func TestForeignClaimIsLeftAlone(t *testing.T) {
   spec: {storageClassName: "", accessModes: [ReadOnlyMany], resources: {requests: {storage: 7Gi}}}}`)
 	l.Start()
 	l.claim("data", l.Node)
-	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "ProvisioningFailed", "not created by this virtual node", l.RemoteNS+"/data")
+	l.Event(l.Namespace, reflection.ClaimKind, "data", "Warning", "ProvisioningFailed", "is not managed by Refract", l.RemoteNS+"/data")
 	l.Settled()
 	l.Present(l.Remote, reflection.ClaimKind, l.RemoteNS, "data", reflectiontest.Field("metadata.labels/whose", "theirs"), reflectiontest.Field("metadata.labels/app", ""), reflectiontest.Field("spec.resources.requests.storage", "7Gi"))
 	l.Remote.Delete(t, reflection.ClaimKind, l.RemoteNS, "data")

@@ -65,7 +65,7 @@ func TestCreationTakesOneRequest(t *testing.T) {
 
 	foreign := l.Remote.Create(t, l.RemoteNS, service("theirs", ""))
 	l.Local.Create(t, l.Namespace, service("theirs", ""))
-	l.Event(l.Namespace, "Service", "theirs", "Warning FailedReflection", "was not created by this virtual node")
+	l.Event(l.Namespace, "Service", "theirs", "Warning FailedReflection", "is not managed by Refract")
 	if now := l.Remote.Get(t, "Service", l.RemoteNS, "theirs"); now.GetResourceVersion() != foreign.GetResourceVersion() {
 		t.Errorf("the Service of another client became %v", now.Object)
 	}

@@ -4,8 +4,6 @@
 package reflection
 
 import (
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -49,14 +47,14 @@ func DefaultKinds() []Kind {
 		pod.Kind(),
 		{
 			Name: ServiceKind, Source: corev1.SchemeGroupVersion.WithResource("services"), Policy: DenyList, Workers: 3,
-			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: throughBalancer},
+			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: serviceStatus},
 			Never: func(o *unstructured.Unstructured) bool {
 				return endpointslice.IsAPIServer(o.GetNamespace(), o.GetName())
 			},
 		},
 		{
 			Name: IngressKind, LiqoName: "Ingress", Source: networkingv1.SchemeGroupVersion.WithResource("ingresses"), Policy: DenyList, Workers: 3,
-			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}},
+			Status: engine.Status{Back: true, Subresource: true, Fields: []string{"loadBalancer"}, Shown: balancerStatus},
 		},
 		{
 			Name: ConfigMapKind, Source: corev1.SchemeGroupVersion.WithResource("configmaps"), Policy: DenyList, Workers: 3,
@@ -73,28 +71,4 @@ func DefaultKinds() []Kind {
 
 func renameRootCA(localClusterID string) map[string]string {
 	return map[string]string{wire.RootCAConfigMap: wire.RemoteRootCAConfigMap(localClusterID)}
-}
-
-// throughBalancer returns the status of a Service with load-balancer addresses that traffic really goes to. In the default
-// mode, VIP, kube-proxy delivers here whatever is sent to such an address: a provider that names an address which is not its
-// own would receive the traffic of every pod to it. (Kubernetes: ipMode of load balancers; the class of CVE-2020-8554.)
-func throughBalancer(status map[string]any) map[string]any {
-	balancer, _ := status["loadBalancer"].(map[string]any)
-	entries, _ := balancer["ingress"].([]any)
-	if len(entries) == 0 {
-		return status
-	}
-	through := make([]any, len(entries))
-	for i, item := range entries {
-		through[i] = item
-		entry, _ := item.(map[string]any)
-		if ip, _ := entry["ip"].(string); ip != "" {
-			entry = maps.Clone(entry)
-			entry["ipMode"] = string(corev1.LoadBalancerIPModeProxy)
-			through[i] = entry
-		}
-	}
-	balancer, status = maps.Clone(balancer), maps.Clone(status)
-	balancer["ingress"], status["loadBalancer"] = through, balancer
-	return status
 }

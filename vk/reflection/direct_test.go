@@ -80,7 +80,7 @@ func TestDirectConnections(t *testing.T) {
 
 	annotate(`"on"`)
 	shadow("both", "", "10.1.2.3")
-	l.Event(l.Namespace, "Service", "web", "Warning", engine.PluginWarningReason, wire.UseDirectConnectionsAnnotation, `must be "true" or "false"`)
+	l.Event(l.Namespace, "Service", "web", "Warning", engine.PluginWarningReason, wire.UseDirectConnectionsAnnotation, `use "true" or "false"`)
 	annotate(`"true"`)
 	shadow("both", data, "10.1.2.3", "10.2.0.9")
 	l.Settled()

@@ -177,8 +177,8 @@ func TestCopyLosesItsLabels(t *testing.T) {
 	for kind, name := range map[string]string{"Service": "web", "ShadowPod": "db"} {
 		l.Remote.PatchYAML(t, kind, l.RemoteNS, name, `{metadata: {labels: {offloading.liqo.io/origin: paris, mark: theirs}}}`)
 	}
-	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "not created by this virtual node")
-	l.Event(l.Namespace, "Pod", "db", "Warning", "FailedReflection", "not created by this virtual node")
+	l.Event(l.Namespace, "Service", "web", "Warning", "FailedReflection", "is not managed by Refract")
+	l.Event(l.Namespace, "Pod", "db", "Warning", "FailedReflection", "is not managed by Refract")
 	l.Local.DeleteNow(t, "Service", l.Namespace, "web")
 	l.Local.DeleteNow(t, "Pod", l.Namespace, "db")
 	l.Settled()

@@ -107,7 +107,7 @@ func TestLegacyPodsMountTheSecretOfTheirAccount(t *testing.T) {
 	}
 }
 
-// One Secret is wanted: of several none is chosen, and those that only look alike do not count.
+// Exactly one Secret is expected: of several none is chosen, and those that only look alike do not count.
 func TestLegacyWantsOneSecret(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, withLegacy(t))
@@ -133,7 +133,7 @@ func TestLegacyWantsOneSecret(t *testing.T) {
 		l.Present(l.Remote, "Secret", l.RemoteNS, name)
 	}
 	l.Local.Create(t, l.Namespace, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: robot}, spec: {serviceAccountName: robot, nodeName: %s, containers: [{name: web, image: "web:1"}]}}`, l.Node))
-	l.Event(l.Namespace, "Pod", "robot", "Warning FailedReflection", "2 Secrets of it (one, other)", wire.SkipReflectionAnnotation)
+	l.Event(l.Namespace, "Pod", "robot", "Warning FailedReflection", "2 token Secrets for this service account exist on the provider (one, other)", wire.SkipReflectionAnnotation)
 	l.Settled()
 	for _, name := range []string{"robot", "web"} {
 		if l.Remote.Get(t, "ShadowPod", l.RemoteNS, name) != nil {

@@ -30,10 +30,10 @@ type lossy struct {
 	// ending: likewise the next deletion of one.
 	ending atomic.Bool
 	cut    atomic.Bool
-	held   gate   // shut: watches show nothing
+	held   pause  // on: watches show nothing
 	only   string // only those of paths that end like this
-	// expire, shut: watches show nothing, and have to begin again with a list.
-	expire gate
+	// expire, on: watches show nothing, and have to begin again with a list.
+	expire pause
 }
 
 var errLost = &lostConnection{}
@@ -80,40 +80,40 @@ func (y *lossy) send(request *http.Request) {
 	}
 }
 
-// gate lets everybody through unless it is shut. The zero value is open.
-type gate struct {
+// pause holds up all callers of wait while it is on. The zero value is off.
+type pause struct {
 	mu   sync.Mutex
-	open chan struct{} // closed by Store(false); nil while it is open
+	over chan struct{} // closed by Store(false); nil while it is off
 }
 
-// Store shuts the gate, or opens it.
-func (g *gate) Store(shut bool) {
+// Store turns the pause on or off.
+func (g *pause) Store(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case shut && g.open == nil:
-		g.open = make(chan struct{})
-	case !shut && g.open != nil:
-		close(g.open)
-		g.open = nil
+	case on && g.over == nil:
+		g.over = make(chan struct{})
+	case !on && g.over != nil:
+		close(g.over)
+		g.over = nil
 	}
 }
 
-// wait until the gate is open, and reports whether it was shut.
-func (g *gate) wait() (shut bool) {
+// wait waits until the pause is over, and reports whether there was one.
+func (g *pause) wait() (paused bool) {
 	g.mu.Lock()
-	open := g.open
+	over := g.over
 	g.mu.Unlock()
-	if open == nil {
+	if over == nil {
 		return false
 	}
-	<-open
+	<-over
 	return true
 }
 
 type heldBody struct {
 	io.ReadCloser
-	held, expire *gate
+	held, expire *pause
 }
 
 // expired is what an API server says whose history does not reach back so far.
@@ -157,7 +157,7 @@ func TestCreateWhoseAnswerIsLost(t *testing.T) {
 			})
 			l.Local.Delete(t, "Pod", l.Namespace, "web-0")
 			l.Eventually(func() error {
-				if pod := l.Manager.Pod(l.Namespace, "web-0"); pod == nil || pod.GetDeletionTimestamp() == nil {
+				if pod := reflection.Pod(l.Manager, l.Namespace, "web-0"); pod == nil || pod.GetDeletionTimestamp() == nil {
 					return errors.New("the pod is not known to be going")
 				}
 				return nil

@@ -99,7 +99,7 @@ var matrix = map[reflection.Policy][]matrixRow{
 	reflection.DenyList: {
 		{name: "new", want: crosses},
 		{name: "stale", there: managed, want: crosses},
-		{name: "taken", there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "not created by this virtual node", "rename"}},
+		{name: "taken", there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "is not managed by Refract", "rename"}},
 		{name: "deleted-while-down", absent: true, there: managed, want: goes},
 		{name: "other", absent: true, there: foreign, want: asItWas},
 		{name: "skipped", notes: skipTrue, want: stays},
@@ -121,7 +121,7 @@ var matrix = map[reflection.Policy][]matrixRow{
 		{name: "other", absent: true, there: foreign, want: asItWas},
 		{name: "new", notes: allowTrue, want: crosses},
 		{name: "stale", notes: `liqo.io/allow-reflection: ""`, there: managed, want: crosses},
-		{name: "taken", notes: allowTrue, there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "not created by this virtual node"}},
+		{name: "taken", notes: allowTrue, there: foreign, want: asItWas, event: []string{"Warning", "FailedReflection", "is not managed by Refract"}},
 		{name: "refused", notes: allowFalse, want: stays},
 		{name: "refused-now", notes: allowFalse, there: managed, want: goes},
 		{name: "not-skipped", notes: skipFalse, want: stays},
@@ -261,7 +261,7 @@ func TestSecretOfTokensInTheWay(t *testing.T) {
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mode: fast}}`)
 	l.Remote.Create(t, l.RemoteNS, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: web-token, labels: {%s, %s: robot}}, stringData: {token: secret}}`, l.Owned(), wire.ServiceAccountNameLabel))
 	l.Start()
-	l.Event(l.Namespace, "Secret", "web-token", "Warning", "FailedReflection", "not created by this virtual node")
+	l.Event(l.Namespace, "Secret", "web-token", "Warning", "FailedReflection", "is not managed by Refract")
 	l.Settled()
 	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("data.token", "c2VjcmV0"), reflectiontest.Field("data.mode", ""))
 }

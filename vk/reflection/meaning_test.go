@@ -42,10 +42,11 @@ func TestMeaningOfKinds(t *testing.T) {
 
 // Inside, and in what is our own, a kind has one name; Liqo's flags and metrics keep theirs.
 func TestNamesOfKinds(t *testing.T) {
-	var names, liqo []string
+	var names, liqo, flags []string
 	for _, k := range reflection.DefaultKinds() {
-		names, liqo = append(names, k.Name), append(liqo, k.Liqo())
+		names, liqo, flags = append(names, k.Name), append(liqo, k.Liqo()), append(flags, k.Flag())
 	}
 	assert.Equal(t, []string{"Pod", "Service", "Ingress.networking.k8s.io", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice.discovery.k8s.io", "Event"}, names)
 	assert.Equal(t, []string{"Pod", "Service", "Ingress", "ConfigMap", "Secret", "ServiceAccount", "PersistentVolumeClaim", "EndpointSlice", "Event"}, liqo)
+	assert.Equal(t, []string{"pod", "service", "ingress", "configmap", "secret", "serviceaccount", "persistentvolumeclaim", "endpointslice", "event"}, flags)
 }

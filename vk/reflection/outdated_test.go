@@ -16,25 +16,25 @@ import (
 	"github.com/refract-project/refract/vk/reflection/reflectiontest"
 )
 
-// frost keeps what the watches of one resource bring from freeze until thaw, so that a cache stays behind the API server.
-type frost struct {
-	resource     string
-	cold, warm   chan struct{}
-	freeze, thaw func()
+// delayedWatch holds back what the watches of one resource deliver, from hold until release, so that a cache stays behind the API server.
+type delayedWatch struct {
+	resource       string
+	held, released chan struct{}
+	hold, release  func()
 }
 
-func frostOn(resource string) *frost {
-	f := &frost{resource: "/" + resource, cold: make(chan struct{}), warm: make(chan struct{})}
-	f.freeze, f.thaw = sync.OnceFunc(func() { close(f.cold) }), sync.OnceFunc(func() { close(f.warm) })
+func delay(resource string) *delayedWatch {
+	f := &delayedWatch{resource: "/" + resource, held: make(chan struct{}), released: make(chan struct{})}
+	f.hold, f.release = sync.OnceFunc(func() { close(f.held) }), sync.OnceFunc(func() { close(f.released) })
 	return f
 }
 
 // wrap is a transport.WrapperFunc.
-func (f *frost) wrap(next http.RoundTripper) http.RoundTripper {
+func (f *delayedWatch) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
 		if err == nil && request.URL.Query().Get("watch") == "true" && strings.HasSuffix(request.URL.Path, f.resource) {
-			response.Body = &frozenBody{ReadCloser: response.Body, f: f, ctx: request.Context()}
+			response.Body = &delayedBody{ReadCloser: response.Body, f: f, ctx: request.Context()}
 		}
 		return response, err
 	})
@@ -44,21 +44,21 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-type frozenBody struct {
+type delayedBody struct {
 	io.ReadCloser
-	f   *frost
+	f   *delayedWatch
 	ctx context.Context //nolint:containedctx // of the watch
 }
 
-func (b *frozenBody) Read(p []byte) (int, error) {
+func (b *delayedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	select {
-	case <-b.f.cold:
+	case <-b.f.held:
 	default:
 		return n, err
 	}
 	select {
-	case <-b.f.warm:
+	case <-b.f.released:
 		return n, err
 	case <-b.ctx.Done():
 		return 0, b.ctx.Err()
@@ -68,7 +68,7 @@ func (b *frozenBody) Read(p []byte) (int, error) {
 // A pod that runs is not ended because of a map that is outdated: the cache may show that of before for some seconds.
 func TestAnOutdatedMapEndsNoPod(t *testing.T) {
 	t.Parallel()
-	maps := frostOn("namespacemaps")
+	maps := delay("namespacemaps")
 	l := newLab(t, func(o *reflection.Options) {
 		o.MapGrace = time.Millisecond
 		o.Local.Wrap(maps.wrap)
@@ -77,12 +77,12 @@ func TestAnOutdatedMapEndsNoPod(t *testing.T) {
 	l.Start()
 	l.Pod("waits") // until this is refused, the map has been read
 	l.Present(l.Local, "Pod", l.Namespace, "waits", reflectiontest.Field("status.reason", "OffloadingBackOff"))
-	maps.freeze()
+	maps.hold()
 	l.MapNamespaces(map[string]string{l.Namespace: l.RemoteNS})
 	l.Pod("runs")
 	l.Local.PatchYAML(t, "Pod", l.Namespace, "runs", "{status: "+running(0)+"}", "status")
 	l.Settled()
 	l.Present(l.Local, "Pod", l.Namespace, "runs", reflectiontest.Field("status.phase", "Running"))
-	maps.thaw()
+	maps.release()
 	l.Present(l.Remote, "ShadowPod", l.RemoteNS, "runs")
 }

@@ -206,7 +206,7 @@ func TestPodOfTheSameName(t *testing.T) {
 	l.Present(l.Local, "Pod", l.Namespace, "db-0", reflectiontest.Field("status.phase", "Pending"))
 }
 
-func TestPodOfANamespaceThatIsNotExtended(t *testing.T) {
+func TestPodOfANamespaceThatIsNotOffloaded(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, func(o *reflection.Options) { o.MapGrace = time.Millisecond })
 	l.MapNamespaces(nil)

@@ -33,7 +33,7 @@ func says(kind, status string) func(*unstructured.Unstructured) error {
 	}
 }
 
-// A load balancer here opens the readiness gate of a pod on the provider: its word stays, and the pod becomes ready. One at the
+// A load balancer here opens the readiness gate of a pod on the provider: its status stays, and the pod becomes ready. One at the
 // provider is followed. None of that crosses, or costs a write of its own.
 func TestReadinessGates(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,11 @@
 
 package reflection
 
-import "github.com/refract-project/refract/vk/reflection/internal/engine"
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
 
 // API of the engine for its users.
 type (
@@ -53,4 +57,12 @@ func New(options Options) (*Manager, error) {
 		options.Kinds = DefaultKinds()
 	}
 	return engine.New(options)
+}
+
+// Pods returns the pods of the virtual node as they are cached, none unless pods are reflected. They must not be modified.
+func Pods(m *Manager) []*unstructured.Unstructured { return m.OfNode(PodKind) }
+
+// Pod returns one of the pods that Pods returns, or nil. It must not be modified.
+func Pod(m *Manager, namespace, name string) *unstructured.Unstructured {
+	return m.ObjectOfNode(PodKind, namespace, name)
 }

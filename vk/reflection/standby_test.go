@@ -78,7 +78,7 @@ func TestStandbyIsWarm(t *testing.T) {
 	l.Pod("web")
 	l.Local.Create(t, l.Namespace, service("web", ""))
 	l.Eventually(func() error {
-		if manager.Pod(l.Namespace, "web") == nil || begun.of("shadowpods") == 0 || begun.of("pods") == 0 {
+		if reflection.Pod(manager, l.Namespace, "web") == nil || begun.of("shadowpods") == 0 || begun.of("pods") == 0 {
 			return errors.New("the caches are not read")
 		}
 		return nil
@@ -101,25 +101,25 @@ func TestStandbyIsWarm(t *testing.T) {
 // What a replica has read while it stood by may be outdated when it leads: a copy whose object it has not seen is no orphan.
 func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 	t.Parallel()
-	for _, frozen := range []string{"pods", "namespacemaps"} {
-		t.Run(frozen, func(t *testing.T) {
+	for _, resource := range []string{"pods", "namespacemaps"} {
+		t.Run(resource, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
 			l.ChainsForPods()
 			other := l.AnotherNamespace()
-			frost := frostOn(frozen)
-			manager, begun := standby(l, frost.wrap)
+			watch := delay(resource)
+			manager, begun := standby(l, watch.wrap)
 			l.Start() // the one that leads
 			l.Pod("before")
 			l.Present(l.Remote, "ShadowPod", l.RemoteNS, "before")
 			l.Eventually(func() error {
-				if manager.Pod(l.Namespace, "before") == nil || begun.of("shadowpods") == 0 {
+				if reflection.Pod(manager, l.Namespace, "before") == nil || begun.of("shadowpods") == 0 {
 					return errors.New("the standby replica has not read everything")
 				}
 				return nil
 			})
-			frost.freeze()
-			if frozen == "namespacemaps" {
+			watch.hold()
+			if resource == "namespacemaps" {
 				l.MapNamespaces(map[string]string{l.Namespace: other})
 				l.Present(l.Remote, "ShadowPod", other, "before") // the leader has read the map
 			} else {
@@ -135,7 +135,7 @@ func TestOutdatedStandbyDeletesNothing(t *testing.T) {
 				_, err := l.Remote.Of("ShadowPod", other).Get(t.Context(), "after", metav1.GetOptions{})
 				return err != nil || manager.Ready()
 			}, 2*time.Second, 100*time.Millisecond, "it leads by a cache that is outdated")
-			frost.thaw()
+			watch.release()
 			l.Eventually(ready(manager))
 			l.Pod("new")
 			l.Present(l.Remote, "ShadowPod", other, "new")

@@ -129,7 +129,7 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	l.Local.Create(t, l.Namespace, `{apiVersion: v1, kind: Secret, metadata: {name: web-token}, stringData: {mine: secret}}`)
 	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token")
 	l.userPod("web", vaultToken)
-	l.Event(l.Namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "secrets "+l.RemoteNS+"/web-token exists", wire.SkipReflectionAnnotation, wire.APIServerSupportAnnotation)
+	l.Event(l.Namespace, "Pod", "web", "Warning FailedSATokensReflection x1", "Secret "+l.RemoteNS+"/web-token already exists", wire.SkipReflectionAnnotation, wire.APIServerSupportAnnotation)
 	l.Settled()
 	l.Present(l.Remote, "Secret", l.RemoteNS, "web-token", reflectiontest.Field("data.mine", base64.StdEncoding.EncodeToString([]byte("secret"))), reflectiontest.Field("metadata.labels/"+wire.ServiceAccountNameLabel, ""))
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: ""}}}`)
@@ -140,7 +140,7 @@ func TestTokensMeetAUsersSecret(t *testing.T) {
 	}
 
 	l.Local.PatchYAML(t, "Secret", l.Namespace, "web-token", "{metadata: {annotations: {"+wire.SkipReflectionAnnotation+`: null}}}`)
-	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "was not created by this virtual node")
+	l.Event(l.Namespace, "Secret", "web-token", "Warning FailedReflection", "is not managed by Refract")
 	l.keysAgree("web")
 }
 

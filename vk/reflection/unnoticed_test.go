@@ -124,7 +124,7 @@ func TestSlowAdmissionIsNoOutage(t *testing.T) {
 	l.Local.Create(t, l.Namespace, service("fast", ""))
 	l.Present(l.Remote, "Service", l.RemoteNS, "fast")
 	if text := log.String(); strings.Contains(text, "rovider is unreachable") {
-		t.Error("a slow admission webhook shut the gate for everything")
+		t.Error("a slow admission webhook opened the breaker for everything")
 	}
 }
 

@@ -25,9 +25,9 @@ import (
 // One namespace whose doors are closed, here or there, is no reason to keep the others waiting.
 func TestClosedRemoteNamespace(t *testing.T) {
 	l := newLab(t).start()
-	l.both("twins.example.org", "Namespaced")
-	const name, kind = "widgets.twins.example.org", "Widget.twins.example.org"
-	l.reflect(name, "{group: twins.example.org, version: v1, resource: widgets}")
+	l.both("second.example.org", "Namespaced")
+	const name, kind = "widgets.second.example.org", "Widget.second.example.org"
+	l.reflect(name, "{group: second.example.org, version: v1, resource: widgets}")
 	l.condition(name, pluginsv1alpha1.ReflectingReason)
 
 	mail, closed := l.another("mail")

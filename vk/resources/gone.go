@@ -19,6 +19,7 @@ import (
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	pluginsv1alpha1 "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/jsonpatch"
 )
 
 var nodesResource = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
@@ -102,16 +103,13 @@ func (f *Follower) drop(ctx context.Context, object *unstructured.Unstructured, 
 	if gone.Len() == 0 {
 		return nil
 	}
-	type step struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value string `json:"value,omitempty"`
-	}
-	patch := []step{{"test", "/metadata/uid", string(object.GetUID())}}
+	var patch jsonpatch.Patch
+	patch.Test("/metadata/uid", string(object.GetUID()))
 	for i, name := range slices.Backward(names) { // what comes before keeps its place
 		if gone.Has(name) {
 			path := fmt.Sprintf("/status/virtualNodes/%d", i)
-			patch = append(patch, step{"test", path + "/name", name}, step{Op: "remove", Path: path})
+			patch.Test(path+"/name", name)
+			patch.Remove(path)
 		}
 	}
 	body, err := json.Marshal(patch)

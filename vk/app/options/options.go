@@ -169,7 +169,7 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f := groups.FlagSet("reflection")
 	f.DurationVar(&o.ResyncPeriod, "resync-period", 10*time.Hour, "how often to compare all objects even if nothing has changed")
 	for _, kind := range reflection.DefaultKinds() {
-		flag := flagName(kind.Name)
+		flag := kind.Flag()
 		o.Workers[kind.Name] = f.Int(flag+"-reflection-workers", kind.Workers, "maximum number of "+plural(kind.Liqo())+" reconciled at once; 0 disables their reflection")
 		if kind.Name == reflection.ServiceAccountKind {
 			f.Lookup(flag + "-reflection-workers").Usage = "maximum number of pods whose service-account tokens are reconciled at once; 0 requests none"
@@ -186,13 +186,13 @@ func (o *Options) reflectionFlags(groups *cliflag.NamedFlagSets) {
 	f.StringSliceVar(&o.ForeignCIDRs, "foreign-cidrs", nil, "CIDRs, as seen from this cluster, of the provider's pods and load balancers: addresses outside of them are not shown. If empty, pod addresses must be in --remote-pod-cidr-remap or --remote-external-cidr-remap, and load balancer addresses are not checked")
 	f.StringSliceVar(&o.OwnCIDRs, "own-cidrs", nil, "CIDRs of the pods, Services and nodes of this cluster: the provider cannot claim addresses in them for its pods and load balancers")
 	f.StringSliceVar(&o.PodCIDRs, "remote-pod-cidr", nil, "CIDRs of the provider's pods")
-	f.StringSliceVar(&o.PodCIDRRemaps, "remote-pod-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
+	f.StringSliceVar(&o.PodCIDRRemaps, "remote-pod-cidr-remap", nil, "CIDRs in this cluster to which --remote-pod-cidr is remapped, in the same order")
 	f.StringSliceVar(&o.ExternalCIDRs, "remote-external-cidr", nil, "external CIDRs of the provider")
-	f.StringSliceVar(&o.ExternalCIDRRemaps, "remote-external-cidr-remap", nil, "the CIDRs to which they are remapped in this cluster, in the same order")
+	f.StringSliceVar(&o.ExternalCIDRRemaps, "remote-external-cidr-remap", nil, "CIDRs in this cluster to which --remote-external-cidr is remapped, in the same order")
 	f.BoolVar(&o.APIServerSupport, "enable-apiserver-support", false, "enable offloaded pods to use this cluster's API server; their service-account tokens are stored in Secrets of the provider")
 	f.StringVar(&o.SupportMode, "apiserver-support-mode", AutoSupport, "how offloaded pods that use this cluster's API server get tokens: TokenAPI (requested for each pod), Legacy (token Secrets that users created for their service accounts, which are reflected), auto (TokenAPI if the API server issues tokens on request, else Legacy)")
 	f.StringVar(&o.HomeAPIServerHost, "home-api-server-host", "", "this cluster's API server as offloaded pods reach it; by default kubernetes.default, at the address that the network reports")
-	f.StringVar(&o.HomeAPIServerPort, "home-api-server-port", "", "its port; by default 443, or without a host the one at which this process finds it")
+	f.StringVar(&o.HomeAPIServerPort, "home-api-server-port", "", "port for --home-api-server-host (default 443); without a host, the port this process uses")
 	f.BoolVar(&o.Storage, "enable-storage", false, "enable the virtual storage class: claims get their volumes on the provider. If disabled, claims of that class are scheduled to other nodes")
 	f.StringVar(&o.VirtualStorageClass, "virtual-storage-class-name", wire.DefaultStorageClass, "the virtual storage class of this cluster")
 	f.StringVar(&o.RemoteStorageClass, "remote-real-storage-class-name", "", "storage class on the provider if the VirtualNode names none; by default the default class of the provider")
@@ -230,7 +230,7 @@ func (o *Options) kubeletFlags(groups *cliflag.NamedFlagSets) {
 
 func (o *Options) operationFlags(groups *cliflag.NamedFlagSets) {
 	h := groups.FlagSet("high availability")
-	h.BoolVar(&o.SharedLease, "vk-lease-enabled", true, "with several virtual nodes of one provider: elect the one that reflects what they share")
+	h.BoolVar(&o.SharedLease, "vk-lease-enabled", true, "enable leader election among the virtual nodes of a provider; the leader reflects shared resources")
 	h.DurationVar(&o.ElectDuration, "vk-lease-duration", 15*time.Second, "duration after which a leader that does not renew its lease is replaced")
 	h.DurationVar(&o.ElectRenew, "vk-lease-renew-interval", 10*time.Second, "duration after which a leader that cannot renew its lease steps down")
 	h.DurationVar(&o.ElectRetry, "vk-lease-retry-period", 5*time.Second, "time between attempts to acquire or renew a lease")

@@ -141,14 +141,12 @@ func labelledName(name string) []string {
 
 func (o *Options) validateReflection() error {
 	var faults []error
-	for _, kind := range slices.Sorted(maps.Keys(o.Workers)) {
-		if workers := *o.Workers[kind]; workers < 0 {
-			faults = append(faults, fmt.Errorf("--%s-reflection-workers=%d: use 1 or more, or 0 to reflect none", flagName(kind), workers))
+	for _, kind := range reflection.DefaultKinds() {
+		if workers := o.Workers[kind.Name]; workers != nil && *workers < 0 {
+			faults = append(faults, fmt.Errorf("--%s-reflection-workers=%d: use 1 or more, or 0 to reflect none", kind.Flag(), *workers))
 		}
-	}
-	for _, kind := range slices.Sorted(maps.Keys(o.Policies)) {
-		if policy := *o.Policies[kind]; policy != string(reflection.DenyList) && policy != string(reflection.AllowList) {
-			faults = append(faults, fmt.Errorf("--%s-reflection-type=%s: use DenyList or AllowList", flagName(kind), policy))
+		if policy := o.Policies[kind.Name]; policy != nil && *policy != string(reflection.DenyList) && *policy != string(reflection.AllowList) {
+			faults = append(faults, fmt.Errorf("--%s-reflection-type=%s: use DenyList or AllowList", kind.Flag(), *policy))
 		}
 	}
 	if !slices.Contains(supportModes, o.SupportMode) {
@@ -234,10 +232,4 @@ func named(flag, name string, check func(string) []string) error {
 		return fmt.Errorf("--%s=%q is not a valid name: %s", flag, name, strings.Join(problems, "; "))
 	}
 	return nil
-}
-
-// flagName is how flags call a kind.
-func flagName(kind string) string {
-	kind, _, _ = strings.Cut(kind, ".")
-	return strings.ToLower(kind)
 }

@@ -79,7 +79,7 @@ func CutStatus(status map[string]any) map[string]any {
 // CheckStatusSize returns an error if a status is too large to be written here.
 func CheckStatusSize(status map[string]any) error {
 	if size := len(document.Of(status).AppendJSON(nil)); size > maxStatusBytes {
-		return &OutputError{fmt.Sprintf("the provider's status has %d bytes, more than %d: it is not shown here", size, maxStatusBytes)}
+		return &OutputError{fmt.Sprintf("status from the provider is too large (%d bytes, limit %d) and was not applied", size, maxStatusBytes)}
 	}
 	return nil
 }

@@ -117,7 +117,7 @@ func (r *reflector) whole(ctx context.Context, object *unstructured.Unstructured
 		return nil, nil // the watch will report it
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s %s/%s, %w", r.kind.Source.Resource, object.GetNamespace(), object.GetName(), err)
+		return nil, fmt.Errorf("reading %s %s/%s, %w", r.kind.SourceKind().Kind, object.GetNamespace(), object.GetName(), err)
 	}
 	informer.DropManagedFields(found)
 	return found, nil

@@ -26,9 +26,9 @@ func (e ObjectWriter) PatchLocal(ctx context.Context, local *unstructured.Unstru
 	return e.r.patchLocal(ctx, local, patch, subresources...)
 }
 
-// Patch sends a patch for an object of this cluster. A test in it that fails is a conflict.
-func (e ObjectWriter) Patch(ctx context.Context, resource schema.GroupVersionResource, key Key, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
-	return e.r.m.patch(ctx, resource, key, patch)
+// Patch sends a patch for an object of this cluster; kind is for texts. A test in the patch that fails is a conflict.
+func (e ObjectWriter) Patch(ctx context.Context, resource schema.GroupVersionResource, kind string, key Key, patch jsonpatch.Patch) (*unstructured.Unstructured, error) {
+	return e.r.m.patch(ctx, resource, kind, key, patch)
 }
 
 // Pace returns how long to wait until the status of an object may be written again.

@@ -17,7 +17,7 @@ import (
 // Reader reads what is known of both clusters. Safe for concurrent use.
 type Reader struct{ r *reflector }
 
-// Scope returns that of this kind in an extended namespace, or nil.
+// Scope returns that of this kind in an offloaded namespace, or nil.
 func (e Reader) Scope(namespace string) *Scope {
 	if t := e.r.m.extension(namespace); t != nil {
 		return t.of(e.r.kind.Name)
@@ -25,7 +25,7 @@ func (e Reader) Scope(namespace string) *Scope {
 	return nil
 }
 
-// Scopes returns those of this kind in all extended namespaces.
+// Scopes returns those of this kind in all offloaded namespaces.
 func (e Reader) Scopes() (all []*Scope) {
 	for _, t := range e.r.m.allExtensions() {
 		if s := t.of(e.r.kind.Name); s != nil {

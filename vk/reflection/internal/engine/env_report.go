@@ -29,13 +29,13 @@ func (e Reporter) OK(uid types.UID) { e.r.m.events.OK(e.r.kind.Name, uid) }
 // EventDropped counts an Event that is not written because there are too many.
 func (e Reporter) EventDropped() { e.r.m.metrics.eventsDropped.Inc() }
 
-// IsStrange reports whether nothing of the provider can have an address; known are the ranges that it may be in, none for all.
-func (e Reporter) IsStrange(address string, known ipmap.Ranges) bool {
-	return e.r.m.strange(address, known)
+// IsNotAllowed reports whether nothing of the provider can have an address; known are the ranges that it may be in, none for all.
+func (e Reporter) IsNotAllowed(address string, known ipmap.Ranges) bool {
+	return e.r.m.notAllowed(address, known)
 }
 
-// WarnOfStrange warns about addresses that are not shown.
-func (e Reporter) WarnOfStrange(w *Worker, object *unstructured.Unstructured, addresses []string) {
+// WarnOfAddresses warns about addresses that are not shown.
+func (e Reporter) WarnOfAddresses(w *Worker, object *unstructured.Unstructured, addresses []string) {
 	w.Warned = true
-	e.Warn(object, StrangeAddressReason, e.r.m.strangeNote(addresses))
+	e.Warn(object, AddressNotAllowedReason, e.r.m.addressNote(addresses))
 }

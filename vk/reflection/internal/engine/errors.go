@@ -44,7 +44,7 @@ const (
 	PluginWarningReason    = "PluginWarning"
 	InvalidObjectReason    = "InvalidObject"
 	QuarantinedReason      = "ReflectionQuarantined"
-	pluginErrorRetryNotice = "the copy on the provider stays as it was"
+	pluginErrorRetryNotice = "the remote object was left unchanged"
 )
 
 // Classified is an error with its own class and reason.
@@ -61,10 +61,10 @@ type Remedied interface {
 }
 
 // ForeignError is returned if the provider has an object of that name which is not ours.
-type ForeignError struct{ resource, namespace, name string }
+type ForeignError struct{ kind, namespace, name string }
 
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s %s/%s exists on the provider and was not created by this virtual node: it was left unchanged; rename one of the two", e.resource, e.namespace, e.name)
+	return fmt.Sprintf("%s %s/%s already exists on the provider and is not managed by Refract; rename or delete one of them", e.kind, e.namespace, e.name)
 }
 
 // OutputError is returned if the chain's result is not a valid object.

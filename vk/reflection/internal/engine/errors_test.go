@@ -45,7 +45,7 @@ func TestClassify(t *testing.T) {
 		{apierrors.NewConflict(resource, "x", errors.New("y")), Conflict, false},
 		{apierrors.NewForbidden(resource, "x", errors.New("y")), Refused, false},
 		{apierrors.NewBadRequest("x"), Refused, false},
-		{&ForeignError{"services", "shop", "web"}, Foreign, false},
+		{&ForeignError{"Service", "shop", "web"}, Foreign, false},
 		{&policy.Error{Problem: "x"}, Input, false},
 		{&oscillation.QuarantineError{Flips: 4}, Quarantine, false},
 	} {

@@ -64,5 +64,5 @@ func (r *reflector) warnImmutable(w *Worker, x *Desired, refusal error) {
 	w.Warned = true
 	r.m.events.Warn(r.kind.Name, x.local, wire.FailedReflectionReason, fmt.Sprintf(
 		"cluster %s: immutable field %s of %s %s/%s was not updated, all other fields were; to recreate the remote object, delete it",
-		r.m.options.RemoteClusterID, strings.Join(slices.Compact(fields), ", "), r.kind.target().Resource, x.Namespace, x.Name))
+		r.m.options.RemoteClusterID, strings.Join(slices.Compact(fields), ", "), r.kind.targetKind(), x.Namespace, x.Name))
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -30,7 +31,7 @@ type Kind struct {
 	// Name is the kind with its API group unless that is the core one, as plugins name it: Pod, EndpointSlice.discovery.k8s.io. Options,
 	// plugin chains, scopes, logs and our own metrics have it.
 	Name string
-	// LiqoName is what Liqo's flags and metrics call it, "" = Name.
+	// LiqoName is what Liqo's metrics call it, and in lower case its flags, "" = Name.
 	LiqoName string
 	Source   schema.GroupVersionResource
 	Workers  int
@@ -100,8 +101,8 @@ type Status struct {
 	Fields []string
 	// Subresource: the status of the source is written by itself.
 	Subresource bool
-	// Shown, when set, decides last about a status that comes back.
-	Shown func(status map[string]any) map[string]any
+	// Shown, when set, decides last about a status that comes back for an object of this cluster. It must not modify the status.
+	Shown func(e *Env, w *Worker, local *unstructured.Unstructured, status map[string]any) map[string]any
 }
 
 // Chain is how plugins are called.
@@ -132,8 +133,11 @@ type Cache struct {
 	Indexers cache.Indexers
 }
 
-// Liqo returns what Liqo's flags and metrics call the kind.
+// Liqo returns what Liqo's metrics call the kind.
 func (k Kind) Liqo() string { return cmp.Or(k.LiqoName, k.Name) }
+
+// Flag returns what flags and chart values call the kind.
+func (k Kind) Flag() string { return strings.ToLower(k.Liqo()) }
 
 func (k Kind) validate() error {
 	if k.Name == "" || k.Source.Resource == "" {
@@ -169,3 +173,6 @@ func (k Kind) target() schema.GroupVersionResource {
 	}
 	return k.Copy.GVR
 }
+
+// targetKind returns the kind as which the copy is stored, for texts.
+func (k Kind) targetKind() string { return cmp.Or(k.Copy.GVK.Kind, k.SourceKind().Kind) }

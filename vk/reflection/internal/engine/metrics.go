@@ -49,7 +49,7 @@ func newMetrics() *metrics {
 		fuel:          counter("refract_plugin_fuel_total", "Fuel that plugins used.", "kind", "hook", "plugin"),
 		writes:        counter("refract_api_writes_total", "Writes to the API servers.", "kind", "verb", "cluster"),
 		eventsDropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "refract_events_dropped_total", Help: "Events not written because there were too many."}),
-		namespaces:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "refract_reflection_namespaces", Help: "Namespaces that are extended."}),
+		namespaces:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "refract_reflection_namespaces", Help: "Namespaces that are offloaded."}),
 	}
 }
 

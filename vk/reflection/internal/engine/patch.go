@@ -47,7 +47,7 @@ func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstruct
 	key := raw.Key(local)
 	patch.Test("/metadata/uid", string(local.GetUID())) // another object may have got the name
 	defer r.writing(r.localWrites, key)()
-	stored, err := r.m.patch(ctx, r.kind.Source, key, patch, subresources...)
+	stored, err := r.m.patch(ctx, r.kind.Source, r.kind.SourceKind().Kind, key, patch, subresources...)
 	if apierrors.IsNotFound(err) {
 		return nil, nil // the watch will say so
 	}
@@ -59,9 +59,9 @@ func (r *reflector) patchLocal(ctx context.Context, local *unstructured.Unstruct
 	return stored, nil
 }
 
-// patch sends a patch for an object of this cluster. A test in it that fails is a conflict.
-func (m *Manager) patch(ctx context.Context, resource schema.GroupVersionResource, key Key, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
-	name := resource.Resource + " " + strings.TrimPrefix(key.String(), "/")
+// patch sends a patch for an object of this cluster; kind is for texts. A test in the patch that fails is a conflict.
+func (m *Manager) patch(ctx context.Context, resource schema.GroupVersionResource, kind string, key Key, patch jsonpatch.Patch, subresources ...string) (*unstructured.Unstructured, error) {
+	name := kind + " " + strings.TrimPrefix(key.String(), "/")
 	body, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a patch of %s, %w", name, err)

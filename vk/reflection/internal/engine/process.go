@@ -120,7 +120,7 @@ func (r *reflector) process(ctx context.Context, w *Worker, key Key) {
 	r.failed(key, err)
 }
 
-// countFor counts an evaluation for a namespace, as long as it is extended.
+// countFor counts an evaluation for a namespace, as long as it is offloaded.
 func (r *reflector) countFor(namespace string, counter *prometheus.CounterVec) {
 	r.m.mu.RLock()
 	defer r.m.mu.RUnlock()

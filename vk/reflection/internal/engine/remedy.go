@@ -25,11 +25,11 @@ func remedy(err error) string {
 	case errors.As(err, &own):
 		return ""
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return "that namespace is being deleted, by the provider or by unoffloading: offload this one again once it is gone"
+		return "the remote namespace is being deleted; offload the namespace again once it is gone"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return "ask the provider to raise the quota, or delete objects there"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
-		return "grant the virtual kubelet that right"
+		return "grant the virtual kubelet this permission"
 	case tooLarge(err):
 		return "make the object smaller: reflection adds labels and annotations to the remote object"
 	case isImmutability(err):
@@ -68,7 +68,7 @@ func (r *reflector) misspelt(w *Worker, object *unstructured.Unstructured) {
 		for _, meant := range userAnnotations {
 			if name != meant && strings.EqualFold(name, meant) {
 				w.Warned = true
-				r.m.events.Warn(r.kind.Name, object, InvalidObjectReason, "annotation "+name+" has no effect: its name is "+meant)
+				r.m.events.Warn(r.kind.Name, object, InvalidObjectReason, "unknown annotation "+name+"; did you mean "+meant+"?")
 			}
 		}
 	}

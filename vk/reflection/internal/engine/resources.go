@@ -10,7 +10,6 @@ import (
 
 // Resources that the engine itself watches.
 var (
-	podsResource  = corev1.SchemeGroupVersion.WithResource("pods")
 	nodesResource = corev1.SchemeGroupVersion.WithResource("nodes")
 	ipsResource   = schema.GroupVersionResource{Group: "ipam.liqo.io", Version: "v1alpha1", Resource: "ips"}
 )

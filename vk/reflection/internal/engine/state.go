@@ -79,19 +79,18 @@ func (m *Manager) allListeners() (all []func()) {
 	return all
 }
 
-// Pods returns the pods of this node as they are cached: they must not be modified.
-func (m *Manager) Pods() []*unstructured.Unstructured {
-	known := m.informers[podsResource]
-	if known == nil {
-		return nil
+// OfNode returns the objects of this node as they are cached, of a kind that is PerNode and reflected. They must not be modified.
+func (m *Manager) OfNode(kind string) []*unstructured.Unstructured {
+	if r := m.reflector(kind); r != nil && r.ofNode != nil {
+		return r.ofNode.All()
 	}
-	return known.All()
+	return nil
 }
 
-// Pod returns a pod of this node as it is cached, or nil: it must not be modified.
-func (m *Manager) Pod(namespace, name string) *unstructured.Unstructured {
-	if known := m.informers[podsResource]; known != nil {
-		return known.Get(namespace, name)
+// ObjectOfNode returns one of the objects that OfNode returns, or nil. It must not be modified.
+func (m *Manager) ObjectOfNode(kind, namespace, name string) *unstructured.Unstructured {
+	if r := m.reflector(kind); r != nil && r.ofNode != nil {
+		return r.ofNode.Get(namespace, name)
 	}
 	return nil
 }

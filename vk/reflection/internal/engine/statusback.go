@@ -85,15 +85,8 @@ func (r *reflector) backStatus(ctx context.Context, w *Worker, s *Scope, local, 
 	if !ok {
 		return nil, &OutputError{"the incoming chain returned a status that is not an object"}
 	}
-	if r.kind.Status.Fields != nil {
-		var strange []string
-		if next, strange = r.m.withoutStrangeBalancers(next); len(strange) > 0 {
-			w.Warned = true
-			r.m.events.Warn(r.kind.Name, local, StrangeAddressReason, r.m.strangeNote(strange))
-		}
-	}
 	if r.kind.Status.Shown != nil {
-		next = r.kind.Status.Shown(next)
+		next = r.kind.Status.Shown(newEnv(r), w, local, next)
 	}
 	return CutStatus(next), nil
 }
@@ -151,7 +144,7 @@ func (r *reflector) ownsStatus(local *unstructured.Unstructured, present map[str
 	case from != "":
 		return !r.m.knowsCluster(from)
 	case r.kind.Status.Fields == nil:
-		return true // it was asked for, by the one who knows whether a controller here has the say
+		return true // a user has enabled it, and knows whether a controller of this cluster owns the status
 	}
 	for _, field := range r.kind.Status.Fields {
 		if !raw.IsEmpty(present[field]) {
@@ -187,8 +180,8 @@ func (r *reflector) mergeStatus(present, next map[string]any) map[string]any {
 	return merged
 }
 
-// writeStatus writes the status and its owner. Custom resources keep no annotation that comes with a status, so there the
-// word is taken first.
+// writeStatus writes the status and its owner. Custom resources keep no annotation that comes with a status, so their owner
+// is written first.
 func (r *reflector) writeStatus(ctx context.Context, w *Worker, local *unstructured.Unstructured, status map[string]any) error {
 	mark := AddEntries(nil, "/metadata/annotations", raw.Annotations(local.Object), r.marked(status))
 	if r.kind.Status.Subresource && r.kind.Status.Fields == nil && len(mark) > 0 {

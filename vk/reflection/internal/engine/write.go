@@ -11,6 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/refract-project/refract/api/wire"
@@ -122,7 +124,7 @@ func (r *reflector) update(ctx context.Context, w *Worker, x *Desired, remote, o
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, err)
+		return fmt.Errorf("updating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
 	r.wrote(w, hash, x, remote, stored)
 	return nil
@@ -139,7 +141,7 @@ func (r *reflector) send(ctx context.Context, x *Desired, object *unstructured.U
 		if r.kind.Copy.Mode == Replace {
 			stored, err = r.target(x.scope).Update(ctx, object, metav1.UpdateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
 		} else {
-			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager, Force: true})
+			stored, err = r.apply(ctx, x, object, true)
 		}
 		return err
 	})
@@ -201,9 +203,9 @@ func (r *reflector) create(ctx context.Context, w *Worker, x *Desired) error {
 		}
 		return &RetryAfter{Soon}
 	case apierrors.IsConflict(err) && r.kind.Copy.Mode == Apply:
-		return &ForeignError{r.kind.target().Resource, x.Namespace, x.Name}
+		return &ForeignError{r.kind.targetKind(), x.Namespace, x.Name}
 	case err != nil:
-		return fmt.Errorf("creating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, err)
+		return fmt.Errorf("creating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
 	}
 	r.wrote(w, hash, x, nil, stored)
 	return nil
@@ -219,11 +221,20 @@ func (r *reflector) sendNew(ctx context.Context, x *Desired, object *unstructure
 		if r.kind.Copy.Mode == Replace {
 			stored, err = r.target(x.scope).Create(ctx, object, metav1.CreateOptions{FieldManager: wire.ReflectionFieldManager, FieldValidation: FieldValidation})
 		} else {
-			stored, err = r.target(x.scope).Apply(ctx, x.Name, object, metav1.ApplyOptions{FieldManager: wire.ReflectionFieldManager})
+			stored, err = r.apply(ctx, x, object, false)
 		}
 		return err
 	})
 	return stored, err
+}
+
+// apply applies server-side. The dynamic client's own Apply knows no field validation, for which the API server parses the whole patch twice.
+func (r *reflector) apply(ctx context.Context, x *Desired, object *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
+	patch, err := runtime.Encode(unstructured.UnstructuredJSONScheme, object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, err)
+	}
+	return r.target(x.scope).Patch(ctx, x.Name, types.ApplyYAMLPatchType, patch, metav1.PatchOptions{FieldManager: wire.ReflectionFieldManager, Force: &force, FieldValidation: FieldValidation})
 }
 
 // mustBeFree looks what bears the name on the provider: nothing is fine, a foreign object is a *ForeignError, and one
@@ -234,7 +245,7 @@ func (r *reflector) mustBeFree(ctx context.Context, s *Scope, key Key) error {
 	case err != nil || found == nil:
 		return err
 	case !r.managed(found):
-		return &ForeignError{r.kind.target().Resource, s.namespace.remote, found.GetName()}
+		return &ForeignError{r.kind.targetKind(), s.namespace.remote, found.GetName()}
 	}
 	s.writes.Wrote(key, found, found)
 	return &RetryAfter{time.Millisecond}
@@ -259,7 +270,7 @@ func (r *reflector) read(ctx context.Context, s *Scope, name string) (found *uns
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("getting %s %s/%s, %w", r.kind.target().Resource, s.namespace.remote, name, err)
+		return nil, fmt.Errorf("getting %s %s/%s, %w", r.kind.targetKind(), s.namespace.remote, name, err)
 	}
 	informer.DropManagedFields(found)
 	return found, nil
@@ -273,7 +284,7 @@ func (r *reflector) vanished(ctx context.Context, x *Desired, remote *unstructur
 		return err
 	}
 	if found != nil && found.GetUID() == remote.GetUID() {
-		return fmt.Errorf("updating %s %s/%s, %w", r.kind.target().Resource, x.Namespace, x.Name, refusal)
+		return fmt.Errorf("updating %s %s/%s, %w", r.kind.targetKind(), x.Namespace, x.Name, refusal)
 	}
 	return r.replaced(x.scope, x.Key, remote, found)
 }
@@ -298,7 +309,7 @@ func (r *reflector) remove(ctx context.Context, w *Worker, s *Scope, remote *uns
 		return r.target(s).Delete(ctx, remote.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting %s %s/%s, %w", r.kind.target().Resource, s.namespace.remote, remote.GetName(), err)
+		return fmt.Errorf("deleting %s %s/%s, %w", r.kind.targetKind(), s.namespace.remote, remote.GetName(), err)
 	}
 	w.Deleted(Out)
 	if err != nil {

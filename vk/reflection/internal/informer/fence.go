@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/refract-project/refract/vk/reflection/internal/breaker"
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // Fence is what an API server has stored at some moment: an informer whose watch may be late, without knowing it, has passed the fence when it
@@ -44,7 +45,7 @@ func (f *Fence) Behind(ctx context.Context) (object string, err error) {
 	if f.pending == nil {
 		f.pending = maps.Clone(stored)
 		for _, shown := range f.informer.All() {
-			if name := nameOf(shown); stored[name] == "" {
+			if name := raw.Key(shown); stored[name] == "" {
 				f.pending[name] = ""
 			}
 		}

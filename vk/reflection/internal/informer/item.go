@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // item is an object in the index: as it is, while it is used, else packed. It is one state of the object; the next
@@ -22,7 +24,7 @@ type item struct {
 }
 
 func newItem(object *unstructured.Unstructured, indexers cache.Indexers, round uint32) (*item, error) {
-	i := &item{ObjectName: nameOf(object)}
+	i := &item{ObjectName: raw.Key(object)}
 	for name, index := range indexers {
 		values, err := index(object)
 		if err != nil {
@@ -46,10 +48,6 @@ func indexOf(name string) cache.IndexFunc {
 		}
 		return nil, fmt.Errorf("%T is not kept here", kept)
 	}
-}
-
-func nameOf(object *unstructured.Unstructured) cache.ObjectName {
-	return cache.ObjectName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
 // use returns the object, which stays unpacked for a while.

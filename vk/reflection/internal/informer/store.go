@@ -6,6 +6,8 @@ package informer
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/refract-project/refract/vk/reflection/internal/raw"
 )
 
 // store is an Informer as its reflector fills it.
@@ -81,7 +83,7 @@ func (s *store) Delete(object any) error {
 }
 
 func (s *store) remove(object *unstructured.Unstructured) error {
-	return s.indexer.Delete(&item{ObjectName: nameOf(object)})
+	return s.indexer.Delete(&item{ObjectName: raw.Key(object)})
 }
 
 // Replace implements cache.ReflectorStore.
@@ -91,14 +93,14 @@ func (s *store) Replace(list []any, _ string) error {
 	there := make(map[cache.ObjectName]bool, len(list))
 	for _, object := range list {
 		if u, ok := object.(*unstructured.Unstructured); ok {
-			there[nameOf(u)] = true
+			there[raw.Key(u)] = true
 		}
 		if err := s.put(object, true); err != nil {
 			return err
 		}
 	}
 	for _, known := range s.informer().All() {
-		if there[nameOf(known)] {
+		if there[raw.Key(known)] {
 			continue
 		}
 		if err := s.remove(known); err != nil {

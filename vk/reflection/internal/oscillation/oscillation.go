@@ -45,7 +45,7 @@ type remembered struct {
 type QuarantineError struct{ Flips int }
 
 func (e *QuarantineError) Error() string {
-	return fmt.Sprintf("the copy alternated between two states, %d times within a minute: a plugin is not idempotent, or another client"+
+	return fmt.Sprintf("the remote object changed back and forth %d times within a minute: a plugin is not idempotent, or another client"+
 		" writes the same fields; skipping it for %s or until the desired state changes", e.Flips, Quarantine)
 }
 

@@ -39,7 +39,7 @@ type Error struct{ Problem string }
 // Error implements error.
 func (e *Error) Error() string { return e.Problem }
 
-var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep one; the copy on the provider was left unchanged",
+var errBothSet = &Error{fmt.Sprintf("annotations %s and %s are both set: keep one; the remote object was left unchanged",
 	wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)}
 
 // Verdict of a policy.
@@ -100,7 +100,7 @@ func readFlag(annotations map[string]any, key string) (flag, error) {
 	case "false":
 		return flag{present: true}, nil
 	}
-	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the copy on the provider was left unchanged`, key, text)}
+	return flag{}, &Error{fmt.Sprintf(`annotation %s is %q, want "true" or "false"; the remote object was left unchanged`, key, text)}
 }
 
 // DecideSlice asks, for an EndpointSlice: its own annotations, whichever policy, of which only a true one decides; then those

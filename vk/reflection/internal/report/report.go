@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -96,7 +97,7 @@ func (r *Reporter) Recorder(kind string) record.EventRecorder {
 	defer r.mu.Unlock()
 	recorder := r.recorders[kind]
 	if recorder == nil {
-		name, _, _ := strings.Cut(strings.ToLower(kind), ".")
+		name := strings.ToLower(schema.ParseGroupKind(kind).Kind)
 		recorder = r.broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: fmt.Sprintf("liqo-%s-reflection", name)})
 		r.recorders[kind] = recorder
 	}

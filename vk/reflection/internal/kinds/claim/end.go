@@ -85,7 +85,7 @@ func (h *handler) tellRetained(v *claimView, behind string) error {
 		return nil
 	}
 	return &claimError{reason: wire.ProvisioningFailedReason, cause: &keptError{fmt.Sprintf(
-		"persistentvolumeclaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.scope.RemoteNamespace(), v.key.Name, behind)},
+		"PersistentVolumeClaim %s/%s on the provider keeps the data of an earlier claim of this name, whose volume was %s", v.scope.RemoteNamespace(), v.key.Name, behind)},
 		remedy: "to use the data in this claim, recreate it with spec.volumeName " + behind + " once that volume's spec.claimRef.uid is removed; to discard it, set that volume's" +
 			" persistentVolumeReclaimPolicy to Delete, or delete the claim on the provider"}
 }

@@ -72,7 +72,7 @@ func refused(reason string, err error) error {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		remedy = "request less in spec.resources.requests, or ask the provider to raise its quota"
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
-		remedy = "ask the provider to grant it: its role for virtual kubelets lacks persistentvolumeclaims"
+		remedy = "ask the provider to grant access to persistentvolumeclaims in its virtual kubelet role"
 	case apierrors.IsForbidden(err) && reason == wire.VolumeResizeFailedReason:
 		remedy = "ask the provider to set allowVolumeExpansion in its storage class"
 	case apierrors.IsForbidden(err):

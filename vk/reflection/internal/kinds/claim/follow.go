@@ -48,7 +48,7 @@ func (h *handler) lostClaim(ctx context.Context, v *claimView) error {
 		return err
 	}
 	return &claimError{reason: wire.ClaimLostReason, cause: &lostError{fmt.Sprintf(
-		"persistentvolumeclaim %s/%s is gone from the provider, the data of volume %s may be lost", v.scope.RemoteNamespace(), v.key.Name, v.volume.GetName())},
+		"PersistentVolumeClaim %s/%s was deleted on the provider; the data of volume %s may be lost", v.scope.RemoteNamespace(), v.key.Name, v.volume.GetName())},
 		remedy: "restore it there with its labels, or delete and recreate this claim"}
 }
 
@@ -105,7 +105,7 @@ func boundSize(w *engine.Worker, remote *unstructured.Unstructured) error {
 	}
 	desired, err := w.Doc.Root().At(sizePath)
 	if err != nil {
-		return nil // it is no claim any more, and want will say so
+		return nil // it is no claim any more, and Desired returns the error
 	}
 	asked, have := desired.Value(), sizeOf(remote)
 	known, difference := compareSizes(asked, have)

@@ -77,8 +77,8 @@ func (h *handler) sendAway(ctx context.Context, w *engine.Worker, claim *unstruc
 	if err != nil || stored == nil {
 		return err
 	}
-	h.Warn(claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: storage is disabled on this provider; cleared selected node %s for rescheduling. Keep the pods of this claim off such nodes"+
-		" by their label %s, or enable storage there", h.Options().RemoteClusterID, node, wire.StorageAvailableLabel))
+	h.Warn(claim, wire.ReschedulingRequiredReason, fmt.Sprintf("cluster %s: storage is disabled on this provider; cleared selected node %s for rescheduling. Exclude nodes without storage"+
+		" with a node affinity on label %s, or enable storage on the provider", h.Options().RemoteClusterID, node, wire.StorageAvailableLabel))
 	w.Result, w.Warned = "written", true
 	return nil
 }
@@ -122,12 +122,12 @@ func (h *handler) createVolume(ctx context.Context, w *engine.Worker, v *claimVi
 	if apierrors.IsAlreadyExists(err) {
 		found, err := h.adoptVolume(ctx, w, v, name)
 		if err == nil && found == nil {
-			err = &keptError{fmt.Sprintf("persistentvolume %s exists and does not belong to this claim on this provider: delete it", name)}
+			err = &keptError{fmt.Sprintf("PersistentVolume %s exists and does not belong to this claim on this provider: delete it", name)}
 		}
 		return refused(wire.ProvisioningFailedReason, err)
 	}
 	if err != nil {
-		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating persistentvolume %s, %w", name, err))
+		return refused(wire.ProvisioningFailedReason, fmt.Errorf("creating PersistentVolume %s, %w", name, err))
 	}
 	informer.DropManagedFields(stored)
 	h.Counted("create", "local")
@@ -149,7 +149,7 @@ func (h *handler) newVolume(claim, class *unstructured.Unstructured) *unstructur
 		"nodeAffinity":                  h.affinity(),
 		"hostPath":                      map[string]any{"path": placeholderPath, "type": string(corev1.HostPathDirectory)},
 	}
-	volume := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "PersistentVolume", "spec": spec}}
+	volume := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": volumeKind, "spec": spec}}
 	volume.SetName(ownVolume(claim))
 	volume.SetLabels(h.Ownership())
 	volume.SetAnnotations(map[string]string{wire.ProvisionedByAnnotation: wire.StorageProvisioner})

@@ -28,6 +28,9 @@ import (
 // claimIndex finds volumes by the claim that they are for.
 const claimIndex = "claim"
 
+// volumeKind is the kind of the volumes, for manifests and texts.
+const volumeKind = "PersistentVolume"
+
 // volumes are the PersistentVolumes of this cluster that represent claims of the provider, selected by their labels, and
 // the virtual storage class.
 type volumes struct {
@@ -157,7 +160,7 @@ func (h *handler) adoptVolume(ctx context.Context, w *engine.Worker, v *claimVie
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("getting persistentvolume %s, %w", name, err)
+		return nil, fmt.Errorf("getting PersistentVolume %s, %w", name, err)
 	}
 	informer.DropManagedFields(found)
 	if !isFor(found, v.local) || !h.isOurs(found) {
@@ -197,7 +200,7 @@ func (h *handler) patchVolume(ctx context.Context, w *engine.Worker, claim engin
 	key := engine.Key{Name: volume.GetName()}
 	defer h.volumeWriting(key.Name, claim)()
 	patch.Test("/metadata/uid", string(volume.GetUID()))
-	stored, err := h.Patch(ctx, volumesResource, key, patch)
+	stored, err := h.Patch(ctx, volumesResource, volumeKind, key, patch)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +220,7 @@ func (h *handler) deleteVolume(ctx context.Context, w *engine.Worker, volume *un
 		return h.persistentVolumes().Delete(ctx, volume.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting persistentvolume %s, %w", volume.GetName(), err)
+		return fmt.Errorf("deleting PersistentVolume %s, %w", volume.GetName(), err)
 	}
 	if err == nil {
 		h.Counted("delete", "local")

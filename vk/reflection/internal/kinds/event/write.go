@@ -179,7 +179,7 @@ func (h *handler) patchEvent(ctx context.Context, x *engine.Desired) error {
 	for _, key := range eventFields {
 		patch.Add("/"+key, x.View.Field(key).Value())
 	}
-	if _, err := h.Patch(ctx, h.Kind().Source, engine.Key{Namespace: x.Namespace, Name: x.Name}, patch); err != nil {
+	if _, err := h.Patch(ctx, h.Kind().Source, Name, engine.Key{Namespace: x.Namespace, Name: x.Name}, patch); err != nil {
 		return err
 	}
 	h.Counted("patch", "local")

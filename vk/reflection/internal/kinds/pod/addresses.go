@@ -5,18 +5,18 @@ package pod
 
 import "maps"
 
-// withoutStrangeIPs returns the status of a pod without addresses that the provider's pods cannot have, and which these are.
+// withAllowedIPs returns the status of a pod without addresses that the provider's pods cannot have, and which these are.
 // All of them go with one: the first is the pod's, and the others are its in another family.
 // A pod on the network of its node has the address of that.
-func (h *Handler) withoutStrangeIPs(status map[string]any, hostNetwork bool) (map[string]any, []string) {
+func (h *Handler) withAllowedIPs(status map[string]any, hostNetwork bool) (map[string]any, []string) {
 	known := h.Options().ForeignCIDRs
 	if len(known) == 0 && !hostNetwork {
 		known = h.Options().ForeignPodCIDRs
 	}
-	var strange []string
+	var omitted []string
 	note := func(ip any) {
-		if text, _ := ip.(string); text != "" && h.IsStrange(text, known) {
-			strange = append(strange, text)
+		if text, _ := ip.(string); text != "" && h.IsNotAllowed(text, known) {
+			omitted = append(omitted, text)
 		}
 	}
 	list, _ := status["podIPs"].([]any)
@@ -27,11 +27,11 @@ func (h *Handler) withoutStrangeIPs(status map[string]any, hostNetwork bool) (ma
 	if len(list) == 0 {
 		note(status["podIP"])
 	}
-	if len(strange) == 0 {
+	if len(omitted) == 0 {
 		return status, nil
 	}
 	status = maps.Clone(status)
 	delete(status, "podIP")
 	delete(status, "podIPs")
-	return status, strange
+	return status, omitted
 }

@@ -17,11 +17,11 @@ func TestPodAddressesWithinTheNetwork(t *testing.T) {
 	h := &Handler{Base: engine.Base{Env: engine.EnvOf(engine.Options{ForeignPodCIDRs: ipmap.Ranges{netip.MustParsePrefix("10.71.0.0/16")}})}}
 	for _, tc := range []struct {
 		address              string
-		hostNetwork, strange bool
+		hostNetwork, omitted bool
 	}{{"10.71.0.1", false, false}, {"172.16.0.1", false, true}, {"172.16.0.1", true, false}, {"127.0.0.1", true, true}} {
-		status, strange := h.withoutStrangeIPs(map[string]any{"podIP": tc.address}, tc.hostNetwork)
-		if shown := status["podIP"] != nil; shown == tc.strange || (len(strange) > 0) != tc.strange {
-			t.Errorf("%+v: shown %t, strange %v", tc, shown, strange)
+		status, omitted := h.withAllowedIPs(map[string]any{"podIP": tc.address}, tc.hostNetwork)
+		if shown := status["podIP"] != nil; shown == tc.omitted || (len(omitted) > 0) != tc.omitted {
+			t.Errorf("%+v: shown %t, omitted %v", tc, shown, omitted)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	offloadingv1beta1 "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
@@ -80,7 +81,7 @@ func (h *Handler) CopyMatters(before, shadow *unstructured.Unstructured) bool {
 	if before == nil || before.GetResourceVersion() == shadow.GetResourceVersion() {
 		return true
 	}
-	return pods.Finished(corev1.PodPhase(raw.Text(shadow, "status", "phase"))) || before.GetGeneration() != shadow.GetGeneration() ||
+	return podend.Finished(corev1.PodPhase(raw.Text(shadow, "status", "phase"))) || before.GetGeneration() != shadow.GetGeneration() ||
 		!raw.Equal(raw.Labels(before.Object), raw.Labels(shadow.Object)) || !raw.Equal(raw.Annotations(before.Object), raw.Annotations(shadow.Object)) ||
 		before.GetUID() != shadow.GetUID() || (before.GetDeletionTimestamp() == nil) != (shadow.GetDeletionTimestamp() == nil)
 }

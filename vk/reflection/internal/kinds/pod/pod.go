@@ -18,6 +18,7 @@ import (
 
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/host"
+	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 	"github.com/refract-project/refract/vk/reflection/internal/raw"
@@ -101,7 +102,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		return h.endPod(ctx, w, v)
 	case v.aborted:
 		return h.Remove(ctx, w, s, v.shadow)
-	case pods.Finished(pods.Phase(v.status)):
+	case podend.Finished(pods.Phase(v.status)):
 		return nil
 	case engine.StandsForAnother(v.shadow, v.local):
 		return h.Remove(ctx, w, s, v.shadow)
@@ -242,7 +243,7 @@ func (h *Handler) endPod(ctx context.Context, w *engine.Worker, v *podView) erro
 	if err := h.hasten(ctx, v); err != nil {
 		return err
 	}
-	if v.aborted || pods.Finished(pods.Phase(v.status)) {
+	if v.aborted || podend.Finished(pods.Phase(v.status)) {
 		return nil
 	}
 	return h.showStatus(ctx, w, v)
@@ -313,7 +314,7 @@ func (h *Handler) shadowIsGone(ctx context.Context, v *podView) error {
 // letGo ends a pod of which nothing is left on the provider. A controller that holds it by a finalizer (a Job counts its pods that way)
 // may wait for it to be over, and a kubelet sees to that before it lets a pod go.
 func (h *Handler) letGo(ctx context.Context, w *engine.Worker, v *podView) error {
-	if len(v.local.GetFinalizers()) > 0 && !pods.Finished(pods.Phase(v.status)) {
+	if len(v.local.GetFinalizers()) > 0 && !podend.Finished(pods.Phase(v.status)) {
 		over := pods.Reject(v.status, corev1.PodFailed, wire.RemotePodTerminatedReason, "", h.Clock().Now())
 		if err := h.PatchStatus(ctx, w, v.local, over, Marks{}); err != nil {
 			return err

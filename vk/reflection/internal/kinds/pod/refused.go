@@ -11,17 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/namespaces"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
 )
 
 // notOffloadedHint is for the user of a pod that should not be here.
-const notOffloadedHint = "its namespace is not offloaded to this cluster; to keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
+const notOffloadedHint = "its namespace is not offloaded to that cluster. To keep the pods of a DaemonSet off virtual nodes, exclude nodes with the label " +
 	wire.TypeLabel + "=" + wire.VirtualNodeType + " in its node affinity"
 
-// unknownHint is for a pod whose namespace may yet be extended.
-const unknownHint = "its namespace has no remote namespace on this cluster yet; see the status of the NamespaceOffloading in that namespace"
+// unknownHint is for a pod whose namespace may yet be offloaded.
+const unknownHint = "the remote namespace has not been created yet; see the status of the NamespaceOffloading in that namespace"
 
 // NotOffloaded implements engine.Handler: it deals with a pod on this node whose namespace is not offloaded. (Liqo: the fallback
 // of pod reflection.)
@@ -47,7 +48,7 @@ func (h *Handler) NotOffloaded(ctx context.Context, w *engine.Worker, key engine
 			return h.deleteLocalPod(ctx, w, local)
 		}
 		return nil
-	case certain && !pods.Untouched(status) && !pods.Finished(pods.Phase(status)):
+	case certain && !pods.Untouched(status) && !podend.Finished(pods.Phase(status)):
 		if named, err := h.MapNames(ctx, key.Namespace); named || err != nil {
 			return err // enqueued again when the cache knows it, too
 		}
@@ -79,7 +80,7 @@ func (h *Handler) refusePod(ctx context.Context, w *engine.Worker, local *unstru
 	if pods.Untouched(status) {
 		phase, reason = corev1.PodPending, wire.OffloadingBackOffReason
 	}
-	if pods.Finished(pods.Phase(status)) || pods.Phase(status) == phase && pods.Reason(status) == reason {
+	if podend.Finished(pods.Phase(status)) || pods.Phase(status) == phase && pods.Reason(status) == reason {
 		return nil
 	}
 	h.Warn(local, wire.ReflectionDisabledReason, fmt.Sprintf("not offloaded to cluster %s: %s", h.Options().RemoteClusterID, why))

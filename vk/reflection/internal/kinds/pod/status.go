@@ -96,7 +96,7 @@ func interruption(v *podView) string {
 	status, _ := v.remote.Object["status"].(map[string]any)
 	phase := pods.Phase(status)
 	switch {
-	case v.remote.GetDeletionTimestamp() != nil || pods.Finished(phase):
+	case v.remote.GetDeletionTimestamp() != nil || podend.Finished(phase):
 		if finalPhase(v.remote) == "" {
 			return "the provider has stopped the pod; it is being recreated"
 		}
@@ -135,10 +135,10 @@ func (h *Handler) showEnd(ctx context.Context, w *engine.Worker, v *podView) err
 		return nil
 	}
 	phase, _, _ := unstructured.NestedString(v.shadow.Object, "status", "phase")
-	if pods.Finished(pods.Phase(v.status)) {
+	if podend.Finished(pods.Phase(v.status)) {
 		return nil
 	}
-	if !pods.Finished(corev1.PodPhase(phase)) {
+	if !podend.Finished(corev1.PodPhase(phase)) {
 		if v.local.GetDeletionTimestamp() != nil {
 			return nil
 		}
@@ -207,9 +207,9 @@ func (h *Handler) incomingStatus(ctx context.Context, w *engine.Worker, v *podVi
 	}
 	spec, _ := v.local.Object["spec"].(map[string]any)
 	hostNetwork, _ := spec["hostNetwork"].(bool)
-	next, strange := h.withoutStrangeIPs(next, hostNetwork)
-	if len(strange) > 0 {
-		h.WarnOfStrange(w, v.local, strange)
+	next, omitted := h.withAllowedIPs(next, hostNetwork)
+	if len(omitted) > 0 {
+		h.WarnOfAddresses(w, v.local, omitted)
 	}
 	return engine.CutStatus(pods.Settle(next, v.status, spec)), nil
 }

@@ -173,10 +173,10 @@ func (e *MissingTokenError) describe(made, crossed []*unstructured.Unstructured)
 			named(made), wire.SkipReflectionAnnotation, wire.AllowReflectionAnnotation)
 		e.soon = true
 	case len(crossed) == 1:
-		e.problem = fmt.Sprintf("Secret %s has none yet; Kubernetes fills it once the service account exists", named(crossed))
+		e.problem = fmt.Sprintf("Secret %s contains no token yet; it is populated once the service account exists", named(crossed))
 		e.soon = true
 	default:
-		e.problem = fmt.Sprintf("the provider has %d Secrets of it (%s); exclude all but one with annotation %s: \"true\"",
+		e.problem = fmt.Sprintf("%d token Secrets for this service account exist on the provider (%s); exclude all but one with annotation %s: \"true\"",
 			len(crossed), named(crossed), wire.SkipReflectionAnnotation)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
@@ -54,7 +55,7 @@ func (h *Handler) Reconcile(ctx context.Context, w *engine.Worker, s *engine.Sco
 		return h.Remove(ctx, w, s, remote) // and on when it is gone
 	}
 	sources := tokenSources(local)
-	if len(sources) == 0 || pods.Finished(pods.Phase(raw.Status(local))) {
+	if len(sources) == 0 || podend.Finished(pods.Phase(raw.Status(local))) {
 		return h.Remove(ctx, w, s, remote)
 	}
 	if why := withoutTokens(h.Options(), local); why != "" {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/podend"
 	"github.com/refract-project/refract/vk/pods"
 	"github.com/refract-project/refract/vk/reflection/internal/access"
 	"github.com/refract-project/refract/vk/reflection/internal/engine"
@@ -32,7 +33,7 @@ type mounting struct {
 func (h *Handler) ObjectMatters(before, pod *unstructured.Unstructured) bool {
 	return before == nil || before.GetResourceVersion() == pod.GetResourceVersion() || before.GetUID() != pod.GetUID() ||
 		raw.Annotations(before.Object)[wire.APIServerSupportAnnotation] != raw.Annotations(pod.Object)[wire.APIServerSupportAnnotation] ||
-		pods.Finished(pods.Phase(raw.Status(before))) != pods.Finished(pods.Phase(raw.Status(pod)))
+		podend.Finished(pods.Phase(raw.Status(before))) != podend.Finished(pods.Phase(raw.Status(pod)))
 }
 
 // Extend makes tokens follow the end of ShadowPods: see mountsTokens.

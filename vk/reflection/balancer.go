@@ -1,0 +1,72 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package reflection
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/refract-project/refract/vk/reflection/internal/engine"
+)
+
+// balancerStatus returns the status without load-balancer addresses that the provider cannot have, and warns about these.
+func balancerStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
+	status, omitted := allowedBalancers(e, status)
+	if len(omitted) > 0 {
+		e.WarnOfAddresses(w, local, omitted)
+	}
+	return status
+}
+
+// serviceStatus is balancerStatus of a Service, whose addresses are subject to kube-proxy.
+func serviceStatus(e *engine.Env, w *engine.Worker, local *unstructured.Unstructured, status map[string]any) map[string]any {
+	return throughBalancer(balancerStatus(e, w, local, status))
+}
+
+// allowedBalancers returns the status without load-balancer addresses that the provider cannot have, and which these are.
+func allowedBalancers(e *engine.Env, status map[string]any) (allowed map[string]any, omitted []string) {
+	balancer, _ := status["loadBalancer"].(map[string]any)
+	entries, _ := balancer["ingress"].([]any)
+	kept := make([]any, 0, len(entries))
+	for _, item := range entries {
+		entry, _ := item.(map[string]any)
+		if ip, _ := entry["ip"].(string); ip != "" && e.IsNotAllowed(ip, e.Options().ForeignCIDRs) {
+			omitted = append(omitted, ip)
+			continue
+		}
+		kept = append(kept, item)
+	}
+	if len(omitted) == 0 {
+		return status, nil
+	}
+	balancer, status = maps.Clone(balancer), maps.Clone(status)
+	balancer["ingress"], status["loadBalancer"] = kept, balancer
+	return status, omitted
+}
+
+// throughBalancer returns the status of a Service with load-balancer addresses that traffic really goes to. In the default
+// mode, VIP, kube-proxy delivers here whatever is sent to such an address: a provider that names an address which is not its
+// own would receive the traffic of every pod to it. (Kubernetes: ipMode of load balancers; the class of CVE-2020-8554.)
+func throughBalancer(status map[string]any) map[string]any {
+	balancer, _ := status["loadBalancer"].(map[string]any)
+	entries, _ := balancer["ingress"].([]any)
+	if len(entries) == 0 {
+		return status
+	}
+	through := make([]any, len(entries))
+	for i, item := range entries {
+		through[i] = item
+		entry, _ := item.(map[string]any)
+		if ip, _ := entry["ip"].(string); ip != "" {
+			entry = maps.Clone(entry)
+			entry["ipMode"] = string(corev1.LoadBalancerIPModeProxy)
+			through[i] = entry
+		}
+	}
+	balancer, status = maps.Clone(balancer), maps.Clone(status)
+	balancer["ingress"], status["loadBalancer"] = through, balancer
+	return status
+}
