@@ -39,8 +39,11 @@ type Installation struct {
 	Isolates bool
 }
 
-// ErrNotInstalled is returned by Find.
-var ErrNotInstalled = errors.New("found no installation of Refract")
+// Errors of Find.
+var (
+	ErrNotInstalled = errors.New("found no installation of Refract")
+	ErrSeveral      = errors.New("there is more than one installation of Refract")
+)
 
 // InstanceLabel has the name of the release, on all of its objects.
 const InstanceLabel = "app.kubernetes.io/instance"
@@ -55,15 +58,29 @@ const (
 	remoteRole        = "-virtual-kubelet-remote"
 )
 
-// Find returns the installation: ErrNotInstalled without any, an error when there are several.
-func Find(ctx context.Context, c client.Client) (*Installation, error) {
+// Labels of the objects that refractctl writes itself, and not by Helm.
+const (
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedBy      = "refractctl"
+)
+
+// managers returns the Deployments of the controller managers of all installations.
+func managers(ctx context.Context, c client.Client) ([]appsv1.Deployment, error) {
 	all := &appsv1.DeploymentList{}
 	if err := c.List(ctx, all, client.MatchingLabels{nameLabel: chartName}); err != nil {
 		return nil, fmt.Errorf("listing Deployments, %w", err)
 	}
-	managers := slices.DeleteFunc(all.Items, func(d appsv1.Deployment) bool {
+	return slices.DeleteFunc(all.Items, func(d appsv1.Deployment) bool {
 		return d.Spec.Template.Labels[componentLabel] != controllerManager || len(d.Spec.Template.Spec.Containers) == 0
-	})
+	}), nil
+}
+
+// Find returns the installation: ErrNotInstalled without any, an error that wraps ErrSeveral when there are several.
+func Find(ctx context.Context, c client.Client) (*Installation, error) {
+	managers, err := managers(ctx, c)
+	if err != nil {
+		return nil, err
+	}
 	switch len(managers) {
 	case 0:
 		return nil, ErrNotInstalled
@@ -77,8 +94,8 @@ func Find(ctx context.Context, c client.Client) (*Installation, error) {
 		found.Isolates = err == nil
 		return found, nil
 	}
-	return nil, fmt.Errorf("there are %d installations, by the Deployments %s and %s: uninstall one",
-		len(managers), client.ObjectKeyFromObject(&managers[0]), client.ObjectKeyFromObject(&managers[1]))
+	return nil, fmt.Errorf("%w, by the Deployments %s and %s: uninstall one with refractctl uninstall -n NAMESPACE --release RELEASE",
+		ErrSeveral, client.ObjectKeyFromObject(&managers[0]), client.ObjectKeyFromObject(&managers[1]))
 }
 
 func describe(manager *appsv1.Deployment) *Installation {

@@ -38,6 +38,8 @@ type Installer struct {
 	Name, Namespace string
 	// DryRun changes nothing.
 	DryRun bool
+	// AllowDowngrade has Install replace a release of a later version of the chart.
+	AllowDowngrade bool
 	// Progress receives a line for each step, and for what is waited for. Lines have no newline.
 	Progress func(line string)
 }
@@ -79,8 +81,15 @@ func (i *Installer) install(ctx context.Context, values map[string]any) (*Result
 	if err := i.onlyOne(ctx); err != nil {
 		return nil, err
 	}
+	if err := i.noDowngrade(config, chart); err != nil {
+		return nil, err
+	}
 	// Errors in the values must be found before anything is changed.
-	if _, err := i.apply(ctx, chart, values, upgrade, true); err != nil {
+	planned, err := i.apply(ctx, chart, values, upgrade, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := i.keepsID(ctx, planned); err != nil {
 		return nil, err
 	}
 	i.say("applying %d CRDs", len(crds))
@@ -96,11 +105,7 @@ func (i *Installer) install(ctx context.Context, values map[string]any) (*Result
 	if err != nil {
 		return nil, err
 	}
-	result, ok := done.(*releasev1.Release)
-	if !ok {
-		return nil, fmt.Errorf("helm returned a release of type %T", done)
-	}
-	return &Result{Revision: result.Version, Manifest: result.Manifest, Notes: result.Info.Notes}, nil
+	return &Result{Revision: done.Version, Manifest: done.Manifest, Notes: done.Info.Notes}, nil
 }
 
 // onlyOne keeps a second installation out: both would do the same work.
@@ -136,7 +141,7 @@ const helmTimeout = 2 * time.Minute
 // either of them what helm has.
 func init() { kube.ManagedFieldsManager = "helm" }
 
-func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (ri.Releaser, error) {
+func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[string]any, upgrade, dryRun bool) (*releasev1.Release, error) {
 	config, err := i.configuration() // a dry run leaves its traces in it
 	if err != nil {
 		return nil, err
@@ -158,7 +163,7 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 		if err != nil {
 			return nil, fmt.Errorf("upgrading release %s/%s, %w", i.Namespace, i.Name, err)
 		}
-		return done, nil
+		return typed(done)
 	}
 	helm := action.NewInstall(config)
 	helm.ReleaseName, helm.Namespace, helm.CreateNamespace, helm.SkipCRDs = i.Name, i.Namespace, true, true
@@ -170,7 +175,15 @@ func (i *Installer) apply(ctx context.Context, chart *chartv2.Chart, values map[
 	if err != nil {
 		return nil, fmt.Errorf("installing release %s/%s, %w", i.Namespace, i.Name, err)
 	}
-	return done, nil
+	return typed(done)
+}
+
+func typed(release ri.Releaser) (*releasev1.Release, error) {
+	result, ok := release.(*releasev1.Release)
+	if !ok {
+		return nil, fmt.Errorf("helm returned a release of type %T", release)
+	}
+	return result, nil
 }
 
 // kubeVersion is that of the cluster, which a dry run does not ask for.

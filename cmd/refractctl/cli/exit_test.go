@@ -112,3 +112,24 @@ func TestTheWorstOfSeveralErrorsGivesTheExitCode(t *testing.T) {
 	assert.Equal(t, exitTimedOut, exitCode(err))
 	assert.NoError(t, within(t.Context(), 1, func(ctx context.Context) error { <-ctx.Done(); return nil }))
 }
+
+// The help of a command shows its own flags; those that it has in common with kubectl are listed in one place.
+func TestHelpShowsTheFlagsOfTheCommand(t *testing.T) {
+	for _, command := range []string{"peer", "drain virtualnode", "info"} {
+		help, _, err := refractctl(t, append(strings.Fields(command), "--help")...)
+		require.NoError(t, err)
+		assert.NotContains(t, help, "--as-group", command)
+		assert.Contains(t, help, `Use "refractctl options"`, command)
+	}
+	help, _, err := refractctl(t, "peer", "--help")
+	require.NoError(t, err)
+	assert.Contains(t, help, "--remote-context")
+	help, _, err = refractctl(t, "plugin", "run", "--help")
+	require.NoError(t, err)
+	assert.NotContains(t, help, "--kubeconfig", "it needs no cluster")
+	options, _, err := refractctl(t, "options")
+	require.NoError(t, err)
+	for _, flag := range []string{"--context", "--as-group", "--template"} {
+		assert.Contains(t, options, flag)
+	}
+}

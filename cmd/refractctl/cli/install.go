@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	helmcli "helm.sh/helm/v4/pkg/cli"
 	"helm.sh/helm/v4/pkg/cli/values"
 	"helm.sh/helm/v4/pkg/getter"
 
@@ -66,17 +67,19 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	r := &helmRelease{access: access}
 	var given values.Options
 	var clusterID, registry string
+	var allowDowngrade bool
 	command := &cobra.Command{
 		Use:   "install",
 		Short: "Install Refract in a cluster, or upgrade it",
 		Long: "Install the Helm chart that is part of this program, with its CRDs, or upgrade the release and the CRDs, and wait until it runs. Values\n" +
-			"from earlier installs are reused unless overridden. The release can be shown and rolled back with helm.",
+			"from earlier installs are reused unless overridden. The release can be shown and rolled back with helm. A release of a later version is\n" +
+			"not replaced without --allow-downgrade, and the ID of a cluster not changed while it is peered.",
 		Example: "  refractctl install --context=rome --cluster-id=rome --registry=registry.example.com/refract\n" +
 			"  refractctl install -f values.yaml --set metrics.enabled=true\n" +
 			"  refractctl install --dry-run > objects.yaml",
 		Args: cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
-			set, err := given.MergeValues(getter.Providers{})
+			set, err := given.MergeValues(getter.All(helmcli.New()))
 			if err != nil {
 				return usage(fmt.Errorf("reading --values and the flags that begin with --set, %w", err))
 			}
@@ -94,6 +97,7 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			installer.AllowDowngrade = allowDowngrade
 			var installed *release.Result
 			err = within(cmd.Context(), r.timeout, func(ctx context.Context) (err error) {
 				if installed, err = installer.Install(ctx, set); err != nil || r.dryRun {
@@ -121,11 +125,13 @@ func newInstallCommand(access *clusterAccess) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&clusterID, "cluster-id", "", "name of this cluster among its peers (discovery.config.clusterID); required the first time")
 	flags.StringVar(&registry, "registry", "", "registry and path of the images controller-manager and virtual-kubelet; required the first time, unless --set names both")
-	flags.StringArrayVarP(&given.ValueFiles, "values", "f", nil, "file with values of the chart, or - for the standard input (may be repeated)")
+	flags.StringArrayVarP(&given.ValueFiles, "values", "f", nil, "file or URL with values of the chart, or - for the standard input (may be repeated)")
 	flags.StringArrayVar(&given.Values, "set", nil, "value of the chart, as PATH=VALUE (may be repeated)")
 	flags.StringArrayVar(&given.StringValues, "set-string", nil, "like --set, but the value is always a string")
 	flags.StringArrayVar(&given.JSONValues, "set-json", nil, "like --set, but the value is JSON: PATH=JSON, or one object (may be repeated)")
 	flags.StringArrayVar(&given.FileValues, "set-file", nil, "like --set, but the value is the content of a file: PATH=FILE (may be repeated)")
+	flags.StringArrayVar(&given.LiteralValues, "set-literal", nil, "like --set, but the value is a string in which no character is special (may be repeated)")
+	flags.BoolVar(&allowDowngrade, "allow-downgrade", false, "install the version of this program even if the release and its CRDs are of a later one")
 	return command
 }
 
@@ -148,8 +154,9 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove Refract from a cluster",
-		Long: "Remove the Helm release. While something is offloaded from or to this cluster, nothing is removed: the command lists it,\n" +
-			"and shows how to stop it.",
+		Long: "Remove the Helm release. While something is offloaded from or to this cluster, or it is peered with another one, nothing is removed:\n" +
+			"the command lists what is in use, and shows how to end that. With --crds this includes the ReflectedResources and PeerNetworks that\n" +
+			"would be deleted with the CRDs. If Refract is installed as another release than the given one, the command names it and fails.",
 		Example: "  refractctl uninstall --context=rome",
 		Args:    cobra.NoArgs,
 		RunE: explained(func(cmd *cobra.Command, _ []string) error {
@@ -169,6 +176,6 @@ func newUninstallCommand(access *clusterAccess) *cobra.Command {
 	}
 	r.addFlags(command)
 	command.Flags().BoolVar(&withCRDs, "crds", false, "also remove the CRDs, unless Liqo is installed")
-	command.Flags().BoolVar(&force, "force", false, "remove the release even while something is offloaded: another controller, such as Liqo's, must take over, or the resources are orphaned")
+	command.Flags().BoolVar(&force, "force", false, "remove the release even while it is in use, and keep the CRDs: another controller, such as Liqo's, must take over, or the resources are orphaned")
 	return command
 }

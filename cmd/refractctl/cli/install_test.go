@@ -5,6 +5,9 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -48,7 +51,18 @@ func TestInstallTakesValuesAsHelmDoes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, result.Manifest, manifest)
 
-	for _, wrong := range []string{"--set-json=a={", "--set-file=a=" + filepath.Join(folder, "absent"), "--values=" + filepath.Join(folder, "absent"), "--set=a"} {
+	// From a server, and with characters that mean something to --set.
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintln(w, "controllerManager: {image: {version: served}}")
+	}))
+	defer server.Close()
+	manifest, _, err = refractctl(t, onCluster("install", "--dry-run", "--cluster-id=rome", "--registry=registry.example.com/refract", "-f", server.URL+"/values.yaml",
+		"--set-literal=controllerManager.pod.annotations.note=a,b=c")...)
+	require.NoError(t, err)
+	assert.Contains(t, manifest, "controller-manager:served")
+	assert.Contains(t, manifest, "note: a,b=c")
+
+	for _, wrong := range []string{"--set-json=a={", "--values=https://127.0.0.1:1/absent", "--set-file=a=" + filepath.Join(folder, "absent"), "--values=" + filepath.Join(folder, "absent"), "--set=a"} {
 		_, _, err := refractctl(t, onCluster(append(install, wrong)...)...)
 		assert.Equal(t, exitUsage, exitCode(err), "%s: %v", wrong, err)
 	}

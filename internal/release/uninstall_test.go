@@ -1,0 +1,166 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// crds counts the CRDs of the chart that are in the cluster.
+func crds(t *testing.T) (count int) {
+	t.Helper()
+	names, err := Definitions()
+	require.NoError(t, err)
+	for _, name := range names {
+		exists, err := newInstaller(t, "", "").exists(t.Context(), name)
+		require.NoError(t, err)
+		if exists {
+			count++
+		}
+	}
+	return count
+}
+
+// Uninstalling a release that does not exist is no success while there is another one, whose CRDs stay. Without any it is.
+func TestUninstallNamesTheOtherRelease(t *testing.T) {
+	_, err := newInstaller(t, "liqo", "refract").Install(t.Context(), valuesFor("rome"))
+	require.NoError(t, err)
+	before := crds(t)
+	for _, wrong := range []*installer{newInstaller(t, "default", "refract"), newInstaller(t, "liqo", "other")} {
+		for _, with := range []struct{ crds, force bool }{{}, {crds: true}, {force: true}, {crds: true, force: true}} {
+			err := wrong.Uninstall(t.Context(), with.crds, with.force)
+			require.ErrorContains(t, err, "there is no release "+wrong.Name+" in namespace "+wrong.Namespace+", Refract is installed as release refract in namespace liqo: run the command with -n liqo --release refract")
+		}
+		assert.Empty(t, wrong.said)
+	}
+	assert.Equal(t, before, crds(t))
+
+	// What is not of Helm is not to be removed with Helm.
+	byHand := &appsv1.Deployment{}
+	right := newInstaller(t, "liqo", "refract")
+	require.NoError(t, right.Client.Get(t.Context(), client.ObjectKey{Namespace: "liqo", Name: "refract-controller-manager"}, byHand))
+	byHand.ObjectMeta = metav1.ObjectMeta{Namespace: "liqo", Name: "by-hand", Labels: byHand.Labels}
+	byHand.Labels[InstanceLabel] = "by-hand"
+	require.NoError(t, right.Client.Create(t.Context(), byHand))
+	require.ErrorContains(t, right.Uninstall(t.Context(), true, false), "release by-hand in namespace liqo needs the CRDs, too: run the command without --crds")
+	require.ErrorContains(t, newInstaller(t, "liqo", "by-hand").Uninstall(t.Context(), false, false), "the controller manager liqo/by-hand is not of a Helm release")
+	require.NoError(t, right.Client.Delete(t.Context(), byHand))
+
+	require.NoError(t, right.Uninstall(t.Context(), false, false))
+	assert.Contains(t, right.texts(), "removing release refract from namespace liqo")
+	again := newInstaller(t, "liqo", "refract")
+	require.NoError(t, again.Uninstall(t.Context(), false, false))
+	assert.Equal(t, []string{"there is no release refract in namespace liqo, and the cluster has no other installation of Refract"}, again.said)
+	assert.Equal(t, before, crds(t))
+
+	require.NoError(t, newInstaller(t, "default", "refract").Uninstall(t.Context(), true, false))
+	testenv.Eventually(t, func() error {
+		if left := crds(t); left > 0 {
+			return errors.New("the CRDs are still there")
+		}
+		return nil
+	})
+	require.NoError(t, newInstaller(t, "default", "refract").Uninstall(t.Context(), true, false), "once more")
+	install(t, "liqo", "refract", "rome") // the other tests need the CRDs
+}
+
+// Whatever needs the controllers is a use: also peers without any load. Objects of users are one if the CRDs are to be deleted.
+func TestUninstallListsWhatIsInUse(t *testing.T) {
+	uses := func(withCRDs bool) []string {
+		t.Helper()
+		i := newInstaller(t, "nowhere", "refract")
+		i.DryRun = true
+		err := i.Uninstall(t.Context(), withCRDs, false)
+		if used := (*InUseError)(nil); errors.As(err, &used) {
+			return used.Uses
+		}
+		require.NoError(t, err)
+		return nil
+	}
+	binding := func(namespace string, role rbac.Role) *rbacv1.RoleBinding {
+		return &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "access", Labels: map[string]string{ManagedByLabel: ManagedBy}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Named("")},
+		}
+	}
+	create(t, tenant("left-by-liqo"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})
+	require.Empty(t, uses(true))
+
+	for name, test := range map[string]struct {
+		objects []client.Object
+		want    string
+	}{
+		"invited consumer": {[]client.Object{tenant("bari", ManagedByLabel, ManagedBy), binding("liqo-tenant-bari", rbac.RemoteControlPlane())},
+			"Namespace liqo-tenant-bari: cluster bari is admitted as a consumer: end the peering there with refractctl unpeer, or revoke its access here with: refractctl delete peering-user bari"},
+		"consumer in a namespace of others": {[]client.Object{tenant("lecce"), binding("liqo-tenant-lecce", rbac.RemoteControlPlane())},
+			"Namespace liqo-tenant-lecce: cluster lecce is admitted as a consumer: end the peering there with refractctl unpeer, or revoke its access here with: refractctl delete peering-user lecce"},
+		"provider without a node": {[]client.Object{tenant("milan", ManagedByLabel, ManagedBy)},
+			"Namespace liqo-tenant-milan: a peering with cluster milan is left: end it with refractctl unpeer --remote-context=CONTEXT, or, if that cluster is gone for good, with: refractctl unpeer milan --force"},
+		"requested share": {[]client.Object{tenant("pisa", ManagedByLabel, ManagedBy), &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-pisa", Name: "milan"}}},
+			"ResourceSlice liqo-tenant-pisa/milan: cluster pisa is a consumer of this one: end the peering there with refractctl unpeer, or revoke its access here with: refractctl delete peering-user pisa"},
+		"consumer that runs Liqo": {[]client.Object{tenant("turin"), &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-turin", Name: "turin"}, Spec: auth.TenantSpec{ClusterID: "turin"}}},
+			"Tenant liqo-tenant-turin/turin: cluster turin is a consumer of this one: end the peering there with liqoctl unauthenticate, or revoke its access by setting spec.tenantCondition to Drained, and delete the Tenant"},
+		"offloaded namespace": {[]client.Object{&offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "offloading"}}},
+			"NamespaceOffloading shop/offloading: unoffload it with: refractctl unoffload namespace shop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			create(t, test.objects...)
+			assert.Equal(t, []string{test.want}, uses(false))
+		})
+		require.Empty(t, uses(true), "after %s", name)
+	}
+
+	create(t, &plugins.ReflectedResource{ObjectMeta: metav1.ObjectMeta{Name: "certificates.cert-manager.io"}, Spec: plugins.ReflectedResourceSpec{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}},
+		&plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "milan"}, Spec: plugins.PeerNetworkSpec{ClusterID: "milan"}})
+	assert.Empty(t, uses(false), "the CRDs stay")
+	assert.Equal(t, []string{
+		"ReflectedResource certificates.cert-manager.io: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectedresource certificates.cert-manager.io",
+		"PeerNetwork shop/milan: it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n shop delete peernetwork milan",
+	}, uses(true))
+}
+
+// unreadable is an API server that fails from a number of reads of CRDs on.
+type unreadable struct {
+	client.Client
+	reads int
+}
+
+var errUnreadable = apierrors.NewInternalError(errors.New("etcd is away"))
+
+func (u *unreadable) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if object.GetObjectKind().GroupVersionKind() == DefinitionKind {
+		if u.reads--; u.reads < 0 {
+			return errUnreadable
+		}
+	}
+	return u.Client.Get(ctx, key, object, options...)
+}
+
+// An error is no reason to say that the CRDs belong to Liqo.
+func TestUninstallDoesNotTakeAnErrorForLiqo(t *testing.T) {
+	for reads := range 2 {
+		i := newInstaller(t, "nowhere", "refract")
+		i.DryRun = true
+		i.Client = &unreadable{i.Client, reads}
+		require.ErrorIs(t, i.Uninstall(t.Context(), true, false), errUnreadable)
+		assert.NotContains(t, i.texts(), "Liqo")
+	}
+}

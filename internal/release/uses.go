@@ -1,0 +1,200 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/rbac"
+)
+
+// InUseError lists the objects that removing the controllers would orphan, and those of users that would be deleted with the CRDs.
+type InUseError struct{ Uses []string }
+
+func (e *InUseError) Error() string {
+	return "the installation is still in use:\n  " + strings.Join(e.Uses, "\n  ")
+}
+
+// use is a kind whose objects need the controllers or the CRD, with the remedy.
+type use struct {
+	kind   schema.GroupVersionKind
+	remedy func(object client.Object) string
+}
+
+var (
+	// offloaded needs the controllers of either side.
+	offloaded = []use{
+		{offloading.GroupVersion.WithKind(offloading.NamespaceOffloadingKind), func(o client.Object) string {
+			return "unoffload it with: refractctl unoffload namespace " + o.GetNamespace()
+		}},
+		{offloading.GroupVersion.WithKind(offloading.VirtualNodeKind), func(o client.Object) string {
+			return "remove it with refractctl unpeer, or with: refractctl delete virtualnode " + o.GetName()
+		}},
+		{offloading.GroupVersion.WithKind(offloading.NamespaceMapKind), func(client.Object) string {
+			return "namespaces are offloaded to or from a peer: end the peering with refractctl unpeer"
+		}},
+		{offloading.GroupVersion.WithKind(offloading.ShadowPodKind), func(client.Object) string {
+			return "a consumer runs pods here: end its peering with refractctl unpeer"
+		}},
+	}
+	// requested needs the controllers of a provider. Where Liqo is installed, its own controllers serve it.
+	requested = []use{
+		{auth.GroupVersion.WithKind(auth.ResourceSliceKind), func(o client.Object) string {
+			if o.GetLabels()[wire.ReplicatedLabel] == "true" { // by a consumer that runs Liqo
+				return fmt.Sprintf("cluster %s is a consumer of this one: delete the ResourceSlice there, and end the peering with liqoctl unauthenticate", peerOf(o.GetNamespace()))
+			}
+			return fmt.Sprintf("cluster %s is a consumer of this one: %s", peerOf(o.GetNamespace()), endConsumer(o.GetNamespace()))
+		}},
+		{auth.GroupVersion.WithKind(auth.TenantKind), func(o client.Object) string {
+			return fmt.Sprintf("cluster %s is a consumer of this one: end the peering there with liqoctl unauthenticate, or revoke its access by setting spec.tenantCondition to Drained, and delete the Tenant", peerOf(o.GetNamespace()))
+		}},
+	}
+	// written by users, or for them: it needs no controller to be deleted, and is lost with the CRDs.
+	written = []use{
+		{plugins.GroupVersion.WithKind(plugins.ReflectedResourceKind), func(o client.Object) string {
+			return "it would be deleted with its CRD: save it if you need it, and delete it with: kubectl delete reflectedresource " + o.GetName()
+		}},
+		{plugins.GroupVersion.WithKind(plugins.PeerNetworkKind), func(o client.Object) string {
+			return fmt.Sprintf("it would be deleted with its CRD: save it if you need it, and delete it with: kubectl -n %s delete peernetwork %s", o.GetNamespace(), o.GetName())
+		}},
+	}
+)
+
+// peerOf returns the cluster id that a tenant namespace is for.
+func peerOf(tenant string) string { return strings.TrimPrefix(tenant, wire.TenantNamespacePrefix) }
+
+// endConsumer is how the peering with the consumer of a tenant namespace ends.
+func endConsumer(tenant string) string {
+	return "end the peering there with refractctl unpeer, or revoke its access here with: refractctl delete peering-user " + peerOf(tenant)
+}
+
+// unused fails while there are objects that need the controllers or, if these are removed, too, the CRDs.
+func (i *Installer) unused(ctx context.Context, withCRDs bool) error {
+	liqo, err := i.exists(ctx, liqoCRD)
+	if err != nil {
+		return err
+	}
+	controlled := slices.Clone(offloaded)
+	if !liqo {
+		controlled = append(controlled, requested...)
+	}
+	found := &listing{named: sets.New[string]()}
+	if err := i.find(ctx, found, controlled, nil); err != nil {
+		return err
+	}
+	if err := i.findPeerings(ctx, found); err != nil {
+		return err
+	}
+	if withCRDs && !liqo { // whose CRDs stay
+		// The end of a peering that is listed takes its PeerNetwork along.
+		if err := i.find(ctx, found, written, found.named.Clone()); err != nil {
+			return err
+		}
+	}
+	if len(found.uses) > 0 {
+		return &InUseError{Uses: found.uses}
+	}
+	return nil
+}
+
+// listing has uses, and the namespaces of which one is listed.
+type listing struct {
+	uses  []string
+	named sets.Set[string]
+}
+
+// mostShown objects of a kind are listed.
+const mostShown = 5
+
+func (l *listing) add(kind string, objects []client.Object, remedy func(client.Object) string) {
+	for n, object := range objects {
+		if namespace := object.GetNamespace(); namespace != "" {
+			l.named.Insert(namespace)
+		}
+		if n < mostShown {
+			l.uses = append(l.uses, fmt.Sprintf("%s %s: %s", kind, strings.TrimPrefix(client.ObjectKeyFromObject(object).String(), "/"), remedy(object)))
+		}
+	}
+	if more := len(objects) - mostShown; more > 0 {
+		l.uses = append(l.uses, fmt.Sprintf("and %d more of kind %s", more, kind))
+	}
+}
+
+// find adds the objects of these kinds, but for those in skipped namespaces.
+func (i *Installer) find(ctx context.Context, found *listing, uses []use, skipped sets.Set[string]) error {
+	for _, use := range uses {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(use.kind.GroupVersion().WithKind(use.kind.Kind + "List"))
+		err := i.Client.List(ctx, list)
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("listing %ss, %w", use.kind.Kind, err)
+		}
+		var objects []client.Object
+		for n := range list.Items {
+			if object := &list.Items[n]; !skipped.Has(object.Namespace) {
+				objects = append(objects, object)
+			}
+		}
+		found.add(use.kind.Kind, objects, use.remedy)
+	}
+	return nil
+}
+
+// findPeerings adds the tenant namespaces of peerings that refractctl has made, and of which nothing else is listed: of a consumer that is
+// admitted but uses nothing, or of a provider without a virtual node. Liqo leaves such namespaces behind, without any access.
+func (i *Installer) findPeerings(ctx context.Context, found *listing) error {
+	tenants := &corev1.NamespaceList{}
+	if err := i.Client.List(ctx, tenants, client.MatchingLabels{wire.TenantNamespaceLabel: "true"}); err != nil {
+		return fmt.Errorf("listing the tenant namespaces, %w", err)
+	}
+	var joined []client.Object
+	admitted := sets.New[string]()
+	for n := range tenants.Items {
+		tenant := &tenants.Items[n]
+		if tenant.DeletionTimestamp != nil || found.named.Has(tenant.Name) {
+			continue
+		}
+		bindings := &rbacv1.RoleBindingList{}
+		if err := i.Client.List(ctx, bindings, client.InNamespace(tenant.Name), client.MatchingLabels{ManagedByLabel: ManagedBy}); err != nil {
+			return fmt.Errorf("listing the RoleBindings of namespace %s, %w", tenant.Name, err)
+		}
+		if len(bindings.Items) == 0 && tenant.Labels[ManagedByLabel] != ManagedBy {
+			continue
+		}
+		joined = append(joined, tenant)
+		found.named.Insert(tenant.Name)
+		if slices.ContainsFunc(bindings.Items, func(b rbacv1.RoleBinding) bool {
+			return strings.HasSuffix(b.RoleRef.Name, "-"+rbac.RemoteControlPlane().Name)
+		}) {
+			admitted.Insert(tenant.Name)
+		}
+	}
+	found.add("Namespace", joined, func(tenant client.Object) string {
+		peer := peerOf(tenant.GetName())
+		if admitted.Has(tenant.GetName()) {
+			return fmt.Sprintf("cluster %s is admitted as a consumer: %s", peer, endConsumer(tenant.GetName()))
+		}
+		return fmt.Sprintf("a peering with cluster %s is left: end it with refractctl unpeer --remote-context=CONTEXT, or, if that cluster is gone for good, with: refractctl unpeer %s --force", peer, peer)
+	})
+	return nil
+}
