@@ -179,7 +179,7 @@ func all(mgr manager.Manager, m *metrics.Metrics, reached *networks.Networks, po
 func hasResourceSlices(mgr manager.Manager) bool {
 	_, err := mgr.GetRESTMapper().RESTMapping(auth.GroupVersion.WithKind(auth.ResourceSliceKind).GroupKind(), auth.GroupVersion.Version)
 	if apimeta.IsNoMatchError(err) {
-		log.Log.Info("The CRD of ResourceSlices is missing, consumers are not told what this cluster offers: install those of the chart")
+		log.Log.Info("ResourceSlice CRD not found, offers are disabled; install the chart's CRDs")
 		return false
 	}
 	return true

@@ -3,15 +3,32 @@
 
 // Package controllers lists the controllers of the controller manager. Each has its own package below this one.
 //
-// One controller manager runs in every cluster of a peering, whatever its role. On a provider it enforces the
-// requests of consumers, even while they are unreachable: shadowpod creates pods, shadowendpointslice endpoints, and
-// namespacemap their namespaces; nodefailure, off by default, deletes the pods of failed nodes; with Liqo installed,
-// resourceslice creates Quotas for the consumers that Liqo accepted. On a consumer it offloads namespaces:
-// namespaceoffloading selects the providers; replicator sends the requests to the providers and returns their status;
-// podscheduling, an admission webhook with certificates from webhookcert, lets pods run on virtual nodes; podstatus
-// labels the pods of virtual nodes that are not ready; virtualnode drains and removes virtual nodes. On both sides
-// foreigncluster reports whether the other cluster is reachable. A controller without objects in a cluster costs one
-// idle watch.
+// One controller manager runs in every cluster of a peering, whatever its role. A controller without objects in a
+// cluster costs one idle watch.
+//
+// On a provider it enforces the requests of consumers, even while they are unreachable:
+//
+//	namespacemap         creates the remote namespaces
+//	shadowpod            creates the pods, within the limits of packages tenancy and quota
+//	shadowendpointslice  creates the EndpointSlices
+//	nodefailure          deletes the pods of failed nodes; off by default
+//	resourceoffer        tells consumers that refractctl peer has joined what this cluster offers
+//	resourceslice        creates the Quotas of ResourceSlices, for consumers that joined as Liqo does; off by default
+//	authentication       admits these consumers, with Tenants, ResourceSlices and Renews; off by default
+//
+// On a consumer it offloads namespaces:
+//
+//	namespaceoffloading  selects the providers of a namespace
+//	replicator           sends the requests to the providers and returns their status
+//	virtualnode          runs, drains and removes virtual nodes
+//	negotiation          has virtual nodes follow what their providers offer
+//	credentials          renews the credentials with which providers are accessed
+//	servingcertificate   approves the serving certificates of virtual kubelets
+//	podstatus            labels the pods of virtual nodes that are not ready
+//	podscheduling        is the admission webhook that lets pods run on virtual nodes
+//	webhookcert          issues the certificate of the webhooks
+//
+// On both sides foreigncluster reports whether the other cluster is reachable.
 //
 // If Liqo's network module remaps the addresses of other clusters, package internal/networks follows its
 // Configurations.

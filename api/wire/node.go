@@ -91,6 +91,17 @@ const AddressesAnnotation = "plugins.refract.io/reflect-addresses"
 // elsewhere are not shown.
 const RangesAnnotation = "plugins.refract.io/provider-cidrs"
 
+// OverlappingRangesAnnotation ("true"), on a PeerNetwork, records that the clusters were joined although ranges overlap, because a network
+// between them translates addresses.
+const OverlappingRangesAnnotation = "plugins.refract.io/overlapping-ranges"
+
+// DeclaredRangesAnnotation, on a PeerNetwork, lists which pod ranges were declared by hand, "local" and "remote", separated by a comma. The others
+// are those of the nodes.
+const DeclaredRangesAnnotation = "plugins.refract.io/declared-ranges"
+
+// APIServerURLAnnotation, on the Secret with the kubeconfig of a provider, holds the address of its API server if that was declared by hand.
+const APIServerURLAnnotation = "plugins.refract.io/api-server-url"
+
 // FormerImageAnnotation, on a VirtualNode and a VkOptionsTemplate, is the image of the virtual kubelet before refractctl liqo adopt.
 const FormerImageAnnotation = "plugins.refract.io/former-image"
 

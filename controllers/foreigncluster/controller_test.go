@@ -448,7 +448,7 @@ func TestAKubeconfigOfTheWrongClusterIsRefused(t *testing.T) {
 	consumer.Patch(t, secret, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.RemoteTenantNamespaceAnnotation, wire.TenantNamespace("arezzo")))
 	consumer.StartManager(t)
 	cluster := await(t, &consumer, "perugia", core.APIServerStatusCondition, core.ConditionStatusError, "WrongCluster")
-	assert.Equal(t, `the API server belongs to cluster "milan", not "perugia": replace the kubeconfig with one for "perugia"; no requests are sent until then`,
+	assert.Equal(t, `The API server belongs to cluster "milan", not "perugia": replace the kubeconfig with one for "perugia"; no requests are sent until then`,
 		conditionIn(cluster.Status.Conditions, core.APIServerStatusCondition).Message)
 }
 

@@ -132,7 +132,7 @@ func (c *Controller) probedNetwork(cluster *core.ForeignCluster) *network {
 	if err != nil {
 		c.fabrics.stop(id)
 		return &network{status: core.ConditionStatusError, reason: invalidReason,
-			message: fmt.Sprintf("annotation %s is %.80q: %v; use tcp://HOST:PORT, or an http or https URL", wire.NetworkProbeAnnotation, target, err)}
+			message: fmt.Sprintf("Annotation %s is %.80q: %v; use tcp://HOST:PORT, or an http or https URL", wire.NetworkProbeAnnotation, target, err)}
 	}
 	select {
 	case <-asking.Settled():

@@ -91,7 +91,7 @@ const (
 	declaredReason     = "SetByPeerNetwork"
 	noNetworkReason    = "NoNetwork"
 
-	notCheckedMessage = "the network between the clusters is not checked"
+	notCheckedMessage = "The network between the clusters is not checked"
 )
 
 func isConnectionReason(reason string) bool {
@@ -109,9 +109,9 @@ func annotatedNetwork(cluster *core.ForeignCluster) *network {
 	}
 	switch status := core.ConditionStatus(value); status {
 	case core.ConditionStatusEstablished, core.ConditionStatusPending, core.ConditionStatusError:
-		return &network{status: status, reason: annotatedReason, message: "annotation " + wire.NetworkStatusAnnotation + " is " + value}
+		return &network{status: status, reason: annotatedReason, message: "Annotation " + wire.NetworkStatusAnnotation + " is " + value}
 	}
-	return &network{status: core.ConditionStatusError, reason: invalidReason, message: fmt.Sprintf("annotation %s is %.40q: use Established, Pending or Error",
+	return &network{status: core.ConditionStatusError, reason: invalidReason, message: fmt.Sprintf("Annotation %s is %.40q: use Established, Pending or Error",
 		wire.NetworkStatusAnnotation, value)}
 }
 

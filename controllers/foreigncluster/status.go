@@ -157,7 +157,7 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 	if c.options.PingInterval == 0 {
 		c.probes.stop(f.id)
 		return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: notCheckedReason,
-			Message: "the API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refresh}, nil
+			Message: "The API server is not probed, because --foreign-cluster-ping-interval is 0"}, again: refresh}, nil
 	}
 	remote := secret.Annotations[wire.RemoteTenantNamespaceAnnotation]
 	probe, err := c.probes.with(f.id, cmp.Or(remote, wire.TenantNamespace(c.options.ClusterID)), secret.Data[wire.KubeconfigSecretKey])
@@ -178,10 +178,10 @@ func (c *Controller) probed(ctx context.Context, status *core.ForeignClusterStat
 		if wrong := (*connection.WrongClusterError)(nil); errors.As(down, &wrong) {
 			reason = wrongClusterReason
 		}
-		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "the API server " + down.Error()}, credentials: probe.validity, again: refresh}, nil
+		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: reason, Message: "The API server " + down.Error()}, credentials: probe.validity, again: refresh}, nil
 	}
 	c.measured(status, probe)
-	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "the API server answers at " + status.APIServerURL},
+	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: answersReason, Message: "The API server answers at " + status.APIServerURL},
 		latency: probe.took(), credentials: probe.validity, again: refresh}, nil
 }
 
@@ -220,12 +220,12 @@ func (c *Controller) listened(status *core.ForeignClusterStatus, f *facts) verdi
 	switch {
 	case left <= 0:
 		return verdict{condition: &core.Condition{Status: core.ConditionStatusError, Reason: heartbeatLostReason,
-			Message: "the consumer has not renewed Lease " + lease + " since " + since.Format(time.RFC3339) + ": check that its virtual kubelet runs, and can reach this cluster"}, again: refresh}
+			Message: "The consumer has not renewed Lease " + lease + " since " + since.Format(time.RFC3339) + ": check that its virtual kubelet runs, and can reach this cluster"}, again: refresh}
 	case f.heartbeat == nil || !last.renewed:
 		return verdict{again: left}
 	}
 	return verdict{condition: &core.Condition{Status: core.ConditionStatusEstablished, Reason: heartbeatReason,
-		Message: "the consumer renews Lease " + lease + ", last renewed at " + since.Format("2006-01-02 15:04Z")}, again: left}
+		Message: "The consumer renews Lease " + lease + ", last renewed at " + since.Format("2006-01-02 15:04Z")}, again: left}
 }
 
 // remeasure is how often the latency is written if it does not change by half.

@@ -88,5 +88,5 @@ func TestWithdrawalTakesItsTime(t *testing.T) {
 	m.Stop(t)
 	consumer.StartManager(t, letsIn, graceOf(2*time.Second))
 	awaitMapped(t, tenant, "lecce", namespace, "")
-	awaitRequired(t, nso, "lecce", corev1.ConditionFalse, "matches no virtual node of this cluster")
+	awaitRequired(t, nso, "lecce", corev1.ConditionFalse, "matches no virtual node of cluster lecce")
 }

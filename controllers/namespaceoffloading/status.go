@@ -114,10 +114,10 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		return nil, ""
 	}
 	before := nso.Status.RemoteNamespacesConditions[p.id]
-	desired := requiredCondition(required)
+	desired := requiredCondition(p.id, required)
 	if !p.leaves.IsZero() && p.wishes(nso.Namespace) {
-		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of this cluster. The remote namespace is deleted, with everything in it, at %s; to keep it, change the selector so that it matches again",
-			p.leaves.UTC().Format(time.RFC3339))
+		desired.Message = fmt.Sprintf("The clusterSelector no longer matches any virtual node of cluster %s. The remote namespace is deleted, with everything in it, at %s; to keep it, change the selector so that it matches again",
+			p.id, p.leaves.UTC().Format(time.RFC3339))
 	}
 	conditions := offloading.RemoteNamespaceConditions{c.since(before, desired)}
 	phase := offloading.MappingPhase("")
@@ -135,21 +135,21 @@ func (c *Controller) conditions(nso *offloading.NamespaceOffloading, p *provider
 		case contested:
 			ready.Message = fmt.Sprintf("The remote namespace %s belongs to namespace %s; see the Events of the NamespaceOffloading for the remedy", remoteNamespace, rival)
 		case required && !p.wishes(nso.Namespace):
-			ready.Message = "The namespace is not mapped to this cluster yet; if this persists, see the Events of the NamespaceOffloading"
+			ready.Message = fmt.Sprintf("The namespace is not mapped to cluster %s yet; if this persists, see the Events of the NamespaceOffloading", p.id)
 		}
 		conditions = append(conditions, c.since(before, ready))
 	}
 	return conditions, phase
 }
 
-func requiredCondition(required bool) offloading.RemoteNamespaceCondition {
+func requiredCondition(cluster string, required bool) offloading.RemoteNamespaceCondition {
 	condition := offloading.RemoteNamespaceCondition{Type: offloading.NamespaceOffloadingRequired}
 	if required {
 		condition.Status, condition.Reason = corev1.ConditionTrue, wire.ClusterSelectedReason
-		condition.Message = "The clusterSelector matches a virtual node of this cluster"
+		condition.Message = "The clusterSelector matches a virtual node of cluster " + cluster
 	} else {
 		condition.Status, condition.Reason = corev1.ConditionFalse, wire.ClusterNotSelectedReason
-		condition.Message = "The clusterSelector matches no virtual node of this cluster"
+		condition.Message = "The clusterSelector matches no virtual node of cluster " + cluster
 	}
 	return condition
 }

@@ -137,16 +137,16 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	slice, own := negotiation.Find(all, vn.Name, vn.Spec.ClusterID.String())
 	if slice == nil {
-		return c.notNegotiated(ctx, vn, fmt.Sprintf("ResourceSlice %s does not exist in its namespace %s: run refractctl peer again, or refractctl generate peering-user on the provider", vn.Name, provider.Namespace))
+		return c.notNegotiated(ctx, vn, fmt.Sprintf("ResourceSlice %s does not exist in namespace %s of the provider; run refractctl peer again, or refractctl generate peering-user on the provider", vn.Name, provider.Namespace))
 	}
 	switch answer, message := negotiation.AnswerOf(slice); {
 	case answer == negotiation.Denied:
-		c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denied ResourceSlice %s, the virtual node is not changed: %s", vn.Spec.ClusterID, slice.Name, message))
+		c.report.Warn(vn, deniedReason, followAction, fmt.Sprintf("provider %s denied ResourceSlice %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, slice.Name, message))
 		return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, answer, message)
 	case answer == "" && c.options.Clock.Since(slice.CreationTimestamp.Time) < patience:
 		return reconcile.Result{RequeueAfter: patience}, nil
 	case answer == "":
-		return c.notNegotiated(ctx, vn, fmt.Sprintf("it has not answered ResourceSlice %s: upgrade it, and set tenants.offers=true there", slice.Name))
+		return c.notNegotiated(ctx, vn, fmt.Sprintf("the provider has not answered ResourceSlice %s; upgrade Refract there, and set tenants.offers=true", slice.Name))
 	}
 	return c.follow(ctx, vn, func(asked corev1.ResourceList) (negotiation.Offer, []string) {
 		return negotiation.Usable(slice, own, asked)
@@ -167,16 +167,16 @@ func slices(ctx context.Context, provider *remote.Remote) ([]auth.ResourceSlice,
 func unsupported(err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		return "it does not permit this cluster to read ResourceSlices: upgrade it"
+		return "this cluster may not list ResourceSlices there; upgrade Refract on the provider"
 	case apierrors.IsNotFound(err):
-		return "it has no CRD for ResourceSlices: upgrade Refract and its CRDs there"
+		return "the provider has no ResourceSlice CRD; upgrade Refract and its CRDs there"
 	}
 	return ""
 }
 
 // notNegotiated says that a VirtualNode stays as whoever created it has it.
 func (c *Controller) notNegotiated(ctx context.Context, vn *offloading.VirtualNode, why string) (reconcile.Result, error) {
-	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("nothing is negotiated with provider %s, the virtual node is not changed; %s", vn.Spec.ClusterID, why))
+	c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("cannot negotiate with provider %s, VirtualNode left unchanged: %s", vn.Spec.ClusterID, why))
 	return reconcile.Result{RequeueAfter: refresh}, c.note(ctx, vn, negotiation.NotNegotiated, why)
 }
 
@@ -189,7 +189,7 @@ func (c *Controller) follow(ctx context.Context, cached *offloading.VirtualNode,
 	}
 	asked, err := negotiation.Requested(vn)
 	if err != nil {
-		c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("nothing is negotiated: %s", err))
+		c.report.Warn(vn, notNegotiatedReason, followAction, fmt.Sprintf("cannot negotiate, VirtualNode left unchanged: %s", err))
 		return reconcile.Result{}, nil
 	}
 	if asked == nil || vn.DeletionTimestamp != nil || vn.UID != cached.UID {

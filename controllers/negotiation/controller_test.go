@@ -257,7 +257,7 @@ func TestWhatAProviderMayNotOffer(t *testing.T) {
 	}
 
 	provider.PatchStatus(t, slice, `{"status":{"conditions":[{"type":"Resources","status":"Denied","message":"no more"}],"resources":null,"storageClasses":null,"nodeLabels":null}}`)
-	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "OfferDenied").Note, `is not changed: "no more"`)
+	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "OfferDenied").Note, `VirtualNode left unchanged: "no more"`)
 	assert.Equal(t, vn.Spec, p.get("milan").Spec)
 }
 
@@ -267,7 +267,7 @@ func TestAnOlderProvider(t *testing.T) {
 	start(t)
 	asked := resources("4", "10")
 	p.node("milan", asked, nil)
-	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "NotNegotiated").Note, "does not permit this cluster to read ResourceSlices: upgrade it")
+	assert.Contains(t, consumer.AwaitEvent(t, p.here, offloading.VirtualNodeKind, "milan", "NotNegotiated").Note, "this cluster may not list ResourceSlices there; upgrade Refract on the provider")
 	vn := p.get("milan")
 	assert.Contains(t, vn.Annotations[wire.OfferAnnotation], "NotNegotiated")
 	assert.True(t, cpu("4")(vn))

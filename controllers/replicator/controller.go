@@ -118,7 +118,7 @@ func (c *Controller) tellTrouble(local *offloading.NamespaceMap, err error) {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonUnknown: // this was no answer of an API server
 		c.report.Warn(local, noAccessReason, replicateAction, fmt.Sprintf(
-			"provider %s does not respond, retrying until it does; see the log of the controller manager for the error", provider))
+			"provider %s does not respond; retrying. The controller manager log has the error", provider))
 	case metav1.StatusReasonUnauthorized, metav1.StatusReasonForbidden, metav1.StatusReasonNotFound:
 		c.report.Warn(local, failedReplicateReason, replicateAction, fmt.Sprintf("provider %s refused the request: %s", provider, err))
 	}

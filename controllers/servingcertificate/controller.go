@@ -130,7 +130,7 @@ const (
 	again    = time.Second
 )
 
-var errAddress = errors.New("it is for an address that no pod of the virtual kubelet has")
+var errAddress = errors.New("it requests an address that no pod of the virtual kubelet has")
 
 // usages are those of a certificate that a kubelet serves with: RSA keys also encipher keys.
 var usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
@@ -150,14 +150,14 @@ func verify(csr *certificatesv1.CertificateSigningRequest, node string, addresse
 	}
 	for _, usage := range csr.Spec.Usages {
 		if !slices.Contains(usages, usage) {
-			return fmt.Errorf("it is for the usage %q", usage)
+			return fmt.Errorf("it requests the usage %q", usage)
 		}
 	}
 	if len(request.DNSNames)+len(request.EmailAddresses)+len(request.URIs) > 0 {
-		return errors.New("it is for names, not for addresses alone")
+		return errors.New("it requests DNS names, e-mail addresses or URIs; only IP addresses are allowed")
 	}
 	if len(request.IPAddresses) == 0 {
-		return errors.New("it is for no address")
+		return errors.New("it requests no IP address")
 	}
 	for _, ip := range request.IPAddresses {
 		if !slices.ContainsFunc(addresses, func(address string) bool { return ip.Equal(net.ParseIP(address)) }) {

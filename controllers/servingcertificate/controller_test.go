@@ -103,9 +103,9 @@ func TestServingCertificates(t *testing.T) {
 		"an administrator": {"milan", func(r *x509.CertificateRequest, _ *spec) {
 			r.Subject.Organization = append(r.Subject.Organization, "admins")
 		}, "not that of node milan"},
-		"a name":          {"milan", func(r *x509.CertificateRequest, _ *spec) { r.DNSNames = []string{"kubernetes.default"} }, "it is for names"},
+		"a name":          {"milan", func(r *x509.CertificateRequest, _ *spec) { r.DNSNames = []string{"kubernetes.default"} }, "it requests DNS names"},
 		"a client":        {"milan", func(_ *x509.CertificateRequest, s *spec) { s.Usages = append(s.Usages, certificatesv1.UsageClientAuth) }, `usage "client auth"`},
-		"no address":      {"milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses, r.DNSNames = nil, nil }, "it is for no address"},
+		"no address":      {"milan", func(r *x509.CertificateRequest, _ *spec) { r.IPAddresses, r.DNSNames = nil, nil }, "it requests no IP address"},
 		"another account": {"other", nil, ""},
 		"of another signer": {"milan", func(_ *x509.CertificateRequest, s *spec) {
 			s.SignerName = certificatesv1.KubeAPIServerClientSignerName

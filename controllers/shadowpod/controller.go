@@ -141,7 +141,7 @@ func (c *Controller) enforce(ctx context.Context, shadow *unstructured.Unstructu
 	switch {
 	case err != nil:
 		return 0, err
-	case isFinal(recordedPhase(shadow)):
+	case podend.Finished(recordedPhase(shadow)):
 		c.forget(key)
 		return 0, c.release(ctx, pod)
 	case shadow.GetDeletionTimestamp() != nil:

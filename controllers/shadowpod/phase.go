@@ -32,10 +32,6 @@ type recording struct {
 	phase           corev1.PodPhase
 }
 
-func isFinal(phase corev1.PodPhase) bool {
-	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
-}
-
 // notice remembers how a pod ended, event by event: by the time its ShadowPod is
 // reconciled, the pod may be gone or its deletion may have begun, and then it
 // would look like one that was stopped and must come back.

@@ -19,6 +19,7 @@ import (
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/controllers/internal/ownedfields"
 	"github.com/refract-project/refract/controllers/internal/report"
+	"github.com/refract-project/refract/internal/podend"
 )
 
 // CacheOptions restricts the manager's cache for this controller: of the
@@ -44,7 +45,7 @@ func trim(obj any) (any, error) {
 	kept.Spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	kept.Spec.Tolerations = pod.Spec.Tolerations
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
-	if isFinal(pod.Status.Phase) {
+	if podend.Finished(pod.Status.Phase) {
 		kept.Status.InitContainerStatuses = trimStatuses(pod.Status.InitContainerStatuses)
 		kept.Status.ContainerStatuses = trimStatuses(pod.Status.ContainerStatuses)
 	}

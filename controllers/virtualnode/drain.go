@@ -18,6 +18,7 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/poddrain"
 )
 
 // Reasons of conditions and Events, and the action of the latter.
@@ -38,6 +39,9 @@ func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, e
 	if v.node == nil {
 		return true, nil
 	}
+	if err := c.beginDrain(ctx, v); err != nil {
+		return false, err
+	}
 	if err := c.cordon(ctx, v.node); err != nil {
 		return false, err
 	}
@@ -50,6 +54,17 @@ func (c *Controller) drain(ctx context.Context, v *virtualNode) (drained bool, e
 		return false, err
 	}
 	return false, c.showDrain(ctx, v, round)
+}
+
+// beginDrain says that the node is being drained before anything is done to it. The write fails if the VirtualNode has changed, because the
+// request may have been withdrawn. Whoever withdraws one can therefore see whether a drain is in flight, which would cordon the Node once
+// more: only while the condition says so (see endDrain).
+func (c *Controller) beginDrain(ctx context.Context, v *virtualNode) error {
+	before := conditionOf(v.VirtualNode, offloading.NodeConditionType)
+	if v.DeletionTimestamp != nil || before != nil && before.Status == offloading.DrainingConditionStatus {
+		return nil
+	}
+	return c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DrainingConditionStatus, drainingReason, "Cordoning the node"))
 }
 
 func (c *Controller) cordon(ctx context.Context, node *corev1.Node) error {
@@ -73,15 +88,10 @@ func (c *Controller) boundTo(ctx context.Context, node string) ([]metav1.Partial
 	return list.Items, nil
 }
 
-// podsOf returns the pods to evict from a node: not those of DaemonSets, and no static ones. These are recreated at once, and go with the
-// node.
+// podsOf returns the pods to evict from a node.
 func (c *Controller) podsOf(ctx context.Context, node string) ([]metav1.PartialObjectMetadata, error) {
 	bound, err := c.boundTo(ctx, node)
-	return slices.DeleteFunc(bound, func(pod metav1.PartialObjectMetadata) bool {
-		owner := metav1.GetControllerOf(&pod)
-		_, static := pod.Annotations[corev1.MirrorPodAnnotationKey]
-		return static || owner != nil && owner.Kind == "DaemonSet"
-	}), err
+	return slices.DeleteFunc(bound, func(pod metav1.PartialObjectMetadata) bool { return !poddrain.Evicts(&pod) }), err
 }
 
 // round is what became of the pods of a node.

@@ -56,7 +56,7 @@ func (c *Controller) run(ctx context.Context, v *virtualNode) (fine bool, err er
 
 func (c *Controller) deploy(ctx context.Context, v *virtualNode) (*problem, error) {
 	if v.duplicate != "" {
-		return &problem{duplicateReason, fmt.Sprintf("an older VirtualNode of the same name exists in namespace %s, and node names are unique: delete this one, and recreate it under another name", v.duplicate)}, nil
+		return &problem{duplicateReason, fmt.Sprintf("An older VirtualNode of the same name exists in namespace %s, and node names are unique: delete this one, and recreate it under another name", v.duplicate)}, nil
 	}
 	if v.template == nil {
 		return &problem{noTemplateReason, fmt.Sprintf("VkOptionsTemplate %s not found: create it, or set spec.vkOptionsTemplateRef to an existing one", v.templateName)}, nil

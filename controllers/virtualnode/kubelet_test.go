@@ -179,7 +179,7 @@ func TestDuplicateVirtualNodes(t *testing.T) {
 	})
 	younger := bare(t, "udine", "same")
 	consumer.StartManager(t, byDefault)
-	awaitCondition(t, younger, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "DuplicateVirtualNode", "an older VirtualNode of the same name exists in namespace liqo-tenant-trento")
+	awaitCondition(t, younger, offloading.VirtualKubeletConditionType, offloading.NoneConditionStatus, "DuplicateVirtualNode", "An older VirtualNode of the same name exists in namespace liqo-tenant-trento")
 	consumer.Delete(t, younger)
 	consumer.AwaitGone(t, younger)
 	consumer.Get(t, node("same"), "", "same")

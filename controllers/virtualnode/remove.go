@@ -140,9 +140,9 @@ func (c *Controller) holdsData(ctx context.Context, v *virtualNode) (bool, error
 	if err != nil || len(volumes) == 0 {
 		return false, err
 	}
-	message := fmt.Sprintf("cluster %s has the data of the volumes %s, which would be lost: delete their claims and volumes first", v.provider(), strings.Join(volumes, ", "))
+	message := fmt.Sprintf("Cluster %s has the data of the volumes %s, which would be lost: delete their claims and volumes first", v.provider(), strings.Join(volumes, ", "))
 	c.report.Warn(v.VirtualNode, dataLeftReason, removeAction, message)
-	return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, dataLeftReason, "The node is drained, but "+message))
+	return true, c.show(ctx, v, condition(offloading.NodeConditionType, offloading.DeletingConditionStatus, dataLeftReason, "The node is drained. "+message))
 }
 
 // volumes returns the PersistentVolumes that represent data of the provider.

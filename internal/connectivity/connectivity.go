@@ -51,7 +51,7 @@ type Test struct {
 	Image string
 	// NetworkOnly leaves out what is not about addresses.
 	NetworkOnly bool
-	// PodTimeout is how long a pod may take to be ready.
+	// PodTimeout is how long the remote namespace may take to exist, and each pod to be ready.
 	PodTimeout time.Duration
 	// CheckTimeout is how long each check is repeated: kube-proxy and DNS learn in their own time.
 	CheckTimeout time.Duration
@@ -63,13 +63,25 @@ type Test struct {
 	results   []Result
 }
 
+const (
+	// namespacePrefix is that of the names of all namespaces of tests.
+	namespacePrefix = "refract-test-"
+	managedByLabel  = "app.kubernetes.io/managed-by"
+	managedBy       = "refractctl"
+	// testLabel ("true") marks these namespaces.
+	testLabel = "plugins.refract.io/connectivity-test"
+	// leftoverAge is the age from which on the namespace of a test is a leftover: no test takes that long.
+	leftoverAge = 6 * time.Hour
+)
+
 // Names of the two pods, and of their Services.
 const (
 	here  = "here"
 	there = "there"
 )
 
-// Run makes all checks and removes what it has made, also if ctx ends. An error says that the checks could not be made.
+// Run makes all checks and removes what it has made, also if ctx ends. An error says that not all checks could be made, or that what was made
+// could not be removed; the results are those of the checks that were made.
 func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	if t.clients, err = kubernetes.NewForConfig(t.Config); err != nil {
 		return nil, err
@@ -81,25 +93,54 @@ func (t *Test) Run(ctx context.Context) (results []Result, err error) {
 	if node.Labels[wire.TypeLabel] != wire.VirtualNodeType {
 		return nil, fmt.Errorf("node %s is not a virtual node", t.VirtualNode)
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "refract-test-"}}
+	t.removeLeftovers(ctx, time.Now())
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: namespacePrefix, Labels: map[string]string{managedByLabel: managedBy, testLabel: "true"}}}
 	if err := t.Client.Create(ctx, namespace); err != nil {
 		return nil, fmt.Errorf("creating a namespace, %w", err)
 	}
 	t.namespace = namespace.Name
 	defer func() { err = errors.Join(err, t.cleanUp(context.WithoutCancel(ctx))) }()
-	if err := t.prepare(ctx, node.Labels[corev1.LabelHostname]); err != nil {
-		return nil, err
+	offloaded, err := t.offload(ctx, node.Labels[corev1.LabelHostname])
+	if err != nil || !offloaded {
+		return t.results, err
+	}
+	if err := t.start(ctx, node.Labels[corev1.LabelHostname]); err != nil {
+		return t.results, err
 	}
 	pods, err := t.await(ctx)
 	if err != nil || pods == nil {
 		return t.results, err
 	}
 	t.check(ctx, pods)
+	if ctx.Err() != nil { // the checks have failed for no other reason
+		return nil, progress.Ended(ctx, ctx.Err())
+	}
 	return t.results, nil
 }
 
-// prepare makes the namespace one of both clusters, with a pod and a Service for each.
-func (t *Test) prepare(ctx context.Context, hostname string) error {
+// removeLeftovers deletes the namespaces of tests that were killed before they could do so. It does not wait until they are gone, and fails for
+// no reason: the test does not depend on it.
+func (t *Test) removeLeftovers(ctx context.Context, now time.Time) {
+	namespaces := &corev1.NamespaceList{}
+	if err := t.Client.List(ctx, namespaces, client.MatchingLabels{managedByLabel: managedBy, testLabel: "true"}); err != nil {
+		t.say("warning: looking for namespaces that interrupted tests have left: %s", err)
+		return
+	}
+	for i := range namespaces.Items {
+		namespace := &namespaces.Items[i]
+		age := now.Sub(namespace.CreationTimestamp.Time)
+		if namespace.DeletionTimestamp != nil || age < leftoverAge || !strings.HasPrefix(namespace.Name, namespacePrefix) {
+			continue
+		}
+		t.say("namespace %s is removed: a test that was interrupted %s ago has left it", namespace.Name, age.Truncate(time.Minute))
+		if err := t.Client.Delete(ctx, namespace, client.Preconditions{UID: &namespace.UID}); client.IgnoreNotFound(err) != nil {
+			t.say("warning: deleting namespace %s, %s", namespace.Name, err)
+		}
+	}
+}
+
+// offload makes the namespace one of both clusters. That it does not become one in time is a result.
+func (t *Test) offload(ctx context.Context, hostname string) (bool, error) {
 	nso := &offloading.NamespaceOffloading{
 		ObjectMeta: metav1.ObjectMeta{Namespace: t.namespace, Name: offloading.NamespaceOffloadingName},
 		Spec: offloading.NamespaceOffloadingSpec{
@@ -111,20 +152,52 @@ func (t *Test) prepare(ctx context.Context, hostname string) error {
 	}
 	t.say("namespace %s is offloaded to %s", t.namespace, t.VirtualNode)
 	if err := t.Client.Create(ctx, nso); err != nil {
-		return fmt.Errorf("offloading namespace %s, %w", t.namespace, err)
+		return false, fmt.Errorf("offloading namespace %s, %w", t.namespace, err)
 	}
-	err := progress.Await(ctx, t.Progress, "namespace "+t.namespace, func(ctx context.Context) (string, error) {
+	bounded, cancel := context.WithTimeout(ctx, t.PodTimeout)
+	defer cancel()
+	missing := ""
+	err := progress.Await(bounded, t.Progress, "namespace "+t.namespace, func(ctx context.Context) (string, error) {
 		if err := t.Client.Get(ctx, client.ObjectKeyFromObject(nso), nso); err != nil {
 			return "", err
 		}
-		if nso.Status.OffloadingPhase == offloading.ReadyOffloadingPhaseType {
-			return "", nil
-		}
-		return "waiting for the controller managers of both clusters", nil
+		missing = notOffloaded(nso)
+		return missing, nil
 	})
-	if err != nil {
-		return err
+	what := "the namespace is offloaded to " + t.VirtualNode
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		switch missing {
+		case "": // nothing was read
+			missing = err.Error()
+		case unobserved:
+			missing += ", which does not answer: check that it runs (refractctl doctor)"
+		}
+		t.add(what, false, fmt.Sprintf("not after %s: %s", t.PodTimeout, missing))
+		return false, nil
 	}
+	if err != nil {
+		return false, err
+	}
+	t.add(what, true, "")
+	return true, nil
+}
+
+// unobserved is why a namespace is not offloaded that no controller has looked at.
+const unobserved = "waiting for the controller manager of this cluster"
+
+// notOffloaded says why the test's namespace is not offloaded yet, "" if it is.
+func notOffloaded(nso *offloading.NamespaceOffloading) string {
+	switch {
+	case nso.Status.ObservedGeneration != nso.Generation:
+		return unobserved
+	case nso.Status.OffloadingPhase == offloading.ReadyOffloadingPhaseType:
+		return ""
+	}
+	return progress.Offloading(nso)
+}
+
+// start a pod in each cluster, with a Service for each.
+func (t *Test) start(ctx context.Context, hostname string) error {
 	for _, name := range []string{here, there} {
 		if err := t.Client.Create(ctx, t.service(name)); err != nil {
 			return fmt.Errorf("creating Service %s, %w", name, err)

@@ -5,21 +5,25 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/rest"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/cmdutil"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/peering"
 	"github.com/refract-project/refract/internal/release"
@@ -62,7 +66,7 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 	p.found = nil
 	installed, err := release.Find(ctx, p.Client)
 	if err != nil {
-		p.add("installation", Error, "%v: install it with refractctl install", err)
+		p.add("installation", Error, "%s", notFound(err))
 		return p.found
 	}
 	p.add("installation", OK, "release %s in namespace %s, version %s, cluster id %s", installed.Name, installed.Namespace, installed.Version, installed.ClusterID)
@@ -75,10 +79,34 @@ func (p *Patient) Examine(ctx context.Context) []Finding {
 		{"PeerNetworks", p.networks}, {"virtual nodes", p.virtualNodes}, {"offloaded namespaces", p.namespaces}, {"peer", p.peer},
 	} {
 		if err := check.run(ctx, installed); err != nil {
-			p.add(check.subject, Error, "cannot be examined: %v", err)
+			p.add(check.subject, Error, "cannot be examined: %s", unreadable(err))
 		}
 	}
 	return p.found
+}
+
+// notFound describes why release.Find returns no installation, with the remedy.
+func notFound(err error) string {
+	switch {
+	case errors.Is(err, release.ErrNotInstalled):
+		return err.Error() + ": install it with refractctl install"
+	case errors.Is(err, release.ErrSeveral):
+		return err.Error()
+	}
+	return "whether Refract is installed is unknown: " + unreadable(err)
+}
+
+// unreadable describes an error of the API server, with the remedy.
+func unreadable(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return err.Error() + ": use the credentials of an administrator"
+	case apierrors.IsUnauthorized(err):
+		return "the API server rejects your credentials, " + err.Error() + ": renew those of the kubeconfig"
+	case cmdutil.Away(err):
+		return "the API server does not answer, " + err.Error() + ": check that it runs, and the context and the server of the kubeconfig"
+	}
+	return err.Error()
 }
 
 func (p *Patient) add(subject string, level Level, format string, arguments ...any) {
@@ -144,10 +172,10 @@ func (p *Patient) cluster(subject string, cluster *core.ForeignCluster) {
 	for _, condition := range cluster.Status.Conditions {
 		switch condition.Status {
 		case core.ConditionStatusError:
-			p.add(subject, Error, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+			p.add(subject, Error, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
 			healthy = false
 		case core.ConditionStatusPending:
-			p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+			p.add(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, clusterRemedy(cluster, condition.Type))
 			healthy = false
 		}
 	}
@@ -156,11 +184,29 @@ func (p *Patient) cluster(subject string, cluster *core.ForeignCluster) {
 	case core.ConditionOf(cluster.Status.Conditions, core.APIServerStatusCondition) == core.ConditionStatusEstablished:
 		p.add(subject, OK, "%s, reachable", cluster.Status.Role)
 	default:
-		p.add(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it")
+		p.add(subject, Warning, "its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user %s", cluster.Spec.ClusterID)
 	}
 }
 
-func (p *Patient) virtualNodes(ctx context.Context, _ *release.Installation) error {
+// clusterRemedy returns what to do about a condition of a ForeignCluster.
+func clusterRemedy(cluster *core.ForeignCluster, condition core.ConditionType) string {
+	id, tenant := string(cluster.Spec.ClusterID), cmp.Or(cluster.Status.TenantNamespace.Local, wire.TenantNamespace(string(cluster.Spec.ClusterID)))
+	switch name := string(condition); {
+	case condition == core.APIServerStatusCondition && cluster.Status.Role == core.ConsumerRole:
+		return "run refractctl doctor in cluster " + id + "; if it is gone for good, revoke its access with refractctl delete peering-user " + id
+	case condition == core.APIServerStatusCondition:
+		return fmt.Sprintf("check that cluster %s runs, and that the pods of this cluster reach %s; if it is gone for good, run refractctl unpeer %s --force", id, cmp.Or(cluster.Status.APIServerURL, "its API server"), id)
+	case strings.HasPrefix(name, "Network"):
+		return fmt.Sprintf("see kubectl -n %s get peernetworks, or the gateway of the network, and try it with refractctl network test", tenant)
+	case strings.HasPrefix(name, "Auth"):
+		return fmt.Sprintf("see kubectl -n %s describe tenants.authentication.liqo.io,resourceslices.authentication.liqo.io", tenant)
+	case strings.HasPrefix(name, "Offloading"):
+		return fmt.Sprintf("see kubectl -n %s describe virtualnodes", tenant)
+	}
+	return "see kubectl describe foreigncluster " + cluster.Name
+}
+
+func (p *Patient) virtualNodes(ctx context.Context, installed *release.Installation) error {
 	nodes := &offloading.VirtualNodeList{}
 	if err := p.Client.List(ctx, nodes); err != nil {
 		return err
@@ -171,7 +217,10 @@ func (p *Patient) virtualNodes(ctx context.Context, _ *release.Installation) err
 		if err := p.nodeOf(ctx, vn); err != nil {
 			return err
 		}
-		if err := p.credentials(ctx, vn); err != nil {
+		if err := p.kubeletRights(ctx, vn, installed); err != nil {
+			return err
+		}
+		if err := p.credentials(ctx, vn, installed); err != nil {
 			return err
 		}
 	}
@@ -182,13 +231,26 @@ func (p *Patient) virtualNode(vn *offloading.VirtualNode) {
 	subject, healthy := "VirtualNode "+client.ObjectKeyFromObject(vn).String(), true
 	for _, condition := range vn.Status.Conditions {
 		if condition.Status != offloading.RunningConditionStatus && condition.Message != "" {
-			p.add(subject, Warning, "%s is %s: %s", condition.Type, condition.Reason, condition.Message)
+			p.add(subject, Warning, "%s is %s: %s; %s", condition.Type, condition.Reason, condition.Message, nodeRemedy(vn, &condition))
 			healthy = false
 		}
 	}
 	if healthy {
 		p.add(subject, OK, "provider %s", vn.Spec.ClusterID)
 	}
+}
+
+// nodeRemedy returns what to do about a condition of a VirtualNode.
+func nodeRemedy(vn *offloading.VirtualNode, condition *offloading.VirtualNodeCondition) string {
+	switch {
+	case condition.Status == offloading.DrainingConditionStatus:
+		return "wait until it is drained, or stop that with refractctl uncordon virtualnode " + vn.Name
+	case condition.Status == offloading.DeletingConditionStatus:
+		return fmt.Sprintf("wait until it is deleted, or see what it waits for with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
+	case condition.Type == offloading.VirtualKubeletConditionType && condition.Status == offloading.CreatingConditionStatus:
+		return fmt.Sprintf("see its pods with kubectl -n %s describe deployment,pods -l %s=%s", vn.Namespace, wire.VirtualNodeLabel, vn.Name)
+	}
+	return fmt.Sprintf("see its Events with kubectl -n %s describe virtualnode %s", vn.Namespace, vn.Name)
 }
 
 func (p *Patient) nodeOf(ctx context.Context, vn *offloading.VirtualNode) error {
@@ -218,7 +280,7 @@ func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	case ready == nil || ready.Status == corev1.ConditionUnknown:
 		p.add("node "+vn.Name, Error, "its virtual kubelet stopped reporting: see kubectl -n %s logs deployment/vk-%s", vn.Namespace, vn.Name)
 	case ready.Status != corev1.ConditionTrue:
-		p.add("node "+vn.Name, Error, "not ready: %s, %s", ready.Reason, ready.Message)
+		p.add("node "+vn.Name, Error, "not ready: %s, %s; %s", ready.Reason, ready.Message, readyRemedy(vn, node))
 	case node.Spec.Unschedulable:
 		p.add("node "+vn.Name, Warning, "ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode %s", vn.Name)
 	default:
@@ -226,8 +288,23 @@ func (p *Patient) node(vn *offloading.VirtualNode, node *corev1.Node) {
 	}
 }
 
+// readyRemedy returns what to do about a node that is not ready, by its other conditions.
+func readyRemedy(vn *offloading.VirtualNode, node *corev1.Node) string {
+	is := func(kind corev1.NodeConditionType) bool {
+		_, condition := nodeutil.GetNodeCondition(&node.Status, kind)
+		return condition != nil && condition.Status == corev1.ConditionTrue
+	}
+	switch {
+	case is(corev1.NodeMemoryPressure) || is(corev1.NodePIDPressure) || is(corev1.NodeDiskPressure):
+		return fmt.Sprintf("set cpu and memory in spec.resourceQuota.hard of VirtualNode %s/%s, or run refractctl peer with --cpu and --memory", vn.Namespace, vn.Name)
+	case is(corev1.NodeNetworkUnavailable):
+		return "connect the pod networks of the clusters and try them with refractctl network test, or run refractctl peer with --network=none"
+	}
+	return fmt.Sprintf("check that the API server of cluster %s answers, with refractctl info %s, and see kubectl -n %s logs deployment/vk-%s", vn.Spec.ClusterID, vn.Spec.ClusterID, vn.Namespace, vn.Name)
+}
+
 // credentials with which this cluster opens a provider.
-func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) error {
+func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode, installed *release.Installation) error {
 	if vn.Spec.KubeconfigSecretRef == nil {
 		return nil
 	}
@@ -237,22 +314,28 @@ func (p *Patient) credentials(ctx context.Context, vn *offloading.VirtualNode) e
 	if apierrors.IsNotFound(err) {
 		secret, err = nil, nil
 	}
-	if err == nil {
-		p.access(vn, key, secret)
+	if err != nil {
+		return err
 	}
-	return err
+	config := p.access(vn, key, secret)
+	if config == nil {
+		return nil
+	}
+	return p.remoteRights(ctx, vn, installed, &provider{
+		subject: "Secret " + key.String(), config: config, tenant: cmp.Or(secret.Annotations[wire.RemoteTenantNamespaceAnnotation], wire.TenantNamespace(installed.ClusterID)),
+	})
 }
 
-// access that a Secret gives; nil when there is none.
-func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) {
+// access that a Secret gives; the Secret is nil when there is none. It returns nil unless the access can be used.
+func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secret *corev1.Secret) *rest.Config {
 	if secret == nil {
 		p.add("Secret "+key.String(), Error, "it is missing: it holds the kubeconfig of cluster %s, recreate it with refractctl peer", vn.Spec.ClusterID)
-		return
+		return nil
 	}
-	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey])
+	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
 	if err != nil {
 		p.add("Secret "+key.String(), Error, "data.%s cannot be read as a kubeconfig, %v: recreate it with refractctl peer", wire.KubeconfigSecretKey, err)
-		return
+		return nil
 	}
 	validity := credentials.ValidityOf(config)
 	until := validity.Until.UTC().Format(time.DateOnly)
@@ -265,11 +348,13 @@ func (p *Patient) access(vn *offloading.VirtualNode, key client.ObjectKey, secre
 		p.add("Secret "+key.String(), OK, "valid for cluster %s, expiry unknown", vn.Spec.ClusterID)
 	case left <= 0:
 		p.add("Secret "+key.String(), Error, "the credentials in it have expired on %s: renew them with refractctl peer%s", until, renewal.remedy)
+		return nil
 	case left < validity.Life()/3:
 		p.add("Secret "+key.String(), Warning, "the credentials in it expire on %s: renew them with refractctl peer%s", until, renewal.remedy)
 	default:
 		p.add("Secret "+key.String(), OK, "valid for cluster %s until %s%s", vn.Spec.ClusterID, until, renewal.outlook)
 	}
+	return config
 }
 
 func (p *Patient) namespaces(ctx context.Context, _ *release.Installation) error {

@@ -4,6 +4,8 @@
 package doctor
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +13,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/refract-project/refract/internal/release"
 )
 
 // A rollout that has just begun is no error; one that is over, stuck or old is.
@@ -34,4 +38,12 @@ func TestStarting(t *testing.T) {
 		assert.Equal(t, test.want, (&Patient{Now: now}).starting(d), "%s %s, %s ago", test.status, test.reason, test.age)
 	}
 	assert.False(t, (&Patient{Now: now}).starting(&appsv1.Deployment{}))
+}
+
+// Of several installations one is to be uninstalled, which the error says.
+func TestNotFound(t *testing.T) {
+	t.Parallel()
+	several := fmt.Errorf("%w, by the Deployments a/b and c/d: uninstall one", release.ErrSeveral)
+	assert.Equal(t, several.Error(), notFound(several))
+	assert.Equal(t, "whether Refract is installed is unknown: it is odd", notFound(errors.New("it is odd")))
 }

@@ -33,6 +33,7 @@ import (
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/charts"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/release"
 )
@@ -119,6 +120,11 @@ func TestFindings(t *testing.T) {
 	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-milan", Name: "milan"}, Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}}
 	notRunning := vn.DeepCopy()
 	notRunning.Status.Conditions = []offloading.VirtualNodeCondition{{Type: offloading.VirtualKubeletConditionType, Status: offloading.CreatingConditionStatus, Reason: "TemplateNotFound", Message: "create the VkOptionsTemplate"}}
+	inState := func(kind offloading.VirtualNodeConditionType, status offloading.VirtualNodeConditionStatus) *offloading.VirtualNode {
+		changed := vn.DeepCopy()
+		changed.Status.Conditions = []offloading.VirtualNodeCondition{{Type: kind, Status: status, Reason: string(status), Message: "something is left"}}
+		return changed
+	}
 	secret := client.ObjectKey{Namespace: "liqo-tenant-milan", Name: "kubeconfig"}
 	installed := &release.Installation{Name: "refract", Namespace: "liqo"}
 	expired, expiredPEM := certificate(t, now.Add(-time.Hour))
@@ -156,25 +162,52 @@ func TestFindings(t *testing.T) {
 	}{
 		"provider in error": {func(p *Patient) {
 			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "APIServerUnreachable", Message: "check the firewall"}))
-		}, "Error|ForeignCluster milan|APIServerStatus is APIServerUnreachable: check the firewall"},
+		}, "Error|ForeignCluster milan|APIServerStatus is APIServerUnreachable: check the firewall; check that cluster milan runs, and that the pods of this cluster reach its API server; if it is gone for good, run refractctl unpeer milan --force"},
 		"provider pending": {func(p *Patient) {
 			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.NetworkStatusCondition, Status: core.ConditionStatusPending, Reason: "Connecting", Message: "wait"}))
-		}, "Warning|ForeignCluster milan|NetworkStatus is Connecting: wait"},
-		"provider not checked": {func(p *Patient) { p.cluster("ForeignCluster milan", foreignCluster()) }, "Warning|ForeignCluster milan|its API server is not checked"},
+		}, "Warning|ForeignCluster milan|NetworkStatus is Connecting: wait; see kubectl -n liqo-tenant-milan get peernetworks, or the gateway of the network, and try it with refractctl network test"},
+		"consumer in error": {func(p *Patient) {
+			consumer := foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusError, Reason: "HeartbeatLost", Message: "no heartbeat"})
+			consumer.Status.Role = core.ConsumerRole
+			p.cluster("ForeignCluster milan", consumer)
+		}, "Error|ForeignCluster milan|APIServerStatus is HeartbeatLost: no heartbeat; run refractctl doctor in cluster milan; if it is gone for good, revoke its access with refractctl delete peering-user milan"},
+		"condition of others": {func(p *Patient) {
+			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: "Other", Status: core.ConditionStatusError, Reason: "Broken", Message: "it is"}))
+		}, "Other is Broken: it is; see kubectl describe foreigncluster milan"},
+		"tenant in error": {func(p *Patient) {
+			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.AuthTenantStatusCondition, Status: core.ConditionStatusError, Reason: "Broken", Message: "it is"}))
+		}, "it is; see kubectl -n liqo-tenant-milan describe tenants.authentication.liqo.io,resourceslices.authentication.liqo.io"},
+		"nodes in error": {func(p *Patient) {
+			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.OffloadingNodeStatusCondition, Status: core.ConditionStatusError, Reason: "Broken", Message: "it is"}))
+		}, "it is; see kubectl -n liqo-tenant-milan describe virtualnodes"},
+		"provider not checked": {func(p *Patient) { p.cluster("ForeignCluster milan", foreignCluster()) }, "Warning|ForeignCluster milan|its API server is not checked: no heartbeat has arrived, and there is no kubeconfig for it. Check with refractctl doctor there that its virtual kubelet runs; if the peering is over, remove the rest of it with refractctl unpeer or refractctl delete peering-user milan"},
 		"provider well": {func(p *Patient) {
 			p.cluster("ForeignCluster milan", foreignCluster(core.Condition{Type: core.APIServerStatusCondition, Status: core.ConditionStatusEstablished}))
 		}, "OK|ForeignCluster milan|Provider, reachable"},
 
-		"virtual kubelet not running": {func(p *Patient) { p.virtualNode(notRunning) }, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate"},
-		"virtual node well":           {func(p *Patient) { p.virtualNode(vn) }, "OK|VirtualNode liqo-tenant-milan/milan|provider milan"},
-		"node not registered":         {func(p *Patient) { p.node(vn, nil) }, "Error|node milan|it is not registered: see the Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
-		"node without status":         {func(p *Patient) { p.node(vn, node(false)) }, "Error|node milan|its virtual kubelet stopped reporting"},
+		"virtual kubelet not running": {func(p *Patient) { p.virtualNode(notRunning) }, "Warning|VirtualNode liqo-tenant-milan/milan|VirtualKubelet is TemplateNotFound: create the VkOptionsTemplate; see its pods with kubectl -n liqo-tenant-milan describe deployment,pods -l "},
+		"virtual node draining": {func(p *Patient) {
+			p.virtualNode(inState(offloading.NodeConditionType, offloading.DrainingConditionStatus))
+		}, "left; wait until it is drained, or stop that with refractctl uncordon virtualnode milan"},
+		"virtual node deleted": {func(p *Patient) {
+			p.virtualNode(inState(offloading.NodeConditionType, offloading.DeletingConditionStatus))
+		}, "left; wait until it is deleted, or see what it waits for with kubectl -n liqo-tenant-milan describe virtualnode milan"},
+		"node name taken":     {func(p *Patient) { p.virtualNode(inState(offloading.NodeConditionType, offloading.NoneConditionStatus)) }, "left; see its Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
+		"virtual node well":   {func(p *Patient) { p.virtualNode(vn) }, "OK|VirtualNode liqo-tenant-milan/milan|provider milan"},
+		"node not registered": {func(p *Patient) { p.node(vn, nil) }, "Error|node milan|it is not registered: see the Events with kubectl -n liqo-tenant-milan describe virtualnode milan"},
+		"node without status": {func(p *Patient) { p.node(vn, node(false)) }, "Error|node milan|its virtual kubelet stopped reporting"},
 		"node unknown": {func(p *Patient) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}))
 		}, "Error|node milan|its virtual kubelet stopped reporting: see kubectl -n liqo-tenant-milan logs deployment/vk-milan"},
 		"node not ready": {func(p *Patient) {
 			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "ProviderUnreachable", Message: "timeout"}))
-		}, "Error|node milan|not ready: ProviderUnreachable, timeout"},
+		}, "Error|node milan|not ready: ProviderUnreachable, timeout; check that the API server of cluster milan answers, with refractctl info milan, and see kubectl -n liqo-tenant-milan logs deployment/vk-milan"},
+		"node without resources": {func(p *Patient) {
+			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionTrue}))
+		}, "set cpu and memory in spec.resourceQuota.hard of VirtualNode liqo-tenant-milan/milan, or run refractctl peer with --cpu and --memory"},
+		"node without network": {func(p *Patient) {
+			p.node(vn, node(false, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}))
+		}, "connect the pod networks of the clusters and try them with refractctl network test, or run refractctl peer with --network=none"},
 		"node cordoned": {func(p *Patient) {
 			p.node(vn, node(true, corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue}))
 		}, "Warning|node milan|ready, but cordoned: make it schedulable again with refractctl uncordon virtualnode milan"},
@@ -294,7 +327,7 @@ func TestTheLatestRequestOfAVirtualKubeletCounts(t *testing.T) {
 	assert.Nil(t, latestFor(vn, nil))
 }
 
-// The embedded CRDs and the version are those of the chart.
+// The embedded CRDs, the version and the name of the webhook are those of the chart.
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
 	crds, err := embedded()
@@ -306,6 +339,9 @@ func TestEmbedded(t *testing.T) {
 	require.NoError(t, err)
 	_, known := compareVersions(version, version)
 	assert.True(t, known, version)
+	template, err := charts.Refract.ReadFile("refract/templates/webhook.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(template), "name: "+podWebhook+"\n")
 }
 
 // What a controller manager may do depends on what it is to do.

@@ -6,6 +6,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -57,15 +58,20 @@ func (p *Patient) managerRights(ctx context.Context, installed *release.Installa
 	}
 	manager := rbac.Manager{Prefix: installed.RolePrefix, Namespace: installed.Namespace, Subject: rbac.ServiceAccount(installed.Namespace, installed.ServiceAccount)}
 	missing, err := p.refused(ctx, serviceaccount.MakeUsername(installed.Namespace, installed.ServiceAccount), rightsOf(manager, arguments))
+	return p.reviewed(subject, installed.Namespace+"/"+installed.ServiceAccount, missing, err, "run refractctl install, which updates its roles and bindings")
+}
+
+// reviewed adds the result of refused for a ServiceAccount, with the remedy if permissions are missing.
+func (p *Patient) reviewed(subject, account string, missing []string, err error, remedy string) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		p.add(subject, Warning, "they cannot be examined: you may not create subjectaccessreviews, use the credentials of an administrator")
 	case err != nil:
 		return err
 	case len(missing) > 0:
-		p.add(subject, Error, "ServiceAccount %s/%s may not %s: run refractctl install, which updates its roles and bindings", installed.Namespace, installed.ServiceAccount, strings.Join(missing, ", nor "))
+		p.add(subject, Error, "ServiceAccount %s may not %s: %s", account, listed(missing), remedy)
 	default:
-		p.add(subject, OK, "ServiceAccount %s/%s has them all", installed.Namespace, installed.ServiceAccount)
+		p.add(subject, OK, "ServiceAccount %s has them all", account)
 	}
 	return nil
 }
@@ -93,13 +99,11 @@ func rightsOf(manager rbac.Manager, arguments []string) []authorizationv1.Resour
 			}
 		}
 	}
-	return slices.SortedFunc(func(yield func(authorizationv1.ResourceAttributes) bool) {
-		for right := range rights {
-			if !yield(right) {
-				return
-			}
-		}
-	}, func(a, b authorizationv1.ResourceAttributes) int { return strings.Compare(describe(a), describe(b)) })
+	return sorted(rights)
+}
+
+func sorted(rights sets.Set[authorizationv1.ResourceAttributes]) []authorizationv1.ResourceAttributes {
+	return slices.SortedFunc(maps.Keys(rights), func(a, b authorizationv1.ResourceAttributes) int { return strings.Compare(describe(a), describe(b)) })
 }
 
 // describe a right: "patch shadowpods/status".
@@ -120,25 +124,33 @@ func describe(r authorizationv1.ResourceAttributes) string {
 // atOnce rights are asked for.
 const atOnce = 8
 
-// refused returns those of the rights that the user has not.
+// refused returns those of the rights that a ServiceAccount has not in this cluster.
 func (p *Patient) refused(ctx context.Context, user string, rights []authorizationv1.ResourceAttributes) (missing []string, err error) {
-	var mu sync.Mutex
 	// A ServiceAccount has the rights of these groups, too.
 	groups := append(serviceaccount.MakeGroupNames(strings.Split(user, ":")[2]), "system:authenticated")
+	return refused(ctx, rights, func(ctx context.Context, right *authorizationv1.ResourceAttributes) (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: right}}
+		if err := p.Client.Create(ctx, review); err != nil {
+			return false, fmt.Errorf("asking whether %s may %s, %w", user, describe(*right), err)
+		}
+		return review.Status.Allowed, nil
+	})
+}
+
+// refused returns the descriptions of the rights that are not allowed, sorted. allowed is called concurrently.
+func refused(ctx context.Context, rights []authorizationv1.ResourceAttributes, allowed func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)) (missing []string, err error) {
+	var mu sync.Mutex
 	all, ctx := errgroup.WithContext(ctx)
 	all.SetLimit(atOnce)
 	for _, right := range rights {
 		all.Go(func() error {
-			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &right}}
-			if err := p.Client.Create(ctx, review); err != nil {
-				return fmt.Errorf("asking whether %s may %s, %w", user, describe(right), err)
-			}
-			if !review.Status.Allowed {
+			may, err := allowed(ctx, &right)
+			if err == nil && !may {
 				mu.Lock()
 				defer mu.Unlock()
 				missing = append(missing, describe(right))
 			}
-			return nil
+			return err
 		})
 	}
 	err = all.Wait()

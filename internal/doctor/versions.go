@@ -54,7 +54,7 @@ func (p *Patient) versions(own, installed string) {
 	case difference > 0:
 		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: upgrade the cluster with refractctl install, providers before consumers", installed, own)
 	case difference < 0:
-		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: use refractctl of version %s, because refractctl install would go back to %s", installed, own, installed, own)
+		p.add("version", Warning, "%s is installed, and this refractctl is of version %s: use refractctl of version %s; refractctl install does not go back to %s without --allow-downgrade", installed, own, installed, own)
 	default:
 		p.add("version", OK, "%s, as refractctl", installed)
 	}

@@ -6,6 +6,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,18 @@ import (
 // NotCalled describes the consequences if the API server does not call the webhook, and the remedy.
 const NotCalled = "the API server does not call the webhook, so new pods stay in this cluster: control plane nodes must reach the pods of the controller manager " +
 	"(a network policy, a firewall, or a control plane without the pod network are the usual reasons); the log of the API server names the error"
+
+// Rejected describes the consequences if the API server does not reach the webhook and its failurePolicy is Fail, and the remedy.
+const Rejected = "the API server does not reach the webhook, whose failurePolicy is Fail, so new pods of offloaded namespaces are rejected: control plane nodes must reach the pods " +
+	"of the controller manager (a network policy, a firewall, or a control plane without the pod network are the usual reasons); to admit pods until then, run refractctl install --set=webhook.failurePolicy=Ignore"
+
+// IsRejection reports whether a pod was rejected because the API server does not reach the webhook.
+func IsRejection(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), fmt.Sprintf("failed calling webhook %q", podWebhook))
+}
+
+// podWebhook is the name, in the configuration, of the webhook that new pods are sent to.
+const podWebhook = "pods.scheduling.refract.io"
 
 func (p *Patient) webhook(ctx context.Context, installed *release.Installation) error {
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
@@ -51,6 +64,8 @@ func (p *Patient) webhook(ctx context.Context, installed *release.Installation) 
 		if nso := &extended.Items[i]; nso.Status.OffloadingPhase == offloading.ReadyOffloadingPhaseType && nso.Spec.PodOffloadingStrategy != offloading.LocalPodOffloadingStrategyType {
 			called, err := WebhookCalled(ctx, p.Client, nso.Namespace)
 			switch {
+			case IsRejection(err):
+				p.add("webhook", Error, "%s (%v)", Rejected, err)
 			case err != nil:
 				p.add("webhook", Warning, "it has its certificates, but whether the API server calls it could not be tested: %v", err)
 			case !called:

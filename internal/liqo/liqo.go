@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	nodeutil "k8s.io/component-helpers/node/util"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -94,18 +96,20 @@ func (o *Options) Adopt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for i := range nodes { // before any of them is changed
+		if imageOf(&nodes[i]) == "" {
+			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(&nodes[i]), containerName)
+		}
+	}
 	for i := range nodes {
 		vn := &nodes[i]
-		if imageOf(vn) == "" {
-			return fmt.Errorf("VirtualNode %s has no spec.template with a container %s, which Liqo's webhook writes: was it created by Liqo?", client.ObjectKeyFromObject(vn), containerName)
-		}
 		o.say("%s: granting what Liqo's role lacks", vn.Name)
 		if err := rbac.Install(ctx, o.Clientset, rights(vn)...); err != nil {
-			return err
+			return errors.Join(err, o.takeBack(ctx, vn))
 		}
 		o.say("%s: replacing %s with %s", vn.Name, imageOf(vn), o.Image)
 		if err := o.replace(ctx, vn, o.Image); err != nil {
-			return err
+			return errors.Join(err, o.takeBack(ctx, vn))
 		}
 		if err := o.await(ctx, vn, o.Image); err != nil {
 			o.say("%s: putting it back: %v", vn.Name, err)
@@ -177,13 +181,40 @@ func (o *Options) putBack(ctx context.Context, vn *offloading.VirtualNode, happe
 	if err := happened(); err != nil {
 		return err
 	}
+	adopted, err := o.adopted(ctx)
+	if err != nil {
+		return err
+	}
+	return o.withdraw(ctx, current, len(adopted) == 0)
+}
+
+// adopted returns the virtual nodes that are.
+func (o *Options) adopted(ctx context.Context) (uids []types.UID, err error) {
 	all := &offloading.VirtualNodeList{}
 	if err := o.Client.List(ctx, all); err != nil {
-		return fmt.Errorf("listing VirtualNodes, %w", err)
+		return nil, fmt.Errorf("listing VirtualNodes, %w", err)
 	}
-	last := !slices.ContainsFunc(all.Items, func(other offloading.VirtualNode) bool { return other.Annotations[wire.FormerImageAnnotation] != "" })
-	return o.withdraw(ctx, current, last)
+	for i := range all.Items {
+		if all.Items[i].Annotations[wire.FormerImageAnnotation] != "" {
+			uids = append(uids, all.Items[i].UID)
+		}
+	}
+	return uids, nil
 }
+
+// takeBack revokes what was granted to a virtual node that could not be adopted. One that was adopted before keeps it.
+func (o *Options) takeBack(ctx context.Context, vn *offloading.VirtualNode) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackPatience)
+	defer cancel()
+	adopted, err := o.adopted(ctx)
+	if err != nil || slices.Contains(adopted, vn.UID) {
+		return err
+	}
+	return o.withdraw(ctx, vn, len(adopted) == 0)
+}
+
+// takeBackPatience is how long revoking permissions after a failure may take.
+const takeBackPatience = 30 * time.Second
 
 // nodes returns the virtual nodes that are meant.
 func (o *Options) nodes(ctx context.Context) ([]offloading.VirtualNode, error) {

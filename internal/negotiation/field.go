@@ -129,3 +129,6 @@ func (r *Request) exclude(written *metav1.FieldsV1) {
 func (r *Request) Follows(field Field) bool {
 	return slices.Contains(r.fields, field) && !r.theirs[field]
 }
+
+// IsFixed reports whether a field was set when the VirtualNode was created, so that it does not follow the provider.
+func (r *Request) IsFixed(field Field) bool { return !slices.Contains(r.fields, field) }

@@ -18,12 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/refract-project/refract/internal/negotiation"
+	"github.com/refract-project/refract/internal/release"
 )
 
 const (
 	fieldOwner     = client.FieldOwner(negotiation.Creator)
-	managedByLabel = "app.kubernetes.io/managed-by"
-	managedBy      = "refractctl"
+	managedByLabel = release.ManagedByLabel
+	managedBy      = release.ManagedBy
 )
 
 // meta is that of an object of ours.

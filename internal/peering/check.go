@@ -11,14 +11,18 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +30,7 @@ import (
 	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 )
 
@@ -37,11 +42,15 @@ func (o *Options) check(ctx context.Context) error {
 	if err := o.inspect(ctx); err != nil {
 		return err
 	}
+	if err := o.keep(ctx); err != nil {
+		return err
+	}
+	o.complete()
 	if err := o.learnNetwork(ctx); err != nil {
 		return err
 	}
 	var found []error
-	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.findPullSecrets, o.checkRanges, o.checkResources} {
+	for _, look := range []func(context.Context) error{o.checkSides, o.checkServer, o.checkClocks, o.checkVersions, o.checkRights, o.checkRoles, o.checkTenants, o.checkNode, o.findPullSecrets, o.checkRanges} {
 		found = append(found, look(ctx))
 	}
 	return errors.Join(found...)
@@ -49,17 +58,16 @@ func (o *Options) check(ctx context.Context) error {
 
 // inspect both clusters.
 func (o *Options) inspect(ctx context.Context) error {
-	if err := errors.Join(o.Consumer.inspect(ctx), o.Provider.inspectAsProvider(ctx)); err != nil {
-		return err
-	}
-	if o.VirtualNode == "" {
-		o.VirtualNode = o.Provider.ID()
-	}
+	return errors.Join(o.Consumer.inspect(ctx), o.Provider.inspectAsProvider(ctx))
+}
+
+// complete sets what neither the user nor an existing peering has.
+func (o *Options) complete() {
+	o.VirtualNode = cmp.Or(o.VirtualNode, o.Provider.ID())
 	o.Credentials = cmp.Or(o.Credentials, Tokens)
 	if o.Provider.liqo {
 		o.Credentials = Certificates // it gives no others
 	}
-	return nil
 }
 
 func (o *Options) checkSides(context.Context) error {
@@ -88,6 +96,7 @@ func (o *Options) checkClocks(ctx context.Context) error {
 			return fmt.Errorf("cluster %s: reading its clock, %w", c.Name, err)
 		}
 		if !known {
+			o.say("%s: warning: the API server sends no Date header, so the clocks of the clusters were not compared", c.Name)
 			return nil
 		}
 		offsets = append(offsets, offset)
@@ -139,27 +148,35 @@ func (o *Options) checkVersions(context.Context) error {
 	return fmt.Errorf("%s has version %s and %s has %s: more than one minor version apart, upgrade the older one with refractctl install", o.Consumer.Name, consumer, o.Provider.Name, provider)
 }
 
-// right is a permission that the user needs.
-type right struct{ verb, group, resource, subresource, name string }
+// right is a permission that the user needs: verbs for a resource.
+type right struct {
+	verbs                              []string
+	group, resource, subresource, name string
+}
+
+// manage is the permission to create objects, to update them when the command is run again, and to remove them.
+func manage(group, resource string) right {
+	return right{verbs: []string{"create", "get", "patch", "delete"}, group: group, resource: resource}
+}
 
 var (
-	common = []right{
-		{"create", "", "namespaces", "", ""}, {"create", rbacv1.GroupName, "clusterrolebindings", "", ""}, {"create", rbacv1.GroupName, "rolebindings", "", ""},
-	}
-	consumerRights = append([]right{
-		{"create", "", "secrets", "", ""}, {"create", "", "serviceaccounts", "", ""}, {"create", rbacv1.GroupName, "clusterroles", "", ""},
-		{"create", rbacv1.GroupName, "roles", "", ""}, {"create", "policy", "poddisruptionbudgets", "", ""}, {"create", offloading.GroupVersion.Group, "virtualnodes", "", ""},
-	}, common...)
-	providerRights = append([]right{
-		{"create", "", "serviceaccounts", "", ""}, {"create", offloading.GroupVersion.Group, "quotas", "", ""},
-		{"create", auth.GroupVersion.Group, "resourceslices", "", ""},
-	}, common...)
+	tenantRights  = []right{manage("", "namespaces"), manage(plugins.GroupVersion.Group, "peernetworks")}
+	bindingRights = []right{manage("", "serviceaccounts"), manage(rbacv1.GroupName, "clusterrolebindings"), manage(rbacv1.GroupName, "rolebindings")}
+	// nodeRights are those for a virtual node. What its Deployment has besides goes with it.
+	nodeRights = slices.Concat(bindingRights, []right{
+		manage("", "secrets"), manage(rbacv1.GroupName, "clusterroles"), manage(rbacv1.GroupName, "roles"), manage(offloading.GroupVersion.Group, "virtualnodes"),
+		{[]string{"create", "patch"}, "policy", "poddisruptionbudgets", "", ""},
+	})
+	grantRights    = []right{manage(offloading.GroupVersion.Group, "quotas"), manage(auth.GroupVersion.Group, "resourceslices")}
+	consumerRights = slices.Concat(tenantRights, nodeRights)
+	providerRights = slices.Concat(tenantRights, bindingRights, grantRights)
 	// Additional permissions, by the kind of credentials.
 	credentialRights = map[Credentials][]right{
-		Tokens: {{"create", "", "serviceaccounts", "token", ""}},
+		Tokens: {{[]string{"create"}, "", "serviceaccounts", "token", ""}},
 		Certificates: {
-			{"create", certificatesv1.GroupName, "certificatesigningrequests", "", ""}, {"update", certificatesv1.GroupName, "certificatesigningrequests", "approval", ""},
-			{"approve", certificatesv1.GroupName, "signers", "", certificatesv1.KubeAPIServerClientSignerName},
+			{[]string{"create"}, certificatesv1.GroupName, "certificatesigningrequests", "", ""},
+			{[]string{"update"}, certificatesv1.GroupName, "certificatesigningrequests", "approval", ""},
+			{[]string{"approve"}, certificatesv1.GroupName, "signers", "", certificatesv1.KubeAPIServerClientSignerName},
 		},
 	}
 )
@@ -175,27 +192,75 @@ func (o *Options) providerRights(ctx context.Context) error {
 	if o.Provider.liqo {
 		return o.Provider.lacks(ctx, liqoRights)
 	}
-	return o.Provider.lacks(ctx, append(slices.Clone(providerRights), credentialRights[cmp.Or(o.Credentials, Tokens)]...))
+	return o.Provider.lacks(ctx, slices.Concat(providerRights, credentialRights[cmp.Or(o.Credentials, Tokens)]))
 }
 
-// lacks lists the rights that are missing.
-func (c *Cluster) lacks(ctx context.Context, rights []right) error {
-	var missing []string
+// removalRights looks for the permission to remove what Peer has created, before virtual nodes are drained.
+func (o *Options) removalRights(ctx context.Context) error {
+	atProvider := providerRights
+	switch {
+	case o.Provider.invitation != nil:
+		atProvider = nil
+	case o.Provider.liqo:
+		atProvider = liqoRights
+	}
+	return errors.Join(o.Consumer.lacks(ctx, only(consumerRights, "get", "delete")), o.Provider.lacks(ctx, only(atProvider, "get", "delete")))
+}
+
+// only returns the rights with some of their verbs.
+func only(rights []right, verbs ...string) (some []right) {
 	for _, r := range rights {
-		review, err := c.Clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Name: r.name,
-			}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("cluster %s: reviewing your permissions, %w", c.Name, err)
-		}
-		if !review.Status.Allowed {
-			missing = append(missing, strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/"))
+		r.verbs = slices.DeleteFunc(slices.Clone(r.verbs), func(verb string) bool { return !slices.Contains(verbs, verb) })
+		some = append(some, r)
+	}
+	return some
+}
+
+// reviews are how many permissions are asked for at once.
+const reviews = 8
+
+// lacks lists the rights that are missing. An older version may not serve all of the resources, and then nobody needs a right to them.
+func (c *Cluster) lacks(ctx context.Context, rights []right) error {
+	rights = slices.DeleteFunc(slices.Clone(rights), func(r right) bool {
+		_, err := c.Client.RESTMapper().KindFor(schema.GroupVersionResource{Group: r.group, Resource: r.resource})
+		return r.resource != "signers" && apimeta.IsNoMatchError(err)
+	})
+	missing := make([][]string, len(rights)) // verbs
+	group, bounded := errgroup.WithContext(ctx)
+	group.SetLimit(reviews)
+	var lock sync.Mutex
+	for i, r := range rights {
+		for _, verb := range r.verbs {
+			group.Go(func() error {
+				review, err := c.Clientset.AuthorizationV1().SelfSubjectAccessReviews().Create(bounded, &authorizationv1.SelfSubjectAccessReview{
+					Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Verb: verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Name: r.name,
+					}},
+				}, metav1.CreateOptions{})
+				if err != nil {
+					return fmt.Errorf("cluster %s: reviewing your permissions, %w", c.Name, err)
+				}
+				if !review.Status.Allowed {
+					lock.Lock()
+					defer lock.Unlock()
+					missing[i] = append(missing[i], verb)
+				}
+				return nil
+			})
 		}
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("cluster %s: you may not %s: use the credentials of an administrator", c.Name, strings.Join(missing, ", nor "))
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	var all []string
+	for i, r := range rights {
+		if len(missing[i]) > 0 {
+			slices.Sort(missing[i])
+			all = append(all, strings.TrimSuffix(strings.Join(missing[i], "/")+" "+r.resource+"/"+r.subresource, "/"))
+		}
+	}
+	if len(all) > 0 {
+		return fmt.Errorf("cluster %s: you may not %s: use the credentials of an administrator", c.Name, strings.Join(all, ", nor "))
 	}
 	return nil
 }
@@ -226,19 +291,27 @@ func (o *Options) checkTenants(ctx context.Context) error {
 	return errors.Join(o.tenantAtProvider(ctx), here)
 }
 
+// checkPeers fails unless the clusters are those that were joined, and not others with the same ids.
+func (o *Options) checkPeers(ctx context.Context) error {
+	var found []error
+	for _, side := range []struct{ c, peer *Cluster }{{o.Consumer, o.Provider}, {o.Provider, o.Consumer}} {
+		if side.c.invitation != nil {
+			continue
+		}
+		tenant, _, err := side.c.find(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: wire.TenantNamespace(side.peer.ID())}})
+		if tenant != nil {
+			err = side.c.isFor(tenant, side.peer)
+		}
+		found = append(found, err)
+	}
+	return errors.Join(found...)
+}
+
 func (o *Options) tenantAtProvider(ctx context.Context) error {
 	if o.Provider.invitation != nil {
 		return nil
 	}
 	_, err := o.Provider.tenant(ctx, o.Consumer)
-	return err
-}
-
-// checkResources holds the virtual node to what an invitation gives.
-func (o *Options) checkResources(context.Context) (err error) {
-	if o.Provider.invitation != nil {
-		o.Resources, err = o.Provider.invitation.fits(o.Resources)
-	}
 	return err
 }
 

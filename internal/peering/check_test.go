@@ -76,7 +76,7 @@ func TestUnknownRangesAreWorthAWarning(t *testing.T) {
 		{"", "", plugins.ReachableNetwork, true, nil},
 	} {
 		var warnings []string
-		o := &Options{Consumer: rome, Provider: milan, network: test.network, OverlappingRanges: test.overlapping,
+		o := &Options{Consumer: rome, Provider: milan, network: test.network, OverlappingRanges: &test.overlapping,
 			ranges: map[*Cluster][]netip.Prefix{rome: ranges(test.here), milan: ranges(test.there)},
 			Progress: func(line string) {
 				id, warning, _ := strings.Cut(line, ": warning: the pod ranges are unknown")

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -93,7 +94,6 @@ func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err e
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	uid := found.Annotations[wire.ClusterUIDAnnotation]
 	switch {
 	case err != nil:
 		return false, fmt.Errorf("cluster %s: getting namespace %s, %w", c.Name, name, err)
@@ -102,22 +102,46 @@ func (c *Cluster) tenant(ctx context.Context, peer *Cluster) (exists bool, err e
 	case found.Labels[wire.TenantNamespaceLabel] != "true" || found.Labels[wire.RemoteClusterIDLabel] != peer.ID():
 		return true, fmt.Errorf("cluster %s: namespace %s exists without the labels %s=true and %s=%s, so it is not the tenant namespace: add them if it should be, or delete it",
 			c.Name, name, wire.TenantNamespaceLabel, wire.RemoteClusterIDLabel, peer.ID())
-	case uid != "" && peer.uid != "" && uid != peer.uid:
-		return true, fmt.Errorf("cluster %s: namespace %s is the tenant namespace of a different cluster with the id %q: install Refract in %s with another --cluster-id, or unpeer the other cluster first; if %s is that cluster, recreated, remove the annotation %s",
-			c.Name, name, peer.ID(), peer.Name, peer.Name, wire.ClusterUIDAnnotation)
 	}
-	return true, nil
+	return true, c.isFor(found, peer)
+}
+
+// isFor fails if the tenant namespace is that of another cluster which claims the same id.
+func (c *Cluster) isFor(tenant client.Object, peer *Cluster) error {
+	uid := tenant.GetAnnotations()[wire.ClusterUIDAnnotation]
+	if uid == "" || peer.uid == "" || uid == peer.uid {
+		return nil
+	}
+	return fmt.Errorf("cluster %s: namespace %s is the tenant namespace of a different cluster with the id %q: install Refract in %s with another --cluster-id, or unpeer the other cluster first; if %s is that cluster, recreated, remove the annotation %s",
+		c.Name, tenant.GetName(), peer.ID(), peer.Name, peer.Name, wire.ClusterUIDAnnotation)
 }
 
 // makeTenant creates the tenant namespace for a peer if there is none.
 func (c *Cluster) makeTenant(ctx context.Context, peer *Cluster) error {
 	exists, err := c.tenant(ctx, peer)
-	if err != nil || exists {
+	if err != nil {
 		return err
+	}
+	if exists {
+		return c.noteUID(ctx, peer)
 	}
 	object := meta("", wire.TenantNamespace(peer.ID()), map[string]string{wire.TenantNamespaceLabel: "true", wire.RemoteClusterIDLabel: peer.ID()})
 	if peer.uid != "" {
 		object.Annotations = map[string]string{wire.ClusterUIDAnnotation: peer.uid}
 	}
 	return c.apply(ctx, &corev1.Namespace{ObjectMeta: object})
+}
+
+// noteUID records which cluster a tenant namespace is for, if that was not known when it was created, as it is not with an invitation.
+func (c *Cluster) noteUID(ctx context.Context, peer *Cluster) error {
+	tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: wire.TenantNamespace(peer.ID())}}
+	found, _, err := c.find(ctx, tenant)
+	if err != nil || found == nil || !IsOurs(found) || peer.uid == "" || found.Annotations[wire.ClusterUIDAnnotation] != "" {
+		return err
+	}
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wire.ClusterUIDAnnotation, peer.uid)
+	if err := c.Client.Patch(ctx, tenant, client.RawPatch(types.MergePatchType, []byte(patch)), fieldOwner); err != nil {
+		return fmt.Errorf("cluster %s: annotating namespace %s, %w", c.Name, tenant.Name, err)
+	}
+	return nil
 }

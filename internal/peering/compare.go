@@ -20,13 +20,7 @@ func (c *Cluster) Clock(ctx context.Context) (offset time.Duration, known bool, 
 
 // LacksRights returns an error that lists the permissions which the user lacks to join the cluster with others, as a consumer or as a provider.
 func (c *Cluster) LacksRights(ctx context.Context) error {
-	all := slices.Clone(consumerRights)
-	for _, r := range slices.Concat(providerRights, credentialRights[Tokens]) {
-		if !slices.Contains(all, r) {
-			all = append(all, r)
-		}
-	}
-	return c.lacks(ctx, all)
+	return c.lacks(ctx, slices.Concat(consumerRights, grantRights, credentialRights[Tokens]))
 }
 
 // Compare makes those of the checks of Peer that hold for clusters which are joined already, whichever of them is the consumer: ids, clocks

@@ -24,7 +24,6 @@ import (
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	"github.com/refract-project/refract/internal/credentials"
-	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/release"
 )
 
@@ -86,6 +85,10 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	if o.Consumer.ID() == o.Provider.ID() {
 		return nil, expires, fmt.Errorf("cluster %s has the id %q itself: name the consumer", o.Provider.Name, o.Provider.ID())
 	}
+	o.given = maps.Clone(o.Resources)
+	if o.Resources, err = o.grants(ctx); err != nil {
+		return nil, expires, err
+	}
 	var found []error
 	for _, look := range []func(context.Context) error{o.checkServer, o.providerRights, o.Provider.hasRoles, o.tenantAtProvider} {
 		found = append(found, look(ctx))
@@ -99,14 +102,17 @@ func (o *Options) Invite(ctx context.Context, life time.Duration) (kubeconfig []
 	o.Provider.created = nil
 	kubeconfig, expires, err = o.admit(ctx, life)
 	if err != nil {
-		return nil, expires, o.takeBack(ctx, err)
+		return nil, expires, o.takeBack(ctx, err, "refractctl generate peering-user "+o.Consumer.ID(), "refractctl delete peering-user "+o.Consumer.ID())
 	}
 	return kubeconfig, expires, nil
 }
 
 // admit the consumer, and return a kubeconfig for it.
 func (o *Options) admit(ctx context.Context, life time.Duration) (kubeconfig []byte, expires time.Time, err error) {
-	if err := o.prepareProvider(ctx); err != nil {
+	if err := o.admitConsumer(ctx); err != nil {
+		return nil, expires, err
+	}
+	if err := o.grant(ctx); err != nil {
 		return nil, expires, err
 	}
 	user, expires, err := o.tokenFor(ctx, life)
@@ -128,24 +134,6 @@ func (o *Options) admit(ctx context.Context, life time.Duration) (kubeconfig []b
 		return nil, expires, fmt.Errorf("writing the kubeconfig, %w", err)
 	}
 	return kubeconfig, expires, o.checkKubeconfig(ctx, kubeconfig)
-}
-
-// Withdraw deletes the objects of a provider for a consumer, of which only the id need be known. It fails while the consumer uses them.
-func (o *Options) Withdraw(ctx context.Context) error { return progress.Ended(ctx, o.withdraw(ctx)) }
-
-func (o *Options) withdraw(ctx context.Context) error {
-	if err := o.Provider.inspect(ctx); err != nil {
-		return err
-	}
-	if err := o.unused(ctx); err != nil {
-		return err
-	}
-	o.beginRemoval()
-	end, err := o.leaveProvider(ctx)
-	if err != nil {
-		return err
-	}
-	return o.end(ctx, end)
 }
 
 // accept takes a provider as its invitation says it is: with the rights of a consumer one sees none of that.

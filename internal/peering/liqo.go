@@ -38,9 +38,9 @@ const (
 	// liqoIDName is the label by which Liqo's ConfigMap with the id of a cluster is found, and liqoIDKey the key in it.
 	liqoIDName = "clusterid-configmap"
 	liqoIDKey  = "CLUSTER_ID"
-	// keysSecret holds, in the tenant namespace for the provider, the key that the consumer signs with. Name and keys are those that Liqo
+	// KeysSecret holds, in the tenant namespace for the provider, the key that the consumer signs with. Name and keys are those that Liqo
 	// has in its own namespace.
-	keysSecret    = "authentication-keys"
+	KeysSecret    = "authentication-keys"
 	privateKeyKey = "privateKey"
 	publicKeyKey  = "publicKey"
 	// issuedSecret is where Liqo keeps the certificate that it has signed for the controllers of a consumer; that for a ResourceSlice has
@@ -50,8 +50,8 @@ const (
 
 // liqoRights are those that it takes at a provider that runs Liqo.
 var liqoRights = []right{
-	{"create", "", "namespaces", "", ""}, {"create", "", "secrets", "", ""}, {"delete", "", "secrets", "", ""}, {"create", auth.GroupVersion.Group, "tenants", "", ""},
-	{"create", auth.GroupVersion.Group, "resourceslices", "", ""}, {"create", auth.GroupVersion.Group, "renews", "", ""},
+	manage("", "namespaces"), manage("", "secrets"), manage(auth.GroupVersion.Group, "tenants"), manage(auth.GroupVersion.Group, "resourceslices"),
+	manage(auth.GroupVersion.Group, "renews"),
 }
 
 // inspectAsProvider finds out what is installed, which may be Liqo.
@@ -104,9 +104,9 @@ func (o *Options) nodeSecret() string {
 func (o *Options) key(ctx context.Context) (ed25519.PrivateKey, []byte, error) {
 	namespace := wire.TenantNamespace(o.Provider.ID())
 	secret := &corev1.Secret{}
-	err := o.Consumer.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: keysSecret}, secret)
+	err := o.Consumer.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: KeysSecret}, secret)
 	if client.IgnoreNotFound(err) != nil {
-		return nil, nil, fmt.Errorf("cluster %s: getting Secret %s/%s, %w", o.Consumer.Name, namespace, keysSecret, err)
+		return nil, nil, fmt.Errorf("cluster %s: getting Secret %s/%s, %w", o.Consumer.Name, namespace, KeysSecret, err)
 	}
 	if err == nil {
 		block, _ := pem.Decode(secret.Data[privateKeyKey])
@@ -116,7 +116,7 @@ func (o *Options) key(ctx context.Context) (ed25519.PrivateKey, []byte, error) {
 				return key, secret.Data[publicKeyKey], nil
 			}
 		}
-		return nil, nil, fmt.Errorf("cluster %s: Secret %s/%s has no Ed25519 key in %s: delete it, and run refractctl unpeer and peer", o.Consumer.Name, namespace, keysSecret, privateKeyKey)
+		return nil, nil, fmt.Errorf("cluster %s: Secret %s/%s has no Ed25519 key in %s: delete it, and run refractctl unpeer and peer", o.Consumer.Name, namespace, KeysSecret, privateKeyKey)
 	}
 	public, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -131,7 +131,7 @@ func (o *Options) key(ctx context.Context) (ed25519.PrivateKey, []byte, error) {
 		return nil, nil, err
 	}
 	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER})
-	return key, publicPEM, o.Consumer.apply(ctx, &corev1.Secret{ObjectMeta: meta(namespace, keysSecret, map[string]string{wire.RemoteClusterIDLabel: o.Provider.ID()}),
+	return key, publicPEM, o.Consumer.apply(ctx, &corev1.Secret{ObjectMeta: meta(namespace, KeysSecret, map[string]string{wire.RemoteClusterIDLabel: o.Provider.ID()}),
 		Data: map[string][]byte{privateKeyKey: keyPEM, publicKeyKey: publicPEM}})
 }
 
@@ -399,7 +399,7 @@ func (o *Options) atLiqo(ctx context.Context) ([]client.Object, error) {
 
 // joinedAsLiqo reports whether the provider, of which only the id need be known, was joined as one that runs Liqo.
 func (o *Options) joinedAsLiqo(ctx context.Context) (bool, error) {
-	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: keysSecret}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: KeysSecret}
 	err := o.Consumer.Client.Get(ctx, key, &corev1.Secret{})
 	if apierrors.IsNotFound(err) {
 		return false, nil

@@ -83,7 +83,7 @@ func TestProviderThatAnswersAsLiqo(t *testing.T) {
 		Resources: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}
 	require.NoError(t, o.providerRights(ctx))
 	require.NoError(t, rome.makeTenant(ctx, milan))
-	require.NoError(t, o.prepareProvider(ctx))
+	require.NoError(t, o.admitConsumer(ctx))
 	first, isNew, err := o.identity(ctx)
 	require.NoError(t, err)
 	assert.True(t, isNew)

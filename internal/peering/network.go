@@ -5,6 +5,7 @@ package peering
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
@@ -26,11 +28,8 @@ import (
 
 // checkRanges refuses pod ranges that overlap: an address would mean a pod here and one there. It does not matter where pods are not meant
 // to reach each other, and where a network translates addresses, as Liqo's does. Unknown ranges are worth a warning.
-func (o *Options) checkRanges(context.Context) error {
-	if o.OverlappingRanges {
-		return nil
-	}
-	if o.network == plugins.NoNetwork {
+func (o *Options) checkRanges(ctx context.Context) error {
+	if ptr.Deref(o.OverlappingRanges, false) || o.network == plugins.NoNetwork {
 		return nil
 	}
 	here, there := o.ranges[o.Consumer], o.ranges[o.Provider]
@@ -49,7 +48,43 @@ func (o *Options) checkRanges(context.Context) error {
 				"or set --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
 		}
 	}
-	return o.checkServiceRanges()
+	return errors.Join(o.checkServiceRanges(), o.checkOtherPeers(ctx))
+}
+
+// checkOtherPeers refuses pod ranges of the provider that are those of another peer, too: the consumer reaches only one of the two.
+func (o *Options) checkOtherPeers(ctx context.Context) error {
+	if o.Consumer.Client == nil {
+		return nil // of which only the id is known
+	}
+	others := &plugins.PeerNetworkList{}
+	err := o.Consumer.Client.List(ctx, others)
+	if apimeta.IsNoMatchError(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: listing PeerNetworks, %w", o.Consumer.Name, err)
+	}
+	for i := range others.Items {
+		other := &others.Items[i].Spec
+		if other.ClusterID == o.Provider.ID() || other.Mode != plugins.ReachableNetwork {
+			continue
+		}
+		for _, cidr := range other.Remote.PodCIDRs {
+			theirs, err := netip.ParsePrefix(string(cidr))
+			if err != nil {
+				continue
+			}
+			at := slices.IndexFunc(o.ranges[o.Provider], theirs.Overlaps)
+			switch {
+			case at >= 0 && o.joined:
+				o.say("%s: warning: the pod range %s of %s overlaps with %s of its peer %s, so pods reach only one of them at such an address", o.Consumer.ID(), o.ranges[o.Provider][at], o.Provider.ID(), theirs, other.ClusterID)
+			case at >= 0:
+				return fmt.Errorf("the pod range %s of %s overlaps with %s of its peer %s: pods of %s reach only one of them at such an address. Join them with --network=none, "+
+					"or set --overlapping-ranges if a network between the clusters translates addresses", o.ranges[o.Provider][at], o.Provider.Name, theirs, other.ClusterID, o.Consumer.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // checkServiceRanges refuses pods of one cluster that have addresses of Services of the other: what is sent to such a pod, kube-proxy takes for
@@ -113,8 +148,18 @@ func (o *Options) declareNetwork(ctx context.Context, c, peer *Cluster) error {
 		}
 		return side
 	}
-	err := c.apply(ctx, &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer.ID()), peer.ID(), map[string]string{wire.RemoteClusterIDLabel: peer.ID()}),
-		Spec: plugins.PeerNetworkSpec{ClusterID: peer.ID(), Mode: o.network, Local: side(c), Remote: side(peer)}})
+	network := &plugins.PeerNetwork{ObjectMeta: meta(wire.TenantNamespace(peer.ID()), peer.ID(), map[string]string{wire.RemoteClusterIDLabel: peer.ID()}),
+		Spec: plugins.PeerNetworkSpec{ClusterID: peer.ID(), Mode: o.network, Local: side(c), Remote: side(peer)}}
+	if c == o.Consumer {
+		network.Annotations = map[string]string{}
+		if ptr.Deref(o.OverlappingRanges, false) {
+			network.Annotations[wire.OverlappingRangesAnnotation] = "true"
+		}
+		if set := o.declares(); set != "" {
+			network.Annotations[wire.DeclaredRangesAnnotation] = set
+		}
+	}
+	err := c.apply(ctx, network)
 	if apimeta.IsNoMatchError(err) {
 		o.say("%s: the CRD PeerNetwork is missing, the network is not recorded: upgrade this cluster with refractctl install", c.ID())
 		return nil

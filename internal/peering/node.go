@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
-	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
 	"github.com/refract-project/refract/internal/progress"
 )
@@ -77,22 +77,33 @@ func (o *Options) createNode(ctx context.Context) error {
 	if asLiqo {
 		return fmt.Errorf("cluster %s runs Liqo, of which each virtual node has a ResourceSlice: run refractctl peer with --virtual-node=%s", o.Provider.ID(), o.VirtualNode)
 	}
-	if err := errors.Join(o.checkNode(ctx), o.findPullSecrets(ctx)); err != nil || o.DryRun {
+	if err := o.keepNode(ctx); err != nil {
 		return err
 	}
-	declared := &plugins.PeerNetwork{}
-	key = client.ObjectKey{Namespace: key.Namespace, Name: o.Provider.ID()}
-	if err := o.Consumer.Client.Get(ctx, key, declared); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cluster %s: getting PeerNetwork %s, %w", o.Consumer.Name, key, err)
+	if err := o.keepNetwork(ctx); err != nil {
+		return err
 	}
-	o.network = declared.Spec.Mode
+	o.network = o.Network
+	checks := []error{o.checkNode(ctx), o.findPullSecrets(ctx), o.Consumer.lacks(ctx, nodeRights)}
+	if reached && o.Provider.invitation == nil {
+		checks = append(checks, o.Provider.lacks(ctx, []right{manage(auth.GroupVersion.Group, "resourceslices")}))
+	}
+	if err := errors.Join(checks...); err != nil || o.DryRun {
+		return err
+	}
+	if err := o.prepareNode(ctx, reached); err != nil {
+		return o.takeBack(ctx, err, "refractctl create virtualnode "+o.VirtualNode, "refractctl delete virtualnode "+o.VirtualNode)
+	}
+	return o.awaitReady(ctx)
+}
+
+// prepareNode requests the resources of one more virtual node of a provider that is reached, and makes it.
+func (o *Options) prepareNode(ctx context.Context, reached bool) error {
+	o.Consumer.created, o.Provider.created = nil, nil
 	if reached {
 		if err := o.negotiate(ctx); err != nil {
 			return err
 		}
 	}
-	if err := o.makeNode(ctx); err != nil {
-		return err
-	}
-	return o.awaitReady(ctx)
+	return o.makeNode(ctx)
 }

@@ -56,22 +56,18 @@ func ownRoles(prefix string, labels map[string]string, objects []rbac.Object) []
 	return own
 }
 
-// atProvider returns what a consumer needs at its provider, but for the tenant namespace.
-func (o *Options) atProvider() []client.Object {
+// access returns the account of a consumer at its provider, and its rights.
+func (o *Options) access() []client.Object {
 	consumer, prefix := o.Consumer.ID(), o.Provider.installation.RolePrefix
-	tenant := wire.TenantNamespace(consumer)
 	access := rbac.Peer(prefix, consumer)
-	objects := append([]client.Object{o.account()}, ownRoles(prefix, nil, append(access.Objects(), access.TenantNamespace(tenant)))...)
-	if o.Provider.installation.HoldsToQuotas {
-		objects = append(objects, o.quota())
-	}
-	return objects
+	return append([]client.Object{o.account()}, ownRoles(prefix, nil, append(access.Objects(), access.TenantNamespace(wire.TenantNamespace(consumer))))...)
 }
 
-func (o *Options) quota() *offloading.Quota {
+// quota of the consumer, at the provider.
+func (o *Options) quota(resources corev1.ResourceList) *offloading.Quota {
 	consumer := o.Consumer.ID()
 	return &offloading.Quota{ObjectMeta: meta(wire.TenantNamespace(consumer), user(consumer), nil),
-		Spec: offloading.QuotaSpec{User: user(consumer), LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: o.Resources}}
+		Spec: offloading.QuotaSpec{User: user(consumer), LimitsEnforcement: offloading.NoLimitsEnforcement, Resources: resources}}
 }
 
 // atConsumer returns what a virtual node needs, but for the tenant namespace, the Secrets and the VirtualNode.
@@ -123,6 +119,9 @@ func (o *Options) besides(vn client.Object) []client.Object {
 // makeNode makes the virtual node, with all that its virtual kubelet needs.
 func (o *Options) makeNode(ctx context.Context) error {
 	o.say("%s: making virtual node %s", o.Consumer.ID(), o.VirtualNode)
+	if err := o.Consumer.takeUp(ctx, o.Provider.ID()); err != nil {
+		return err
+	}
 	desired, err := o.virtualNode(ctx)
 	if err != nil {
 		return err
@@ -164,6 +163,9 @@ func (o *Options) nodeAnnotations() map[string]string {
 func (o *Options) secret(kubeconfig []byte) *corev1.Secret {
 	object := meta(wire.TenantNamespace(o.Provider.ID()), secretName(o.Provider.ID()), map[string]string{wire.RemoteClusterIDLabel: o.Provider.ID()})
 	object.Annotations = map[string]string{wire.RemoteTenantNamespaceAnnotation: wire.TenantNamespace(o.Consumer.ID())}
+	if o.APIServerURL != "" {
+		object.Annotations[wire.APIServerURLAnnotation] = o.APIServerURL
+	}
 	if o.renews {
 		object.Annotations[wire.RenewedAnnotation] = "true"
 	}

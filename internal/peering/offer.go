@@ -61,19 +61,58 @@ func (o *Options) negotiate(ctx context.Context) error {
 	return o.hear(ctx)
 }
 
-// WithdrawRequest removes what the provider was asked for a virtual node, which is gone. That of the first virtual node stays until the end of the
-// peering: others have its classes.
-func (o *Options) WithdrawRequest(ctx context.Context) error {
+// CheckRequest finds out, before a virtual node is removed, whether WithdrawRequest can withdraw what the provider was asked for it. ProviderID is
+// that of the VirtualNode, or empty if it is gone.
+func (o *Options) CheckRequest(ctx context.Context) error {
 	if err := errors.Join(o.Consumer.inspect(ctx), o.Provider.inspectAsProvider(ctx)); err != nil {
 		return err
 	}
-	if o.ProviderID != o.Provider.ID() {
-		return fmt.Errorf("cluster %s has the id %q, virtual node %s is of %q", o.Provider.Name, o.Provider.ID(), o.VirtualNode, o.ProviderID)
+	if o.ProviderID != "" && o.ProviderID != o.Provider.ID() {
+		return fmt.Errorf("cluster %s has the id %q, and virtual node %s is of %q: give the context of that cluster", o.Provider.Name, o.Provider.ID(), o.VirtualNode, o.ProviderID)
 	}
-	if o.Provider.liqo || o.Provider.invitation != nil || o.VirtualNode == o.Provider.ID() {
+	if o.Provider.invitation != nil && o.Provider.invitation.Consumer != o.Consumer.ID() {
+		return fmt.Errorf("the invitation of %s is for cluster %q, and %s is %q", o.Provider.ID(), o.Provider.invitation.Consumer, o.Consumer.Name, o.Consumer.ID())
+	}
+	if !o.withdraws() {
 		return nil
 	}
-	return o.Provider.remove(ctx, o.request())
+	// Other clusters may have the same ids.
+	if err := o.checkTenants(ctx); err != nil {
+		return err
+	}
+	return o.Provider.lacks(ctx, only([]right{manage(auth.GroupVersion.Group, "resourceslices")}, "delete"))
+}
+
+// withdraws reports whether a request is withdrawn with its virtual node. That of the first virtual node stays until the end of the peering: others
+// have its classes. So do those at a provider that runs Liqo, or that is accessed with an invitation.
+func (o *Options) withdraws() bool {
+	return !o.Provider.liqo && o.Provider.invitation == nil && o.VirtualNode != o.Provider.ID()
+}
+
+// WithdrawRequest removes what the provider was asked for a virtual node, which is gone. It reports whether the provider has had such a request.
+// CheckRequest must have succeeded.
+func (o *Options) WithdrawRequest(ctx context.Context) (found bool, err error) {
+	request, _, err := o.Provider.find(ctx, o.request())
+	// An older version has no ResourceSlices, and does not let a consumer read them.
+	if err == nil && request == nil || apimeta.IsNoMatchError(err) || apierrors.IsForbidden(err) && !o.withdraws() {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case !o.withdraws():
+		o.say("%s: ResourceSlice %s stays until the peering ends", o.Provider.ID(), client.ObjectKeyFromObject(request))
+		return true, nil
+	case !IsOurs(request) || request.Labels[wire.NegotiateLabel] != "true":
+		o.say("%s: warning: ResourceSlice %s was not created by refractctl, so it stays: delete it there if nobody needs it", o.Provider.ID(), client.ObjectKeyFromObject(request))
+		return false, nil
+	}
+	if err := o.Provider.discard(ctx, request); err != nil {
+		return true, err
+	}
+	o.say("%s: ResourceSlice %s is removed", o.Provider.ID(), client.ObjectKeyFromObject(request))
+	return true, nil
 }
 
 // requests returns the ResourceSlices that this program has written for a consumer.

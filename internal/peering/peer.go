@@ -26,28 +26,34 @@ type Options struct {
 	Consumer, Provider *Cluster
 	// ProviderID is the id that the provider must have; "" is any.
 	ProviderID string
-	// VirtualNode is its name, by default the id of the provider.
+	// VirtualNode is its name, by default that of the provider's only virtual node, or the id of the provider.
 	VirtualNode string
-	// Credentials of the consumer on the provider, by default tokens.
+	// Credentials of the consumer on the provider, by default those of the existing peering, or tokens.
 	Credentials Credentials
-	// Resources that the virtual node offers, and that the provider holds the consumer to. With an invitation they are those of the
-	// invitation, unless they are fewer.
+	// Resources that the virtual node offers, and that the provider holds the consumer to. Those that are not set stay as they are, and are
+	// DefaultResources for a new virtual node. With an invitation they are those of the invitation, unless they are fewer.
 	Resources corev1.ResourceList
 	// Node has further settings of the virtual node.
 	Node NodeOptions
-	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as the kubeconfig has it.
+	// APIServerURL is the provider's API server as pods of the consumer reach it, by default as in the existing peering, or as the kubeconfig
+	// has it.
 	APIServerURL string
 	// UncheckedURL leaves out that APIServerURL is asked from this computer: only the consumer reaches it.
 	UncheckedURL bool
-	// Network connects the pods of the clusters, by default the one that the consumer is installed with.
+	// Network connects the pods of the clusters, by default that of the existing peering, or the one that the consumer is installed with.
 	Network plugins.NetworkMode
 	// ConsumerRanges and ProviderRanges are those of their pods, by default those of their nodes. An address elsewhere is not shown where
 	// those of the provider are given.
 	ConsumerRanges, ProviderRanges []netip.Prefix
-	// OverlappingRanges leaves out the check that pod ranges do not overlap: a network between the clusters translates addresses.
-	OverlappingRanges bool
+	// OverlappingRanges leaves out the check that pod ranges do not overlap: a network between the clusters translates addresses. It stays
+	// set for a peering.
+	OverlappingRanges *bool
 	// DryRun checks, and changes nothing.
 	DryRun bool
+	// given are the Resources that the user has set.
+	given corev1.ResourceList
+	// joined: there is a peering already.
+	joined bool
 	// renews: the provider renews the certificate that the consumer has.
 	renews  bool
 	network plugins.NetworkMode
@@ -60,7 +66,7 @@ type Options struct {
 	// nodeAccess is a kubeconfig of the virtual kubelet's own, where it has one.
 	nodeAccess []byte
 
-	// Progress receives a line for each step, and for what is waited for. Lines have no newline.
+	// Progress receives a line for each step, and for what is waited for; nil receives none. Lines have no newline.
 	Progress func(line string)
 }
 
@@ -76,7 +82,7 @@ func (o *Options) Peer(ctx context.Context) error {
 		return nil
 	}
 	if err := o.prepare(ctx); err != nil {
-		return o.takeBack(ctx, err)
+		return o.takeBack(ctx, err, "refractctl peer", "refractctl unpeer")
 	}
 	return o.awaitReady(ctx)
 }
@@ -84,13 +90,25 @@ func (o *Options) Peer(ctx context.Context) error {
 // prepare both clusters for a virtual node, and make it.
 func (o *Options) prepare(ctx context.Context) error {
 	o.Consumer.created, o.Provider.created = nil, nil
-	if err := o.prepareProvider(ctx); err != nil {
+	if err := o.admitConsumer(ctx); err != nil {
 		return err
 	}
-	return o.prepareConsumer(ctx)
+	if err := o.Consumer.makeTenant(ctx, o.Provider); err != nil {
+		return err
+	}
+	// Before anything that exists is changed: a provider may refuse the credentials.
+	access, isNew, err := o.identity(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.grant(ctx); err != nil {
+		return err
+	}
+	return o.prepareConsumer(ctx, access, isNew)
 }
 
-func (o *Options) prepareProvider(ctx context.Context) error {
+// admitConsumer gives the consumer its namespace and its rights at the provider, with which it can do nothing yet.
+func (o *Options) admitConsumer(ctx context.Context) error {
 	if o.Provider.invitation != nil {
 		return nil // its administrator has
 	}
@@ -98,14 +116,45 @@ func (o *Options) prepareProvider(ctx context.Context) error {
 	if err := o.Provider.makeTenant(ctx, o.Consumer); err != nil || o.Provider.liqo {
 		return err
 	}
+	if err := o.holdFirst(ctx); err != nil {
+		return err
+	}
+	return o.Provider.applyAll(ctx, o.access())
+}
+
+// holdFirst creates the Quota, if there is none, before the consumer gets permissions: it may have credentials of an earlier peering.
+func (o *Options) holdFirst(ctx context.Context) error {
+	if !o.Provider.installation.HoldsToQuotas {
+		return nil
+	}
+	found, _, err := o.Provider.find(ctx, o.quota(nil))
+	if err != nil || found != nil {
+		return err
+	}
+	return o.hold(ctx)
+}
+
+// hold the consumer to the Quota.
+func (o *Options) hold(ctx context.Context) error {
+	resources, err := o.grants(ctx)
+	if err != nil {
+		return err
+	}
+	return o.Provider.apply(ctx, o.quota(resources))
+}
+
+// grant what the consumer requests of the provider, and record how their pods reach each other.
+func (o *Options) grant(ctx context.Context) error {
+	if o.Provider.invitation != nil || o.Provider.liqo {
+		return nil
+	}
 	if !o.Provider.installation.HoldsToQuotas {
 		o.say("%s: warning: quotas are not enforced here (webhook.enabled, controllerManager.config.enableResourceEnforcement), %s may use more than its virtual node shows",
 			o.Provider.ID(), o.Consumer.ID())
-		if err := o.Provider.remove(ctx, o.quota()); err != nil { // of an earlier peering
+		if err := o.Provider.remove(ctx, o.quota(nil)); err != nil { // of an earlier peering
 			return err
 		}
-	}
-	if err := o.Provider.applyAll(ctx, o.atProvider()); err != nil {
+	} else if err := o.hold(ctx); err != nil {
 		return err
 	}
 	if err := o.declareRenewal(ctx); err != nil {
@@ -117,14 +166,7 @@ func (o *Options) prepareProvider(ctx context.Context) error {
 	return o.declareNetwork(ctx, o.Provider, o.Consumer)
 }
 
-func (o *Options) prepareConsumer(ctx context.Context) error {
-	if err := o.Consumer.makeTenant(ctx, o.Provider); err != nil {
-		return err
-	}
-	access, isNew, err := o.identity(ctx)
-	if err != nil {
-		return err
-	}
+func (o *Options) prepareConsumer(ctx context.Context, access *identity, isNew bool) error {
 	if isNew {
 		o.say("%s: gave a %s to %s", o.Provider.ID(), o.Credentials, o.Consumer.ID())
 	}
@@ -221,4 +263,8 @@ func (o *Options) await(ctx context.Context, what string, look func(context.Cont
 	return progress.Await(ctx, o.Progress, what, look)
 }
 
-func (o *Options) say(format string, arguments ...any) { o.Progress(fmt.Sprintf(format, arguments...)) }
+func (o *Options) say(format string, arguments ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, arguments...))
+	}
+}

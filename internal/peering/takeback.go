@@ -34,18 +34,15 @@ func (c *Cluster) noteCreated(object client.Object) {
 }
 
 // takeBack removes what this run has created in both clusters, because it has failed with err, which it returns with what is left. A run that
-// was interrupted, or whose time is over, leaves everything: it is continued by running the command again.
-func (o *Options) takeBack(ctx context.Context, err error) error {
+// was interrupted, or whose time is over, leaves everything: it is continued by running the command again. Again and undo are the commands that
+// continue, and that remove what is left.
+func (o *Options) takeBack(ctx context.Context, err error, again, undo string) error {
 	if ctx.Err() != nil && !errors.Is(err, clientcert.ErrNotSigned) {
 		return progress.Ended(ctx, err)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackPatience)
 	defer cancel()
 	unanswered := cmdutil.Away(err)
-	again, undo := "refractctl peer", "refractctl unpeer"
-	if o.Consumer.Client == nil {
-		again, undo = "refractctl generate peering-user "+o.Consumer.ID(), "refractctl delete peering-user "+o.Consumer.ID()
-	}
 	for _, side := range []struct{ c, peer *Cluster }{{o.Consumer, o.Provider}, {o.Provider, o.Consumer}} {
 		if len(side.c.created) == 0 {
 			continue

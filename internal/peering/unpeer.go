@@ -36,7 +36,8 @@ func (o *Options) unpeer(ctx context.Context) error {
 	if err := o.inspect(ctx); err != nil {
 		return err
 	}
-	if err := o.checkSides(ctx); err != nil {
+	o.complete()
+	if err := errors.Join(o.checkSides(ctx), o.checkPeers(ctx), o.removalRights(ctx)); err != nil {
 		return err
 	}
 	nodes, err := o.virtualNodes(ctx)
@@ -144,6 +145,15 @@ func (o *Options) giveUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(nodes) == 0 {
+		known, err := o.Consumer.knows(ctx, o.Provider.ID())
+		if err != nil {
+			return err
+		}
+		if !known {
+			return o.Consumer.notPeered(ctx, o.Provider.ID())
+		}
+	}
 	o.beginRemoval()
 	o.Provider.noteLeft(corev1.SchemeGroupVersion.WithKind("Namespace"), "", wire.TenantNamespace(o.Consumer.ID()))
 	if !o.DryRun {
@@ -164,22 +174,49 @@ func (o *Options) giveUp(ctx context.Context) error {
 
 // GiveUp declares a peer lost for good: controllers no longer wait for it.
 func GiveUp(ctx context.Context, c client.Client, peer string) error {
-	clusters := &core.ForeignClusterList{}
-	if err := c.List(ctx, clusters); err != nil {
-		return fmt.Errorf("listing ForeignClusters, %w", err)
+	cluster, err := foreignCluster(ctx, c, peer)
+	if err != nil {
+		return err
 	}
-	for i := range clusters.Items {
-		cluster := &clusters.Items[i]
-		if string(cluster.Spec.ClusterID) != peer {
-			continue
-		}
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, wire.PermanentlyUnreachableAnnotation)
-		if err := c.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-			return fmt.Errorf("annotating ForeignCluster %s, %w", cluster.Name, err)
-		}
-		return nil
+	if cluster == nil {
+		return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as abandoned: check that the controller manager runs", peer)
 	}
-	return fmt.Errorf("there is no ForeignCluster of cluster %s, which would be marked as abandoned: check that the controller manager runs", peer)
+	return markUnreachable(ctx, c, cluster, `"true"`)
+}
+
+// takeUp has controllers wait again for a peer that was given up, and is joined again.
+func (c *Cluster) takeUp(ctx context.Context, peer string) error {
+	cluster, err := foreignCluster(ctx, c.Client, peer)
+	if err == nil && cluster != nil && cluster.Annotations[wire.PermanentlyUnreachableAnnotation] != "" {
+		err = markUnreachable(ctx, c.Client, cluster, "null")
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// markUnreachable sets, or removes with null, what declares a peer lost for good.
+func markUnreachable(ctx context.Context, c client.Client, cluster *core.ForeignCluster, value string) error {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.PermanentlyUnreachableAnnotation, value)
+	if err := c.Patch(ctx, cluster, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		return fmt.Errorf("annotating ForeignCluster %s, %w", cluster.Name, err)
+	}
+	return nil
+}
+
+// foreignCluster returns that of a peer, nil if there is none.
+func foreignCluster(ctx context.Context, c client.Client, peer string) (*core.ForeignCluster, error) {
+	all := &core.ForeignClusterList{}
+	if err := c.List(ctx, all); err != nil {
+		return nil, fmt.Errorf("listing ForeignClusters, %w", err)
+	}
+	for i := range all.Items {
+		if string(all.Items[i].Spec.ClusterID) == peer {
+			return &all.Items[i], nil
+		}
+	}
+	return nil, nil //nolint:nilnil // as documented
 }
 
 // virtualNodes returns those of the provider, all of which must be ours.
@@ -314,7 +351,7 @@ func (o *Options) leaveConsumer(ctx context.Context) (leaving, error) {
 	objects := append(o.atConsumer(), o.secret(nil))
 	if o.Provider.liqo {
 		secret := o.secret(nil)
-		secret.Name = keysSecret
+		secret.Name = KeysSecret
 		objects = append(objects, secret)
 	}
 	return o.leave(ctx, o.Consumer, o.Provider.ID(), objects)
@@ -338,7 +375,7 @@ func (o *Options) leaveProvider(ctx context.Context) (leaving, error) {
 	if o.Provider.liqo {
 		objects, err = o.atLiqo(ctx)
 	} else if err == nil {
-		objects = append(objects, append(o.atProvider(), o.quota())...)
+		objects = append(objects, append(o.access(), o.quota(nil))...)
 		err = o.withdrawRenewal(ctx)
 	}
 	if err != nil {

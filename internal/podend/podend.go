@@ -24,6 +24,11 @@ import (
 // deadlineExceeded is the reason with which a kubelet fails a pod whose activeDeadlineSeconds are over.
 const deadlineExceeded = "DeadlineExceeded"
 
+// Finished reports whether a phase is terminal. Whether the pod has ended for good is up to FinalPhase.
+func Finished(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}
+
 // FinalPhase returns the phase in which the pod has ended for good, and "" as long as it is expected to run:
 //
 //   - A pod that is not being deleted has ended when its phase says so, unless the control plane failed it on the way to deleting
@@ -33,7 +38,7 @@ const deadlineExceeded = "DeadlineExceeded"
 func FinalPhase(pod *corev1.Pod) corev1.PodPhase {
 	phase := pod.Status.Phase
 	switch {
-	case phase != corev1.PodSucceeded && phase != corev1.PodFailed:
+	case !Finished(phase):
 		return ""
 	case phase == corev1.PodFailed && isBeingReplaced(pod):
 		return ""

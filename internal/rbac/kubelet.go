@@ -6,7 +6,7 @@ package rbac
 import "github.com/refract-project/refract/api/wire"
 
 // VirtualKubeletLocal is what the virtual kubelet needs in all namespaces of
-// its own cluster, because any namespace may be extended.
+// its own cluster, because any namespace may be offloaded.
 func VirtualKubeletLocal() Role {
 	return Role{
 		Name:    "virtual-kubelet-local",

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -44,7 +45,10 @@ func newClusterAccess() *clusterAccess {
 }
 
 func (a *clusterAccess) addFlags(command *cobra.Command) {
-	a.flags.AddFlags(command.PersistentFlags())
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	a.flags.AddFlags(flags)
+	flags.VisitAll(markFromKubectl)
+	command.PersistentFlags().AddFlagSet(flags)
 	completeFlagBy(command, "context", a.completeContexts)
 	completeFlagBy(command, "namespace", a.completeNamespaces)
 }

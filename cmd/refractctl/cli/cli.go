@@ -56,16 +56,16 @@ func NewCommand(name string) *cobra.Command {
 		withResult(newInstallCommand(access)), withResult(newUninstallCommand(access)), withResult(newPeerCommand(access)), withResult(newUnpeerCommand(access)),
 		newDoctorCommand(access),
 		newTestCommand(access), group("network", "Test the network between clusters", newNetworkTestCommand(access)),
-		group("offload", "Offload something to other clusters", newOffloadCommand(access)),
-		group("unoffload", "Stop offloading something to other clusters", newUnoffloadCommand(access)),
-		group("cordon", "Mark something as unschedulable", withResult(newCordonCommand(access))),
-		group("drain", "Evict all pods from something", withResult(newDrainCommand(access))),
-		group("uncordon", "Make something schedulable again", withResult(newUncordonCommand(access))),
-		group("delete", "Delete something, once nothing depends on it", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
-		group("create", "Create something", withResult(newCreateVirtualNodeCommand(access))),
-		group("get", "Show something", newGetVirtualNodeCommand(access)),
+		group("offload", "Offload namespaces to other clusters", newOffloadCommand(access)),
+		group("unoffload", "Stop offloading namespaces", withResult(newUnoffloadCommand(access))),
+		group("cordon", "Keep new pods off virtual nodes, or refuse those of consumers", withResult(newCordonCommand(access)), withResult(newCordonTenantCommand(access)), withResult(newCordonResourceSliceCommand(access))),
+		group("drain", "Move pods off virtual nodes, or revoke the access of consumers", withResult(newDrainCommand(access)), withResult(newDrainTenantCommand(access))),
+		group("uncordon", "Admit new pods again, after cordon or drain", withResult(newUncordonCommand(access)), withResult(newUncordonTenantCommand(access)), withResult(newUncordonResourceSliceCommand(access))),
+		group("delete", "Delete virtual nodes, or the access of consumers", withResult(newDeleteCommand(access)), withResult(newDeletePeeringUserCommand(access))),
+		group("create", "Create virtual nodes", withResult(newCreateVirtualNodeCommand(access))),
+		group("get", "Show virtual nodes", newGetVirtualNodeCommand(access)),
 		newLiqoCommand(access),
-		group("generate", "Generate something for another cluster", withResult(newGeneratePeeringUserCommand(access))),
+		group("generate", "Generate a kubeconfig with which another cluster can peer", withResult(newGeneratePeeringUserCommand(access))),
 		newInfoCommand(access),
 	}
 	for _, command := range withCluster {
@@ -74,7 +74,7 @@ func NewCommand(name string) *cobra.Command {
 	}
 	plugin := group("plugin", "Inspect and run plugins without a cluster", newInspectCommand(), newRunCommand())
 	root := group(strings.ReplaceAll(name, " ", "-"), "Peer clusters, offload namespaces, and try out plugins",
-		append(withCluster, plugin, newVersionCommand())...)
+		append(withCluster, plugin, newVersionCommand(), newOptionsCommand(access))...)
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
 	root.Example = "  refractctl install --cluster-id=rome --registry=registry.example.com/refract\n" +
 		"  refractctl peer --remote-context=milan\n" +
@@ -86,6 +86,7 @@ func NewCommand(name string) *cobra.Command {
 		"expired while something was still in progress: run the command again to wait longer."
 	root.Version = cmdutil.Version()
 	root.SilenceUsage, root.SilenceErrors = true, true
+	root.SetUsageFunc(printUsage)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w: see %s --help", err, cmd.CommandPath()))
 	})

@@ -23,6 +23,7 @@ import (
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/progress"
 	"github.com/refract-project/refract/internal/testenv"
 	"github.com/refract-project/refract/internal/wattest"
 )
@@ -35,18 +36,7 @@ func testMain(m *testing.M) int {
 	if isProcess() {
 		return 0
 	}
-	var err error
-	cluster, err = testenv.Start(context.Background(), testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := m.Run()
-	if err := cluster.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	return testenv.Main(m, &cluster, testenv.Options{CRDPaths: []string{"../../../api/crds"}, NoScheduler: true})
 }
 
 // refractctl runs a command line and returns what it printed.
@@ -166,8 +156,8 @@ func TestAWaitThatIsTooLongTellsWhatIsMissing(t *testing.T) {
 		},
 	}}
 	for state, want := range map[string]string{
-		noController:     "waiting for the controller manager of this cluster, which does not answer (does it run?)",
-		describe(failed): "SomeFailed; cloud: Creating, wait for it",
+		noController:                "waiting for the controller manager of this cluster, which does not answer (does it run?)",
+		progress.Offloading(failed): "SomeFailed; cloud: Creating, wait for it",
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()

@@ -61,7 +61,7 @@ func (t *connectivityTest) addTo(command *cobra.Command) {
 	command.RunE = explained(t.run)
 	flags := command.Flags()
 	flags.StringVar(&t.image, "image", "", "image of the test pods, by default that of the controller manager; both clusters must be able to pull it without an image pull secret")
-	flags.DurationVar(&t.timeout, "timeout", 2*time.Minute, "how long a pod may take to be ready")
+	flags.DurationVar(&t.timeout, "timeout", 2*time.Minute, "how long the remote namespace may take to exist, and each pod to be ready")
 	flags.DurationVar(&t.checkTimeout, "check-timeout", 30*time.Second, "how long to retry a check before it fails")
 	t.output = addOutput(command, "", "")
 }
@@ -94,9 +94,14 @@ func (t *connectivityTest) run(cmd *cobra.Command, args []string) error {
 		Client: c, Config: config, VirtualNode: node, Image: t.image, NetworkOnly: t.networkOnly, PodTimeout: t.timeout, CheckTimeout: t.checkTimeout,
 		Progress: printTo(cmd.ErrOrStderr()),
 	}).Run(cmd.Context())
-	if err != nil {
+	if len(results) == 0 {
 		return err
 	}
+	return errors.Join(t.print(cmd, results), err) // what was found is of use also if the cleanup has failed
+}
+
+// print the results. Failed checks are an error.
+func (t *connectivityTest) print(cmd *cobra.Command, results []connectivity.Result) (err error) {
 	if !t.output.isTable() {
 		err = t.output.print(cmd.OutOrStdout(), "Results", &struct {
 			Results []connectivity.Result `json:"results"`

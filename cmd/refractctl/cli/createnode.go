@@ -28,13 +28,14 @@ func newCreateVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 		Aliases: []string{"vn"},
 		Short:   "Create another virtual node for a provider",
 		Long: "Create another virtual node for a peered provider, such as one for its GPU nodes. The first one is created by refractctl peer. All of\n" +
-			"them share the quota of the provider. The command can be run again. Classes and labels that no flag sets are those that the provider\n" +
-			"offers to the first one; with --remote-context it is asked for those, and the resources, of this one.",
+			"them share the quota of the provider. Classes and labels that no flag sets are those that the provider offers to the first one; with\n" +
+			"--remote-context it is asked for those, and the resources, of this one. The command can be run again: what no flag sets then stays\n" +
+			"as it is.",
 		Example: "  refractctl create virtualnode milan-gpu --provider=milan --cpu=8 --resource=nvidia.com/gpu=2 --node-selector=gpu=true\n" +
 			"  refractctl create virtualnode milan-fast --provider=milan --storage-class=nvme --label=tier=fast",
 		Args: cobra.ExactArgs(1),
 		RunE: explained(func(cmd *cobra.Command, args []string) error {
-			resources, err := share.parse(false)
+			resources, err := share.parse()
 			if err != nil {
 				return usage(err)
 			}

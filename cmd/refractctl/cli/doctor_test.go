@@ -50,7 +50,7 @@ func TestDoctor(t *testing.T) {
 	require.Equal(t, exitFindings, exitCode(err), "%v", err)
 	for _, want := range []string{
 		"as refractctl", "in sync with this computer", "they are enough for refractctl peer", "ServiceAccount examined/refract-controller-manager may not ",
-		"get pods, nor ", "run refractctl install, which updates its roles and bindings",
+		"create deployments.apps, nor ", "run refractctl install, which updates its roles and bindings",
 	} {
 		assert.Contains(t, out, want)
 	}

@@ -132,7 +132,7 @@ func (o *offload) run(cmd *cobra.Command, names []string) error {
 	return err
 }
 
-// warnUncalled prints a warning if the API server does not call the webhook, because new pods of the namespace would stay in this cluster.
+// warnUncalled prints a warning if the API server does not call the webhook, because new pods of the namespace would stay in this cluster, or be rejected.
 // It prints nothing if the user may not create pods there.
 func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace string) {
 	configuration := &metav1.PartialObjectMetadata{}
@@ -143,15 +143,19 @@ func warnUncalled(ctx context.Context, c client.Client, out io.Writer, namespace
 	// The API server notices in its own time that the namespace is offloaded.
 	ctx, cancel := context.WithTimeout(ctx, noticeTimeout)
 	defer cancel()
-	var uncalled bool
+	var uncalled, rejected bool
 	_ = progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		called, err := doctor.WebhookCalled(ctx, c, namespace)
 		if err == nil { // the last attempt is cut off
 			uncalled = !called
 		}
+		rejected = doctor.IsRejection(err)
 		return called, err
 	})
-	if uncalled {
+	switch {
+	case rejected:
+		fmt.Fprintf(out, "warning: %s\n", doctor.Rejected)
+	case uncalled:
 		fmt.Fprintf(out, "warning: %s\n", doctor.NotCalled)
 	}
 }

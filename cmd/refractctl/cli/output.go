@@ -34,6 +34,9 @@ func addOutput(command *cobra.Command, byDefault string, tables ...string) *outp
 	o := &output{flags: genericclioptions.NewPrintFlags("").WithDefaultOutput(byDefault), tables: tables}
 	o.flags.AddFlags(command)
 	formats := o.formats()
+	for _, name := range []string{"allow-missing-template-keys", "show-managed-fields", "template"} {
+		markFromKubectl(command.Flags().Lookup(name))
+	}
 	command.Flags().Lookup("output").Usage = "output format, one of: " + strings.Join(formats, ", ")
 	completeFlag(command, "output", formats...)
 	return o

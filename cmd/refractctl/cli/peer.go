@@ -147,8 +147,8 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 		Short: "Make another cluster a node of this one",
 		Long: "Join two clusters: this one, the consumer, gets a virtual node for the other one, the provider. The consumer must run Refract,\n" +
 			"the provider Refract or Liqo. Everything is checked before anything is changed. The command can be run again: it\n" +
-			"resumes where it was interrupted, applies changed resources, and renews the credentials with which this cluster authenticates to the\n" +
-			"provider. If you have no access to the provider, ask its administrator to run refractctl generate peering-user, and pass the\n" +
+			"resumes where it was interrupted, applies changed flags, and renews the credentials with which this cluster authenticates to the\n" +
+			"provider. What no flag sets stays as it is. If you have no access to the provider, ask its administrator to run refractctl generate peering-user, and pass the\n" +
 			"kubeconfig as --remote-kubeconfig.",
 		Example: "  refractctl peer --context=rome --remote-context=milan --cpu=8 --memory=16Gi\n" +
 			"  refractctl peer --remote-kubeconfig=milan.yaml --remote-api-server-url=https://milan.example.com:6443\n" +
@@ -159,12 +159,14 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			resources, err := share.parse(o.Provider.IsInvited())
+			resources, err := share.parse()
 			if err != nil {
 				return usage(err)
 			}
-			if o.Credentials, err = peering.ParseCredentials(kind); err != nil {
-				return usage(fmt.Errorf("--credentials: %w", err))
+			if kind != "" {
+				if o.Credentials, err = peering.ParseCredentials(kind); err != nil {
+					return usage(fmt.Errorf("--credentials: %w", err))
+				}
 			}
 			if o.Network, err = parseNetwork(network); err != nil {
 				return usage(err)
@@ -175,8 +177,11 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 			if o.ProviderRanges, err = parseRanges("remote-pod-cidrs", remoteRanges); err != nil {
 				return usage(err)
 			}
-			o.Resources, o.VirtualNode, o.APIServerURL, o.OverlappingRanges = resources, virtualNode, strings.TrimSuffix(server, "/"), overlapping
+			o.Resources, o.VirtualNode, o.APIServerURL = resources, virtualNode, strings.TrimSuffix(server, "/")
 			o.UncheckedURL = unchecked
+			if cmd.Flags().Changed("overlapping-ranges") {
+				o.OverlappingRanges = &overlapping
+			}
 			if err := within(cmd.Context(), t.timeout, o.Peer); err != nil || t.dryRun {
 				return err
 			}
@@ -186,13 +191,13 @@ func newPeerCommand(access *clusterAccess) *cobra.Command {
 	t.addFlags(command, peerPatience)
 	flags := command.Flags()
 	share.addFlags(flags)
-	flags.StringVar(&kind, "credentials", string(peering.Tokens), "how this cluster authenticates to the provider: token, which the controller manager renews, or certificate, which it renews as well if authentication.enabled is set in the provider, and this command otherwise; a provider that runs Liqo gives certificates")
-	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none; by default as installed in this cluster")
+	flags.StringVar(&kind, "credentials", "", "how this cluster authenticates to the provider: token, which the controller manager renews, or certificate, which it renews as well if authentication.enabled is set in the provider, and this command otherwise (default token); a provider that runs Liqo gives certificates")
+	flags.StringVar(&network, "network", "", "what connects the pods of the clusters: reachable (an existing network: a VPC or VPC peering, Submariner, Cilium, Liqo) or none (default as this cluster is installed)")
 	completeFlag(command, "network", "reachable", "none")
 	flags.StringSliceVar(&ranges, "pod-cidrs", nil, "ranges of the pods of this cluster, by default those of its nodes: set them if the network plugin uses others")
 	flags.StringSliceVar(&remoteRanges, "remote-pod-cidrs", nil, "ranges of the provider's pods, as seen from here, by default those of its nodes; if set, addresses outside of them are not shown")
 	completeFlag(command, "credentials", string(peering.Tokens), string(peering.Certificates))
-	flags.StringVar(&virtualNode, "virtual-node", "", "name of the virtual node, by default the cluster ID of the provider")
+	flags.StringVar(&virtualNode, "virtual-node", "", "name of the virtual node, by default that of the only one that the provider has, or its cluster ID")
 	flags.StringVar(&server, "remote-api-server-url", "", "the provider's API server as pods of this cluster reach it, by default the server of the kubeconfig")
 	addUncheckedFlag(flags, &unchecked, "--remote-api-server-url")
 	flags.BoolVar(&overlapping, "overlapping-ranges", false, "join clusters whose pod ranges overlap, because a network between them translates addresses")

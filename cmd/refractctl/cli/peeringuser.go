@@ -51,7 +51,7 @@ func newGeneratePeeringUserCommand(access *clusterAccess) *cobra.Command {
 			"  refractctl peer --context=rome --remote-kubeconfig=milan-for-rome.yaml   # in the other cluster",
 		Args: cobra.ExactArgs(1),
 		RunE: explained(func(cmd *cobra.Command, args []string) error {
-			resources, err := share.parse(false)
+			resources, err := share.parse()
 			if err != nil {
 				return usage(err)
 			}

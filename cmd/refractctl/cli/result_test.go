@@ -60,7 +60,7 @@ func TestResult(t *testing.T) {
 
 func TestCommandsPrintTheirResult(t *testing.T) {
 	vn := virtualNode(t, "liqo-tenant-trento", "trento")
-	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "trento"}})
+	node(t, "trento")
 	out, progress, err := refractctl(t, onCluster("cordon", "virtualnode", "trento", "-o", "yaml")...)
 	require.NoError(t, err)
 	assert.Equal(t, "trento: cordoned\n", progress)
@@ -73,6 +73,12 @@ func TestCommandsPrintTheirResult(t *testing.T) {
 	assert.Equal(t, exitTimedOut, failed.ExitCode)
 	assert.Equal(t, err.Error(), failed.Error)
 	assert.Empty(t, failed.Objects)
+
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "market"}})
+	out, _, err = refractctl(t, onCluster("unoffload", "namespace", "market", "-o", "json")...)
+	require.NoError(t, err)
+	assert.Equal(t, &result{Command: "unoffload namespace", Succeeded: true, Steps: []string{"market: on this cluster only"}, Warnings: []string{},
+		Objects: []resultObject{{Kind: "Namespace", Name: "market"}}}, printedResult(t, out))
 
 	out, _, err = refractctl(t, onCluster("drain", "virtualnode", "-o", "json")...)
 	require.Equal(t, exitUsage, exitCode(err))

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/refract-project/refract/internal/peering"
 )
 
 // shareFlags say what a provider gives to a consumer.
@@ -23,14 +25,14 @@ type shareFlags struct {
 
 func (s *shareFlags) addFlags(flags *pflag.FlagSet) {
 	s.flags, s.usual = flags, map[corev1.ResourceName]*string{}
-	for name, byDefault := range map[corev1.ResourceName]string{corev1.ResourceCPU: "4", corev1.ResourceMemory: "8Gi", corev1.ResourcePods: "110"} {
-		s.usual[name] = flags.String(string(name), byDefault, "amount that the provider grants: "+string(name))
+	for name, byDefault := range peering.DefaultResources() {
+		s.usual[name] = flags.String(string(name), "", fmt.Sprintf("amount that the provider grants: %s (default %s)", name, byDefault.String()))
 	}
 	flags.StringArrayVar(&s.others, "resource", nil, "further resource that the provider grants, as NAME=QUANTITY (may be repeated)")
 }
 
-// parse returns the resources, of those with a default only what was given if givenOnly. It names the flag that is wrong.
-func (s *shareFlags) parse(givenOnly bool) (corev1.ResourceList, error) {
+// parse returns the resources that were given. It names the flag that is wrong.
+func (s *shareFlags) parse() (corev1.ResourceList, error) {
 	resources := corev1.ResourceList{}
 	add := func(flag string, name corev1.ResourceName, text string) error {
 		quantity, err := resource.ParseQuantity(text)
@@ -41,7 +43,7 @@ func (s *shareFlags) parse(givenOnly bool) (corev1.ResourceList, error) {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.usual)) {
-		if givenOnly && !s.flags.Changed(string(name)) {
+		if !s.flags.Changed(string(name)) {
 			continue
 		}
 		if err := add(string(name), name, *s.usual[name]); err != nil {

@@ -25,7 +25,8 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 		Short:   "Stop offloading namespaces",
 		Long: "Stop offloading namespaces, and wait until it is done. Their remote namespaces are deleted,\n" +
 			"with everything in them.",
-		Example:           "  refractctl unoffload namespace shop",
+		Example: "  refractctl unoffload namespace shop\n" +
+			"  refractctl unoffload namespace shop -o json",
 		ValidArgsFunction: access.completeExtended,
 		RunE: explained(func(cmd *cobra.Command, names []string) error {
 			names = access.named(names, selector)
@@ -42,7 +43,13 @@ func newUnoffloadCommand(access *clusterAccess) *cobra.Command {
 				return err
 			}
 			applied, problems := attempt(names, func(name string) error { return unoffload(ctx, c, name) })
-			return errors.Join(problems, awaitWithdrawn(ctx, c, cmd.ErrOrStderr(), applied, timeout))
+			done, waited := attempt(applied, func(name string) error {
+				return awaitOne(ctx, cmd.ErrOrStderr(), "namespace", name, timeout, func(ctx context.Context) (bool, string, error) { return withdrawn(ctx, c, name) })
+			})
+			for _, name := range done {
+				resultOf(cmd).add("", "Namespace", "", name)
+			}
+			return errors.Join(problems, waited)
 		}),
 	}
 	command.Flags().StringVar(&selector, "ns-selector", "", "unoffload the namespaces with these labels, instead of naming them")

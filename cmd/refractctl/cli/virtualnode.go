@@ -4,10 +4,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,14 +21,33 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
-	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/poddrain"
 )
 
-// drainPatience is how long the end of pods is awaited; they have a grace period, and disruption budgets.
-const drainPatience = 10 * time.Minute
+const (
+	// drainPatience is how long the end of pods is awaited; they have a grace period, and disruption budgets.
+	drainPatience = 10 * time.Minute
+	// uncordonPatience is how long the controller may take to end a drain, which takes it less than a second.
+	uncordonPatience = time.Minute
+)
 
 // virtualNodeCommand returns a command that does something to each of the virtual nodes that are named.
 func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error) *cobra.Command {
+	return namedVirtualNodeCommand(access, command, func(cmd *cobra.Command, c client.Client, name string) error {
+		vn, err := findVirtualNode(cmd.Context(), c, name)
+		if err != nil {
+			return err
+		}
+		if err := do(cmd.Context(), c, vn, cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		resultOf(cmd).add("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
+		return nil
+	})
+}
+
+// namedVirtualNodeCommand returns a command that does something about each name of a virtual node, which need not exist.
+func namedVirtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(cmd *cobra.Command, c client.Client, name string) error) *cobra.Command {
 	command.Use = "virtualnode NAME..."
 	command.Aliases = []string{"virtualnodes", "vn"}
 	command.ValidArgsFunction = access.completeVirtualNodes
@@ -38,22 +59,13 @@ func virtualNodeCommand(access *clusterAccess, command *cobra.Command, do func(c
 		if err != nil {
 			return err
 		}
-		_, problems := attempt(names, func(name string) error {
-			vn, err := findVirtualNode(cmd.Context(), c, name)
-			if err != nil {
-				return err
-			}
-			if err := do(cmd.Context(), c, vn, cmd.ErrOrStderr()); err != nil {
-				return err
-			}
-			resultOf(cmd).add("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
-			return nil
-		})
+		_, problems := attempt(names, func(name string) error { return do(cmd, c, name) })
 		return problems
 	})
 	return command
 }
 
+// findVirtualNode returns an error that wraps errNoVirtualNode if there is none of that name.
 func findVirtualNode(ctx context.Context, c client.Client, name string) (found *offloading.VirtualNode, err error) {
 	all := &offloading.VirtualNodeList{}
 	if err := list(ctx, c, all); err != nil {
@@ -69,10 +81,12 @@ func findVirtualNode(ctx context.Context, c client.Client, name string) (found *
 		}
 	}
 	if found == nil {
-		return nil, fmt.Errorf("there is no virtual node %s (list them with: refractctl info)", name)
+		return nil, fmt.Errorf("%w %s (list them with: refractctl info)", errNoVirtualNode, name)
 	}
 	return found, nil
 }
+
+var errNoVirtualNode = errors.New("there is no virtual node")
 
 func newCordonCommand(access *clusterAccess) *cobra.Command {
 	return virtualNodeCommand(access, &cobra.Command{
@@ -85,18 +99,65 @@ func newCordonCommand(access *clusterAccess) *cobra.Command {
 }
 
 func newUncordonCommand(access *clusterAccess) *cobra.Command {
-	return virtualNodeCommand(access, &cobra.Command{
+	var timeout time.Duration
+	command := virtualNodeCommand(access, &cobra.Command{
 		Short:   "Make virtual nodes schedulable again",
+		Long:    "Make virtual nodes schedulable again. A drain is stopped first.",
 		Example: "  refractctl uncordon virtualnode milan",
 	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
-		if vn.DeletionTimestamp != nil {
-			return fmt.Errorf("virtual node %s is being deleted: that cannot be undone", vn.Name)
-		}
-		if err := askForDrain(ctx, c, vn, nil); err != nil {
+		if err := validTimeout(timeout); err != nil {
 			return err
 		}
-		return schedulable(ctx, c, vn, true, out)
+		return uncordon(ctx, c, vn, out, timeout)
 	})
+	command.Flags().DurationVar(&timeout, "timeout", uncordonPatience, "how long to wait until a drain has stopped")
+	return command
+}
+
+// uncordon withdraws the drain, and makes the Node schedulable when the controller no longer drains it: until then it would cordon the Node again.
+func uncordon(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration) error {
+	key := client.ObjectKeyFromObject(vn)
+	switch {
+	case vn.DeletionTimestamp != nil:
+		return fmt.Errorf("virtual node %s is being deleted: that cannot be undone", vn.Name)
+	case vn.Spec.CreateNode != nil && !*vn.Spec.CreateNode:
+		return fmt.Errorf("virtual node %s: spec.createNode of VirtualNode %s is false, so its node is drained and removed: set it to true", vn.Name, key)
+	}
+	if _, err := nodeOf(ctx, c, vn); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	current, err := askForDrain(ctx, c, vn, nil)
+	if err != nil {
+		return err
+	}
+	if isDraining(current) {
+		if err := awaitEndOfDrain(ctx, c, vn, out, timeout); err != nil {
+			return err
+		}
+	}
+	return schedulable(ctx, c, vn, true, out)
+}
+
+// isDraining reports whether the controller drains the node, or has drained it.
+func isDraining(vn *offloading.VirtualNode) bool {
+	return nodeCondition(vn).Status == offloading.DrainingConditionStatus
+}
+
+// awaitEndOfDrain returns when the controller has taken note that the drain was withdrawn.
+func awaitEndOfDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration) error {
+	err := awaitVirtualNode(ctx, c, vn, out, timeout, func(_ context.Context, current *offloading.VirtualNode) (bool, string, error) {
+		switch {
+		case current == nil:
+			return false, "", fmt.Errorf("virtual node %s was deleted meanwhile", vn.Name)
+		case isDraining(current):
+			return false, "", nil // what the condition says is about the drain
+		}
+		return true, nodeCondition(current).Message, nil
+	})
+	if ctx.Err() != nil || exitCode(err) == exitTimedOut {
+		return fmt.Errorf("%w; node %s stays cordoned: run the command again when the controller manager runs", err, vn.Name)
+	}
+	return err
 }
 
 func newDrainCommand(access *clusterAccess) *cobra.Command {
@@ -110,107 +171,95 @@ func newDrainCommand(access *clusterAccess) *cobra.Command {
 		if err := validTimeout(timeout); err != nil {
 			return err
 		}
-		yes := "true"
-		if err := askForDrain(ctx, c, vn, &yes); err != nil {
+		if _, err := nodeOf(ctx, c, vn); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		return awaitVirtualNode(ctx, c, vn, out, timeout, func(current *offloading.VirtualNode) (bool, string) {
+		yes := "true"
+		if _, err := askForDrain(ctx, c, vn, &yes); err != nil {
+			return err
+		}
+		return awaitVirtualNode(ctx, c, vn, out, timeout, func(ctx context.Context, current *offloading.VirtualNode) (bool, string, error) {
 			if current == nil {
-				return true, "it was deleted"
+				return true, "it was deleted", nil
 			}
 			condition := nodeCondition(current)
-			return condition.Status == offloading.DrainingConditionStatus && condition.Reason == "Drained", condition.Message
+			switch {
+			case current.DeletionTimestamp != nil:
+				return false, condition.Message, nil
+			case !isDraining(current):
+				return false, "", nil // the condition is about something else, such as the registration of the node
+			case condition.Reason != "Drained":
+				return false, condition.Message, nil
+			}
+			// The condition may be that of an earlier drain, which the controller has not taken back yet.
+			if drained, err := isDrained(ctx, c, current); err != nil || !drained {
+				return false, "", err
+			}
+			return true, condition.Message, nil
 		})
 	})
 	command.Flags().DurationVar(&timeout, "timeout", drainPatience, "how long to wait")
 	return command
 }
 
-func newDeleteCommand(access *clusterAccess) *cobra.Command {
-	var timeout time.Duration
-	var force bool
-	var remoteContext, remoteFile string
-	command := virtualNodeCommand(access, &cobra.Command{
-		Short: "Drain virtual nodes and remove them",
-		Long: "Drain virtual nodes, remove them, and wait until that is done. The remote namespaces of a provider are\n" +
-			"deleted with its last virtual node, unless they have volumes with data.",
-		Example: "  refractctl delete virtualnode milan\n" +
-			"  refractctl delete virtualnode milan --force   # the provider never comes back",
-	}, func(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
-		if err := validTimeout(timeout); err != nil {
-			return err
-		}
-		if force {
-			if err := giveUp(ctx, c, vn, out); err != nil {
-				return err
-			}
-		}
-		if err := c.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
-		}
-		if err := awaitVirtualNode(ctx, c, vn, out, timeout, func(current *offloading.VirtualNode) (bool, string) {
-			if current == nil {
-				return true, "removed"
-			}
-			for _, condition := range current.Status.Conditions {
-				if condition.Status == offloading.DeletingConditionStatus {
-					return false, condition.Message
-				}
-			}
-			return false, nodeCondition(current).Message
-		}); err != nil || remoteContext == "" && remoteFile == "" {
-			return err
-		}
-		return withdrawRequest(ctx, access, vn, remoteContext, remoteFile)
-	})
-	command.Flags().DurationVar(&timeout, "timeout", drainPatience, "how long to wait")
-	command.Flags().StringVar(&remoteContext, "remote-context", "", "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer")
-	command.Flags().StringVar(&remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
-	completeFlagBy(command, "remote-context", access.completeContexts)
-	command.Flags().BoolVar(&force, "force", false, "abandon the provider, for all its virtual nodes: do not wait for it, and do not clean up there")
-	return command
+// isDrained reports whether the Node is cordoned and empty, but for the pods that a drain leaves.
+func isDrained(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (bool, error) {
+	switch node, err := nodeOf(ctx, c, vn); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	case !node.Spec.Unschedulable:
+		return false, nil
+	}
+	pods := &metav1.PartialObjectMetadataList{}
+	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if err := c.List(ctx, pods, client.MatchingFields{"spec.nodeName": vn.Name}); err != nil {
+		return false, fmt.Errorf("listing the pods of node %s, %w", vn.Name, err)
+	}
+	return !slices.ContainsFunc(pods.Items, func(pod metav1.PartialObjectMetadata) bool { return poddrain.Evicts(&pod) }), nil
 }
 
-// withdrawRequest removes what a provider was asked for a virtual node that is gone.
-func withdrawRequest(ctx context.Context, access *clusterAccess, vn *offloading.VirtualNode, remoteContext, remoteFile string) error {
-	consumer, err := access.cluster()
-	if err != nil {
-		return err
-	}
-	provider, err := access.remote(remoteContext, remoteFile)
-	if err != nil {
-		return fmt.Errorf("the provider: %w", err)
-	}
-	return (&peering.Options{Consumer: consumer, Provider: provider, ProviderID: string(vn.Spec.ClusterID), VirtualNode: vn.Name}).WithdrawRequest(ctx)
-}
-
-// giveUp declares that a provider never comes back.
-func giveUp(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
-	provider := string(vn.Spec.ClusterID)
-	if err := peering.GiveUp(ctx, c, provider); err != nil {
-		return err
-	}
-	fmt.Fprintf(out, "%s: cluster %s is abandoned; the Events of its ForeignCluster list what remains there (kubectl describe foreigncluster %s)\n", vn.Name, provider, provider)
-	return nil
-}
-
-// askForDrain sets the annotation that has a virtual node drained, nil removes it.
-func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNode, value *string) error {
+// askForDrain sets the annotation that has a virtual node drained, nil removes it. It returns the VirtualNode as it then is.
+func askForDrain(ctx context.Context, c client.Client, vn *offloading.VirtualNode, value *string) (*offloading.VirtualNode, error) {
 	text := "null"
 	if value != nil {
 		text = fmt.Sprintf("%q", *value)
 	}
+	changed := vn.DeepCopy()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.DrainAnnotation, text)
-	if err := c.Patch(ctx, vn.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
-		return fmt.Errorf("annotating VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
+	if err := c.Patch(ctx, changed, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		return nil, fmt.Errorf("annotating VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
 	}
-	return nil
+	return changed, nil
+}
+
+// nodeOf returns the Node of a virtual node. Another one that has its name, such as a real worker, is an error.
+func nodeOf(ctx context.Context, c client.Client, vn *offloading.VirtualNode) (*corev1.Node, error) {
+	node := &corev1.Node{}
+	if err := c.Get(ctx, client.ObjectKey{Name: vn.Name}, node); err != nil {
+		return nil, fmt.Errorf("getting node %s, %w", vn.Name, err)
+	}
+	provider := string(vn.Spec.ClusterID)
+	of, labelled := node.Labels[wire.RemoteClusterIDLabel]
+	if node.Labels[wire.TypeLabel] == wire.VirtualNodeType && (!labelled || of == provider) {
+		return node, nil
+	}
+	return nil, fmt.Errorf("node %s was not created for VirtualNode %s (it would have the labels %s=%s and %s=%s): it is left unchanged. Delete the VirtualNode, and create it with another name; for the node itself use kubectl",
+		vn.Name, client.ObjectKeyFromObject(vn), wire.TypeLabel, wire.VirtualNodeType, wire.RemoteClusterIDLabel, provider)
 }
 
 // schedulable cordons the Node or undoes that.
 func schedulable(ctx context.Context, c client.Client, vn *offloading.VirtualNode, is bool, out io.Writer) error {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: vn.Name}}
-	patch := fmt.Sprintf(`{"spec":{"unschedulable":%t}}`, !is)
+	node, err := nodeOf(ctx, c, vn)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("virtual node %s is not registered: the condition %s of VirtualNode %s says why", vn.Name, offloading.NodeConditionType, client.ObjectKeyFromObject(vn))
+	}
+	if err != nil {
+		return err
+	}
+	// The UID makes it fail if another node has taken the name meanwhile.
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"unschedulable":%t}}`, node.UID, !is)
 	if err := c.Patch(ctx, node, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		return fmt.Errorf("patching node %s, %w", vn.Name, err)
 	}
@@ -231,8 +280,9 @@ func nodeCondition(vn *offloading.VirtualNode) offloading.VirtualNodeCondition {
 	return offloading.VirtualNodeCondition{}
 }
 
-// awaitVirtualNode shows the progress until look, which gets nil when the VirtualNode is gone, says that it is over.
-func awaitVirtualNode(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration, look func(*offloading.VirtualNode) (bool, string)) error {
+// awaitVirtualNode shows the progress until look, which gets nil when the VirtualNode is gone, says that it is over. While look has nothing to
+// show, the controller is awaited.
+func awaitVirtualNode(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer, timeout time.Duration, look func(context.Context, *offloading.VirtualNode) (bool, string, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return awaitOne(ctx, out, "virtual node", vn.Name, timeout, func(ctx context.Context) (bool, string, error) {
@@ -244,10 +294,7 @@ func awaitVirtualNode(ctx context.Context, c client.Client, vn *offloading.Virtu
 		case err != nil:
 			return false, "", fmt.Errorf("getting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
 		}
-		done, state := look(current)
-		if state == "" {
-			state = noController
-		}
-		return done, state, nil
+		done, state, err := look(ctx, current)
+		return done, cmp.Or(state, noController), err
 	})
 }

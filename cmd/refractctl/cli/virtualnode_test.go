@@ -101,26 +101,101 @@ func unschedulable(t *testing.T, name string) bool {
 	return node.Spec.Unschedulable
 }
 
+// node creates the Node of a virtual node.
+func node(t *testing.T, name string) {
+	t.Helper()
+	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: name}}})
+}
+
+func askedForDrain(vn *offloading.VirtualNode) bool {
+	return vn.Annotations[wire.DrainAnnotation] == "true"
+}
+
 func TestVirtualNodesAreCordonedAndDrained(t *testing.T) {
 	vn := virtualNode(t, "liqo-tenant-milan", "milan")
-	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "milan"}})
+	node(t, "milan")
 	_, progress, err := refractctl(t, onCluster("cordon", "virtualnode", "milan")...)
 	require.NoError(t, err)
 	assert.Equal(t, "milan: cordoned\n", progress)
 	assert.True(t, unschedulable(t, "milan"))
 
-	asked := func(vn *offloading.VirtualNode) bool { return vn.Annotations[wire.DrainAnnotation] == "true" }
 	shown := &printed{}
-	done := controller(t, shown, vn, asked, draining("Draining", "2 pods are left on the node"), draining("Drained", "The node is drained"))
+	done := controller(t, shown, vn, askedForDrain, draining("Draining", "2 pods are left on the node"), draining("Drained", "The node is drained"))
 	require.NoError(t, refractctlTo(t, shown, onCluster("drain", "virtualnode", "milan")...))
 	require.NoError(t, <-done)
 	assert.Contains(t, shown.String(), "milan: 2 pods are left on the node\nmilan: The node is drained\n")
 
-	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan")...)
-	require.NoError(t, err)
+	// As long as the controller drains the node it would cordon it again.
+	_, _, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan", "--timeout=300ms")...)
+	require.ErrorContains(t, err, "virtual node milan: not done after 300ms: waiting for the controller manager of this cluster, which does not answer")
+	require.ErrorContains(t, err, "node milan stays cordoned: run the command again when the controller manager runs")
+	assert.Equal(t, exitTimedOut, exitCode(err))
+	assert.True(t, unschedulable(t, "milan"))
 	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(vn), vn))
-	assert.False(t, asked(vn))
+	assert.False(t, askedForDrain(vn))
+
+	shown = &printed{}
+	running := offloading.VirtualNodeCondition{Type: offloading.NodeConditionType, Status: offloading.RunningConditionStatus, Reason: "NodeUncordoned", Message: "The node is no longer being drained", LastTransitionTime: metav1.Now()}
+	done = controller(t, shown, vn, func(*offloading.VirtualNode) bool { return strings.Contains(shown.String(), noController) }, running)
+	require.NoError(t, refractctlTo(t, shown, onCluster("uncordon", "virtualnode", "milan")...))
+	require.NoError(t, <-done)
+	assert.Contains(t, shown.String(), "milan: The node is no longer being drained\nmilan: uncordoned\n")
 	assert.False(t, unschedulable(t, "milan"))
+
+	_, progress, err = refractctl(t, onCluster("uncordon", "virtualnode", "milan")...)
+	require.NoError(t, err)
+	assert.Equal(t, "milan: uncordoned\n", progress, "there is no drain to wait for")
+}
+
+// A condition that an earlier drain has left is not taken for the success of this one.
+func TestADrainThatIsOverIsNotThisOne(t *testing.T) {
+	vn := virtualNode(t, "liqo-tenant-udine", "udine")
+	node(t, "udine")
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{draining("Drained", "The node is drained")}}})
+	require.NoError(t, err)
+	require.NoError(t, admin(t).Status().Patch(t.Context(), vn, client.RawPatch(types.MergePatchType, patch)))
+	drain := onCluster("drain", "virtualnode", "udine", "--timeout=300ms")
+	const waits = "virtual node udine: not done after 300ms: waiting for the controller manager of this cluster"
+	_, _, err = refractctl(t, drain...)
+	require.ErrorContains(t, err, waits, "the node is not cordoned")
+
+	_, _, err = refractctl(t, onCluster("cordon", "virtualnode", "udine")...)
+	require.NoError(t, err)
+	pod := func(name string, owners ...metav1.OwnerReference) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, OwnerReferences: owners},
+			Spec: corev1.PodSpec{NodeName: "udine", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	}
+	web := pod("udine-web")
+	create(t, web)
+	_, _, err = refractctl(t, drain...)
+	require.ErrorContains(t, err, waits, "a pod runs there")
+
+	require.NoError(t, admin(t).Delete(t.Context(), web, client.GracePeriodSeconds(0)))
+	_, progress, err := refractctl(t, drain...)
+	require.NoError(t, err)
+	assert.Equal(t, "udine: The node is drained\n", progress)
+}
+
+// A real worker that has the name of a virtual node is left alone.
+func TestNodesOfOthersAreNotCordoned(t *testing.T) {
+	virtualNode(t, "liqo-tenant-lecce", "lecce")
+	_, _, err := refractctl(t, onCluster("cordon", "virtualnode", "lecce")...)
+	require.ErrorContains(t, err, "virtual node lecce is not registered: the condition Node of VirtualNode liqo-tenant-lecce/lecce says why")
+
+	for _, labels := range []map[string]string{nil, {wire.TypeLabel: wire.VirtualNodeType, wire.RemoteClusterIDLabel: "bari"}} {
+		worker := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lecce", Labels: labels}}
+		create(t, worker)
+		for _, command := range []string{"cordon", "drain", "uncordon"} {
+			_, _, err := refractctl(t, onCluster(command, "virtualnode", "lecce")...)
+			require.ErrorContains(t, err, "node lecce was not created for VirtualNode liqo-tenant-lecce/lecce", command)
+			assert.False(t, unschedulable(t, "lecce"), command)
+		}
+		require.NoError(t, admin(t).Delete(t.Context(), worker))
+	}
+	create(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lecce", Labels: map[string]string{wire.TypeLabel: wire.VirtualNodeType}}}) // by another implementation
+	_, _, err = refractctl(t, onCluster("cordon", "virtualnode", "lecce")...)
+	require.NoError(t, err)
+	assert.True(t, unschedulable(t, "lecce"))
 }
 
 func TestVirtualNodesAreRemoved(t *testing.T) {
@@ -155,6 +230,7 @@ func TestVirtualNodesMustBeNamed(t *testing.T) {
 		{[]string{"drain", "virtualnode", "nowhere"}, "there is no virtual node nowhere"},
 		{[]string{"delete", "virtualnode", "twice"}, "namespaces liqo-tenant-bari and liqo-tenant-pisa have a VirtualNode of that name"},
 		{[]string{"drain", "virtualnode", "twice", "--timeout=0s"}, "namespaces liqo-tenant-bari"},
+		{[]string{"delete", "virtualnode", "turin", "--force", "--remote-context=turin"}, "--force does not contact the provider"},
 	} {
 		_, _, err := refractctl(t, onCluster(test.args...)...)
 		assert.ErrorContains(t, err, test.says)

@@ -20,29 +20,19 @@ import (
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/progress"
 )
 
 // pollInterval is how often the cluster is asked while waiting.
 const pollInterval = 200 * time.Millisecond
 
 // awaitExtended returns when the remote namespaces of all namespaces exist, and reports on
-// progress how it goes.
-func awaitExtended(ctx context.Context, c client.Client, progress io.Writer, namespaces []string, timeout time.Duration) error {
+// out how it goes.
+func awaitExtended(ctx context.Context, c client.Client, out io.Writer, namespaces []string, timeout time.Duration) error {
 	var problems []error
 	for _, namespace := range namespaces {
-		problems = append(problems, awaitOne(ctx, progress, "namespace", namespace, timeout, func(ctx context.Context) (bool, string, error) {
+		problems = append(problems, awaitOne(ctx, out, "namespace", namespace, timeout, func(ctx context.Context) (bool, string, error) {
 			return extended(ctx, c, namespace)
-		}))
-	}
-	return errors.Join(problems...)
-}
-
-// awaitWithdrawn returns when none of the namespaces is offloaded any more.
-func awaitWithdrawn(ctx context.Context, c client.Client, progress io.Writer, namespaces []string, timeout time.Duration) error {
-	var problems []error
-	for _, namespace := range namespaces {
-		problems = append(problems, awaitOne(ctx, progress, "namespace", namespace, timeout, func(ctx context.Context) (bool, string, error) {
-			return withdrawn(ctx, c, namespace)
 		}))
 	}
 	return errors.Join(problems...)
@@ -82,13 +72,13 @@ func validTimeout(timeout time.Duration) error {
 const noController = "waiting for the controller manager of this cluster"
 
 // awaitOne asks look about the object of that kind and name until it says done, and prints what it says whenever that is news.
-func awaitOne(ctx context.Context, progress io.Writer, kind, name string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
+func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
 	said := ""
 	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		done, state, err := look(ctx)
 		if err == nil && state != said {
 			said = state
-			waiting(progress, name, state)
+			waiting(out, name, state)
 		}
 		return done, err
 	})
@@ -120,7 +110,7 @@ func extended(ctx context.Context, c client.Client, namespace string) (bool, str
 	case offloading.NoClusterSelectedOffloadingPhaseType:
 		return true, "warning: no virtual node is selected, so it is not offloaded (compare --selector with: kubectl get nodes -l " + wire.TypeLabel + "=" + wire.VirtualNodeType + " --show-labels)", nil
 	}
-	return false, describe(nso), nil
+	return false, progress.Offloading(nso), nil
 }
 
 // places says a strategy in words.
@@ -146,7 +136,7 @@ func withdrawn(ctx context.Context, c client.Client, namespace string) (bool, st
 	if nso.Status.OffloadingPhase != offloading.TerminatingOffloadingPhaseType {
 		return false, noController, nil
 	}
-	return false, describe(nso), nil
+	return false, progress.Offloading(nso), nil
 }
 
 func selectedClusters(nso *offloading.NamespaceOffloading) []string {
@@ -159,17 +149,4 @@ func selectedClusters(nso *offloading.NamespaceOffloading) []string {
 		}
 	}
 	return selected
-}
-
-// describe names the phase and what is missing on which cluster.
-func describe(nso *offloading.NamespaceOffloading) string {
-	text := string(nso.Status.OffloadingPhase)
-	for _, cluster := range slices.Sorted(maps.Keys(nso.Status.RemoteNamespacesConditions)) {
-		for _, condition := range nso.Status.RemoteNamespacesConditions[cluster] {
-			if condition.Type == offloading.NamespaceReady && condition.Status != corev1.ConditionTrue {
-				text += fmt.Sprintf("; %s: %s, %s", cluster, condition.Reason, condition.Message)
-			}
-		}
-	}
-	return text
 }

@@ -59,7 +59,7 @@ func groupOf(role *rbacv1.ClusterRole, resource string) string {
 	return group
 }
 
-// AwaitAccess waits until the API server allows or denies access as wanted. It learns of changed roles through watches, so shortly after
+// AwaitAccess waits until the API server allows or denies access as expected. It learns of changed roles through watches, so shortly after
 // the change.
 func (c *Cluster) AwaitAccess(t *testing.T, access authorizationv1.SubjectAccessReviewSpec, allowed bool) {
 	t.Helper()

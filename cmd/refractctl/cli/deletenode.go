@@ -1,0 +1,139 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/internal/peering"
+)
+
+// deletion are the flags of "delete virtualnode".
+type deletion struct {
+	access                    *clusterAccess
+	timeout                   time.Duration
+	force                     bool
+	remoteContext, remoteFile string
+}
+
+func newDeleteCommand(access *clusterAccess) *cobra.Command {
+	d := &deletion{access: access}
+	command := namedVirtualNodeCommand(access, &cobra.Command{
+		Short: "Drain virtual nodes and remove them",
+		Long: "Drain virtual nodes, remove them, and wait until that is done. The remote namespaces of a provider are\n" +
+			"deleted with its last virtual node, unless they have volumes with data. With --remote-context or --remote-kubeconfig the\n" +
+			"ResourceSlices of the nodes are removed from the provider as well; run the command again if it was interrupted before.",
+		Example: "  refractctl delete virtualnode milan\n" +
+			"  refractctl delete virtualnode milan-gpu --remote-context=milan\n" +
+			"  refractctl delete virtualnode milan --force   # the provider never comes back",
+	}, d.run)
+	command.Flags().DurationVar(&d.timeout, "timeout", drainPatience, "how long to wait")
+	command.Flags().StringVar(&d.remoteContext, "remote-context", "", "context of the provider, from which what was requested for these nodes is removed; otherwise it stays there until refractctl unpeer")
+	command.Flags().StringVar(&d.remoteFile, "remote-kubeconfig", "", "kubeconfig of the provider, by default that of this cluster")
+	completeFlagBy(command, "remote-context", access.completeContexts)
+	command.Flags().BoolVar(&d.force, "force", false, "abandon the provider, for all its virtual nodes: do not wait for it, and do not clean up there")
+	return command
+}
+
+func (d *deletion) run(cmd *cobra.Command, c client.Client, name string) error {
+	if err := validTimeout(d.timeout); err != nil {
+		return err
+	}
+	ctx, out := cmd.Context(), cmd.ErrOrStderr()
+	if d.remoteContext == "" && d.remoteFile == "" {
+		vn, err := findVirtualNode(ctx, c, name)
+		if err != nil {
+			return err
+		}
+		return d.remove(cmd, c, vn)
+	}
+	if d.force {
+		return usage(errors.New("--force does not contact the provider: omit --remote-context and --remote-kubeconfig"))
+	}
+	vn, missing := findVirtualNode(ctx, c, name)
+	if missing != nil && !errors.Is(missing, errNoVirtualNode) {
+		return missing
+	}
+	// The provider is checked before the virtual node is drained: a wrong context must not be noticed only when the node is gone.
+	o, err := d.options(name, out)
+	if err != nil {
+		return err
+	}
+	if vn != nil {
+		o.ProviderID = string(vn.Spec.ClusterID)
+	}
+	if err := o.CheckRequest(ctx); err != nil {
+		return err
+	}
+	if vn != nil {
+		if err := d.remove(cmd, c, vn); err != nil {
+			return err
+		}
+	}
+	found, err := o.WithdrawRequest(ctx)
+	resultOf(cmd).parted(o)
+	if err == nil && missing != nil && !found {
+		return fmt.Errorf("%w, and cluster %s has no ResourceSlice %s for it", missing, o.Provider.ID(), name)
+	}
+	return err
+}
+
+// options for the request that a provider has for a virtual node.
+func (d *deletion) options(virtualNode string, out io.Writer) (*peering.Options, error) {
+	consumer, err := d.access.cluster()
+	if err != nil {
+		return nil, err
+	}
+	provider, err := d.access.remote(d.remoteContext, d.remoteFile)
+	if err != nil {
+		return nil, fmt.Errorf("the provider: %w", err)
+	}
+	return &peering.Options{Consumer: consumer, Provider: provider, VirtualNode: virtualNode, Progress: printTo(out)}, nil
+}
+
+// remove a virtual node from this cluster.
+func (d *deletion) remove(cmd *cobra.Command, c client.Client, vn *offloading.VirtualNode) error {
+	ctx, out := cmd.Context(), cmd.ErrOrStderr()
+	if d.force {
+		if err := giveUp(ctx, c, vn, out); err != nil {
+			return err
+		}
+	}
+	if err := c.Delete(ctx, vn, client.Preconditions{UID: &vn.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting VirtualNode %s, %w", client.ObjectKeyFromObject(vn), err)
+	}
+	err := awaitVirtualNode(ctx, c, vn, out, d.timeout, func(_ context.Context, current *offloading.VirtualNode) (bool, string, error) {
+		if current == nil {
+			return true, "removed", nil
+		}
+		for _, condition := range current.Status.Conditions {
+			if condition.Status == offloading.DeletingConditionStatus {
+				return false, condition.Message, nil
+			}
+		}
+		return false, nodeCondition(current).Message, nil
+	})
+	if err == nil {
+		resultOf(cmd).add("", offloading.VirtualNodeKind, vn.Namespace, vn.Name)
+	}
+	return err
+}
+
+// giveUp declares that a provider never comes back.
+func giveUp(ctx context.Context, c client.Client, vn *offloading.VirtualNode, out io.Writer) error {
+	provider := string(vn.Spec.ClusterID)
+	if err := peering.GiveUp(ctx, c, provider); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: cluster %s is abandoned; the Events of its ForeignCluster list what remains there (kubectl describe foreigncluster %s)\n", vn.Name, provider, provider)
+	return nil
+}

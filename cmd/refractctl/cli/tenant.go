@@ -1,0 +1,303 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// tenantPatience is how long the controllers may take to follow a Tenant or a ResourceSlice, which takes them less than a second. The end of
+// remote namespaces takes longer, see drainPatience.
+const tenantPatience = time.Minute
+
+// consumerCommand returns a command for a provider, which does something about each argument.
+func consumerCommand(access *clusterAccess, command *cobra.Command, patience time.Duration, do func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error) *cobra.Command {
+	var timeout time.Duration
+	command.Args = cobra.MinimumNArgs(1)
+	command.RunE = explained(func(cmd *cobra.Command, names []string) error {
+		if err := validTimeout(timeout); err != nil {
+			return err
+		}
+		c, err := access.client(requestTimeout)
+		if err != nil {
+			return err
+		}
+		_, problems := attempt(names, func(name string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			return do(ctx, c, name, cmd)
+		})
+		return problems
+	})
+	command.Flags().DurationVar(&timeout, "timeout", patience, "how long to wait")
+	return command
+}
+
+func newCordonTenantCommand(access *clusterAccess) *cobra.Command {
+	return consumerCommand(access, &cobra.Command{
+		Use:   "tenant CONSUMER...",
+		Short: "Refuse new pods of consumers",
+		Long: "Refuse new pods of consumers of this cluster, and requests for more resources. Running pods are not affected. Consumers that joined with\n" +
+			"Liqo's protocol have a Tenant, whose spec.tenantCondition is set; of others the Quota is cordoned.",
+		Example:           "  refractctl cordon tenant rome --context=milan",
+		ValidArgsFunction: access.completePeers,
+	}, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+		return limitTenant(ctx, c, name, auth.TenantCordoned, cmd)
+	})
+}
+
+func newUncordonTenantCommand(access *clusterAccess) *cobra.Command {
+	return consumerCommand(access, &cobra.Command{
+		Use:               "tenant CONSUMER...",
+		Short:             "Admit new pods of consumers again",
+		Long:              "Admit new pods of consumers of this cluster again, after they were cordoned or drained.",
+		Example:           "  refractctl uncordon tenant rome --context=milan",
+		ValidArgsFunction: access.completePeers,
+	}, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+		return limitTenant(ctx, c, name, auth.TenantActive, cmd)
+	})
+}
+
+func newDrainTenantCommand(access *clusterAccess) *cobra.Command {
+	return consumerCommand(access, &cobra.Command{
+		Use:   "tenant CONSUMER...",
+		Short: "Revoke the access of consumers, and delete their remote namespaces",
+		Long: "Revoke the access of consumers of this cluster that joined with Liqo's protocol, and delete their ResourceSlices and remote namespaces,\n" +
+			"with everything in them. The Tenant stays: uncordon admits the consumer again.",
+		Example:           "  refractctl drain tenant rome --context=milan",
+		ValidArgsFunction: access.completePeers,
+	}, drainPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+		return limitTenant(ctx, c, name, auth.TenantDrained, cmd)
+	})
+}
+
+// limitTenant sets what a consumer may do, and returns when the controllers have followed.
+func limitTenant(ctx context.Context, c client.Client, consumer string, limit auth.TenantCondition, cmd *cobra.Command) error {
+	tenants, err := tenantsOf(ctx, c, consumer)
+	if err != nil {
+		return err
+	}
+	quotas, err := quotasOf(ctx, c, consumer)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(tenants) == 0 && len(quotas) > 0 && limit == auth.TenantDrained:
+		return fmt.Errorf("consumer %s has no Tenant, because it joined with refractctl peer: have it unpeer, or revoke its access with refractctl delete peering-user %s", consumer, consumer)
+	case len(tenants) == 0 && len(quotas) == 0:
+		return fmt.Errorf("consumer %s has neither a Tenant nor a Quota of its own in this cluster: check its cluster id (refractctl info), and that Quotas are enforced (controllerManager.config.enableResourceEnforcement)", consumer)
+	}
+	for i := range tenants {
+		if err := patchTo(ctx, c, &tenants[i], map[string]any{"spec": map[string]any{"tenantCondition": limit}}); err != nil {
+			return err
+		}
+		if err := awaitTenant(ctx, c, &tenants[i], limit, cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		resultOf(cmd).add("", auth.TenantKind, tenants[i].Namespace, tenants[i].Name)
+	}
+	if limit != auth.TenantDrained {
+		for i := range quotas {
+			if err := patchTo(ctx, c, &quotas[i], map[string]any{"spec": map[string]any{"cordoned": limit == auth.TenantCordoned}}); err != nil {
+				return err
+			}
+			resultOf(cmd).add("", "Quota", quotas[i].Namespace, quotas[i].Name)
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", consumer, map[auth.TenantCondition]string{auth.TenantCordoned: "cordoned", auth.TenantActive: "uncordoned", auth.TenantDrained: "drained"}[limit])
+	return nil
+}
+
+// tenantsOf returns the Tenants of a consumer.
+func tenantsOf(ctx context.Context, c client.Client, consumer string) ([]auth.Tenant, error) {
+	all := &auth.TenantList{}
+	if err := list(ctx, c, all); err != nil && !missingKind(err) {
+		return nil, err
+	}
+	return slices.DeleteFunc(all.Items, func(tenant auth.Tenant) bool {
+		return string(tenant.Spec.ClusterID) != consumer || tenant.DeletionTimestamp != nil
+	}), nil
+}
+
+// quotasOf returns the Quotas of the user that a consumer is which has joined with refractctl: no controller writes them.
+func quotasOf(ctx context.Context, c client.Client, consumer string) ([]offloading.Quota, error) {
+	all := &offloading.QuotaList{}
+	if err := c.List(ctx, all, client.InNamespace(wire.TenantNamespace(consumer))); err != nil {
+		return nil, fmt.Errorf("listing Quotas in namespace %s, %w", wire.TenantNamespace(consumer), err)
+	}
+	return slices.DeleteFunc(all.Items, func(quota offloading.Quota) bool { return quota.Spec.User != consumer }), nil
+}
+
+// missingKind reports whether a cluster lacks the CRD: of Tenants and ResourceSlices not every installation has one.
+func missingKind(err error) bool { return apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) }
+
+// awaitTenant returns when what the consumer has requested is as the Tenant says.
+func awaitTenant(ctx context.Context, c client.Client, tenant *auth.Tenant, limit auth.TenantCondition, out io.Writer) error {
+	return awaitOne(ctx, out, "tenant", string(tenant.Spec.ClusterID), remaining(ctx), func(ctx context.Context) (bool, string, error) {
+		requests, maps := &auth.ResourceSliceList{}, &offloading.NamespaceMapList{}
+		for _, one := range []client.ObjectList{requests, maps} {
+			if err := c.List(ctx, one, client.InNamespace(tenant.Namespace), client.MatchingLabels{wire.ReplicatedLabel: "true"}); err != nil {
+				return false, "", fmt.Errorf("listing %s in namespace %s, %w", kindsOf(one), tenant.Namespace, err)
+			}
+		}
+		if limit == auth.TenantDrained {
+			return drainedTenant(requests.Items, maps.Items)
+		}
+		for i := range requests.Items {
+			_, marked := requests.Items[i].Annotations[wire.CordonTenantAnnotation]
+			if len(requests.Items[i].Spec.CSR) > 0 && marked != (limit == auth.TenantCordoned) {
+				return false, noController, nil
+			}
+		}
+		return true, "its ResourceSlices follow", nil
+	})
+}
+
+// drainedTenant says what is left of the requests of a consumer.
+func drainedTenant(requests []auth.ResourceSlice, maps []offloading.NamespaceMap) (bool, string, error) {
+	var left []string
+	begun := true
+	for i := range requests {
+		left = append(left, "ResourceSlice "+requests[i].Name)
+		begun = begun && requests[i].DeletionTimestamp != nil
+	}
+	for i := range maps {
+		begun = begun && maps[i].DeletionTimestamp != nil
+		for _, status := range maps[i].Status.CurrentMapping {
+			left = append(left, "namespace "+status.RemoteNamespace)
+		}
+		if len(maps[i].Status.CurrentMapping) == 0 {
+			left = append(left, "NamespaceMap "+maps[i].Name)
+		}
+	}
+	switch {
+	case len(left) == 0:
+		return true, "its access is revoked, and its remote namespaces are deleted", nil
+	case !begun:
+		return false, noController, nil
+	}
+	slices.Sort(left)
+	return false, "being deleted: " + strings.Join(left, ", "), nil
+}
+
+// remaining is how much time a context has left, in seconds.
+func remaining(ctx context.Context) time.Duration {
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline).Round(time.Second)
+}
+
+func newCordonResourceSliceCommand(access *clusterAccess) *cobra.Command {
+	return resourceSliceCommand(access, true, &cobra.Command{
+		Short: "Refuse new pods of ResourceSlices",
+		Long: "Refuse new pods of ResourceSlices, at the provider: each is the share of one virtual node of a consumer that runs Liqo. Running pods are not\n" +
+			"affected. --namespace names the tenant namespace if several consumers have a ResourceSlice of that name.",
+		Example: "  refractctl cordon resourceslice milan --context=milan --namespace=liqo-tenant-rome",
+	})
+}
+
+func newUncordonResourceSliceCommand(access *clusterAccess) *cobra.Command {
+	return resourceSliceCommand(access, false, &cobra.Command{
+		Short:   "Admit new pods of ResourceSlices again",
+		Example: "  refractctl uncordon resourceslice milan --context=milan",
+	})
+}
+
+func resourceSliceCommand(access *clusterAccess, cordon bool, command *cobra.Command) *cobra.Command {
+	command.Use = "resourceslice NAME..."
+	command.Aliases = []string{"resourceslices", "rs"}
+	return consumerCommand(access, command, tenantPatience, func(ctx context.Context, c client.Client, name string, cmd *cobra.Command) error {
+		slice, err := findResourceSlice(ctx, c, access.namespace(), name)
+		if err != nil {
+			return err
+		}
+		var value any // null removes it
+		if cordon {
+			value = "true"
+		}
+		if err := patchTo(ctx, c, slice, map[string]any{"metadata": map[string]any{"annotations": map[string]any{wire.CordonAnnotation: value}}}); err != nil {
+			return err
+		}
+		if _, byTenant := slice.Annotations[wire.CordonTenantAnnotation]; byTenant && !cordon {
+			consumer := ptr.Deref(slice.Spec.ConsumerClusterID, "")
+			return fmt.Errorf("ResourceSlice %s stays cordoned, because consumer %s is: run refractctl uncordon tenant %s", client.ObjectKeyFromObject(slice), consumer, consumer)
+		}
+		if err := awaitQuota(ctx, c, slice, cordon, cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", name, map[bool]string{true: "cordoned", false: "uncordoned"}[cordon])
+		resultOf(cmd).add("", auth.ResourceSliceKind, slice.Namespace, slice.Name)
+		return nil
+	})
+}
+
+// findResourceSlice returns the ResourceSlice of a consumer, in any tenant namespace unless one is given.
+func findResourceSlice(ctx context.Context, c client.Client, namespace, name string) (*auth.ResourceSlice, error) {
+	all := &auth.ResourceSliceList{}
+	if err := c.List(ctx, all, client.InNamespace(namespace)); err != nil && !missingKind(err) {
+		return nil, fmt.Errorf("listing ResourceSlices, %w", err)
+	}
+	found := slices.DeleteFunc(all.Items, func(slice auth.ResourceSlice) bool { return slice.Name != name })
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("there is no ResourceSlice %s in %s: list them with kubectl get resourceslices --all-namespaces", name, cmp.Or(namespace, "any namespace"))
+	case len(found) > 1:
+		return nil, fmt.Errorf("namespaces %s and %s have a ResourceSlice %s: set --namespace", found[0].Namespace, found[1].Namespace, name)
+	case found[0].Labels[wire.NegotiateLabel] == "true":
+		return nil, fmt.Errorf("ResourceSlice %s only negotiates what a virtual node offers, and has no Quota: cordon its consumer, refractctl cordon tenant %s", client.ObjectKeyFromObject(&found[0]), ptr.Deref(found[0].Spec.ConsumerClusterID, "CONSUMER"))
+	case found[0].Labels[wire.ReplicatedLabel] != "true":
+		return nil, fmt.Errorf("ResourceSlice %s is a request of this cluster: cordon it at its provider, or the virtual node here with refractctl cordon virtualnode", client.ObjectKeyFromObject(&found[0]))
+	}
+	return &found[0], nil
+}
+
+// awaitQuota returns when the Quota of a ResourceSlice is cordoned, or no longer is. Without a Quota a user gets no new pods.
+func awaitQuota(ctx context.Context, c client.Client, slice *auth.ResourceSlice, cordon bool, out io.Writer) error {
+	key := client.ObjectKey{Namespace: slice.Namespace, Name: auth.ResourceSliceUser(slice.Name, string(ptr.Deref(slice.Spec.ConsumerClusterID, "")))}
+	// The Quota of one that is denied stays cordoned, or there is none.
+	if slice.Status.Decision(auth.ResourcesCondition) != auth.ResourceSliceAccepted {
+		return nil
+	}
+	return awaitOne(ctx, out, "resourceslice", slice.Name, remaining(ctx), func(ctx context.Context) (bool, string, error) {
+		quota := &offloading.Quota{}
+		switch err := c.Get(ctx, key, quota); {
+		case apierrors.IsNotFound(err):
+			return false, fmt.Sprintf("there is no Quota %s, by which it would be enforced: set authentication.enabled, or adoptLiqo beside Liqo, in the values of this cluster", key), nil
+		case err != nil:
+			return false, "", fmt.Errorf("getting Quota %s, %w", key, err)
+		case ptr.Deref(quota.Spec.Cordoned, false) != cordon:
+			return false, noController, nil
+		}
+		return true, "its Quota follows", nil
+	})
+}
+
+// patchTo merges fields into an object, which then is as the API server has it.
+func patchTo(ctx context.Context, c client.Client, object client.Object, fields map[string]any) error {
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return fmt.Errorf("encoding a patch, %w", err)
+	}
+	if err := c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("patching %s, %w", client.ObjectKeyFromObject(object), err)
+	}
+	return nil
+}

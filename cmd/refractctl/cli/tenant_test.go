@@ -1,0 +1,131 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+)
+
+// patch an object, as a controller would.
+func patch(t *testing.T, object client.Object, text string) {
+	t.Helper()
+	require.NoError(t, admin(t).Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(text))))
+}
+
+func quotaOf(t *testing.T, consumer, user string) *offloading.Quota {
+	t.Helper()
+	quota := &offloading.Quota{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace(consumer), Name: user}, Spec: offloading.QuotaSpec{User: user, Resources: corev1.ResourceList{}}}
+	create(t, quota)
+	return quota
+}
+
+func isCordoned(t *testing.T, quota *offloading.Quota) bool {
+	t.Helper()
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(quota), quota))
+	return ptr.Deref(quota.Spec.Cordoned, false)
+}
+
+// A consumer that has joined with refractctl has a Quota, and no Tenant.
+func TestConsumersAreCordoned(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-monza"}})
+	quota := quotaOf(t, "monza", "monza")
+	_, progress, err := refractctl(t, onCluster("cordon", "tenant", "monza")...)
+	require.NoError(t, err)
+	assert.Equal(t, "monza: cordoned\n", progress)
+	assert.True(t, isCordoned(t, quota))
+	_, _, err = refractctl(t, onCluster("drain", "tenant", "monza")...)
+	require.ErrorContains(t, err, "consumer monza has no Tenant, because it joined with refractctl peer")
+	_, _, err = refractctl(t, onCluster("uncordon", "tenant", "monza")...)
+	require.NoError(t, err)
+	assert.False(t, isCordoned(t, quota))
+	_, _, err = refractctl(t, onCluster("cordon", "tenant", "lodi")...)
+	require.ErrorContains(t, err, "consumer lodi has neither a Tenant nor a Quota of its own in this cluster")
+	_, _, err = refractctl(t, onCluster("cordon", "tenant")...)
+	assert.Equal(t, exitUsage, exitCode(err))
+}
+
+// The commands change what Liqo's do, and wait for the controllers. (These are tested in controllers/authentication and controllers/resourceslice.)
+func TestTenantsAreCordonedAndDrained(t *testing.T) {
+	const namespace = "liqo-tenant-pavia"
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	tenant := &auth.Tenant{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pavia"}, Spec: auth.TenantSpec{ClusterID: "pavia"}}
+	create(t, tenant)
+	slice := &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "share", Labels: map[string]string{wire.ReplicatedLabel: "true"}},
+		Spec: auth.ResourceSliceSpec{ConsumerClusterID: ptr.To(core.ClusterID("pavia")), CSR: []byte("request")}}
+	create(t, slice)
+	condition := func() auth.TenantCondition {
+		require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(tenant), tenant))
+		return tenant.Spec.TenantCondition
+	}
+	const waits = "not done after 1s: waiting for the controller manager of this cluster, which does not answer"
+	_, _, err := refractctl(t, onCluster("cordon", "tenant", "pavia", "--timeout=1s")...)
+	require.ErrorContains(t, err, "tenant pavia: "+waits)
+	assert.Equal(t, auth.TenantCordoned, condition())
+	patch(t, slice, `{"metadata":{"annotations":{"`+wire.CordonTenantAnnotation+`":"true"}}}`)
+	out, _, err := refractctl(t, onCluster("cordon", "tenant", "pavia", "-o", "json")...)
+	require.NoError(t, err)
+	assert.Equal(t, []resultObject{{Kind: "Tenant", Namespace: namespace, Name: "pavia"}}, printedResult(t, out).Objects)
+
+	_, _, err = refractctl(t, onCluster("uncordon", "resourceslice", "share")...)
+	require.ErrorContains(t, err, "ResourceSlice liqo-tenant-pavia/share stays cordoned, because consumer pavia is: run refractctl uncordon tenant pavia")
+	_, _, err = refractctl(t, onCluster("uncordon", "tenant", "pavia", "--timeout=1s")...)
+	require.ErrorContains(t, err, "tenant pavia: "+waits)
+	assert.Equal(t, auth.TenantActive, condition())
+	patch(t, slice, `{"metadata":{"annotations":null}}`)
+	_, progress, err := refractctl(t, onCluster("uncordon", "tenant", "pavia")...)
+	require.NoError(t, err)
+	assert.Equal(t, "pavia: its ResourceSlices follow\npavia: uncordoned\n", progress)
+
+	require.NoError(t, admin(t).Status().Patch(t.Context(), slice, client.RawPatch(types.MergePatchType, []byte(`{"status":{"conditions":[{"type":"Resources","status":"Accepted"}]}}`))))
+	quota := quotaOf(t, "pavia", auth.ResourceSliceUser("share", "pavia"))
+	_, _, err = refractctl(t, onCluster("cordon", "resourceslice", "share", "--timeout=1s")...)
+	require.ErrorContains(t, err, "resourceslice share: "+waits)
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(slice), slice))
+	assert.Equal(t, "true", slice.Annotations[wire.CordonAnnotation])
+	patch(t, quota, `{"spec":{"cordoned":true}}`)
+	_, progress, err = refractctl(t, onCluster("cordon", "resourceslice", "share", "--namespace="+namespace)...)
+	require.NoError(t, err)
+	assert.Equal(t, "share: its Quota follows\nshare: cordoned\n", progress)
+	patch(t, quota, `{"spec":{"cordoned":null}}`)
+	_, _, err = refractctl(t, onCluster("uncordon", "resourceslice", "share")...)
+	require.NoError(t, err)
+	require.NoError(t, admin(t).Get(t.Context(), client.ObjectKeyFromObject(slice), slice))
+	assert.NotContains(t, slice.Annotations, wire.CordonAnnotation)
+
+	_, _, err = refractctl(t, onCluster("drain", "tenant", "pavia", "--timeout=1s")...)
+	require.ErrorContains(t, err, "tenant pavia: "+waits)
+	assert.Equal(t, auth.TenantDrained, condition())
+	require.NoError(t, admin(t).Delete(t.Context(), slice))
+	_, progress, err = refractctl(t, onCluster("drain", "tenant", "pavia")...)
+	require.NoError(t, err)
+	assert.Equal(t, "pavia: its access is revoked, and its remote namespaces are deleted\npavia: drained\n", progress)
+}
+
+func TestResourceSlicesThatAreNotCordoned(t *testing.T) {
+	create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "liqo-tenant-cuneo"}})
+	for name, labels := range map[string]map[string]string{"asking": {wire.NegotiateLabel: "true"}, "own": nil} {
+		create(t, &auth.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "liqo-tenant-cuneo", Name: name, Labels: labels}, Spec: auth.ResourceSliceSpec{ConsumerClusterID: ptr.To(core.ClusterID("cuneo"))}})
+	}
+	for name, want := range map[string]string{
+		"absent": "there is no ResourceSlice absent in any namespace",
+		"asking": "only negotiates what a virtual node offers, and has no Quota: cordon its consumer, refractctl cordon tenant cuneo",
+		"own":    "is a request of this cluster: cordon it at its provider",
+	} {
+		_, _, err := refractctl(t, onCluster("cordon", "resourceslice", name)...)
+		assert.ErrorContains(t, err, want, name)
+	}
+}

@@ -1,0 +1,198 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	core "github.com/refract-project/refract/api/core/v1beta1"
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/peering"
+	"github.com/refract-project/refract/internal/rbac"
+	"github.com/refract-project/refract/internal/release"
+	"github.com/refract-project/refract/internal/testenv"
+)
+
+// world is a cluster, rome, that is its own provider, milan.
+type world struct {
+	*testenv.Cluster
+	client    client.Client
+	clientset kubernetes.Interface
+	scheme    *runtime.Scheme
+	installed *release.Installation
+	// vn has its kubeconfig in secret, which is that of a ServiceAccount without permissions.
+	vn     *offloading.VirtualNode
+	secret *corev1.Secret
+}
+
+const (
+	consumerTenant = "liqo-tenant-milan" // of rome
+	providerTenant = "liqo-tenant-rome"  // of milan
+)
+
+// What the doctor finds in a cluster depends on the answers of its API server. The last case stops that.
+func TestAgainstAnAPIServer(t *testing.T) {
+	w := newWorld(t)
+	t.Run("permissions of a virtual kubelet", w.kubelet)
+	t.Run("permissions at a provider", w.provider)
+	t.Run("webhook", w.webhook)
+	t.Run("installation", w.installation)
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		Cluster: testenv.ForTest(t, testenv.Options{CRDPaths: []string{"../../api/crds"}, NoScheduler: true})[0], scheme: runtime.NewScheme(),
+		installed: &release.Installation{Name: "refract", Namespace: "liqo", ClusterID: "rome", RolePrefix: "liqo"},
+		secret:    &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: "kubeconfig"}},
+		vn: &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: "milan"},
+			Spec: offloading.VirtualNodeSpec{ClusterID: "milan", KubeconfigSecretRef: &corev1.LocalObjectReference{Name: "kubeconfig"}}},
+	}
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, core.AddToScheme, offloading.AddToScheme} {
+		require.NoError(t, add(w.scheme))
+	}
+	var err error
+	w.client, err = client.New(w.Config(), client.Options{Scheme: w.scheme})
+	require.NoError(t, err)
+	w.clientset, err = kubernetes.NewForConfig(w.Config())
+	require.NoError(t, err)
+	for _, name := range []string{consumerTenant, providerTenant, w.installed.Namespace, "shop"} {
+		require.NoError(t, w.client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	}
+	require.NoError(t, w.client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: providerTenant, Name: wire.ConsumerServiceAccount}}))
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, w.ServiceAccountKubeconfig(t.Context(), file, providerTenant, wire.ConsumerServiceAccount))
+	kubeconfig, err := os.ReadFile(file)
+	require.NoError(t, err)
+	w.secret.Data = map[string][]byte{wire.KubeconfigSecretKey: kubeconfig}
+	require.NoError(t, w.client.Create(t.Context(), w.secret))
+	w.secret.ResourceVersion = "" // it is updated whatever it has become
+	return w
+}
+
+// finds waits for a finding: an API server takes a while to notice new roles.
+func (w *world) finds(t *testing.T, look func(*Patient) error, want string) {
+	t.Helper()
+	testenv.Eventually(t, func() error {
+		p := &Patient{Client: w.client, Now: time.Now()}
+		if err := look(p); err != nil {
+			return err
+		}
+		var lines []string
+		for _, f := range p.found {
+			lines = append(lines, fmt.Sprintf("%s|%s|%s", f.Level, f.Subject, f.Message))
+		}
+		if found := strings.Join(lines, "\n"); !strings.Contains(found, want) {
+			return fmt.Errorf("found %s, want %s", found, want)
+		}
+		return nil
+	})
+}
+
+// The permissions of a virtual kubelet are asked for in the whole cluster, in its tenant namespace and in offloaded ones.
+func (w *world) kubelet(t *testing.T) {
+	look := func(p *Patient) error { return p.kubeletRights(t.Context(), w.vn, w.installed) }
+	const lacks, well = "Error|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan may not ",
+		"OK|permissions of the virtual kubelet liqo-tenant-milan/milan|ServiceAccount liqo-tenant-milan/milan has them all"
+	w.finds(t, look, lacks)
+	w.finds(t, look, " other permissions: run refractctl install, which updates the roles of all virtual nodes, and refractctl peer")
+	identity := rbac.Kubelet{Prefix: w.installed.RolePrefix, NodeName: "milan", TenantNamespace: consumerTenant, KubeconfigSecret: w.secret.Name, Subject: rbac.ServiceAccount(consumerTenant, "milan")}
+	require.NoError(t, rbac.Install(t.Context(), w.clientset, identity.Objects()...))
+	w.finds(t, look, well)
+
+	offloaded := &offloading.NamespaceMap{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: "milan"}}
+	require.NoError(t, w.client.Create(t.Context(), offloaded))
+	offloaded.Status.CurrentMapping = map[string]offloading.RemoteNamespaceStatus{"shop": {RemoteNamespace: "shop-rome", Phase: offloading.MappingAccepted}}
+	require.NoError(t, w.client.Status().Update(t.Context(), offloaded))
+	w.finds(t, look, "in namespace shop")
+	require.NoError(t, rbac.Install(t.Context(), w.clientset, identity.ExtendedNamespace("shop")))
+	w.finds(t, look, well)
+}
+
+// The provider is asked with the credentials of the virtual kubelet. That it does not answer here is not wrong.
+func (w *world) provider(t *testing.T) {
+	look := func(p *Patient) error { return p.credentials(t.Context(), w.vn, w.installed) }
+	const subject = "Secret liqo-tenant-milan/kubeconfig|"
+	w.finds(t, look, "Error|"+subject+"cluster milan does not let this cluster ")
+	w.finds(t, look, "upgrade cluster milan with refractctl install and run refractctl peer again, or have its administrator run refractctl generate peering-user rome")
+	consumer := rbac.Peer(w.installed.RolePrefix, "rome")
+	require.NoError(t, rbac.Install(t.Context(), w.clientset, append(consumer.Objects(), consumer.TenantNamespace(providerTenant))...))
+	w.finds(t, look, "OK|"+subject+"cluster milan grants this cluster all permissions in namespace liqo-tenant-rome")
+
+	replace := func(old, by string) {
+		t.Helper()
+		changed := w.secret.DeepCopy()
+		kubeconfig := string(w.secret.Data[wire.KubeconfigSecretKey])
+		require.Contains(t, kubeconfig, old)
+		changed.Data[wire.KubeconfigSecretKey] = []byte(strings.ReplaceAll(kubeconfig, old, by))
+		require.NoError(t, w.client.Update(t.Context(), changed))
+	}
+	replace("server: "+w.Config().Host, "server: https://127.0.0.1:1")
+	w.finds(t, look, "Warning|"+subject+"the API server of cluster milan does not answer this computer, ")
+	w.finds(t, look, "only pods of this cluster need to reach it, see condition APIServerStatus of ForeignCluster milan")
+	replace("token: ", "token: x")
+	w.finds(t, look, "Error|"+subject+"cluster milan rejects the credentials in it: renew them with refractctl peer")
+	replace("token: ", "tokenFile: /etc/passwd #")
+	w.finds(t, look, "Error|"+subject+"data.kubeconfig cannot be read as a kubeconfig, the kubeconfig names a file, tokenFile /etc/passwd")
+	replace("token: ", "token: ") // as it was
+	require.NoError(t, w.client.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: consumerTenant, Name: peering.KeysSecret}}))
+	w.finds(t, look, "OK|"+subject+"cluster milan answers and accepts the credentials in it")
+}
+
+// A webhook that nobody answers rejects pods, unless its failurePolicy is Ignore.
+func (w *world) webhook(t *testing.T) {
+	extended := &offloading.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: offloading.NamespaceOffloadingName}}
+	require.NoError(t, w.client.Create(t.Context(), extended))
+	extended.Status.OffloadingPhase = offloading.ReadyOffloadingPhaseType
+	require.NoError(t, w.client.Status().Update(t.Context(), extended))
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: rbac.WebhookName}, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+		Name: podWebhook, FailurePolicy: ptr.To(admissionregistrationv1.Fail), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To("https://127.0.0.1:1/mutate/pod"), CABundle: w.CA()},
+		Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+			Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}}},
+	}}}
+	require.NoError(t, w.client.Create(t.Context(), configuration))
+	look := func(p *Patient) error { return p.webhook(t.Context(), w.installed) }
+	w.finds(t, look, "Error|webhook|"+Rejected)
+	configuration.Webhooks[0].FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
+	require.NoError(t, w.client.Update(t.Context(), configuration))
+	w.finds(t, look, "Error|webhook|"+NotCalled)
+}
+
+// An installation that cannot be found is not always one that is missing.
+func (w *world) installation(t *testing.T) {
+	found := func(c client.Client) string {
+		found := (&Patient{Client: c}).Examine(t.Context())
+		require.Len(t, found, 1)
+		return found[0].Message
+	}
+	require.Equal(t, "found no installation of Refract: install it with refractctl install", found(w.client))
+	config, err := w.ConfigFor("stranger")
+	require.NoError(t, err)
+	stranger, err := client.New(config, client.Options{Scheme: w.scheme})
+	require.NoError(t, err)
+	message := found(stranger)
+	require.Contains(t, message, "whether Refract is installed is unknown: listing Deployments, deployments.apps is forbidden")
+	require.Contains(t, message, ": use the credentials of an administrator")
+	require.NoError(t, w.StopAPIServer())
+	message = found(w.client)
+	require.Contains(t, message, "whether Refract is installed is unknown: the API server does not answer, ")
+	require.Contains(t, message, ": check that it runs, and the context and the server of the kubeconfig")
+}

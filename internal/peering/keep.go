@@ -1,0 +1,278 @@
+// Copyright The Refract Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package peering
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/negotiation"
+)
+
+// DefaultResources are requested for a virtual node that does not exist yet, as far as the user has set no others.
+func DefaultResources() corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110"),
+	}
+}
+
+// keep takes from a peering that exists what the user has not set, so that running the command again, perhaps only to renew credentials,
+// changes nothing else.
+func (o *Options) keep(ctx context.Context) error {
+	o.given = maps.Clone(o.Resources)
+	if err := o.keepNode(ctx); err != nil {
+		return err
+	}
+	if err := o.keepNetwork(ctx); err != nil {
+		return err
+	}
+	return o.keepAccess(ctx)
+}
+
+// nameNode finds the virtual node that is meant if the user has named none: the only one, or else the one with the name of the provider.
+func (o *Options) nameNode(ctx context.Context) error {
+	if o.VirtualNode != "" {
+		return nil
+	}
+	o.VirtualNode = o.Provider.ID()
+	all := &offloading.VirtualNodeList{}
+	if err := o.Consumer.Client.List(ctx, all, client.InNamespace(wire.TenantNamespace(o.Provider.ID()))); err != nil {
+		return fmt.Errorf("cluster %s: listing VirtualNodes, %w", o.Consumer.Name, err)
+	}
+	var names []string
+	for i := range all.Items {
+		if vn := &all.Items[i]; IsOurs(vn) && string(vn.Spec.ClusterID) == o.Provider.ID() {
+			names = append(names, vn.Name)
+		}
+	}
+	switch {
+	case len(names) == 0 || slices.Contains(names, o.VirtualNode):
+	case len(names) == 1:
+		o.VirtualNode = names[0]
+	default:
+		return fmt.Errorf("cluster %s: provider %s has the virtual nodes %s: name one of them, or a new one, with --virtual-node", o.Consumer.Name, o.Provider.ID(), strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// keepNode keeps the settings of the virtual node.
+func (o *Options) keepNode(ctx context.Context) error {
+	if err := o.nameNode(ctx); err != nil {
+		return err
+	}
+	vn := &offloading.VirtualNode{}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.VirtualNode}
+	err := o.Consumer.Client.Get(ctx, key, vn)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cluster %s: getting VirtualNode %s, %w", o.Consumer.Name, key, err)
+	}
+	if err != nil || !IsOurs(vn) {
+		return o.fill(DefaultResources())
+	}
+	request, err := negotiation.Requested(vn)
+	if err != nil {
+		return fmt.Errorf("cluster %s: VirtualNode %s, %w", o.Consumer.Name, key, err)
+	}
+	requested, err := o.requested(ctx, vn, request)
+	if err != nil {
+		return err
+	}
+	if err := o.fill(requested); err != nil {
+		return err
+	}
+	o.Node.keep(&vn.Spec, request)
+	if o.Provider.liqo {
+		o.Node.NodeSelector = nil // it is the provider's, which says it again
+	}
+	return o.keepRanges(vn)
+}
+
+// fill adds resources that the user has not set. Those of an invitation take the place of what others there are, because a new one is how a
+// provider changes them.
+func (o *Options) fill(others corev1.ResourceList) (err error) {
+	if o.Provider.invitation != nil {
+		o.Resources, err = o.Provider.invitation.fits(o.Resources)
+		return err
+	}
+	o.Resources = overlay(others, o.Resources)
+	return nil
+}
+
+// overlay returns resources, with the others in their place where both have them.
+func overlay(resources, others corev1.ResourceList) corev1.ResourceList {
+	all := corev1.ResourceList{}
+	maps.Copy(all, resources)
+	maps.Copy(all, others)
+	return all
+}
+
+// grants returns what the provider holds the consumer to: what it did so far, but for what the user has set. It does not depend on what the
+// consumer's own objects say: who may edit a VirtualNode there must not be granted more by the next run of a command.
+func (o *Options) grants(ctx context.Context) (corev1.ResourceList, error) {
+	quota := o.quota(nil)
+	err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
+	switch {
+	case err == nil && IsOurs(quota):
+		return overlay(quota.Spec.Resources, o.given), nil
+	case err == nil || apierrors.IsNotFound(err) || apimeta.IsNoMatchError(err):
+		return overlay(DefaultResources(), o.given), nil
+	}
+	return nil, fmt.Errorf("cluster %s: getting Quota %s, %w", o.Provider.Name, client.ObjectKeyFromObject(quota), err)
+}
+
+// requested returns the resources that were requested for a virtual node, which may be more than were granted.
+func (o *Options) requested(ctx context.Context, vn *offloading.VirtualNode, request *negotiation.Request) (corev1.ResourceList, error) {
+	if o.Provider.liqo {
+		slice := o.sliceObject(vn.Name)
+		err := o.Provider.Client.Get(ctx, client.ObjectKeyFromObject(slice), slice)
+		if err == nil {
+			return slice.Spec.Resources, nil
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("cluster %s: getting ResourceSlice %s, %w", o.Provider.Name, client.ObjectKeyFromObject(slice), err)
+		}
+	}
+	if request != nil && request.Follows(negotiation.ResourceQuota) {
+		return request.Resources, nil
+	}
+	return vn.Spec.ResourceQuota.Hard, nil // written by hand
+}
+
+// keep the settings that an earlier command has set, and this one has not. Fields that follow the provider, or that somebody else has written,
+// need no keeping.
+func (n *NodeOptions) keep(spec *offloading.VirtualNodeSpec, request *negotiation.Request) {
+	if patch := spec.OffloadingPatch; patch != nil {
+		if len(n.NodeSelector) == 0 {
+			n.NodeSelector = patch.NodeSelector
+		}
+		if n.RuntimeClass == "" && patch.RuntimeClassName != nil {
+			n.RuntimeClass = *patch.RuntimeClassName
+		}
+	}
+	if request == nil {
+		return
+	}
+	if len(n.StorageClasses) == 0 && request.IsFixed(negotiation.StorageClasses) {
+		n.StorageClasses = spec.StorageClasses
+	}
+	if len(n.IngressClasses) == 0 && request.IsFixed(negotiation.IngressClasses) {
+		n.IngressClasses = spec.IngressClasses
+	}
+	if len(n.LoadBalancerClasses) == 0 && request.IsFixed(negotiation.LoadBalancerClasses) {
+		n.LoadBalancerClasses = spec.LoadBalancerClasses
+	}
+	if len(n.Labels) == 0 && request.IsFixed(negotiation.Labels) {
+		n.Labels = spec.Labels
+	}
+}
+
+// keepRanges keeps the ranges of the provider's pods that an earlier command has set.
+func (o *Options) keepRanges(vn *offloading.VirtualNode) error {
+	declared := vn.Annotations[wire.RangesAnnotation]
+	if declared == "" || len(o.ProviderRanges) > 0 {
+		return nil
+	}
+	for text := range strings.SplitSeq(declared, ",") {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("cluster %s: VirtualNode %s: annotation %s: %q is not in CIDR notation: correct it, or set --remote-pod-cidrs",
+				o.Consumer.Name, client.ObjectKeyFromObject(vn), wire.RangesAnnotation, text)
+		}
+		o.ProviderRanges = append(o.ProviderRanges, prefix)
+	}
+	return nil
+}
+
+// keepNetwork keeps what the PeerNetwork declares: the mode, ranges that were set, and that they may overlap.
+func (o *Options) keepNetwork(ctx context.Context) error {
+	declared := &plugins.PeerNetwork{}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: o.Provider.ID()}
+	err := o.Consumer.Client.Get(ctx, key, declared)
+	if apimeta.IsNoMatchError(err) || client.IgnoreNotFound(err) == nil && err != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: getting PeerNetwork %s, %w", o.Consumer.Name, key, err)
+	}
+	if o.Network == "" {
+		o.Network = declared.Spec.Mode
+	}
+	if o.OverlappingRanges == nil {
+		o.OverlappingRanges = ptr.To(declared.Annotations[wire.OverlappingRangesAnnotation] == "true")
+	}
+	set := strings.Split(declared.Annotations[wire.DeclaredRangesAnnotation], ",")
+	if len(o.ConsumerRanges) == 0 && slices.Contains(set, declaredLocal) {
+		o.ConsumerRanges = prefixes(declared.Spec.Local.PodCIDRs)
+	}
+	if len(o.ProviderRanges) == 0 && slices.Contains(set, declaredRemote) {
+		o.ProviderRanges = prefixes(declared.Spec.Remote.PodCIDRs)
+	}
+	o.joined = true
+	return nil
+}
+
+// What wire.DeclaredRangesAnnotation lists.
+const declaredLocal, declaredRemote = "local", "remote"
+
+// declares returns which ranges the user has set.
+func (o *Options) declares() string {
+	var set []string
+	if len(o.ConsumerRanges) > 0 {
+		set = append(set, declaredLocal)
+	}
+	if len(o.ProviderRanges) > 0 {
+		set = append(set, declaredRemote)
+	}
+	return strings.Join(set, ",")
+}
+
+// prefixes parses ranges that the API server has validated.
+func prefixes(cidrs []plugins.CIDR) (ranges []netip.Prefix) {
+	for _, cidr := range cidrs {
+		if prefix, err := netip.ParsePrefix(string(cidr)); err == nil {
+			ranges = append(ranges, prefix)
+		}
+	}
+	return ranges
+}
+
+// keepAccess keeps the kind of the credentials, and the address at which the consumer reaches the provider if it was set. The default, that of
+// the kubeconfig, may have changed with the kubeconfig.
+func (o *Options) keepAccess(ctx context.Context) error {
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: wire.TenantNamespace(o.Provider.ID()), Name: secretName(o.Provider.ID())}
+	err := o.Consumer.Client.Get(ctx, key, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
+	}
+	if err != nil || !IsOurs(secret) {
+		return nil
+	}
+	if set := secret.Annotations[wire.APIServerURLAnnotation]; set != "" && o.APIServerURL == "" {
+		o.say("%s: keeping the address %s of %s; change it with %s", o.Consumer.ID(), set, o.Provider.ID(), o.serverFlag())
+		o.APIServerURL, o.UncheckedURL = set, true // maybe only the consumer reaches it
+	}
+	if o.Credentials != "" || o.Provider.invitation != nil {
+		return nil
+	}
+	if config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data[wire.KubeconfigSecretKey]); err == nil && len(config.CertData) > 0 {
+		o.Credentials = Certificates
+	}
+	return nil
+}
