@@ -38,12 +38,9 @@ func TestMonitoring(t *testing.T) {
 		}
 	}
 	objects := map[string]*unstructured.Unstructured{}
-	for _, document := range strings.Split(text, "\n---\n") {
+	for _, document := range documents(t, text) {
 		object := &unstructured.Unstructured{}
-		require.NoError(t, yaml.UnmarshalStrict([]byte(document), &object.Object), document)
-		if object.Object == nil {
-			continue
-		}
+		require.NoError(t, yaml.UnmarshalStrict(document, &object.Object), string(document))
 		objects[object.GetKind()] = object
 		assert.Equal(t, "prometheus", object.GetLabels()["release"], object.GetKind())
 		assert.Equal(t, releaseName, object.GetLabels()["app.kubernetes.io/instance"], object.GetKind())
@@ -99,8 +96,8 @@ func TestMonitoring(t *testing.T) {
 // selected has Prometheus' own parser, which is in a module of its own, read PromQL, and returns the metrics that each expression selects.
 func selected(t *testing.T, expressions ...string) (metrics [][]string) {
 	t.Helper()
-	out, err := parsed(t, expressions...)
-	require.NoError(t, err, out)
+	out, said, err := parsed(t, expressions...)
+	require.NoError(t, err, said)
 	for line := range strings.Lines(out) {
 		metrics = append(metrics, strings.Fields(line))
 	}
@@ -108,21 +105,22 @@ func selected(t *testing.T, expressions ...string) (metrics [][]string) {
 	return metrics
 }
 
-func parsed(t *testing.T, expressions ...string) (string, error) {
+// parsed returns what the parser prints, and what it and the Go command say besides.
+func parsed(t *testing.T, expressions ...string) (out, said string, err error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "run", ".")
 	command.Dir, command.Stdin = "../hack/promql", strings.NewReader(strings.Join(expressions, "\n"))
-	var out bytes.Buffer
-	command.Stdout, command.Stderr = &out, &out
-	err := command.Run()
-	return out.String(), err
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err = command.Run()
+	return stdout.String(), stderr.String(), err
 }
 
 func TestWrongPromQL(t *testing.T) {
 	for _, wrong := range []string{"sum by (cluster (refract_up)", "rate(refract_up)", "refract_up == "} {
-		out, err := parsed(t, wrong)
+		_, said, err := parsed(t, wrong)
 		assert.Error(t, err, wrong)
-		assert.Contains(t, out, "promql: "+wrong)
+		assert.Contains(t, said, "promql: "+wrong)
 	}
 	assert.Equal(t, [][]string{{"refract_a", "refract_b_total"}}, selected(t, `max by (le) (refract_a) / rate({__name__="refract_b_total"}[5m]) > 0`))
 }

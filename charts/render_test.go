@@ -106,22 +106,29 @@ func deployed(t *testing.T, vals map[string]any) []client.Object {
 func decode(t *testing.T, name, text string) []client.Object {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(scheme(t), serializer.EnableStrict).UniversalDeserializer()
-	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	var found []client.Object
-	for {
-		document, err := reader.Read()
-		if errors.Is(err, io.EOF) {
-			return found
-		}
-		require.NoErrorf(t, err, "%s", name)
-		if len(bytes.TrimSpace(document)) == 0 {
-			continue
-		}
+	for _, document := range documents(t, text) {
 		object, _, err := decoder.Decode(document, nil, nil)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", name, err, document)
 		}
 		found = append(found, object.(client.Object))
+	}
+	return found
+}
+
+// documents returns the documents of a YAML stream that are not empty.
+func documents(t *testing.T, text string) (found [][]byte) {
+	t.Helper()
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		require.NoError(t, err)
+		if len(bytes.TrimSpace(document)) > 0 {
+			found = append(found, document)
+		}
 	}
 }
 
