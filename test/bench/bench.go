@@ -35,14 +35,32 @@ type bench struct {
 	profiles string
 	profiled int
 	plain    plain
-	figures  []figure
+	// rollout, deletion are the costs of the pods that are offloaded.
+	rollout, deletion cost
+	figures           []figure
 }
 
-// plain is what the same costs without offloading, in this run.
+// plain is what the same costs without offloading, in this run. What is compared is measured before and after what it is compared with,
+// because a machine that others share does not keep its speed.
 type plain struct {
-	rollout, deletion                    time.Duration
-	rolloutCPU, deletionCPU, creationCPU time.Duration
-	slowestUpdates                       time.Duration // 99 of 100 are there within
+	rollout, deletion, creation costs
+	slowestUpdates              time.Duration // 99 of 100 are there within
+}
+
+// cost of something.
+type cost struct{ took, used time.Duration }
+
+// costs of the same thing, measured several times.
+type costs []cost
+
+// ratio of a cost to the mean of others: in time, and in processor time.
+func (c cost) ratio(others costs) (took, used float64) {
+	var sum cost
+	for _, other := range others {
+		sum.took, sum.used = sum.took+other.took, sum.used+other.used
+	}
+	n := float64(len(others))
+	return n * c.took.Seconds() / sum.took.Seconds(), n * c.used.Seconds() / sum.used.Seconds()
 }
 
 // figure is one line of the report.

@@ -68,7 +68,7 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 	defer func() { err = errors.Join(err, l.Down()) }()
 	b.Lab = l
 	measures := []func(context.Context) error{
-		b.join, b.plainPods, b.plainObjects, b.offloadedPods, b.offloadedDeleted, b.offloadedAgain, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.flips, b.resources,
+		b.join, b.plainPods, b.offloadedPods, b.offloadedDeleted, b.comparedPods, b.offloadedAgain, b.plainObjects, b.reflected, b.podsWithTokens, b.latency, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.flips, b.resources,
 	}
 	if b.adopt > 0 {
 		measures = []func(context.Context) error{b.join, b.adopted, b.resources}
@@ -77,7 +77,7 @@ func run(ctx context.Context, options lab.Options, b *bench) (err error) {
 		measures = []func(context.Context) error{b.join, b.offloadedPods, b.offloadedDeleted, b.offloadedAgain, b.reflected, b.podsWithTokens, b.restart, b.awayAndKilled, b.resync, b.namespaces, b.resources}
 	}
 	if b.podsOnly {
-		measures = []func(context.Context) error{b.join, b.plainPods, b.offloadedPods, b.offloadedDeleted, b.resources}
+		measures = []func(context.Context) error{b.join, b.plainPods, b.offloadedPods, b.offloadedDeleted, b.comparedPods, b.resources}
 	}
 	if b.scale {
 		measures = []func(context.Context) error{b.join, b.offloadedPods, b.reflectedServices, b.offloadedDeleted, b.resources}

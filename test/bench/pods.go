@@ -42,66 +42,95 @@ var simulatedNodes = map[string]string{testenv.KwokNodeLabel: "kwok"}
 
 // plainPods measures the pods on nodes of their own cluster, and those of two clusters that do the same at once and know nothing of
 // each other: the least that pods cost which two control planes know, on this machine.
-func (b *bench) plainPods(ctx context.Context) (err error) {
+func (b *bench) plainPods(ctx context.Context) error {
 	progress("%d pods on simulated nodes of the consumer", b.pods)
-	here, there := place{b.Consumer, namespace}, place{b.Provider, plainNamespace}
-	plain := load{"plain", simulatedNodes, []place{here}}
-	if b.plain.rollout, b.plain.rolloutCPU, err = b.rollout(ctx, plain, fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods)); err != nil {
-		return err
-	}
-	if b.plain.deletion, b.plain.deletionCPU, err = b.deletion(ctx, plain, "the same deleted"); err != nil {
-		return err
-	}
-	progress("the same in both clusters at once")
-	plain.places = append(plain.places, there)
-	_, used, err := b.rollout(ctx, plain, "the same in both clusters at once")
+	plain, err := b.plainOnce(ctx)
 	if err != nil {
 		return err
 	}
-	b.found("ratio to one, in processor time", "%.2f", used.Seconds()/b.plain.rolloutCPU.Seconds())
-	if _, used, err = b.deletion(ctx, plain, "the same deleted"); err != nil {
+	progress("the same in both clusters at once")
+	plain.places = append(plain.places, place{b.Provider, plainNamespace})
+	both, err := b.deployed(ctx, plain, "the same in both clusters at once")
+	if err != nil {
 		return err
 	}
-	b.found("ratio to one, in processor time", "%.2f", used.Seconds()/b.plain.deletionCPU.Seconds())
+	_, used := both.ratio(b.plain.rollout)
+	b.found("ratio to one, in processor time", "%.2f", used)
+	if both, err = b.removed(ctx, plain, "the same deleted"); err != nil {
+		return err
+	}
+	_, used = both.ratio(b.plain.deletion)
+	b.found("ratio to one, in processor time", "%.2f", used)
 	_, err = b.settled(ctx)
 	return err
 }
 
-// rollout deploys as many pods as are timed, in each place.
-func (b *bench) rollout(ctx context.Context, l load, what string) (took, used time.Duration, err error) {
+// plainOnce measures the pods on nodes of the consumer.
+func (b *bench) plainOnce(ctx context.Context) (load, error) {
+	plain := load{"plain", simulatedNodes, []place{{b.Consumer, namespace}}}
+	c, err := b.deployed(ctx, plain, fmt.Sprintf("Deployment of %d pods on plain nodes", b.pods))
+	if err != nil {
+		return plain, err
+	}
+	b.plain.rollout = append(b.plain.rollout, c)
+	if c, err = b.removed(ctx, plain, "the same deleted"); err != nil {
+		return plain, err
+	}
+	b.plain.deletion = append(b.plain.deletion, c)
+	return plain, nil
+}
+
+// comparedPods measures the plain pods once more, and compares.
+func (b *bench) comparedPods(ctx context.Context) error {
+	progress("%d pods on simulated nodes of the consumer, once more", b.pods)
+	if _, err := b.plainOnce(ctx); err != nil {
+		return err
+	}
+	took, used := b.rollout.ratio(b.plain.rollout)
+	b.found("rollout on the virtual node, compared with the mean on plain nodes", "%.2f", took)
+	b.atMostTime("   in processor time", used, 2.8, "")
+	took, used = b.deletion.ratio(b.plain.deletion)
+	b.found("deletion on the virtual node, compared with the mean on plain nodes", "%.2f", took)
+	b.atMostTime("   in processor time", used, 3, "")
+	_, err := b.settled(ctx)
+	return err
+}
+
+// deployed deploys as many pods as are timed, in each place.
+func (b *bench) deployed(ctx context.Context, l load, what string) (cost, error) {
 	return b.timed(ctx, what, l, func(ctx context.Context, p place) error {
 		return b.deploy(ctx, p, l.name, b.pods, l.nodes, withoutTokens)
 	})
 }
 
-// deletion deletes them again.
-func (b *bench) deletion(ctx context.Context, l load, what string) (took, used time.Duration, err error) {
+// removed deletes them again.
+func (b *bench) removed(ctx context.Context, l load, what string) (cost, error) {
 	return b.timed(ctx, what, l, func(ctx context.Context, p place) error { return b.remove(ctx, p, l.name) })
 }
 
 // timed does something in all places of a load at once.
-func (b *bench) timed(ctx context.Context, what string, l load, do func(context.Context, place) error) (took, used time.Duration, err error) {
+func (b *bench) timed(ctx context.Context, what string, l load, do func(context.Context, place) error) (c cost, err error) {
 	at := len(b.figures)
-	used, err = b.phase(ctx, func(ctx context.Context) error {
+	c.used, err = b.phase(ctx, func(ctx context.Context) error {
 		begun := time.Now()
 		group, ctx := errgroup.WithContext(ctx)
 		for _, p := range l.places {
 			group.Go(func() error { return do(ctx, p) })
 		}
 		err := group.Wait()
-		took = time.Since(begun)
+		c.took = time.Since(begun)
 		return err
 	})
-	b.figures = slices.Insert(b.figures, at, figure{what: what, value: fmt.Sprintf("%.1f s", took.Seconds())})
-	return took, used, err
+	b.figures = slices.Insert(b.figures, at, figure{what: what, value: fmt.Sprintf("%.1f s", c.took.Seconds())})
+	return c, err
 }
 
 // virtualNodes is where offloaded pods are.
 var virtualNodes = map[string]string{wire.TypeLabel: wire.VirtualNodeType}
 
-func (b *bench) offloadedPods(ctx context.Context) error {
+func (b *bench) offloadedPods(ctx context.Context) (err error) {
 	progress("%d pods on the virtual node", b.pods)
-	took, used, err := b.rollout(ctx, b.offloaded(), fmt.Sprintf("Deployment of %d pods on the virtual node, all local pods Ready", b.pods))
+	b.rollout, err = b.deployed(ctx, b.offloaded(), fmt.Sprintf("Deployment of %d pods on the virtual node, all local pods Ready", b.pods))
 	if err != nil {
 		return err
 	}
@@ -111,10 +140,6 @@ func (b *bench) offloadedPods(ctx context.Context) error {
 	writes, err := b.settled(ctx)
 	if err != nil {
 		return err
-	}
-	if b.compared() {
-		b.found("ratio of the two", "%.2f", took.Seconds()/b.plain.rollout.Seconds())
-		b.atMostTime("ratio of the two in processor time", used.Seconds()/b.plain.rolloutCPU.Seconds(), 2.8, "")
 	}
 	b.atMost("our writes per pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	b.tally(writes, b.pods)
@@ -129,19 +154,14 @@ func (b *bench) offloaded() load {
 }
 
 // offloadedDeleted measures how the pods go.
-func (b *bench) offloadedDeleted(ctx context.Context) error {
+func (b *bench) offloadedDeleted(ctx context.Context) (err error) {
 	progress("their deletion")
-	took, used, err := b.deletion(ctx, b.offloaded(), "Deployment on the virtual node deleted")
-	if err != nil {
+	if b.deletion, err = b.removed(ctx, b.offloaded(), "Deployment on the virtual node deleted"); err != nil {
 		return err
 	}
 	writes, err := b.settled(ctx)
 	if err != nil {
 		return err
-	}
-	if b.compared() {
-		b.found("ratio of that to the deletion on plain nodes", "%.2f", took.Seconds()/b.plain.deletion.Seconds())
-		b.atMostTime("ratio of that in processor time", used.Seconds()/b.plain.deletionCPU.Seconds(), 3, "")
 	}
 	b.atMost("our writes per deleted pod, both clusters", float64(len(writes))/float64(b.pods), 8, "")
 	b.tally(writes, b.pods)
