@@ -29,7 +29,7 @@ func TestDefaultKindsAreConfigurable(t *testing.T) {
 	definition, template := text(t, "../api/plugins/v1alpha1/reflectedresource.go"), text(t, "../api/offloading/v1beta1/vkoptionstemplate.go")
 	var names []string
 	for _, kind := range reflection.DefaultKinds() {
-		name := strings.ToLower(kind.Liqo())
+		name := kind.Flag()
 		names = append(names, name)
 		want := map[string]any{"workers": float64(kind.Workers)}
 		typed := kind.Policy != reflection.Always && kind.PolicyOf == ""
@@ -104,7 +104,7 @@ func reflectionArgs(t *testing.T) []string {
 	t.Helper()
 	template := &offloading.VkOptionsTemplate{Spec: offloading.VkOptionsTemplateSpec{ContainerImage: "vk", ReflectorsConfig: map[string]offloading.ReflectorConfig{}}}
 	for _, kind := range reflection.DefaultKinds() {
-		template.Spec.ReflectorsConfig[strings.ToLower(kind.Liqo())] = offloading.ReflectorConfig{NumWorkers: 1, Type: offloading.AllowList}
+		template.Spec.ReflectorsConfig[kind.Flag()] = offloading.ReflectorConfig{NumWorkers: 1, Type: offloading.AllowList}
 	}
 	made, err := virtualnode.Forge(&offloading.VirtualNode{Spec: offloading.VirtualNodeSpec{ClusterID: "milan"}}, template, virtualnode.Installation{ClusterID: "rome", Namespace: "liqo"})
 	require.NoError(t, err)

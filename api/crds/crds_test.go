@@ -4,7 +4,10 @@
 package crds_test
 
 import (
+	"bufio"
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -124,10 +128,14 @@ func samples(t *testing.T) []*unstructured.Unstructured {
 	content, err := os.ReadFile("testdata/valid.yaml")
 	require.NoError(t, err)
 	var objects []*unstructured.Unstructured
-	for _, document := range bytes.Split(content, []byte("\n---\n")) {
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		require.NoError(t, err)
 		objects = append(objects, parse(t, string(document)))
 	}
-	return objects
 }
 
 func parse(t *testing.T, text string) *unstructured.Unstructured {

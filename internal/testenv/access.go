@@ -100,9 +100,6 @@ func (c *Cluster) anonymous() *rest.Config {
 // CA returns the certificate of the cluster's authority, PEM: it has signed the API server's certificate.
 func (c *Cluster) CA() []byte { return append([]byte(nil), c.ca.certPEM...) }
 
-// KubeletClientCA returns the authority, PEM, of the certificate that the API server shows to kubelets.
-func (c *Cluster) KubeletClientCA() []byte { return c.CA() }
-
 // IssueServing returns a certificate and key, PEM, that the API server trusts when it calls a kubelet or a webhook: for a kubelet
 // cn is "system:node:<node>" and orgs "system:nodes".
 func (c *Cluster) IssueServing(cn string, orgs []string, ips []net.IP, dns []string) (certPEM, keyPEM []byte, err error) {

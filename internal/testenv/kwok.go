@@ -4,12 +4,14 @@
 package testenv
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"text/template"
@@ -19,6 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
 )
 
 // KwokNodeLabel is on every simulated node, with the value "kwok".
@@ -132,9 +136,24 @@ spec:
 `
 
 // withoutStage drops one of the documents of a file of stages.
-func withoutStage(stages, name string) string {
-	documents := strings.Split(stages, "\n---\n")
-	return strings.Join(slices.DeleteFunc(documents, func(d string) bool { return strings.Contains(d, "\n  name: "+name+"\n") }), "\n---\n") + "\n"
+func withoutStage(stages []byte, name string) (string, error) {
+	var kept strings.Builder
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(stages))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return kept.String(), nil
+		}
+		stage := &metav1.PartialObjectMetadata{}
+		if err == nil {
+			err = yaml.Unmarshal(document, stage)
+		}
+		if err != nil {
+			return "", fmt.Errorf("reading the stages of kwok, %w", err)
+		}
+		if stage.Name != name {
+			kept.WriteString("---\n" + string(document) + "\n")
+		}
+	}
 }
 
 // AddKwokNodes adds n simulated nodes, which also carry the given labels, and returns when they are Ready.
@@ -262,7 +281,11 @@ func (c *Cluster) writeKwokConfig(port int) error {
 		values["User"] = nobody
 	}
 	var config strings.Builder
-	config.WriteString(withoutStage(string(stages), "pod-delete"))
+	kept, err := withoutStage(stages, "pod-delete")
+	if err != nil {
+		return err
+	}
+	config.WriteString(kept)
 	config.WriteString(endingStages)
 	if err := kwokConfig.Execute(&config, values); err != nil {
 		return err

@@ -5,6 +5,7 @@ package testenv
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -45,6 +46,22 @@ func ForTest(tb testing.TB, opts ...Options) []*Cluster {
 		}
 	})
 	return clusters
+}
+
+// Main starts a cluster for all tests of a package, runs them, stops it, and returns the exit code.
+func Main(m *testing.M, cluster **Cluster, options Options) int {
+	started, err := Start(context.Background(), options)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*cluster = started
+	code := m.Run()
+	if err := started.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // Eventually waits until check has nothing to complain about. After 20 seconds it ends the test with the last complaint.

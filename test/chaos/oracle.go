@@ -63,7 +63,7 @@ func (g *game) examine(ctx context.Context) (wrong []string, err error) {
 }
 
 // leaveOutFinished drops pods that have finished once a cluster was put back: the provider may have lost them, or have deleted them
-// before the consumer forgot that somebody had wanted it, and they are not run again.
+// before the consumer forgot that somebody had requested it, and they are not run again.
 func (g *game) leaveOutFinished(ctx context.Context, namespace string, states ...state) error {
 	if !g.witness.wasPutBack(lab.ProviderID) && !g.witness.wasPutBack(lab.ConsumerID) {
 		return nil

@@ -72,7 +72,7 @@ func steps() []chapter[*story] {
 	return []chapter[*story]{
 		{"Two clusters", "Two real control planes (etcd, kube-apiserver, controller manager, scheduler each), on loopback, with simulated nodes: pods become Ready and run nothing.", (*story).bringUp},
 		{"Join", "The consumer (home) gets an identity on the provider (cloud) and a VirtualNode that says what it may use there. The virtual kubelet makes that a node.", (*story).join},
-		{"Extend a namespace", "One object in the namespace shop says: this namespace exists on the provider, too.", (*story).extend},
+		{"Offload a namespace", "One object in the namespace shop creates its remote namespace on the provider.", (*story).extend},
 		{"Offload an application", "A web front end and its cache. Nothing in it is about virtual nodes but that the cache avoids them: the scheduler of the home cluster places half of the web pods there as on any other node.", (*story).offload},
 		{"One pod, two clusters", "A pod on the virtual node runs in the cloud cluster. What differs was mutated by the WebAssembly module of the kind on the way.", (*story).compare},
 		{"Services find what they need", "Each cluster knows its own pods; the endpoints of the others are reflected, so that the Service web has all four everywhere.", (*story).endpoints},

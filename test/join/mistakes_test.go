@@ -43,8 +43,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
+	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
+	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/liqo"
 	"github.com/refract-project/refract/internal/peering"
 	"github.com/refract-project/refract/internal/rbac"
 	"github.com/refract-project/refract/internal/testenv"
@@ -62,6 +65,8 @@ func TestMistakes(t *testing.T) {
 	w.overlappingServices()
 	w.notInvited()
 	w.guest()
+	w.again()
+	w.mistaken()
 	w.dryRun()
 }
 
@@ -166,6 +171,107 @@ func (w *world) overlappingServices() {
 		w.must(append(overlap, "--overlapping-ranges")...)
 		w.must(append(overlap, "--network=none")...)
 	}
+}
+
+// again joins clusters that are joined: what no flag sets stays as it is.
+func (w *world) again() {
+	w.Helper()
+	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
+	at := strings.Replace(w.milan.Config().Host, "127.0.0.1", "localhost", 1) // another one than in the kubeconfig
+	server := "--remote-api-server-url=" + at
+	w.refused([]string{"peer", "--remote-context=milan", server, "--pod-cidrs=10.7.0.0/16", "--remote-pod-cidrs=10.7.0.0/16"}, "the pod ranges overlap")
+	w.must("peer", "--remote-context=milan", server, "--virtual-node=milan-b", "--cpu=3", "--resource=example.com/gpu=2", "--credentials=certificate",
+		"--network=reachable", "--pod-cidrs=10.7.0.0/16", "--remote-pod-cidrs=10.7.0.0/16", "--overlapping-ranges")
+	joined := map[*side]string{w.rome: w.inventory(w.rome), w.milan: w.inventory(w.milan)}
+	secret := w.secret()
+	assert.Contains(w, w.must("peer", "--remote-context=milan"), "keeping the address "+at+" of milan")
+	for s, inventory := range joined {
+		w.unchanged(s, inventory)
+	}
+	assert.Equal(w, secret.Data, w.secret().Data)
+
+	typed := w.typed(w.rome.Config())
+	lost := &core.ForeignCluster{ObjectMeta: metav1.ObjectMeta{Name: "milan", Annotations: map[string]string{wire.PermanentlyUnreachableAnnotation: "true"}}, Spec: core.ForeignClusterSpec{ClusterID: "milan"}}
+	require.NoError(w, typed.Create(w.Context(), lost))
+	w.must("peer", "--remote-context=milan", "--cpu=5")
+	require.NoError(w, typed.Get(w.Context(), client.ObjectKeyFromObject(lost), lost))
+	assert.NotContains(w, lost.Annotations, wire.PermanentlyUnreachableAnnotation, "its controllers wait for milan again")
+	vn := &offloading.VirtualNode{}
+	require.NoError(w, typed.Get(w.Context(), client.ObjectKey{Namespace: wire.TenantNamespace("milan"), Name: "milan-b"}, vn))
+	assert.Equal(w, "cpu=5,example.com/gpu=2,memory=8Gi,pods=110", vn.Annotations[wire.RequestedResourcesAnnotation])
+	assert.Equal(w, "10.7.0.0/16", vn.Annotations[wire.RangesAnnotation])
+	// Who may edit it is not granted more.
+	require.NoError(w, typed.Patch(w.Context(), vn, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"cpu=1000"}}}`, wire.RequestedResourcesAnnotation))))
+	w.must("peer", "--remote-context=milan")
+	quota := &offloading.Quota{}
+	require.NoError(w, w.typed(w.milan.Config()).Get(w.Context(), client.ObjectKey{Namespace: wire.TenantNamespace("rome"), Name: "rome"}, quota))
+	assert.Equal(w, int64(5), quota.Spec.Resources.Cpu().Value())
+	assert.Equal(w, "8Gi", quota.Spec.Resources.Memory().String())
+
+	w.must("create", "virtualnode", "milan", "--provider=milan", "--cpu=1", "--node-selector=gpu=true", "--label=tier=fast")
+	require.NoError(w, typed.Get(w.Context(), client.ObjectKey{Namespace: wire.TenantNamespace("milan"), Name: "milan"}, vn))
+	assert.Equal(w, "10.7.0.0/16", vn.Annotations[wire.RangesAnnotation], "as declared for the peering")
+	node := w.inventory(w.rome)
+	w.must("create", "virtualnode", "milan", "--provider=milan")
+	w.unchanged(w.rome, node)
+	w.adoptsAllOrNone(typed)
+	w.must("unpeer", "--remote-context=milan")
+	w.unchanged(w.rome, rome)
+	w.unchanged(w.milan, milan)
+}
+
+// adoptsAllOrNone finds the virtual node that cannot be adopted before it changes another one, and revokes what it has granted for nothing.
+func (w *world) adoptsAllOrNone(typed client.WithWatch) {
+	w.Helper()
+	template := []byte(`{"spec":{"template":{"spec":{"template":{"spec":{"containers":[{"name":"virtual-kubelet","image":"registry.example.com/liqo"}]}}}}}}`)
+	vn := &offloading.VirtualNode{ObjectMeta: metav1.ObjectMeta{Namespace: wire.TenantNamespace("milan"), Name: "milan"}}
+	require.NoError(w, typed.Patch(w.Context(), vn, client.RawPatch(types.MergePatchType, template)))
+	before := w.inventory(w.rome)
+	w.refused([]string{"liqo", "adopt", "--image=registry.example.com/refract"}, "milan-b has no spec.template")
+	w.unchanged(w.rome, before)
+
+	refusal := errors.New("a policy forbids it")
+	o := &liqo.Options{Nodes: []string{"milan"}, Image: "registry.example.com/refract", Clientset: w.rome.client, Progress: func(string) {}, Client: interceptor.NewClient(typed, interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return refusal
+		},
+	})}
+	assert.ErrorIs(w, o.Adopt(w.Context()), refusal)
+	w.unchanged(w.rome, before)
+}
+
+// mistaken are a cluster that is not the one which was joined, a peer that there is not, and ranges of another peer.
+func (w *world) mistaken() {
+	w.Helper()
+	rome, milan := w.inventory(w.rome), w.inventory(w.milan)
+	w.refused([]string{"unpeer", "turin", "--force"}, "there is no peering with turin", "none")
+	typed := w.typed(w.rome.Config())
+	turin := &plugins.PeerNetwork{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "turin"},
+		Spec: plugins.PeerNetworkSpec{ClusterID: "turin", Mode: plugins.ReachableNetwork, Remote: plugins.NetworkSide{PodCIDRs: []plugins.CIDR{"10.7.0.0/16"}}}}
+	require.NoError(w, typed.Create(w.Context(), turin))
+	peer := []string{"peer", "--remote-context=milan", "--remote-api-server-url=" + w.milan.Config().Host, "--remote-pod-cidrs=10.7.8.0/24", "--dry-run"}
+	w.refused(peer, "the pod range 10.7.8.0/24 of milan overlaps with 10.7.0.0/16 of its peer turin")
+	w.must(append(peer, "--network=none")...)
+	require.NoError(w, typed.Delete(w.Context(), turin))
+
+	w.must(w.join()...)
+	joined := map[*side]string{w.rome: w.inventory(w.rome), w.milan: w.inventory(w.milan)}
+	for _, s := range []*side{w.rome, w.milan} {
+		tenant := wire.TenantNamespace(map[*side]string{w.rome: "milan", w.milan: "rome"}[s])
+		uid := func(value string) {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, wire.ClusterUIDAnnotation, value)
+			_, err := s.client.CoreV1().Namespaces().Patch(w.Context(), tenant, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			require.NoError(w, err)
+		}
+		uid(`"another"`)
+		w.refused([]string{"unpeer", "--remote-context=milan"}, "namespace "+tenant+" is the tenant namespace of a different cluster")
+		uid("null")
+		w.must(w.join()...) // which knows it
+		w.unchanged(s, joined[s])
+	}
+	w.must("unpeer", "--remote-context=milan")
+	w.unchanged(w.rome, rome)
+	w.unchanged(w.milan, milan)
 }
 
 // notInvited is rome with an invitation that is not valid any more, and one that is not made to the end.

@@ -64,7 +64,7 @@ func (w *world) features() {
 		return "exec 3< <(exec " + kubectl + "port-forward " + to + " " + ports + "); read line <&3; curl --silent --max-time 30 127.0.0.1:" + ports[:5] + "; kill $!"
 	}
 	w.verify([]check{
-		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client pod/volumes --timeout=30s`, `pod/web condition met`},
+		{"probes, init containers and sidecars", kubectl + `wait --for=condition=Ready pod/web pod/client pod/echo pod/volumes --timeout=30s`, `pod/web condition met`},
 		{"all on the virtual node", kubectl + `get pods --output=jsonpath="{.items[*].spec.nodeName}"`, `^milan( milan)*$`},
 		{"the output of an init container in an emptyDir", kubectl + `exec web -c web -- cat /shared/file`, `made-by-init`},
 		{"configMap volume", kubectl + `exec web -c web -- cat /settings/greeting`, `hello-from-configmap`},
@@ -91,6 +91,7 @@ func (w *world) features() {
 		{"logs", kubectl + `logs web -c web`, `serving on :8080`},
 		{"logs of a sidecar", kubectl + `logs web -c sidecar`, `sidecar up`},
 		{"logs --tail --timestamps --since", kubectl + `logs web -c web --tail=1 --timestamps --since=1h`, `^20\d\d-\d\d-\d\dT[^\n]*GET /[^\n]*\n$`},
+		{"logs --since-time", `{ ` + kubectl + `logs web -c web --since-time=2099-01-01T00:00:00Z; ` + kubectl + `logs web -c web --since-time=2020-01-01T00:00:00Z; } | grep --count "serving on"`, `^1\n$`},
 		{"logs --limit-bytes", kubectl + `logs web -c web --limit-bytes=4`, `^20\d\d$`},
 		{"logs --previous", kubectl + `logs unhealthy --previous; ` + kubectl + `logs crashing --previous`, `about to fail`},
 		{"logs --follow", kubectl + `logs --follow web -c web | grep --max-count=2 GET`, `(?s)GET /.*GET /`},
@@ -100,6 +101,7 @@ func (w *world) features() {
 		{"standard input of exec", `echo abc | ` + kubectl + `exec --stdin client -- cat`, `^abc\n$`},
 		{"terminal of exec", `script -qec "` + kubectl + `exec --stdin --tty client -- tty" /dev/null`, `/dev/pts/`},
 		{"attach", kubectl + `attach web -c web 2>&1 | grep --max-count=1 GET`, `GET /`},
+		{"standard input of attach", `while echo abc; do sleep 1; done | ` + kubectl + `attach echo --stdin --quiet | grep --max-count=1 abc`, `^abc\n$`},
 		{"port-forward", forward("pod/web", "34080:8080"), `pod=web`},
 		{"cp", `echo copied >` + there + ` && ` + kubectl + `cp ` + there + ` client:/tmp/there; ` + kubectl + `cp client:/tmp/there ` + back + `; cat ` + back, `copied`},
 		{"debug", kubectl + `debug web --profile=restricted --image=registry.example.com/web:1 --container=debugger --quiet --attach=false -- sh -c "echo debugged; sleep 30"; ` + kubectl + `logs web -c debugger`, `debugged`},
