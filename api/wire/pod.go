@@ -54,6 +54,13 @@ const (
 	APIServerIP = "api-server"
 )
 
+// Networks of Liqo that declare the ranges of their own cluster, by the value of the label.
+const (
+	NetworkTypeLabel = "ipam.liqo.io/network-type"
+	PodNetwork       = "pod-cidr"
+	ServiceNetwork   = "service-cidr"
+)
+
 // Reasons in the status of a pod that was not offloaded, or not to the end.
 const (
 	// OffloadingBackOffReason: not started; it will be when its namespace is offloaded.

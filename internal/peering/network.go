@@ -11,11 +11,7 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -174,60 +170,6 @@ func setOf(ranges []netip.Prefix) map[netip.Prefix]bool {
 		set[prefix.Masked()] = true
 	}
 	return set
-}
-
-// podRanges are those that the nodes of a cluster have. Network plugins with their own IPAM do not set them.
-func (c *Cluster) podRanges(ctx context.Context) ([]netip.Prefix, error) {
-	if c.invitation != nil {
-		return c.invitation.PodRanges, nil
-	}
-	nodes := &corev1.NodeList{}
-	if err := c.Client.List(ctx, nodes); err != nil {
-		return nil, fmt.Errorf("cluster %s: listing nodes, %w", c.Name, err)
-	}
-	var ranges []netip.Prefix
-	for i := range nodes.Items {
-		for _, cidr := range nodes.Items[i].Spec.PodCIDRs {
-			if prefix, err := netip.ParsePrefix(cidr); err == nil {
-				ranges = append(ranges, prefix)
-			}
-		}
-	}
-	return ranges, nil
-}
-
-// serviceRanges are those of the ServiceCIDRs of a cluster. Kubernetes has them since 1.33: without, the address of its own Service is all that
-// is known.
-func (c *Cluster) serviceRanges(ctx context.Context) ([]netip.Prefix, error) {
-	if c.invitation != nil {
-		return c.invitation.ServiceRanges, nil
-	}
-	var ranges []netip.Prefix
-	all := &networkingv1.ServiceCIDRList{}
-	err := c.Client.List(ctx, all)
-	if err != nil && !apimeta.IsNoMatchError(err) && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("cluster %s: listing ServiceCIDRs, %w", c.Name, err)
-	}
-	for i := range all.Items {
-		for _, cidr := range all.Items[i].Spec.CIDRs {
-			if prefix, err := netip.ParsePrefix(cidr); err == nil {
-				ranges = append(ranges, prefix)
-			}
-		}
-	}
-	if len(ranges) > 0 {
-		return ranges, nil
-	}
-	kubernetes := &corev1.Service{}
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: "kubernetes"}, kubernetes); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("cluster %s: getting Service default/kubernetes, %w", c.Name, err)
-	}
-	for _, address := range kubernetes.Spec.ClusterIPs {
-		if ip, err := netip.ParseAddr(address); err == nil {
-			ranges = append(ranges, netip.PrefixFrom(ip, ip.BitLen()))
-		}
-	}
-	return ranges, nil
 }
 
 // reflectsAddresses reports whether virtual kubelets show the addresses of pods, as the provider has them.
