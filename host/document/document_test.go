@@ -335,7 +335,7 @@ func TestPathsThatBeginAlike(t *testing.T) {
 		{"ab[x]", "1"}, {"abc.x", "2"}, {"ab.x", "1"}, {"abc.x", "2"}, {"[ab.c].x", "3"}, {"ab.c.x", ""}, {"ab.x", "1"},
 	} {
 		v, err := d.Root().At(step.path)
-		if got, _ := v.Str(); got != step.want || err != nil && step.want != "" {
+		if got, _ := v.Text(); got != step.want || err != nil && step.want != "" {
 			t.Errorf("%s reads %q (%v), want %q", step.path, got, err, step.want)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"unsafe"
 )
 
@@ -85,15 +84,6 @@ func (v View) Text() (string, bool) {
 		return n.base.(string), true
 	}
 	return v.raw.(string), true
-}
-
-// Str is the string, to keep. False when it is no string.
-func (v View) Str() (string, bool) {
-	s, ok := v.Text()
-	if ok && v.id != 0 && v.d.nodes[v.id].flags&fArena != 0 {
-		s = strings.Clone(s)
-	}
-	return s, ok
 }
 
 // bits says where a scalar's value is: in base, or as bits of the node.

@@ -43,19 +43,24 @@ func (f *inertFlag) asksFor() bool {
 
 // InVain returns the names of the set flags that would have had an effect.
 func (i *InertFlags) InVain(flags *pflag.FlagSet) (names []string) {
-	for _, f := range i.flags {
-		if flags.Changed(f.name) && f.asksFor() {
-			names = append(names, f.name)
-		}
+	for _, f := range i.inVain(flags) {
+		names = append(names, f.name)
 	}
 	return names
 }
 
-// Warn logs a warning for each set flag without effect.
-func (i *InertFlags) Warn(flags *pflag.FlagSet) {
+func (i *InertFlags) inVain(flags *pflag.FlagSet) (given []*inertFlag) {
 	for _, f := range i.flags {
 		if flags.Changed(f.name) && f.asksFor() {
-			log.Log.Info("A flag has no effect", "flag", "--"+f.name, "value", f.value, "explanation", f.missing)
+			given = append(given, f)
 		}
+	}
+	return given
+}
+
+// Warn logs a warning for each set flag without effect.
+func (i *InertFlags) Warn(flags *pflag.FlagSet) {
+	for _, f := range i.inVain(flags) {
+		log.Log.Info("A flag has no effect", "flag", "--"+f.name, "value", f.value, "explanation", f.missing)
 	}
 }

@@ -64,7 +64,7 @@ func Main(m *testing.M, cluster **Cluster, options Options) int {
 	return code
 }
 
-// Eventually waits until check has nothing to complain about. After 20 seconds it ends the test with the last complaint.
+// Eventually waits until check returns no error. After two minutes it ends the test with the last one.
 func Eventually(tb testing.TB, check func() error) {
 	tb.Helper()
 	if err := Wait(check); err != nil {

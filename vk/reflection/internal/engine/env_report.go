@@ -10,7 +10,7 @@ import (
 	"github.com/refract-project/refract/internal/ipmap"
 )
 
-// Reporter tells users, on an object of this cluster. Safe for concurrent use.
+// Reporter reports to users, in Events about an object of this cluster. Safe for concurrent use.
 type Reporter struct{ r *reflector }
 
 // Warn writes an Event of type Warning about an object of this cluster.

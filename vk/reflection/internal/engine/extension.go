@@ -119,7 +119,7 @@ func (m *Manager) StopNamespace(local string) {
 	}
 }
 
-// NamespacesChanged enqueues the pods and volumes of namespaces that are not offloaded, and calls the listeners.
+// NamespacesChanged calls the listeners and the handlers: which namespaces are offloaded has changed.
 // (namespaces.Handler)
 func (m *Manager) NamespacesChanged() {
 	if m.standing.Load() {

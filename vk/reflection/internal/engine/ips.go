@@ -32,7 +32,7 @@ func indexByAddress(object any) ([]string, error) {
 	return []string{u.GetNamespace() + "/" + ip}, nil
 }
 
-// ipChanged enqueues the slices of the namespace, whose addresses it may map, and updates how this cluster's API server
+// ipChanged enqueues the objects of the namespace whose kinds follow the network, because their addresses may be mapped, and updates how this cluster's API server
 // is reached.
 func (m *Manager) ipChanged(_, ip *unstructured.Unstructured, _ bool) {
 	if ip.GetNamespace() == m.options.LiqoNamespace {

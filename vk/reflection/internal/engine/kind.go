@@ -97,6 +97,8 @@ type Status struct {
 	// Back brings the status of the copy back, as the incoming chain mutates it. The provider whose status is shown is named in
 	// StatusFromAnnotation.
 	Back bool
+	// Handled: the handler brings a status back itself, with the incoming chain.
+	Handled bool
 	// Fields of it that come back, nil = all.
 	Fields []string
 	// Subresource: the status of the source is written by itself.
@@ -159,7 +161,7 @@ func (k Kind) validate() error {
 }
 
 // hasIncoming reports whether something of the kind comes back.
-func (k *Kind) hasIncoming() bool { return k.PerNode || k.Status.Back }
+func (k *Kind) hasIncoming() bool { return k.Status.Handled || k.Status.Back }
 
 // isOurs reports whether a virtual kubelet that leads its provider, or does not, watches the objects of the kind.
 func (k *Kind) isOurs(o *Options, leading bool) bool {

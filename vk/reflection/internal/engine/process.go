@@ -158,7 +158,7 @@ func (r *reflector) isActive() bool {
 	case r.kind.PerNode:
 		return r.m.nodeIsOurs.Load()
 	case r.kind.Reverse:
-		return true // the handler asks whose the object is that an Event is about
+		return true // the handler checks which objects are its own
 	}
 	return r.m.leading.Load()
 }

@@ -36,6 +36,7 @@ func Kind() engine.Kind {
 			DropLabels: []string{wire.OffloadedPodLabel, wire.RemoteUnavailableLabel}, DropAnnotations: []string{RestartsAnnotation, GatesAnnotation, RemoteGatesAnnotation},
 			KeepLabels: []string{wire.CreatorUserLabel},
 		},
+		Status:  engine.Status{Handled: true},
 		Follows: engine.Follows{APIServer: true}, Cache: engine.Cache{Copies: keep},
 		Handler: func(env *engine.Env) (engine.Handler, error) { return &Handler{Base: engine.Base{Env: env}}, nil },
 	}
