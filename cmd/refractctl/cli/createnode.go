@@ -120,17 +120,17 @@ func newGetVirtualNodeCommand(access *clusterAccess) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			gathered, err := gather(cmd.Context(), c, "")
+			nodes, err := gatherNodes(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
-			all := namesOf(gathered.VirtualNodes, func(n virtualNodeInfo) string { return n.Name })
+			all := namesOf(nodes, func(n virtualNodeInfo) string { return n.Name })
 			for _, name := range names {
 				if !slices.Contains(all, name) {
 					return fmt.Errorf("there is no virtual node %s: this cluster has %s", name, cmp.Or(strings.Join(all, ", "), "none"))
 				}
 			}
-			shown := &info{VirtualNodes: slices.DeleteFunc(gathered.VirtualNodes, func(n virtualNodeInfo) bool { return len(names) > 0 && !slices.Contains(names, n.Name) })}
+			shown := &info{VirtualNodes: slices.DeleteFunc(nodes, func(n virtualNodeInfo) bool { return len(names) > 0 && !slices.Contains(names, n.Name) })}
 			switch {
 			case output.isTable():
 				return shown.printNodes(cmd.OutOrStdout(), output.format() == wide)

@@ -126,24 +126,54 @@ func newInfoCommand(access *clusterAccess) *cobra.Command {
 
 // gather reads a cluster, with the namespaces and pods of one namespace or, "", of all.
 func gather(ctx context.Context, c client.Client, namespace string) (*info, error) {
-	clusters, virtualNodes, offloadings := &core.ForeignClusterList{}, &offloading.VirtualNodeList{}, &offloading.NamespaceOffloadingList{}
-	if err := list(ctx, c, clusters, virtualNodes); err != nil {
+	clusters, offloadings := &core.ForeignClusterList{}, &offloading.NamespaceOffloadingList{}
+	if err := list(ctx, c, clusters); err != nil {
+		return nil, err
+	}
+	nodes, err := gatherNodes(ctx, c)
+	if err != nil {
 		return nil, err
 	}
 	if err := c.List(ctx, offloadings, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("listing %s, %w", kindsOf(offloadings), err)
 	}
-	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
+	pods, err := offloadedPods(ctx, c, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return &info{
+		Clusters: describeClusters(clusters.Items), VirtualNodes: nodes, Namespaces: describeNamespaces(offloadings.Items), Pods: countPods(pods),
+	}, nil
+}
+
+// podsAtOnce keeps each request short: a cluster may have ten thousand offloaded pods.
+const podsAtOnce = 500
+
+// offloadedPods lists those of a namespace or, "", of all.
+func offloadedPods(ctx context.Context, c client.Client, namespace string) (pods []corev1.Pod, err error) {
+	for next := ""; ; {
+		page := &corev1.PodList{}
+		err := c.List(ctx, page, client.InNamespace(namespace), client.MatchingLabels{wire.OffloadedPodLabel: "true"}, client.Limit(podsAtOnce), client.Continue(next))
+		if err != nil {
+			return nil, fmt.Errorf("listing offloaded pods, %w", err)
+		}
+		pods = append(pods, page.Items...)
+		if next = page.Continue; next == "" {
+			return pods, nil
+		}
+	}
+}
+
+// gatherNodes reads the virtual nodes of a cluster.
+func gatherNodes(ctx context.Context, c client.Client) ([]virtualNodeInfo, error) {
+	virtualNodes, nodes := &offloading.VirtualNodeList{}, &corev1.NodeList{}
+	if err := list(ctx, c, virtualNodes); err != nil {
+		return nil, err
+	}
 	if err := c.List(ctx, nodes, client.MatchingLabels{wire.TypeLabel: wire.VirtualNodeType}); err != nil {
 		return nil, fmt.Errorf("listing virtual nodes, %w", err)
 	}
-	if err := c.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabels{wire.OffloadedPodLabel: "true"}); err != nil {
-		return nil, fmt.Errorf("listing offloaded pods, %w", err)
-	}
-	return &info{
-		Clusters: describeClusters(clusters.Items), VirtualNodes: describeNodes(virtualNodes.Items, nodes.Items),
-		Namespaces: describeNamespaces(offloadings.Items), Pods: countPods(pods.Items),
-	}, nil
+	return describeNodes(virtualNodes.Items, nodes.Items), nil
 }
 
 func describeClusters(clusters []core.ForeignCluster) []clusterInfo {
