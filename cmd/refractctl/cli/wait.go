@@ -15,16 +15,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/cmdutil"
 	"github.com/refract-project/refract/internal/progress"
 )
-
-// pollInterval is how often the cluster is asked while waiting.
-const pollInterval = 200 * time.Millisecond
 
 // awaitExtended returns when the remote namespaces of all namespaces exist, and reports on
 // out how it goes.
@@ -71,10 +68,11 @@ func validTimeout(timeout time.Duration) error {
 // noController is shown while no controller has reconciled an object yet.
 const noController = "waiting for the controller manager of this cluster"
 
-// awaitOne asks look about the object of that kind and name until it says done, and prints what it says whenever that is news.
+// awaitOne asks look about the object of that kind and name until it says done, and prints what it says whenever that is news. An API
+// server that is unavailable is waited for.
 func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout time.Duration, look func(context.Context) (bool, string, error)) error {
 	said := ""
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+	err := progress.Poll(ctx, func(ctx context.Context) (bool, error) {
 		done, state, err := look(ctx)
 		if err == nil && state != said {
 			said = state
@@ -88,6 +86,9 @@ func awaitOne(ctx context.Context, out io.Writer, kind, name string, timeout tim
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		if said == noController {
 			said += ", which does not answer (does it run?)"
+		}
+		if cmdutil.Away(err) {
+			said = err.Error()
 		}
 		return withCode(exitTimedOut, fmt.Errorf("%s %s: not done after %s: %s; the controllers continue (check with: refractctl info, or set a longer --timeout)", kind, name, timeout, said))
 	case ctx.Err() != nil:
