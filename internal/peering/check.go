@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -167,8 +168,10 @@ var (
 		manage("", "secrets"), manage(rbacv1.GroupName, "clusterroles"), manage(rbacv1.GroupName, "roles"), manage(offloading.GroupVersion.Group, "virtualnodes"),
 		{[]string{"create", "patch"}, "policy", "poddisruptionbudgets", "", ""},
 	})
+	// foundRights are to find, change and remove the ForeignCluster, which controllers create.
+	foundRights    = []right{{[]string{"list", "get", "patch", "delete"}, core.GroupVersion.Group, "foreignclusters", "", ""}}
 	grantRights    = []right{manage(offloading.GroupVersion.Group, "quotas"), manage(auth.GroupVersion.Group, "resourceslices")}
-	consumerRights = slices.Concat(tenantRights, nodeRights)
+	consumerRights = slices.Concat(tenantRights, nodeRights, foundRights)
 	providerRights = slices.Concat(tenantRights, bindingRights, grantRights)
 	// Additional permissions, by the kind of credentials.
 	credentialRights = map[Credentials][]right{
@@ -204,7 +207,22 @@ func (o *Options) removalRights(ctx context.Context) error {
 	case o.Provider.liqo:
 		atProvider = liqoRights
 	}
-	return errors.Join(o.Consumer.lacks(ctx, only(consumerRights, "get", "delete")), o.Provider.lacks(ctx, only(atProvider, "get", "delete")))
+	if atProvider != nil {
+		atProvider = slices.Concat(atProvider, leavingRights, []right{list(offloading.GroupVersion.Group, "namespacemaps"), list(auth.GroupVersion.Group, "resourceslices")})
+	}
+	atConsumer := slices.Concat(consumerRights, leavingRights, []right{list("", "secrets"), {[]string{"list", "get", "delete"}, certificatesv1.GroupName, "certificatesigningrequests", "", ""}})
+	return errors.Join(o.Consumer.lacks(ctx, only(atConsumer, "get", "list", "delete")), o.Provider.lacks(ctx, only(atProvider, "get", "list", "delete")))
+}
+
+// leavingRights are, in either cluster, to remove what controllers have created for a peer, and to find out whether the clusters are joined the
+// other way round.
+var leavingRights = slices.Concat(foundRights, []right{
+	{[]string{"get", "delete"}, coordinationv1.GroupName, "leases", "", ""}, list(offloading.GroupVersion.Group, "virtualnodes"), list(auth.GroupVersion.Group, "tenants"),
+})
+
+// list is the permission to list objects.
+func list(group, resource string) right {
+	return right{verbs: []string{"list"}, group: group, resource: resource}
 }
 
 // only returns the rights with some of their verbs.

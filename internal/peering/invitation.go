@@ -19,10 +19,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	core "github.com/refract-project/refract/api/core/v1beta1"
+	"github.com/refract-project/refract/api/wire"
+	"github.com/refract-project/refract/internal/connection"
 	"github.com/refract-project/refract/internal/credentials"
 	"github.com/refract-project/refract/internal/release"
 )
@@ -142,17 +147,72 @@ func (c *Cluster) accept(ctx context.Context) error {
 	c.uid = c.invitation.ProviderUID
 	_, err := c.Clientset.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsUnauthorized(err) {
-		if until := credentials.ValidityOf(c.Config).Until; !until.IsZero() && !time.Now().Before(until) {
-			return fmt.Errorf("cluster %s: the invitation expired at %s: ask its administrator to run refractctl generate peering-user %s again",
-				c.Name, until.UTC().Format(time.RFC3339), c.invitation.Consumer)
-		}
-		return fmt.Errorf("cluster %s: the invitation was withdrawn, or is of another cluster: ask its administrator to run refractctl generate peering-user %s again",
-			c.Name, c.invitation.Consumer)
+		return &invitationEndedError{cluster: c.Name, consumer: c.invitation.Consumer, expiry: credentials.ValidityOf(c.Config).Until}
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: using the invitation, %w", c.Name, err)
 	}
 	return nil
+}
+
+// invitationEndedError is that of an invitation which a provider does not accept, or no longer.
+type invitationEndedError struct {
+	cluster, consumer string
+	expiry            time.Time
+}
+
+func (e *invitationEndedError) Error() string {
+	cause := "was withdrawn, or is of another cluster"
+	if !e.expiry.IsZero() && !time.Now().Before(e.expiry) {
+		cause = "expired at " + e.expiry.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("cluster %s: the invitation %s: ask its administrator to run refractctl generate peering-user %s again", e.cluster, cause, e.consumer)
+}
+
+// resume accesses a provider whose invitation has ended with the token that the consumer has renewed since it was joined. It is sent to
+// the server in the invitation alone.
+func (o *Options) resume(ctx context.Context, ended *invitationEndedError) error {
+	token, err := o.currentToken(ctx)
+	if err != nil {
+		return err
+	}
+	config := rest.CopyConfig(o.Provider.Config)
+	if config.BearerToken == token || token == "" {
+		return ended
+	}
+	config.BearerToken, config.BearerTokenFile = token, ""
+	resumed := &Cluster{Name: o.Provider.Name, Config: config, invitation: o.Provider.invitation}
+	if resumed.Client, err = client.New(config, client.Options{Scheme: o.Consumer.Client.Scheme()}); err != nil {
+		return fmt.Errorf("cluster %s: %w", o.Provider.Name, err)
+	}
+	if resumed.Clientset, err = kubernetes.NewForConfig(config); err != nil {
+		return fmt.Errorf("cluster %s: %w", o.Provider.Name, err)
+	}
+	if err := resumed.accept(ctx); err != nil {
+		if errors.As(err, new(*invitationEndedError)) { // the consumer has no access any more
+			return fmt.Errorf("%w; if it has revoked the access of this cluster, end the peering with refractctl unpeer %s --force", ended, o.Provider.invitation.Provider)
+		}
+		return err
+	}
+	o.Provider = resumed
+	return nil
+}
+
+// currentToken returns the token with which the consumer accesses its provider, "" if there is none.
+func (o *Options) currentToken(ctx context.Context) (string, error) {
+	provider := o.Provider.invitation.Provider
+	secret, key := &corev1.Secret{}, client.ObjectKey{Namespace: wire.TenantNamespace(provider), Name: secretName(provider)}
+	if err := o.Consumer.Client.Get(ctx, key, secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("cluster %s: getting Secret %s, %w", o.Consumer.Name, key, err)
+	}
+	config, err := connection.Parse(secret.Data[wire.KubeconfigSecretKey])
+	if err != nil {
+		return "", fmt.Errorf("cluster %s: reading Secret %s, %w", o.Consumer.Name, key, err)
+	}
+	return config.BearerToken, nil
 }
 
 // fits checks the resources of a virtual node against those that the provider gives, which are the default.

@@ -210,6 +210,7 @@ func (o *Options) keepNetwork(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cluster %s: getting PeerNetwork %s, %w", o.Consumer.Name, key, err)
 	}
+	o.joined, o.networkKept = true, o.Network == "" && o.OverlappingRanges == nil && len(o.ConsumerRanges)+len(o.ProviderRanges) == 0
 	if o.Network == "" {
 		o.Network = declared.Spec.Mode
 	}
@@ -223,7 +224,6 @@ func (o *Options) keepNetwork(ctx context.Context) error {
 	if len(o.ProviderRanges) == 0 && slices.Contains(set, declaredRemote) {
 		o.ProviderRanges = prefixes(declared.Spec.Remote.PodCIDRs)
 	}
-	o.joined = true
 	return nil
 }
 

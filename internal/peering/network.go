@@ -40,11 +40,22 @@ func (o *Options) checkRanges(ctx context.Context) error {
 	}
 	for _, one := range here {
 		if at := slices.IndexFunc(there, one.Overlaps); at >= 0 {
-			return fmt.Errorf("the pod ranges overlap, %s of %s and %s of %s: pods cannot reach each other by address. Join them with --network=none, "+
+			return o.overlap("the pod ranges overlap, %s of %s and %s of %s: pods cannot reach each other by address. Join them with --network=none, "+
 				"or set --overlapping-ranges if a network between the clusters translates addresses", one, o.Consumer.Name, there[at], o.Provider.Name)
 		}
 	}
 	return errors.Join(o.checkServiceRanges(), o.checkOtherPeers(ctx))
+}
+
+// overlap returns the error that refuses to join the clusters. It is a warning if they are joined and no flag changes their network: what
+// runs must not lose its credentials for it.
+func (o *Options) overlap(format string, arguments ...any) error {
+	err := fmt.Errorf(format, arguments...)
+	if !o.networkKept {
+		return err
+	}
+	o.say("%s: warning: %v", o.Consumer.ID(), err)
+	return nil
 }
 
 // checkOtherPeers refuses pod ranges of the provider that are those of another peer, too: the consumer reaches only one of the two.
@@ -90,8 +101,8 @@ func (o *Options) checkServiceRanges() error {
 		for _, one := range o.ranges[side.pods] {
 			all := o.serviceRanges[side.services]
 			if at := slices.IndexFunc(all, one.Overlaps); at >= 0 {
-				return fmt.Errorf("the pod range %s of %s overlaps with the Service range %s of %s: pods there cannot reach pods with these addresses. Join them with --network=none, "+
-					"or give --overlapping-ranges if a network between the clusters translates addresses", one, side.pods.Name, all[at], side.services.Name)
+				return o.overlap("the pod range %s of %s overlaps with the Service range %s of %s: pods there cannot reach pods with these addresses. Join them with --network=none, "+
+					"or set --overlapping-ranges if a network between the clusters translates addresses", one, side.pods.Name, all[at], side.services.Name)
 			}
 		}
 	}

@@ -54,6 +54,8 @@ type Options struct {
 	given corev1.ResourceList
 	// joined: there is a peering already.
 	joined bool
+	// networkKept: there is one, and no flag changes its network.
+	networkKept bool
 	// renews: the provider renews the certificate that the consumer has.
 	renews  bool
 	network plugins.NetworkMode

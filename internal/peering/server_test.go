@@ -92,3 +92,23 @@ func TestPodsMustNotHaveAddressesOfServices(t *testing.T) {
 		assert.True(t, strings.Contains(err.Error(), "--network=none"), "the remedy: %v", err)
 	}
 }
+
+// Clusters that are joined stay joined, whatever is compared by a later version.
+func TestOverlapOfJoinedClusters(t *testing.T) {
+	of := func(id string) *Cluster {
+		return &Cluster{Name: id, installation: &release.Installation{ClusterID: id}}
+	}
+	rome, milan := of("rome"), of("milan")
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	for name, test := range map[string]struct{ pods, services map[*Cluster][]netip.Prefix }{
+		"pods":     {pods: map[*Cluster][]netip.Prefix{rome: ranges, milan: ranges}},
+		"Services": {pods: map[*Cluster][]netip.Prefix{rome: ranges}, services: map[*Cluster][]netip.Prefix{milan: ranges}},
+	} {
+		var said []string
+		o := &Options{Consumer: rome, Provider: milan, Progress: func(line string) { said = append(said, line) }, ranges: test.pods, serviceRanges: test.services, networkKept: true}
+		require.NoError(t, o.checkRanges(t.Context()), name)
+		assert.Contains(t, strings.Join(said, "\n"), "overlap", name)
+		o.networkKept = false
+		assert.Error(t, o.checkRanges(t.Context()), name)
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	auth "github.com/refract-project/refract/api/authentication/v1beta1"
 	core "github.com/refract-project/refract/api/core/v1beta1"
 	offloading "github.com/refract-project/refract/api/offloading/v1beta1"
 	plugins "github.com/refract-project/refract/api/plugins/v1alpha1"
@@ -33,7 +34,11 @@ import (
 func (o *Options) Unpeer(ctx context.Context) error { return progress.Ended(ctx, o.unpeer(ctx)) }
 
 func (o *Options) unpeer(ctx context.Context) error {
-	if err := o.inspect(ctx); err != nil {
+	err := o.inspect(ctx)
+	if ended := (*invitationEndedError)(nil); errors.As(err, &ended) {
+		err = o.resume(ctx, ended)
+	}
+	if err != nil {
 		return err
 	}
 	o.complete()
@@ -123,15 +128,15 @@ func (o *Options) removeNodes(ctx context.Context, nodes []offloading.VirtualNod
 		if err := o.Consumer.removeAll(ctx, o.ofNode()); err != nil {
 			return err
 		}
-		// By which its replicas, and all virtual nodes of the provider, have chosen a leader.
-		if err := o.Consumer.removeLeases(ctx, o.Provider.ID(), o.VirtualNode, wire.SharedLease); err != nil {
+		if err := o.Consumer.removeLeases(ctx, o.Provider.ID(), o.VirtualNode); err != nil {
 			return err
 		}
 		if err := o.Consumer.noteAll(ctx, client.MatchingLabels{wire.VirtualNodeLabel: o.VirtualNode}); err != nil {
 			return err
 		}
 	}
-	return nil
+	// With which the virtual nodes of the provider have elected a leader, as long as there were any.
+	return o.Consumer.removeLeases(ctx, o.Provider.ID(), wire.SharedLease)
 }
 
 // GiveUp ends a peering with a provider that is lost for good: it neither waits for nor removes anything there.
@@ -441,8 +446,14 @@ func (c *Cluster) stillPeered(ctx context.Context, peer string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	remains := slices.ContainsFunc(nodes.Items, func(vn offloading.VirtualNode) bool { return !c.isRemoved(vn.UID) })
-	return remains || access != nil && !c.isRemoved(access.UID), nil
+	// A consumer that runs Liqo has a Tenant instead.
+	tenants := &auth.TenantList{}
+	if err := c.Client.List(ctx, tenants, client.InNamespace(tenant)); err != nil && !apimeta.IsNoMatchError(err) {
+		return false, fmt.Errorf("cluster %s: listing Tenants, %w", c.Name, err)
+	}
+	return slices.ContainsFunc(nodes.Items, func(vn offloading.VirtualNode) bool { return !c.isRemoved(vn.UID) }) ||
+		slices.ContainsFunc(tenants.Items, func(t auth.Tenant) bool { return !c.isRemoved(t.UID) }) ||
+		access != nil && !c.isRemoved(access.UID), nil
 }
 
 // gone returns what is left of a namespace of ours; one that is not ours stays.

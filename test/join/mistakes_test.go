@@ -297,11 +297,7 @@ func (w *world) notInvited() {
 	// With the addresses of milan's Services, which the invitation has.
 	w.refused([]string{"peer", flag, "--pod-cidrs=" + w.milan.ServiceCIDR()}, "overlaps with the Service range "+w.milan.ServiceCIDR()+" of milan")
 	invited := w.inventory(w.milan)
-	kubeconfig, err := clientcmd.LoadFromFile(file)
-	require.NoError(w, err)
-	kubeconfig.AuthInfos["rome"].Token = w.aged(kubeconfig.AuthInfos["rome"].Token, 48*time.Hour)
-	expired := filepath.Join(w.TempDir(), "expired")
-	require.NoError(w, clientcmd.WriteToFile(*kubeconfig, expired))
+	expired := w.expired(file)
 	for _, command := range []string{"peer", "unpeer"} {
 		w.refused([]string{command, "--remote-kubeconfig=" + expired}, "the invitation expired at "+time.Now().Add(-24*time.Hour).UTC().Format("2006-01-02T"), "refractctl generate peering-user rome again")
 	}
@@ -316,6 +312,17 @@ func (w *world) notInvited() {
 	w.refused([]string{"peer", flag, "--remote-api-server-url=" + w.milan.Config().Host}, "the invitation was withdrawn")
 	w.unchanged(w.rome, rome)
 	w.unchanged(w.milan, milan)
+}
+
+// expired returns the file of an invitation that has become two days old.
+func (w *world) expired(invitation string) (file string) {
+	w.Helper()
+	kubeconfig, err := clientcmd.LoadFromFile(invitation)
+	require.NoError(w, err)
+	kubeconfig.AuthInfos["rome"].Token = w.aged(kubeconfig.AuthInfos["rome"].Token, 48*time.Hour)
+	file = filepath.Join(w.TempDir(), "expired")
+	require.NoError(w, clientcmd.WriteToFile(*kubeconfig, file))
+	return file
 }
 
 // revoked waits until milan accepts the token of an invitation no more: its API server remembers for some seconds which tokens are valid.
@@ -373,7 +380,8 @@ func (w *world) guest() {
 	w.only(guest)
 	w.forbidden(guest, w.typed(config))
 
-	parted := w.result("unpeer", flag, "-o", "json")
+	// With the token that rome has by then: an invitation is valid for a day.
+	parted := w.result("unpeer", "--remote-kubeconfig="+w.expired(file), "-o", "json")
 	assert.Contains(w, parted.Removed, reported{"rome", "Namespace", "", "liqo-tenant-milan"})
 	assert.Equal(w, []reported{{"milan", "Namespace", "", "liqo-tenant-rome"}}, parted.Left, "its administrator removes it")
 	w.unchanged(w.rome, rome)
